@@ -1,0 +1,52 @@
+"""``antecede orders``: what each ordering protocol promises, needs and sends."""
+
+import json
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    @app.command()
+    def orders(
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> None:
+        """List the ordering protocols: what each guarantees, needs, and which control packets it sends."""
+        from antecede.orders import names, parse
+
+        rows = []
+        for name in names():
+            spec = parse(name)
+            kind = spec.kind
+            rows.append(
+                {
+                    "name": name,
+                    "guarantees": sorted(spec.guarantees()),
+                    "needs": sorted(kind.needs),
+                    "controls": list(kind.controls),
+                    "options": {
+                        option: {"default": o.default, "choices": list(o.choices), "help": o.help}
+                        for option, o in kind.options.items()
+                    },
+                    "source": kind.source,
+                }
+            )
+        if as_json:
+            print(json.dumps({"orders": rows}, indent=2))
+            return
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(box=None, header_style="bold", pad_edge=False)
+        for column in ("order", "guarantees", "needs", "control packets", "options", "from"):
+            table.add_column(column, overflow="fold")
+        for row in rows:
+            options = ", ".join(f"{option}={str(o['default']).lower()}" for option, o in row["options"].items())
+            table.add_row(
+                row["name"],
+                ", ".join(row["guarantees"]) or "–",
+                ", ".join(row["needs"]) or "–",
+                ", ".join(row["controls"]) or "–",
+                options or "–",
+                row["source"],
+            )
+        Console().print(table)

@@ -1,0 +1,55 @@
+"""Every error that the outside world can cause, by name.
+
+An error's text is one line for the person who has to act on it: what was wrong, where, and what was expected.
+The command line prints that line and exits with 2. Our own mistakes are assertions, not errors of this module.
+"""
+
+
+class AntecedeError(Exception):
+    """Something from outside was wrong; ``str()`` is the one line to show."""
+
+
+class UsageError(AntecedeError):
+    """An option or an argument that cannot be meant."""
+
+
+class ScenarioError(AntecedeError):
+    """A scenario file that cannot be read or played."""
+
+    def __init__(self, file: str, line: int, reason: str) -> None:
+        super().__init__(f"{file}:{line}: {reason}")
+        self.file = file
+        self.line = line
+        self.reason = reason
+
+
+class TraceError(AntecedeError):
+    """A trace that cannot be read at all (single bad rows are quarantined instead)."""
+
+
+class TopologyError(AntecedeError):
+    """An organisation of servers and domains that cannot be used."""
+
+
+class OrderError(AntecedeError):
+    """An ordering protocol was asked for something that it does not do."""
+
+
+class UnknownOrder(OrderError):
+    """No ordering protocol has that name."""
+
+
+class BroadcastOnly(OrderError):
+    """A subset multicast was given to an order that serves broadcasts only."""
+
+
+class StampError(AntecedeError):
+    """A stamp from the wire that no correct peer can have sent."""
+
+
+class SnapshotError(AntecedeError):
+    """A saved protocol state that cannot be restored."""
+
+
+class LinkError(AntecedeError):
+    """A frame or an acknowledgement that no correct peer can have sent."""

@@ -1,0 +1,40 @@
+"""Every bound of the house in one table, unit last.
+
+A bound exists so that nothing from outside (a stamp, a frame, a trace, a scenario) can make us use memory or time
+without end. Each has a test at the bound.
+"""
+
+from typing import Final
+
+members_max: Final = 4_096
+"""Members of one order (one domain): destination sets are bit masks of this width."""
+
+stamp_bytes_max: Final = 4 * 1024 * 1024
+"""One encoded stamp. A full matrix of 1,024 members with three-byte counters is 3 MiB."""
+
+counter_max: Final = 2**63 - 1
+"""Any message counter."""
+
+counter_jump_max: Final = 2**32
+"""How far one stamp may move a counter beyond what we knew: four thousand million messages unseen."""
+
+snapshot_bytes_max: Final = 1024 * 1024 * 1024
+"""One saved protocol state."""
+
+link_window_frames_max: Final = 65_536
+"""Frames beyond the first missing one that a link remembers, received or not yet acknowledged."""
+
+scenario_bytes_max: Final = 1024 * 1024
+"""One scenario file."""
+
+scenario_processes_max: Final = 64
+"""Processes of one scenario: more cannot be drawn or read."""
+
+trace_line_bytes_max: Final = 16 * 1024 * 1024
+"""One line of a JSON Lines trace; a longer one is set aside as unreadable."""
+
+raw_text_bytes_max: Final = 4 * 1024
+"""What is kept of a quarantined row's own text."""
+
+diagram_events_max: Final = 2_000
+"""Events in one space-time diagram; more cannot be read by a person."""

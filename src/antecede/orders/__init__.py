@@ -1,0 +1,94 @@
+"""Ordering protocols by name.
+
+The house's own orders are listed here; a third party adds one through the entry-point group ``antecede.orders``
+(``name = "package.module:Class"``, a subclass of :class:`antecede.orders.contract.Order`).
+
+An order is written ``NAME`` or ``NAME:option=value,…`` on the command line, ``order NAME option=value …`` in a
+scenario: :class:`OrderSpec` is that choice, ready to make one member's order.
+"""
+
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+
+import msgspec
+
+from antecede.errors import OrderError, UnknownOrder
+from antecede.orders.contract import Option, Order
+
+__all__ = ["Option", "Order", "OrderSpec", "find", "names", "parse"]
+
+_house = {
+    "none": "antecede.orders.fifo:NoOrder",
+    "fifo": "antecede.orders.fifo:Fifo",
+    "matrix": "antecede.orders.matrix:Matrix",
+    "updates": "antecede.orders.updates:Updates",
+    "vector": "antecede.orders.vector:Vector",
+    "pruned": "antecede.orders.pruned:Pruned",
+    "direct": "antecede.orders.direct:Direct",
+    "buffer": "antecede.orders.buffer:Buffer",
+    "synchronous": "antecede.orders.synchronous:Synchronous",
+    "coordinator": "antecede.orders.coordinator:Coordinator",
+    "token": "antecede.orders.token:Token",
+    "lamport": "antecede.orders.lamport:Lamport",
+    "skeen": "antecede.orders.skeen:Skeen",
+}
+
+
+class OrderSpec(msgspec.Struct, frozen=True):
+    """An order with its options, not yet anybody's."""
+
+    kind: type[Order]
+    options: dict[str, object]
+
+    @property
+    def name(self) -> str:
+        return self.kind.name
+
+    def __str__(self) -> str:
+        settings = ",".join(f"{name}={str(value).lower()}" for name, value in sorted(self.options.items()))
+        return f"{self.kind.name}:{settings}" if settings else self.kind.name
+
+    def create(self, me: int, members: int) -> Order:
+        """The order of member ``me`` among ``members``."""
+        return self.kind(me, members, **self.options)
+
+    def guarantees(self) -> frozenset[str]:
+        """What these very options promise."""
+        return self.create(0, 2).guarantees
+
+
+def names() -> list[str]:
+    """All orders that can be used here: the house's own, then those of installed packages."""
+    return [*_house, *sorted({entry.name for entry in _foreign()} - set(_house))]
+
+
+def find(name: str) -> type[Order]:
+    """The order of that name."""
+    place = _house.get(name)
+    if place is not None:
+        module, _, attribute = place.partition(":")
+        found = getattr(import_module(module), attribute)
+    else:
+        foreign = [entry for entry in _foreign() if entry.name == name]
+        if not foreign:
+            raise UnknownOrder(f"unknown order {name!r}: expected one of {', '.join(names())}")
+        found = foreign[0].load()
+    if not (isinstance(found, type) and issubclass(found, Order)):
+        raise OrderError(f"order {name!r} is no subclass of antecede.orders.Order")
+    return found
+
+
+def parse(text: str) -> OrderSpec:
+    """An order as written on the command line: ``NAME`` or ``NAME:option=value,option``."""
+    name, _, settings = text.partition(":")
+    options: dict[str, object] = {}
+    for setting in filter(None, settings.split(",")):
+        option, _, value = setting.partition("=")
+        options[option] = value
+    spec = OrderSpec(find(name), options)
+    spec.create(0, 2)
+    return spec
+
+
+def _foreign() -> list[EntryPoint]:
+    return list(entry_points(group="antecede.orders"))

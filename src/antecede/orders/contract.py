@@ -1,0 +1,211 @@
+"""The one contract of all ordering protocols: *when may a message be delivered?*
+
+An order is the part of one process that decides this, and nothing else. It does no I/O, reads no clock, rolls no dice:
+
+* ``send(message)`` — the application sends; the order stamps it and says what must travel.
+* ``receive(packet)`` — the network hands over a packet, at most once each, in any sequence whatever. The order answers
+  with a verdict (``DELIVER``, ``HOLD``, ``DUPLICATE``) and with effects (see :mod:`antecede.messages`).
+* ``tick(now)`` — time has passed; only orders that *need* timers do anything.
+
+**Every order works on links that reorder.** One that needs FIFO numbers its own packets. Loss and resends end in the
+link below; an order with counters still answers ``DUPLICATE`` as a second line of defence.
+
+**What survives a crash.** ``snapshot()`` is the durable state. A packet that is merely *held* is not in it: nobody
+acknowledged it, so the link will bring it again. ``clone()`` is the whole state, held packets included.
+
+**Stamps** are the order's own. On the wire they are bytes (``encode``/``decode``); ``decode`` trusts nothing: members
+that do not exist, counters of messages that we never sent, absurd jumps and sizes raise :class:`StampError`.
+``size`` is ``len(encode())`` without building the bytes; ``dependents`` and ``paper_bytes`` count as the papers do.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import msgspec
+
+from antecede import limits
+from antecede.errors import OrderError, SnapshotError, StampError
+from antecede.messages import COPY, Effects, Message, Packet, Verdict, members_of
+from antecede.orders.encoding import Reader, Writer
+
+
+class Option(msgspec.Struct, frozen=True):
+    """One setting of an order: its default tells its type."""
+
+    default: bool | int | str
+    help: str
+    choices: tuple[str, ...] = ()
+
+    def parse(self, name: str, value: object) -> bool | int | str:
+        """The value as given in code, in a scenario or on the command line."""
+        kind = type(self.default)
+        if self.choices and value not in self.choices:
+            raise OrderError(f"{name}={value}: expected one of {', '.join(self.choices)}")
+        if kind is bool:
+            words = {"true": True, "yes": True, "1": True, "": True, "false": False, "no": False, "0": False}
+            parsed = words.get(str(value).lower())
+            if parsed is None:
+                raise OrderError(f"{name}={value}: expected true or false")
+            return parsed
+        if kind is int:
+            text = str(value)
+            if not (text.isascii() and text.isdecimal()):
+                raise OrderError(f"{name}={value}: expected a whole number")
+            return int(text)
+        return str(value)
+
+
+class Order(ABC):
+    """One member's half of an ordering protocol."""
+
+    name: ClassVar[str]
+    source: ClassVar[str]
+    """Paper and section that the protocol is taken from."""
+    guarantees: frozenset[str]
+    """Of ``fifo``, ``causal``, ``total``, ``synchronous``, ``significant``; an option may change it."""
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """Of ``broadcast``, ``timers``, ``control packets``."""
+    controls: ClassVar[tuple[str, ...]] = ()
+    """The kinds of its control packets."""
+    selective: ClassVar[bool] = False
+    """``check`` can judge a packet without taking it, so a program may choose among deliverable messages."""
+    options: ClassVar[Mapping[str, Option]] = {}
+    stamp_version: ClassVar[int] = 1
+
+    def __init__(self, me: int, members: int, **options: object) -> None:
+        if not 1 <= members <= limits.members_max:
+            raise OrderError(f"{members} members: expected 1 to {limits.members_max}")
+        if not 0 <= me < members:
+            raise OrderError(f"member {me}: expected 0 to {members - 1}")
+        unknown = sorted(set(options) - set(self.options))
+        if unknown:
+            known = ", ".join(self.options) or "none"
+            raise OrderError(f"order {self.name} has no option {unknown[0]} (it has: {known})")
+        self.me = me
+        self.members = members
+        self.everyone = (1 << members) - 1
+        self.settings: dict[str, Any] = {
+            name: option.parse(name, options.get(name, option.default)) for name, option in self.options.items()
+        }
+
+    # What the order decides.
+
+    @abstractmethod
+    def send(self, message: Message) -> Effects:
+        """The application sends ``message``, whose source is this member."""
+
+    @abstractmethod
+    def receive(self, packet: Packet) -> tuple[Verdict, Effects]:
+        """The network hands over a packet whose target is this member."""
+
+    def check(self, packet: Packet) -> Verdict:
+        """What ``receive`` would say of this packet now, without taking it (``selective`` orders only)."""
+        raise OrderError(f"order {self.name} cannot judge a packet without taking it")
+
+    def tick(self, now: float) -> Effects:
+        """Time has passed."""
+        return []
+
+    # What an observer may ask.
+
+    @abstractmethod
+    def held(self) -> list[Message]:
+        """Messages that have arrived here and wait for their turn."""
+
+    def unposted(self) -> list[tuple[Message, int]]:
+        """Messages sent here of which the copy for that target has not left yet."""
+        return []
+
+    # Stamps.
+
+    @abstractmethod
+    def write_stamp(self, packet: Packet, out: Writer) -> None:
+        """Append the packet's stamp to ``out``."""
+
+    @abstractmethod
+    def read_stamp(self, kind: str, source: int, data: Reader) -> Any:
+        """Read and validate a stamp that ``source`` sent to this member."""
+
+    def size(self, packet: Packet) -> int:
+        """The length of the encoded stamp. An order on a hot path computes it without encoding."""
+        return len(self.encode(packet))
+
+    def encode(self, packet: Packet) -> bytes:
+        """The packet's stamp as it travels."""
+        out = Writer()
+        self.write_stamp(packet, out)
+        return out.bytes()
+
+    def decode(self, kind: str, source: int, data: bytes) -> Any:
+        """A stamp from the wire, or :class:`StampError`."""
+        if len(data) > limits.stamp_bytes_max:
+            raise StampError(f"stamp of {len(data)} bytes: expected at most {limits.stamp_bytes_max}")
+        if kind != COPY and kind not in self.controls:
+            raise StampError(f"order {self.name} has no packets of kind {kind!r}")
+        reader = Reader(data, self.members)
+        stamp = self.read_stamp(kind, source, reader)
+        reader.finish()
+        return stamp
+
+    def dependents(self, packet: Packet) -> int:
+        """Dependencies that the stamp names, counted as in Jang et al. §6 (0 without stamps)."""
+        return 0
+
+    def paper_bytes(self, packet: Packet) -> int:
+        """The stamp's size as Jang et al. §6.2 count it: 4 bytes a timestamp, 2 a process id."""
+        return 0
+
+    # State.
+
+    @abstractmethod
+    def dump(self) -> Any:
+        """The durable state as plain values (numbers, strings, bytes, tuples, lists)."""
+
+    @abstractmethod
+    def load(self, state: Any) -> None:
+        """Become the state that ``dump`` gave; called on a fresh order."""
+
+    def held_packets(self) -> list[Packet]:
+        """Packets that are held and not part of ``dump``: the link brings them again after a crash."""
+        return []
+
+    def hold_again(self, packet: Packet) -> None:
+        """Hold a packet of ``held_packets`` again, in a clone."""
+        verdict, _ = self.receive(packet)
+        assert verdict is Verdict.HOLD, (verdict, packet)
+
+    def snapshot(self) -> bytes:
+        """The durable state as bytes."""
+        return msgspec.msgpack.encode((self.name, self.members, self.me, self.dump()))
+
+    def restore(self, snapshot: bytes) -> None:
+        """Become the state of a snapshot; called on a fresh order."""
+        try:
+            name, members, me, state = msgspec.msgpack.decode(snapshot, type=tuple[str, int, int, Any])
+            if (name, members, me) != (self.name, self.members, self.me):
+                raise SnapshotError(
+                    f"snapshot of {name}, member {me} of {members}: "
+                    f"expected {self.name}, member {self.me} of {self.members}"
+                )
+            self.load(state)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, TypeError, LookupError) as error:
+            raise SnapshotError(f"unreadable snapshot of order {self.name}: {error}") from error
+
+    def clone(self) -> Self:
+        """An independent copy of the whole state, held packets included."""
+        twin = type(self)(self.me, self.members, **self.settings)
+        twin.load(self.dump())
+        for packet in self.held_packets():
+            twin.hold_again(packet)
+        return twin
+
+    # Small words that every order uses.
+
+    def copies(self, message: Message, stamp: Any) -> list[Packet]:
+        """One copy for each destination, all with the same stamp."""
+        return [Packet(COPY, self.me, target, message, message.id, stamp) for target in members_of(message.to)]
+
+    def control(self, kind: str, target: int, subject: str = "", stamp: Any = None) -> Packet:
+        """A control packet from this member."""
+        return Packet(kind, self.me, target, None, subject, stamp)

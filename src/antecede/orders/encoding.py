@@ -1,0 +1,97 @@
+"""Stamps as bytes: variable-length numbers, member numbers and member sets.
+
+A number takes seven bits a byte, low bits first, the high bit saying that more follow. A reader is bounded by the
+bytes that it was given, accepts only the shortest form of a number (so that a stamp has one encoding), and raises
+:class:`StampError` for anything that a writer of this house cannot have written.
+"""
+
+from typing import Final
+
+from antecede import limits
+from antecede.errors import StampError
+
+_number_bytes_max: Final = 9
+
+
+def number_size(value: int) -> int:
+    """How many bytes a number takes."""
+    return (value.bit_length() + 6) // 7 or 1
+
+
+class Writer:
+    """Appends numbers and sets to a stamp."""
+
+    __slots__ = ("_out",)
+
+    def __init__(self) -> None:
+        self._out = bytearray()
+
+    def number(self, value: int) -> None:
+        out = self._out
+        while value > 0x7F:
+            out.append(value & 0x7F | 0x80)
+            value >>= 7
+        out.append(value)
+
+    def raw(self, data: bytes) -> None:
+        self._out += data
+
+    def bytes(self) -> bytes:
+        return bytes(self._out)
+
+
+class Reader:
+    """Takes numbers and sets off a stamp, trusting nothing."""
+
+    __slots__ = ("_at", "_data", "members")
+
+    def __init__(self, data: bytes, members: int) -> None:
+        self._data = data
+        self._at = 0
+        self.members = members
+
+    def number(self, maximum: int = limits.counter_max) -> int:
+        value = 0
+        for position in range(_number_bytes_max):
+            if self._at >= len(self._data):
+                raise StampError("stamp ends within a number")
+            byte = self._data[self._at]
+            self._at += 1
+            value |= (byte & 0x7F) << (7 * position)
+            if byte < 0x80:
+                if byte == 0 and position:
+                    raise StampError("number with needless leading zeros in a stamp")
+                if value > maximum:
+                    raise StampError(f"number {value} in a stamp: expected at most {maximum}")
+                return value
+        raise StampError("number of more than 63 bits in a stamp")
+
+    def count(self, maximum: int, what: str) -> int:
+        """A number of entries to follow: each takes at least one byte, so it is bounded by what is left."""
+        value = self.number()
+        if value > maximum or value > len(self._data) - self._at:
+            raise StampError(f"{value} {what} announced in a stamp: expected at most {maximum}")
+        return value
+
+    def member(self) -> int:
+        value = self.number()
+        if value >= self.members:
+            raise StampError(f"member {value} in a stamp: expected 0 to {self.members - 1}")
+        return value
+
+    def counter(self, known: int) -> int:
+        """A counter of which we know ``known``: it may be ahead, but not absurdly so."""
+        value = self.number()
+        if value > known + limits.counter_jump_max:
+            raise StampError(f"counter {value} in a stamp: expected at most {known} + {limits.counter_jump_max}")
+        return value
+
+    def raw(self, length: int) -> bytes:
+        if length > len(self._data) - self._at:
+            raise StampError("stamp ends within a field")
+        self._at += length
+        return self._data[self._at - length : self._at]
+
+    def finish(self) -> None:
+        if self._at != len(self._data):
+            raise StampError(f"{len(self._data) - self._at} bytes too many in a stamp")

@@ -1,0 +1,104 @@
+"""``none`` and ``fifo``: the two floors that every other order is measured against (Garg §12.1).
+
+``none`` delivers whatever arrives, when it arrives. ``fifo`` numbers the messages from each process to each other one
+and delivers those of one sender in that sequence: s1 ≺ s2 ⇒ ¬(r2 ≺ r1). A multicast takes the next number on each of
+its links, so its copies carry different numbers.
+"""
+
+from typing import Any, ClassVar
+
+from antecede.errors import StampError
+from antecede.messages import COPY, PERSIST, Deliver, Effects, Message, Packet, Send, Sent, Verdict, members_of
+from antecede.orders.contract import Order
+from antecede.orders.encoding import Reader, Writer, number_size
+from antecede.orders.stamped import StampedOrder
+
+
+class NoOrder(Order):
+    """Deliver at arrival. Nothing to remember, nothing to hold, and duplicates are not noticed."""
+
+    name: ClassVar[str] = "none"
+    source: ClassVar[str] = "Garg §12.1"
+    guarantees = frozenset[str]()
+    selective: ClassVar[bool] = True
+
+    def send(self, message: Message) -> Effects:
+        return [PERSIST, Sent(message), *map(Send, self.copies(message, None))]
+
+    def check(self, packet: Packet) -> Verdict:
+        return Verdict.DELIVER
+
+    def receive(self, packet: Packet) -> tuple[Verdict, Effects]:
+        assert packet.message is not None
+        return Verdict.DELIVER, [PERSIST, Deliver(packet.message)]
+
+    def held(self) -> list[Message]:
+        return []
+
+    def write_stamp(self, packet: Packet, out: Writer) -> None:
+        pass
+
+    def read_stamp(self, kind: str, source: int, data: Reader) -> Any:
+        return None
+
+    def size(self, packet: Packet) -> int:
+        return 0
+
+    def dump(self) -> Any:
+        return ()
+
+    def load(self, state: Any) -> None:
+        pass
+
+
+class Fifo(StampedOrder):
+    """Deliver the messages of one sender in the sequence in which they were sent to us."""
+
+    name: ClassVar[str] = "fifo"
+    source: ClassVar[str] = "Garg §12.1"
+    guarantees = frozenset({"fifo"})
+
+    def __init__(self, me: int, members: int, **options: object) -> None:
+        super().__init__(me, members, **options)
+        self.sent = [0] * members
+
+    def send(self, message: Message) -> Effects:
+        effects: Effects = [PERSIST, Sent(message)]
+        for target in members_of(message.to):
+            self.sent[target] += 1
+            effects.append(Send(Packet(COPY, self.me, target, message, message.id, self.sent[target])))
+        return effects
+
+    def number(self, packet: Packet) -> int:
+        stamp: int = packet.stamp
+        return stamp
+
+    def missing(self, packet: Packet) -> tuple[int, int] | None:
+        previous = packet.stamp - 1
+        return None if previous == self.delivered[packet.source] else (packet.source, previous)
+
+    def write_stamp(self, packet: Packet, out: Writer) -> None:
+        out.number(packet.stamp)
+
+    def read_stamp(self, kind: str, source: int, data: Reader) -> int:
+        number = data.counter(self.delivered[source])
+        if number == 0:
+            raise StampError("sequence number 0 in a stamp: expected 1 or more")
+        return number
+
+    def size(self, packet: Packet) -> int:
+        return number_size(packet.stamp)
+
+    def dependents(self, packet: Packet) -> int:
+        return 1
+
+    def paper_bytes(self, packet: Packet) -> int:
+        return 4
+
+    def dump(self) -> Any:
+        return (tuple(self.sent), tuple(self.delivered))
+
+    def load(self, state: Any) -> None:
+        sent, delivered = state
+        self.sent = list(sent)
+        self.delivered = list(delivered)

@@ -1,0 +1,95 @@
+"""What all orders that decide by stamps alone have in common: hold back, release, never rescan.
+
+Such an order answers one question about a packet: *which message must be delivered here first?* The answer is a pair
+(member, number), or nothing. A packet that must wait is parked under the first such pair that is missing; when that
+very message is delivered, the packets parked under it are asked again, and no others. Each delivery therefore costs
+the packets that it may have freed, however many are waiting (Jang et al. §4.2 R1 reads as a wait; it is this queue).
+
+``number(packet)`` identifies a packet among those of its source: a number not newer than the last one delivered from
+there, or one that is already held, is a duplicate.
+"""
+
+from abc import abstractmethod
+from typing import ClassVar
+
+from antecede.messages import PERSIST, Accept, Deliver, Effects, Message, Packet, Verdict
+from antecede.orders.contract import Order
+
+
+class StampedOrder(Order):
+    """An order whose stamps say what must come first."""
+
+    selective: ClassVar[bool] = True
+
+    def __init__(self, me: int, members: int, **options: object) -> None:
+        super().__init__(me, members, **options)
+        self.delivered = [0] * members
+        """The number of the last message delivered here from each member."""
+        self._parked: dict[int, list[Packet]] = {}
+        self._held: dict[int, Packet] = {}
+
+    @abstractmethod
+    def number(self, packet: Packet) -> int:
+        """The packet's own number among those of its source, from 1, rising from each source to each target."""
+
+    @abstractmethod
+    def missing(self, packet: Packet) -> tuple[int, int] | None:
+        """A (member, number) that must be delivered here before this packet, or nothing."""
+
+    def learn(self, packet: Packet) -> None:
+        """Take over what the stamp knows, as the packet is delivered."""
+
+    def check(self, packet: Packet) -> Verdict:
+        number = self.number(packet)
+        if number <= self.delivered[packet.source] or number * self.members + packet.source in self._held:
+            return Verdict.DUPLICATE
+        return Verdict.DELIVER if self.missing(packet) is None else Verdict.HOLD
+
+    def receive(self, packet: Packet) -> tuple[Verdict, Effects]:
+        number = self.number(packet)
+        source = packet.source
+        delivered = self.delivered
+        if number <= delivered[source]:
+            return Verdict.DUPLICATE, []
+        members = self.members
+        key = number * members + source
+        missing = self.missing(packet)
+        if missing is not None:
+            if key in self._held:
+                return Verdict.DUPLICATE, []
+            self._held[key] = packet
+            self._parked.setdefault(missing[1] * members + missing[0], []).append(packet)
+            return Verdict.HOLD, []
+        assert packet.message is not None
+        delivered[source] = number
+        self.learn(packet)
+        effects: Effects = [PERSIST, Deliver(packet.message)]
+        if key in self._parked:
+            self._release(key, effects)
+        return Verdict.DELIVER, effects
+
+    def _release(self, key: int, effects: Effects) -> None:
+        """Deliver whatever the delivery of ``key`` has freed, and what that frees in turn."""
+        members = self.members
+        candidates = self._parked.pop(key)
+        for packet in candidates:
+            missing = self.missing(packet)
+            if missing is not None:
+                self._parked.setdefault(missing[1] * members + missing[0], []).append(packet)
+                continue
+            assert packet.message is not None
+            number = self.number(packet)
+            freed = number * members + packet.source
+            del self._held[freed]
+            self.delivered[packet.source] = number
+            self.learn(packet)
+            effects.append(Accept(packet))
+            effects.append(Deliver(packet.message))
+            if freed in self._parked:
+                candidates.extend(self._parked.pop(freed))
+
+    def held(self) -> list[Message]:
+        return [packet.message for packet in self._held.values() if packet.message is not None]
+
+    def held_packets(self) -> list[Packet]:
+        return list(self._held.values())
