@@ -35,11 +35,11 @@ class OrderError(AntecedeError):
     """An ordering protocol was asked for something that it does not do."""
 
 
-class UnknownOrder(OrderError):
+class UnknownOrderError(OrderError):
     """No ordering protocol has that name."""
 
 
-class BroadcastOnly(OrderError):
+class BroadcastOnlyError(OrderError):
     """A subset multicast was given to an order that serves broadcasts only."""
 
 

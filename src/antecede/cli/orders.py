@@ -1,6 +1,7 @@
 """``antecede orders``: what each ordering protocol promises, needs and sends."""
 
 import json
+from typing import Any
 
 import typer
 
@@ -13,7 +14,7 @@ def register(app: typer.Typer) -> None:
         """List the ordering protocols: what each guarantees, needs, and which control packets it sends."""
         from antecede.orders import names, parse
 
-        rows = []
+        rows: list[dict[str, Any]] = []
         for name in names():
             spec = parse(name)
             kind = spec.kind

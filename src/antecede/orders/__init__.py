@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 import msgspec
 
-from antecede.errors import OrderError, UnknownOrder
+from antecede.errors import OrderError, UnknownOrderError
 from antecede.orders.contract import Option, Order
 
 __all__ = ["Option", "Order", "OrderSpec", "find", "names", "parse"]
@@ -71,7 +71,7 @@ def find(name: str) -> type[Order]:
     else:
         foreign = [entry for entry in _foreign() if entry.name == name]
         if not foreign:
-            raise UnknownOrder(f"unknown order {name!r}: expected one of {', '.join(names())}")
+            raise UnknownOrderError(f"unknown order {name!r}: expected one of {', '.join(names())}")
         found = foreign[0].load()
     if not (isinstance(found, type) and issubclass(found, Order)):
         raise OrderError(f"order {name!r} is no subclass of antecede.orders.Order")

@@ -30,6 +30,22 @@ from antecede.messages import COPY, Effects, Message, Packet, Verdict, members_o
 from antecede.orders.encoding import Reader, Writer
 
 
+def pack_message(message: Message) -> tuple[str, int, bytes, bytes]:
+    """A message as plain values, for ``dump``: a set of many members is no number that a snapshot can hold."""
+    return (
+        message.id,
+        message.source,
+        message.to.to_bytes((message.to.bit_length() + 7) // 8, "little"),
+        message.payload,
+    )
+
+
+def unpack_message(values: Any) -> Message:
+    """The message of ``pack_message``."""
+    id_, source, to, payload = values
+    return Message(id_, source, int.from_bytes(to, "little"), payload)
+
+
 class Option(msgspec.Struct, frozen=True):
     """One setting of an order: its default tells its type."""
 

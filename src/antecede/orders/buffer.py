@@ -1,0 +1,242 @@
+"""``buffer``: causal order with acknowledgements and no stamps (Mattern, Fünfrocken §3).
+
+Every process has one FIFO output buffer and one FIFO input buffer. The output buffer posts one message and waits for
+the receiver's input buffer to acknowledge it before it posts the next; the application goes on meanwhile. So a message
+is safe at its receiver before anything that follows from it can even leave: order is kept at the sender's side, by
+waiting, where :mod:`antecede.orders.matrix` keeps it at the receiver's, by knowing. The input buffer enqueues before
+it acknowledges (printed the other way round: a crash between the two loses the message).
+
+``pipelined`` (footnote 4): consecutive messages to one receiver need not wait for each other. The footnote asks for a
+FIFO transport; on links that reorder the messages are numbered, the receiver puts them in sequence before it
+acknowledges them, and **all** acknowledgements must be in before the receiver changes (trusting the last one lets a
+chain overtake the first).
+
+``multicast``, which the paper leaves open. To post to all and wait for all acknowledgements is wrong: a destination
+that has the message may answer to one that has not. Two right ways:
+
+* ``hold-output``: a destination delivers at once, but posts nothing until the sender tells it that every copy is in;
+* ``hold-delivery``: a destination acknowledges at once, but delivers (it, and what came after it) only when told.
+
+Without numbers a duplicate is recognised by its id among the latest message of each sender; earlier ones end in the
+link. With ``pipelined`` any duplicate is.
+"""
+
+from collections import deque
+from typing import Any, ClassVar
+
+from antecede.errors import StampError
+from antecede.messages import (
+    COPY,
+    PERSIST,
+    Accept,
+    Deliver,
+    Effects,
+    Message,
+    Packet,
+    Send,
+    Sent,
+    Verdict,
+    members_of,
+)
+from antecede.orders.contract import Option, Order, pack_message, unpack_message
+from antecede.orders.encoding import Reader, Writer, number_size
+
+ACK = "ack"
+RELEASE = "release"
+
+
+class Buffer(Order):
+    """Post the next message when the previous one is known to have arrived."""
+
+    name: ClassVar[str] = "buffer"
+    source: ClassVar[str] = "Mattern, Fünfrocken §3"
+    guarantees = frozenset({"fifo", "causal"})
+    needs: ClassVar[frozenset[str]] = frozenset({"control packets"})
+    controls: ClassVar[tuple[str, ...]] = (ACK, RELEASE)
+    options: ClassVar[dict[str, Option]] = {
+        "pipelined": Option(False, "post to the same receiver without waiting for each acknowledgement (footnote 4)"),
+        "multicast": Option(
+            "hold-output",
+            "what a destination holds until every copy of a multicast is in",
+            ("hold-output", "hold-delivery"),
+        ),
+    }
+
+    def __init__(self, me: int, members: int, **options: object) -> None:
+        super().__init__(me, members, **options)
+        self.pipelined: bool = self.settings["pipelined"]
+        self.hold_output: bool = self.settings["multicast"] == "hold-output"
+        self.output: deque[Message] = deque()
+        self.posted: dict[str, tuple[int, int]] = {}
+        """Posted, not wholly acknowledged: id → (destinations, those that have not acknowledged)."""
+        self.unreleased: set[str] = set()
+        """Multicasts that have arrived here, not known to have arrived everywhere."""
+        self.input: deque[Message] = deque()
+        """Acknowledged and not delivered: its head waits for its release (``hold-delivery``)."""
+        self.numbers = [0] * members
+        self.expected = [1] * members
+        self.latest = [""] * members
+        self._early: dict[int, Packet] = {}
+
+    # The output buffer.
+
+    def send(self, message: Message) -> Effects:
+        effects: Effects = [PERSIST, Sent(message)]
+        if message.to:
+            self.output.append(message)
+            self._post(effects)
+        return effects
+
+    def _post(self, effects: Effects) -> None:
+        while self.output and self._may_post(self.output[0]):
+            message = self.output.popleft()
+            self.posted[message.id] = (message.to, message.to)
+            for target in members_of(message.to):
+                self.numbers[target] += 1
+                stamp = self.numbers[target] if self.pipelined else None
+                effects.append(Send(Packet(COPY, self.me, target, message, message.id, stamp)))
+
+    def _may_post(self, message: Message) -> bool:
+        if self.hold_output and self.unreleased:
+            return False
+        if not self.posted:
+            return True
+        alone = message.to & (message.to - 1) == 0
+        return self.pipelined and alone and all(to == message.to for to, _ in self.posted.values())
+
+    def _acknowledged(self, packet: Packet) -> tuple[Verdict, Effects]:
+        to, waiting = self.posted.get(packet.subject, (0, 0))
+        bit = 1 << packet.source
+        if not waiting & bit:
+            return Verdict.DUPLICATE, []
+        effects: Effects = [PERSIST]
+        waiting ^= bit
+        if waiting:
+            self.posted[packet.subject] = (to, waiting)
+        else:
+            del self.posted[packet.subject]
+            if to & (to - 1):
+                effects += [Send(self.control(RELEASE, target, packet.subject)) for target in members_of(to)]
+            self._post(effects)
+        return Verdict.DELIVER, effects
+
+    # The input buffer.
+
+    def receive(self, packet: Packet) -> tuple[Verdict, Effects]:
+        if packet.kind == ACK:
+            return self._acknowledged(packet)
+        if packet.kind == RELEASE:
+            return self._released(packet)
+        if self.pipelined:
+            return self._receive_numbered(packet)
+        if packet.subject == self.latest[packet.source]:
+            return Verdict.DUPLICATE, []
+        effects: Effects = [PERSIST]
+        self._get(packet, effects)
+        return self._verdict(packet, effects), effects
+
+    def _receive_numbered(self, packet: Packet) -> tuple[Verdict, Effects]:
+        source, number = packet.source, packet.stamp
+        key = number * self.members + source
+        if number < self.expected[source] or key in self._early:
+            return Verdict.DUPLICATE, []
+        if number > self.expected[source]:
+            self._early[key] = packet
+            return Verdict.HOLD, []
+        effects: Effects = [PERSIST]
+        self._get(packet, effects)
+        verdict = self._verdict(packet, effects)
+        while following := self._early.pop(self.expected[source] * self.members + source, None):
+            effects.append(Accept(following))
+            self._get(following, effects)
+        return verdict, effects
+
+    def _verdict(self, packet: Packet, effects: Effects) -> Verdict:
+        """A copy that waits in the input buffer is held from the application, but taken and acknowledged."""
+        if packet.message in self.input:
+            effects.append(Accept(packet))
+            return Verdict.HOLD
+        return Verdict.DELIVER
+
+    def _get(self, packet: Packet, effects: Effects) -> None:
+        """Insert a message, then acknowledge it."""
+        message = packet.message
+        assert message is not None
+        self.latest[packet.source] = message.id
+        self.expected[packet.source] += 1
+        if message.to & (message.to - 1):
+            self.unreleased.add(message.id)
+        self.input.append(message)
+        self._deliver(effects)
+        effects.append(Send(self.control(ACK, packet.source, message.id)))
+
+    def _deliver(self, effects: Effects) -> None:
+        while self.input and (self.hold_output or self.input[0].id not in self.unreleased):
+            effects.append(Deliver(self.input.popleft()))
+
+    def _released(self, packet: Packet) -> tuple[Verdict, Effects]:
+        if packet.subject not in self.unreleased:
+            return Verdict.DUPLICATE, []
+        self.unreleased.remove(packet.subject)
+        effects: Effects = [PERSIST]
+        self._deliver(effects)
+        self._post(effects)
+        return Verdict.DELIVER, effects
+
+    # What an observer may ask.
+
+    def held(self) -> list[Message]:
+        early = [packet.message for packet in self._early.values() if packet.message is not None]
+        return [*self.input, *early]
+
+    def unposted(self) -> list[tuple[Message, int]]:
+        return [(message, target) for message in self.output for target in members_of(message.to)]
+
+    # Stamps: only ``pipelined`` copies have one, their number on the link.
+
+    def write_stamp(self, packet: Packet, out: Writer) -> None:
+        if packet.stamp is not None:
+            out.number(packet.stamp)
+
+    def read_stamp(self, kind: str, source: int, data: Reader) -> Any:
+        if not self.pipelined or kind != COPY:
+            return None
+        number = data.counter(self.expected[source])
+        if number == 0:
+            raise StampError("sequence number 0 in a stamp: expected 1 or more")
+        return number
+
+    def size(self, packet: Packet) -> int:
+        return 0 if packet.stamp is None else number_size(packet.stamp)
+
+    # State.
+
+    def held_packets(self) -> list[Packet]:
+        return list(self._early.values())
+
+    def dump(self) -> Any:
+        width = (self.members + 7) // 8
+        return (
+            tuple(map(pack_message, self.output)),
+            tuple(
+                (id_, to.to_bytes(width, "little"), waiting.to_bytes(width, "little"))
+                for id_, (to, waiting) in sorted(self.posted.items())
+            ),
+            tuple(sorted(self.unreleased)),
+            tuple(map(pack_message, self.input)),
+            tuple(self.numbers),
+            tuple(self.expected),
+            tuple(self.latest),
+        )
+
+    def load(self, state: Any) -> None:
+        output, posted, unreleased, inputs, numbers, expected, latest = state
+        self.output = deque(map(unpack_message, output))
+        self.posted = {
+            id_: (int.from_bytes(to, "little"), int.from_bytes(waiting, "little")) for id_, to, waiting in posted
+        }
+        self.unreleased = set(unreleased)
+        self.input = deque(map(unpack_message, inputs))
+        self.numbers = list(numbers)
+        self.expected = list(expected)
+        self.latest = list(latest)

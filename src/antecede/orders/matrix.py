@@ -1,0 +1,110 @@
+"""``matrix``: causal order by a matrix of counts (Raynal, Schiper, Toueg; Garg §12.2, Fig. 12.2 and 12.4).
+
+M[j][k] at a process is the number of messages that j has sent to k, as far as it knows. To send to D, count *all* of
+D first and only then stamp (a loop of single sends would leave the later copies out of the earlier stamps and break
+causal order: Garg's ``multicast`` in Fig. 12.4). A message from j with matrix W may be delivered at i when
+
+* W[j][i] = (delivered from j) + 1, and
+* W[k][i] ≤ (delivered from k) for every other k,
+
+and only then is W merged in. Garg keeps "delivered" in column i of M itself. That blocks a self-send for ever
+(Fig. 12.2) or delivers its duplicate twice (the ``<=`` of Fig. 12.4), because M[i][i] already counts it when it is
+sent; here what was delivered is a vector of its own.
+
+**Rows are shared, never copied.** Only j changes row j, so any two versions of it are comparable and the newer one
+(the one with the greater total) is the entry-wise maximum. A matrix is therefore a list of immutable rows, a stamp is
+n references, and the merge of n² counters is n comparisons.
+"""
+
+from operator import gt
+from typing import Any, ClassVar
+
+from antecede.errors import StampError
+from antecede.messages import PERSIST, Effects, Message, Packet, Send, Sent, members_of
+from antecede.orders.encoding import Reader, Writer, number_size
+from antecede.orders.stamped import StampedOrder
+
+Row = tuple[int, ...]
+"""The counts of one sender, then their total, then the encoded size of the counts."""
+
+
+def _row(counts: list[int]) -> Row:
+    total = sum(counts)
+    return (*counts, total, sum(map(number_size, counts)))
+
+
+class Matrix(StampedOrder):
+    """Deliver when everything that the stamp counts towards us has been delivered."""
+
+    name: ClassVar[str] = "matrix"
+    source: ClassVar[str] = "Garg §12.2 (RST)"
+    guarantees = frozenset({"fifo", "causal"})
+
+    def __init__(self, me: int, members: int, **options: object) -> None:
+        super().__init__(me, members, **options)
+        self.rows: list[Row] = [_row([0] * members)] * members
+
+    def send(self, message: Message) -> Effects:
+        counts = list(self.rows[self.me][: self.members])
+        for target in members_of(message.to):
+            counts[target] += 1
+        self.rows[self.me] = _row(counts)
+        return [PERSIST, Sent(message), *map(Send, self.copies(message, tuple(self.rows)))]
+
+    def number(self, packet: Packet) -> int:
+        count: int = packet.stamp[packet.source][self.me]
+        return count
+
+    def missing(self, packet: Packet) -> tuple[int, int] | None:
+        me = self.me
+        counted = [row[me] for row in packet.stamp]
+        counted[packet.source] -= 1
+        delivered = self.delivered
+        if any(map(gt, counted, delivered)):
+            return next((k, count) for k, count in enumerate(counted) if count > delivered[k])
+        return None
+
+    def learn(self, packet: Packet) -> None:
+        total = self.members
+        self.rows = [
+            mine if mine[total] >= theirs[total] else theirs
+            for mine, theirs in zip(self.rows, packet.stamp, strict=True)
+        ]
+
+    def write_stamp(self, packet: Packet, out: Writer) -> None:
+        for row in packet.stamp:
+            for count in row[: self.members]:
+                out.number(count)
+
+    def read_stamp(self, kind: str, source: int, data: Reader) -> tuple[Row, ...]:
+        rows = []
+        for k, mine in enumerate(self.rows):
+            counts = [data.counter(known) for known in mine[: self.members]]
+            theirs = _row(counts)
+            newer, older = (theirs, mine) if theirs[self.members] > mine[self.members] else (mine, theirs)
+            if any(map(gt, older[: self.members], newer)):
+                raise StampError(f"row {k} of a stamp contradicts what member {k} told us before")
+            if k == self.me and newer is theirs:
+                raise StampError("stamp counts messages that we never sent")
+            rows.append(theirs)
+        if rows[source][self.me] == 0:
+            raise StampError("stamp does not count its own message")
+        return tuple(rows)
+
+    def size(self, packet: Packet) -> int:
+        size: int = sum([row[-1] for row in packet.stamp])
+        return size
+
+    def dependents(self, packet: Packet) -> int:
+        return self.members**2
+
+    def paper_bytes(self, packet: Packet) -> int:
+        return 4 * self.members**2
+
+    def dump(self) -> Any:
+        return (tuple(row[: self.members] for row in self.rows), tuple(self.delivered))
+
+    def load(self, state: Any) -> None:
+        rows, delivered = state
+        self.rows = [_row(list(row)) for row in rows]
+        self.delivered = list(delivered)

@@ -1,0 +1,236 @@
+"""The stamp of :mod:`antecede.orders.pruned` as bytes, and as Jang et al. §6.2 count it.
+
+Three observations make it small:
+
+* the senders' newest timestamps lie near the stamp's own, so each is written as its signed distance to it;
+* older entries and delivery constraints lie near their sender's newest one: an *age* says which;
+* most senders have nothing but an empty newest entry: a bit says so. A destination set is a list of members or a bit
+  map, whichever is shorter.
+
+Layout: own timestamp; bit map of senders with an entry; bit map of those with more than an empty newest entry; the
+distances; then for each of the latter the number of entries and, newest first, the age step and the destinations;
+at last the constraints: their number and, ascending, sender step and age.
+"""
+
+from antecede import limits
+from antecede.errors import StampError
+from antecede.messages import members_of
+from antecede.orders.encoding import Reader, Writer, number_size
+
+Log = tuple[int, ...]
+"""(τ, D, τ′, D′, …) of one sender, ascending; D is a bit mask."""
+
+
+def _fold(distance: int) -> int:
+    """A signed number as an unsigned one: 0, −1, 1, −2, … become 0, 1, 2, 3, …"""
+    return distance << 1 if distance >= 0 else (-distance << 1) - 1
+
+
+def _unfold(folded: int) -> int:
+    return -((folded + 1) >> 1) if folded & 1 else folded >> 1
+
+
+def _map_size(members: int) -> int:
+    return (members + 7) >> 3
+
+
+class Control:
+    """What all copies of one message carry: its timestamp and the sender's log. Immutable; figures are kept."""
+
+    __slots__ = ("_dependents", "_paper_bytes", "_size", "log", "time")
+
+    def __init__(self, time: int, log: tuple[Log, ...]) -> None:
+        self.time = time
+        self.log = log
+        self._size = -1
+        self._dependents = -1
+        self._paper_bytes = -1
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Control) and (self.time, self.log) == (other.time, other.log)
+
+    def __hash__(self) -> int:
+        return hash((self.time, self.log))
+
+    def __repr__(self) -> str:
+        return f"Control(time={self.time}, log={self.log})"
+
+    def dependents(self) -> int:
+        """Entries of the log."""
+        if self._dependents < 0:
+            self._dependents = sum(map(len, self.log)) >> 1
+        return self._dependents
+
+    def paper_bytes(self) -> int:
+        """Four bytes an entry and two a destination."""
+        if self._paper_bytes < 0:
+            destinations = sum([mask.bit_count() for log in self.log for mask in log[1::2]])
+            self._paper_bytes = 4 * self.dependents() + 2 * destinations
+        return self._paper_bytes
+
+    def size(self) -> int:
+        """The bytes that ``write`` will write."""
+        if self._size < 0:
+            members, time = len(self.log), self.time
+            size = number_size(time) + 2 * _map_size(members)
+            for log in self.log:
+                if not log:
+                    continue
+                size += number_size(_fold(log[-2] - time))
+                if len(log) == 2 and not log[1]:
+                    continue
+                size += number_size(len(log) >> 1)
+                previous = log[-2]
+                for at in range(len(log) - 2, -1, -2):
+                    if at < len(log) - 2:
+                        size += number_size(previous - log[at])
+                        previous = log[at]
+                    size += _set_size(log[at + 1], members)
+            self._size = size
+        return self._size
+
+    def write(self, out: Writer) -> None:
+        members = len(self.log)
+        width = _map_size(members)
+        known = [k for k, log in enumerate(self.log) if log]
+        richer = [k for k in known if len(self.log[k]) > 2 or self.log[k][1]]
+        out.number(self.time)
+        out.raw(sum(1 << k for k in known).to_bytes(width, "little"))
+        out.raw(sum(1 << k for k in richer).to_bytes(width, "little"))
+        for k in known:
+            out.number(_fold(self.log[k][-2] - self.time))
+        for k in richer:
+            log = self.log[k]
+            out.number(len(log) >> 1)
+            previous = log[-2]
+            for at in range(len(log) - 2, -1, -2):
+                if at < len(log) - 2:
+                    out.number(previous - log[at])
+                    previous = log[at]
+                _write_set(log[at + 1], members, out)
+
+
+def read_control(source: int, me: int, known: list[int], data: Reader) -> Control:
+    """A control block from ``source``; ``known`` is the newest timestamp that we know of each member."""
+    members = data.members
+    width = _map_size(members)
+    time = data.counter(known[source])
+    if time == 0:
+        raise StampError("timestamp 0 in a stamp: expected 1 or more")
+    present = int.from_bytes(data.raw(width), "little")
+    richer = int.from_bytes(data.raw(width), "little")
+    if present >> members or richer & ~present:
+        raise StampError("stamp lists members that do not exist")
+    newest = {k: _read_newest(k, source, me, time, known, data) for k in members_of(present)}
+    logs: list[Log] = [(newest[k], 0) if k in newest else () for k in range(members)]
+    for k in members_of(richer):
+        entries: list[int] = []
+        at = newest[k]
+        for position in range(data.count(at, "entries")):
+            if position:
+                age = data.number()
+                if age == 0 or age >= at:
+                    raise StampError("entries of a stamp are out of sequence")
+                at -= age
+            destinations = _read_set(data)
+            if position and not destinations:
+                raise StampError("stamp carries an old entry without destinations")
+            entries[:0] = (at, destinations)
+        if not entries or entries == [newest[k], 0]:
+            raise StampError("stamp announces entries that it does not carry")
+        logs[k] = tuple(entries)
+    return Control(time, tuple(logs))
+
+
+def _read_newest(k: int, source: int, me: int, time: int, known: list[int], data: Reader) -> int:
+    newest = time + _unfold(data.number())
+    if newest < 1 or newest > known[k] + limits.counter_jump_max:
+        raise StampError(f"timestamp {newest} of member {k} in a stamp: expected about {known[k]}")
+    if k == me and newest > known[me]:
+        raise StampError("stamp counts messages that we never sent")
+    if k == source and newest >= time:
+        raise StampError("stamp lists its own message or a later one as earlier")
+    return newest
+
+
+def write_constraints(control: Control, constraints: tuple[int, ...], out: Writer) -> None:
+    """(k, τ, k′, τ′, …), ascending in k, each τ as its age below the sender's newest."""
+    out.number(len(constraints) >> 1)
+    previous = 0
+    for at in range(0, len(constraints), 2):
+        k, time = constraints[at], constraints[at + 1]
+        out.number(k - previous)
+        out.number(control.log[k][-2] - time)
+        previous = k
+
+
+def constraints_size(control: Control, constraints: tuple[int, ...]) -> int:
+    """The bytes that ``write_constraints`` will write."""
+    size = number_size(len(constraints) >> 1)
+    previous = 0
+    log = control.log
+    for at in range(0, len(constraints), 2):
+        k = constraints[at]
+        size += number_size(k - previous) + number_size(log[k][-2] - constraints[at + 1])
+        previous = k
+    return size
+
+
+def read_constraints(control: Control, data: Reader) -> tuple[int, ...]:
+    """Constraints that refer to senders of the control block's log, once each."""
+    constraints: list[int] = []
+    k = 0
+    for position in range(data.count(data.members, "constraints")):
+        step = data.number(data.members)
+        k += step
+        if k >= data.members or (position and step == 0) or not control.log[k]:
+            raise StampError("stamp constrains delivery by a message that it does not list")
+        time = control.log[k][-2] - data.number()
+        if time < 1:
+            raise StampError("stamp constrains delivery by a message that was never sent")
+        constraints += (k, time)
+    return tuple(constraints)
+
+
+def _set_size(mask: int, members: int) -> int:
+    listed = _list_size(mask)
+    return min(listed, 1 + _map_size(members))
+
+
+def _list_size(mask: int) -> int:
+    size = number_size(mask.bit_count() + 1)
+    previous = 0
+    for member in members_of(mask):
+        size += number_size(member - previous)
+        previous = member
+    return size
+
+
+def _write_set(mask: int, members: int, out: Writer) -> None:
+    """0 and a bit map, or the count plus one and the members' steps; the list if they are equally long."""
+    if _list_size(mask) > 1 + _map_size(members):
+        out.number(0)
+        out.raw(mask.to_bytes(_map_size(members), "little"))
+        return
+    out.number(mask.bit_count() + 1)
+    previous = 0
+    for member in members_of(mask):
+        out.number(member - previous)
+        previous = member
+
+
+def _read_set(data: Reader) -> int:
+    head = data.number(data.members + 1)
+    if head == 0:
+        mask = int.from_bytes(data.raw(_map_size(data.members)), "little")
+        if mask >> data.members:
+            raise StampError("stamp names members that do not exist")
+        return mask
+    mask = member = 0
+    for position in range(head - 1):
+        step = data.number(data.members)
+        member += step
+        if member >= data.members or (position and step == 0):
+            raise StampError("stamp names members that do not exist, or one of them twice")
+        mask |= 1 << member
+    return mask

@@ -1,0 +1,160 @@
+"""``updates``: a matrix clock of which only the changes travel (Laumay et al. §3, appendix A).
+
+Each entry (k, l) of the matrix remembers the local *state* at which it last changed and the *node* that told us. A
+stamp for j is our own sequence number on the link to j, and the entries changed since we last stamped for j that we
+did not learn from j.
+
+The printed appendix needs four readings, each shown by a test:
+
+* the set is computed against the *old* ``Node[j].state``, which is overwritten afterwards (printed the other way
+  round, no entry is ever newer and every stamp is empty);
+* ``State`` starts at 1 and ``Node`` at 0 (from 0 and 0 the first events are never newer);
+* the stamp carries the sequence number, and a message is deliverable when it is the next on its link and
+  v ≤ delivered[k] for every other entry (k, me, v). Deltas refer to the previous stamp on the link, so on any link,
+  FIFO or not, a later message must wait for an earlier one that is held;
+* entries are merged at delivery, then (j, me) = the sequence number with its state and node.
+
+A multicast counts all its destinations in one state before stamping any copy. What j told us it need not hear again,
+with one exception: j's messages to itself. j counts them when it sends them, not when it delivers them, so that it
+must be told that we know of them.
+"""
+
+from typing import Any, ClassVar
+
+from antecede.errors import StampError
+from antecede.messages import COPY, PERSIST, Effects, Message, Packet, Send, Sent, members_of
+from antecede.orders.encoding import Reader, Writer, number_size
+from antecede.orders.stamped import StampedOrder
+
+Entry = tuple[int, int, int]
+"""(line, column, value): line has sent value messages to column."""
+
+
+class Updates(StampedOrder):
+    """Deliver in link sequence, once every delta that counts towards us is covered."""
+
+    name: ClassVar[str] = "updates"
+    source: ClassVar[str] = "Laumay et al. §3, appendix A"
+    guarantees = frozenset({"fifo", "causal"})
+
+    def __init__(self, me: int, members: int, **options: object) -> None:
+        super().__init__(me, members, **options)
+        self.state = 1
+        self.stamped = [0] * members
+        """``Node[j].state``: our state when we last stamped for j."""
+        self.entries: dict[int, tuple[int, int, int]] = {}
+        """line · n + column → (value, state, node), the latest change last."""
+
+    def _set(self, key: int, value: int, node: int) -> None:
+        # Re-inserting moves the key to the end: the dictionary stays sorted by state.
+        self.entries.pop(key, None)
+        self.entries[key] = (value, self.state, node)
+
+    def _value(self, key: int) -> int:
+        entry = self.entries.get(key)
+        return entry[0] if entry else 0
+
+    def send(self, message: Message) -> Effects:
+        line = self.me * self.members
+        targets = list(members_of(message.to))
+        for target in targets:
+            self._set(line + target, self._value(line + target) + 1, target)
+        effects: Effects = [PERSIST, Sent(message)]
+        for target in targets:
+            stamp = (self._value(line + target), self._changes(target))
+            self.stamped[target] = self.state
+            effects.append(Send(Packet(COPY, self.me, target, message, message.id, stamp)))
+        self.state += 1
+        return effects
+
+    def _changes(self, target: int) -> tuple[Entry, ...]:
+        since = self.stamped[target]
+        to_itself = target * self.members + target if target != self.me else -1
+        changes = []
+        for key, (value, state, node) in reversed(self.entries.items()):
+            if state <= since:
+                break
+            if node != target or key == to_itself:
+                changes.append((*divmod(key, self.members), value))
+        return tuple(sorted(changes))
+
+    def number(self, packet: Packet) -> int:
+        number: int = packet.stamp[0]
+        return number
+
+    def missing(self, packet: Packet) -> tuple[int, int] | None:
+        number, changes = packet.stamp
+        if number - 1 > self.delivered[packet.source]:
+            return packet.source, number - 1
+        me, delivered = self.me, self.delivered
+        for line, column, value in changes:
+            if column == me and value > delivered[line]:
+                return line, value
+        return None
+
+    def learn(self, packet: Packet) -> None:
+        number, changes = packet.stamp
+        for line, column, value in changes:
+            key = line * self.members + column
+            if self._value(key) < value:
+                self._set(key, value, packet.source)
+        if packet.source != self.me:
+            self._set(packet.source * self.members + self.me, number, packet.source)
+
+    def write_stamp(self, packet: Packet, out: Writer) -> None:
+        number, changes = packet.stamp
+        out.number(number)
+        out.number(len(changes))
+        last = 0
+        for line, column, value in changes:
+            place = line * self.members + column
+            out.number(place - last)
+            out.number(value)
+            last = place
+
+    def read_stamp(self, kind: str, source: int, data: Reader) -> tuple[int, tuple[Entry, ...]]:
+        number = data.counter(self.delivered[source])
+        if number == 0:
+            raise StampError("sequence number 0 in a stamp: expected 1 or more")
+        places = self.members**2
+        changes: list[Entry] = []
+        place = 0
+        for position in range(data.count(places, "entries")):
+            step = data.number(places)
+            place += step
+            if place >= places or (position and step == 0):
+                raise StampError("entries of a stamp are out of place: expected members only, in sequence")
+            line, column = divmod(place, self.members)
+            value = data.counter(self._value(place))
+            if value == 0 or (line == self.me and value > self._value(place)):
+                raise StampError("stamp counts messages that we never sent")
+            if line == source and column == self.me:
+                raise StampError("stamp counts its own link twice")
+            changes.append((line, column, value))
+        return number, tuple(changes)
+
+    def size(self, packet: Packet) -> int:
+        number, changes = packet.stamp
+        size = number_size(number) + number_size(len(changes))
+        last = 0
+        for line, column, value in changes:
+            place = line * self.members + column
+            size += number_size(place - last) + number_size(value)
+            last = place
+        return size
+
+    def dependents(self, packet: Packet) -> int:
+        return 1 + len(packet.stamp[1])
+
+    def paper_bytes(self, packet: Packet) -> int:
+        return 4 + 8 * len(packet.stamp[1])
+
+    def dump(self) -> Any:
+        entries = tuple((key, *entry) for key, entry in self.entries.items())
+        return (self.state, tuple(self.stamped), entries, tuple(self.delivered))
+
+    def load(self, state: Any) -> None:
+        self.state, stamped, entries, delivered = state
+        self.stamped = list(stamped)
+        self.entries = {key: (value, when, node) for key, value, when, node in entries}
+        self.delivered = list(delivered)
