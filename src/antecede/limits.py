@@ -24,6 +24,15 @@ snapshot_bytes_max: Final = 1024 * 1024 * 1024
 link_window_frames_max: Final = 65_536
 """Frames beyond the first missing one that a link remembers, received or not yet acknowledged."""
 
+link_resend_first_seconds: Final = 0.2
+"""How long a link waits before it resends a frame for the first time; each wait after that is twice as long."""
+
+link_resend_seconds_max: Final = 10.0
+"""The longest that a link waits between two resends of a frame."""
+
+link_resend_frames_max: Final = 1_024
+"""Frames that one tick of a link may resend."""
+
 scenario_bytes_max: Final = 1024 * 1024
 """One scenario file."""
 
