@@ -12,6 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 import msgspec
 
+from antecede import limits
 from antecede.errors import OrderError, UnknownOrderError
 from antecede.orders.contract import Option, Order
 
@@ -54,7 +55,12 @@ class OrderSpec(msgspec.Struct, frozen=True):
 
     def guarantees(self) -> frozenset[str]:
         """What these very options promise."""
-        return self.create(0, 2).guarantees
+        return self.sample().guarantees
+
+    def sample(self) -> Order:
+        """Somebody's order, in a group large enough for every member that an option names."""
+        largest = max((int(value) for value in map(str, self.options.values()) if value.isdecimal()), default=0)
+        return self.create(0, min(max(2, largest + 1), limits.members_max))
 
 
 def names() -> list[str]:
@@ -86,7 +92,7 @@ def parse(text: str) -> OrderSpec:
         option, _, value = setting.partition("=")
         options[option] = value
     spec = OrderSpec(find(name), options)
-    spec.create(0, 2)
+    spec.sample()
     return spec
 
 

@@ -1,0 +1,98 @@
+"""FIFO links out of links that reorder: number every packet on its link, hand them on in that sequence.
+
+Several protocols of Garg §12.3 assume FIFO channels. An order of this kind numbers *all* its packets from each member
+to each other one, copies and control packets alike, 1, 2, 3 … in the first number of the stamp. What arrives out of
+sequence is held, unacknowledged, until everything before it was taken; what carries a number already taken or already
+held is a duplicate. The protocol itself only sees ``take(packet)``, exactly once each and in sequence.
+
+A copy that was taken may still have to wait for its turn in the protocol's own queue (``waits``). That queue is part of
+the durable state, so such a copy is answered ``HOLD`` and accepted in the same step.
+"""
+
+from abc import abstractmethod
+from typing import Any
+
+from antecede.errors import StampError
+from antecede.messages import COPY, PERSIST, Accept, Effects, Message, Packet, Verdict
+from antecede.orders.encoding import Reader
+from antecede.orders.plain import PlainOrder
+
+
+class SequencedOrder(PlainOrder):
+    """An order that sees the packets of each link once and in sequence."""
+
+    def __init__(self, me: int, members: int, **options: object) -> None:
+        super().__init__(me, members, **options)
+        self.numbered = [0] * members
+        """The number of the last packet from here to each member."""
+        self.taken = [0] * members
+        """The number of the last packet taken here from each member."""
+        self._early: dict[tuple[int, int], Packet] = {}
+
+    @abstractmethod
+    def take(self, packet: Packet, effects: Effects) -> None:
+        """The next packet of its link."""
+
+    def waits(self, packet: Packet) -> bool:
+        """Is the message of this copy, which was taken, still in the protocol's own queue?"""
+        return False
+
+    @abstractmethod
+    def read_numbers(self, kind: str, source: int, data: Reader) -> tuple[int, ...]:
+        """Read and validate what follows the link's number in a stamp."""
+
+    def next_packet(self, kind: str, target: int, message: Message | None, subject: str, *numbers: int) -> Packet:
+        """The next packet on the link to ``target``."""
+        self.numbered[target] += 1
+        return Packet(kind, self.me, target, message, subject, (self.numbered[target], *numbers))
+
+    def receive(self, packet: Packet) -> tuple[Verdict, Effects]:
+        source = packet.source
+        number: int = packet.stamp[0]
+        taken = self.taken[source]
+        if number <= taken or (source, number) in self._early:
+            return Verdict.DUPLICATE, []
+        if number > taken + 1:
+            self._early[source, number] = packet
+            return Verdict.HOLD, []
+        effects: Effects = [PERSIST]
+        self.taken[source] = number
+        self.take(packet, effects)
+        self.resume(source, effects)
+        if packet.kind == COPY and self.waits(packet):
+            effects.append(Accept(packet))
+            return Verdict.HOLD, effects
+        return Verdict.DELIVER, effects
+
+    def resume(self, source: int, effects: Effects) -> None:
+        """Take what waited on a link for the numbers before it."""
+        while self._early:
+            number = self.taken[source] + 1
+            packet = self._early.pop((source, number), None)
+            if packet is None:
+                return
+            self.taken[source] = number
+            effects.append(Accept(packet))
+            self.take(packet, effects)
+
+    def early(self) -> list[Message]:
+        """The messages of copies that arrived out of sequence."""
+        return [packet.message for packet in self.held_packets() if packet.message is not None]
+
+    def held_packets(self) -> list[Packet]:
+        return [self._early[key] for key in sorted(self._early)]
+
+    def read_stamp(self, kind: str, source: int, data: Reader) -> tuple[int, ...]:
+        number = data.counter(self.taken[source])
+        if number == 0:
+            raise StampError("sequence number 0 in a stamp: expected 1 or more")
+        return (number, *self.read_numbers(kind, source, data))
+
+    def dump_links(self) -> Any:
+        """The durable numbers of all links."""
+        return (tuple(self.numbered), tuple(self.taken))
+
+    def load_links(self, state: Any) -> None:
+        numbered, taken = state
+        self.numbered = list(numbered)
+        self.taken = list(taken)
