@@ -1,0 +1,209 @@
+"""``token``: the right to number messages goes round (Garg §12.3.1, last paragraph).
+
+Garg's rule: *the token assigns sequence numbers to broadcasts, and messages are delivered only in this sequence order.*
+The text leaves open how the token moves and what happens to a multicast that is not for everybody.
+
+* The token carries, for each destination, the number of the last message for it. A message takes the next number of
+  each of its destinations. One global number would leave gaps at those not addressed, and block them (READINGS).
+* Only the holder numbers messages. A message sent elsewhere waits in its sender's output queue.
+* The token moves on request only, so that an idle system is quiet. A member whose queue is no longer empty broadcasts
+  ``request`` with the number of its request, 1, 2, 3 …; the token carries the number of the last request *served* for
+  each member. A request is open while its number is above the one served, whatever the sequence in which requests and
+  token arrive (after Suzuki and Kasami's mutual exclusion).
+* On arrival of the ``token`` a member numbers and posts its whole queue, notes its own request as served, and passes
+  the token on to the next member, counted round from itself, whose request is open; if there is none it keeps the token
+  until one comes. Member 0 has it first.
+* A member delivers by its own numbers, without gaps.
+
+**Nobody starves.** A request reaches everybody, so from some moment on every holder knows that it is open; from then on
+each pass goes to a member strictly nearer to the requester, counted round. No queue need travel in the token.
+
+**Why it is right.** Let T(m) be the moment at which m is numbered; there is one token, so T is total, and every member
+delivers by T. If send(m) happened before send(m'), then T(m) < T(m'): a queue is numbered first come, first served, and
+a delivery of m comes after T(m), a numbering of m' after its send. So the order is causal, hence FIFO.
+
+**One token.** Each pass raises the token's own number. A token that is not newer than the last one seen is a duplicate.
+Requests are idempotent: one that is not newer than the last one seen of its member, be it repeated or overtaken, says
+nothing new and is answered as a duplicate.
+"""
+
+from collections import deque
+from typing import Any, ClassVar
+
+from antecede.errors import StampError
+from antecede.messages import (
+    COPY,
+    PERSIST,
+    Accept,
+    Deliver,
+    Effects,
+    Message,
+    Packet,
+    Send,
+    Sent,
+    Verdict,
+    members_of,
+)
+from antecede.orders.contract import pack_message, unpack_message
+from antecede.orders.encoding import Reader
+from antecede.orders.plain import PlainOrder
+
+REQUEST = "request"
+TOKEN = "token"
+
+
+class Token(PlainOrder):
+    """Whoever has the token numbers messages."""
+
+    name: ClassVar[str] = "token"
+    source: ClassVar[str] = "Garg §12.3.1"
+    guarantees = frozenset({"fifo", "causal", "total"})
+    needs: ClassVar[frozenset[str]] = frozenset({"control packets"})
+    controls: ClassVar[tuple[str, ...]] = (REQUEST, TOKEN)
+
+    def __init__(self, me: int, members: int, **options: object) -> None:
+        super().__init__(me, members, **options)
+        self.delivered = 0
+        """The number of the last message delivered here."""
+        self.requested = [0] * members
+        """The last request of each member that is known here, its own included."""
+        self.passes = 0
+        """The number of the last token seen here."""
+        self.holding = me == 0
+        self.numbers = [0] * members
+        """As of the last token seen: the number of the last message for each member."""
+        self.served = [0] * members
+        """As of the last token seen: the last request of each member that was served."""
+        self._queue: deque[Message] = deque()
+        self._held: dict[int, Packet] = {}
+
+    def send(self, message: Message) -> Effects:
+        effects: Effects = [PERSIST, Sent(message)]
+        if not message.to:
+            return effects
+        if self.holding:
+            self._post(message, effects)
+            return effects
+        self._queue.append(message)
+        if self.requested[self.me] == self.served[self.me]:
+            self.requested[self.me] += 1
+            for target in range(self.members):
+                if target != self.me:
+                    effects.append(Send(self.control(REQUEST, target, "", (self.requested[self.me],))))
+        return effects
+
+    def _post(self, message: Message, effects: Effects) -> None:
+        for target in members_of(message.to):
+            self.numbers[target] += 1
+            effects.append(Send(Packet(COPY, self.me, target, message, message.id, (self.numbers[target],))))
+
+    def receive(self, packet: Packet) -> tuple[Verdict, Effects]:
+        if packet.kind == COPY:
+            return self._receive_copy(packet)
+        effects: Effects = [PERSIST]
+        if packet.kind == REQUEST:
+            (number,) = packet.stamp
+            if number <= self.requested[packet.source]:
+                return Verdict.DUPLICATE, []
+            self.requested[packet.source] = number
+        else:
+            if packet.stamp[0] <= self.passes:
+                return Verdict.DUPLICATE, []
+            self.holding = True
+            self.passes = packet.stamp[0]
+            self.numbers = list(packet.stamp[1 : 1 + self.members])
+            self.served = list(packet.stamp[1 + self.members :])
+            self.served[self.me] = self.requested[self.me]
+            while self._queue:
+                self._post(self._queue.popleft(), effects)
+        if self.holding:
+            self._pass_on(effects)
+        return Verdict.DELIVER, effects
+
+    def _pass_on(self, effects: Effects) -> None:
+        for step in range(1, self.members):
+            following = (self.me + step) % self.members
+            if self.requested[following] > self.served[following]:
+                self.holding = False
+                self.passes += 1
+                stamp = (self.passes, *self.numbers, *self.served)
+                effects.append(Send(self.control(TOKEN, following, "", stamp)))
+                return
+
+    def _receive_copy(self, packet: Packet) -> tuple[Verdict, Effects]:
+        number: int = packet.stamp[0]
+        if number <= self.delivered or number in self._held:
+            return Verdict.DUPLICATE, []
+        if number > self.delivered + 1:
+            self._held[number] = packet
+            return Verdict.HOLD, []
+        assert packet.message is not None
+        effects: Effects = [PERSIST, Deliver(packet.message)]
+        self.delivered = number
+        while self._held:
+            following = self._held.pop(self.delivered + 1, None)
+            if following is None:
+                break
+            assert following.message is not None
+            self.delivered += 1
+            effects.append(Accept(following))
+            effects.append(Deliver(following.message))
+        return Verdict.DELIVER, effects
+
+    def held(self) -> list[Message]:
+        return [packet.message for packet in self.held_packets() if packet.message is not None]
+
+    def held_packets(self) -> list[Packet]:
+        return [self._held[number] for number in sorted(self._held)]
+
+    def unposted(self) -> list[tuple[Message, int]]:
+        return [(message, target) for message in self._queue for target in members_of(message.to)]
+
+    def dependents(self, packet: Packet) -> int:
+        return 1 if packet.kind == COPY else 0
+
+    def read_stamp(self, kind: str, source: int, data: Reader) -> tuple[int, ...]:
+        if kind == TOKEN:
+            return self._read_token(source, data)
+        number = data.counter(self.delivered if kind == COPY else self.requested[source])
+        if number == 0:
+            raise StampError(f"number 0 in the stamp of a {kind}: expected 1 or more")
+        return (number,)
+
+    def _read_token(self, source: int, data: Reader) -> tuple[int, ...]:
+        passes = data.counter(self.passes)
+        numbers = [data.counter(known) for known in self.numbers]
+        served = [data.counter(known) for known in self.served]
+        if passes == 0:
+            raise StampError("token number 0 in a stamp: expected 1 or more")
+        if source == self.me:
+            raise StampError("a token from ourselves: expected one from another member")
+        if passes > self.passes:
+            if self.holding:
+                raise StampError(f"token {passes} from member {source}, but we hold token {self.passes}")
+            if any(new < old for new, old in zip(numbers + served, self.numbers + self.served, strict=True)):
+                raise StampError(f"token {passes} from member {source} has numbers below those of token {self.passes}")
+            if served[self.me] != self.served[self.me] or self.requested[self.me] == self.served[self.me]:
+                raise StampError(f"token {passes} from member {source}, but we have no request open")
+        return (passes, *numbers, *served)
+
+    def dump(self) -> Any:
+        return (
+            self.delivered,
+            tuple(self.requested),
+            self.passes,
+            self.holding,
+            tuple(self.numbers),
+            tuple(self.served),
+            [pack_message(message) for message in self._queue],
+        )
+
+    def load(self, state: Any) -> None:
+        delivered, requested, passes, holding, numbers, served, queue = state
+        self.delivered = delivered
+        self.requested = list(requested)
+        self.passes = passes
+        self.holding = holding
+        self.numbers = list(numbers)
+        self.served = list(served)
+        self._queue = deque(map(unpack_message, queue))
