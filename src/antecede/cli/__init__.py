@@ -1,24 +1,28 @@
 """The ``antecede`` command: one module a command, one line an error, three exit codes.
 
 0: done, and the property asked about holds. 1: it is violated. 2: bad usage or unreadable input, said in one line on
-standard error. A command returns its exit code; it raises :class:`antecede.errors.AntecedeError` for anything wrong
-from outside. Reports go to standard output (``--json``: one document), progress and logs to standard error.
+standard error. A command returns its exit code (or raises ``typer.Exit``); it raises
+:class:`antecede.errors.AntecedeError` for anything wrong from outside. Reports go to standard output (``--json``: one
+document), progress and logs to standard error.
 
-Command modules import what is heavy inside their functions, so that ``--help`` is instant.
+A command is a module of this package with a function ``register(app)``; it is found by being there. Command modules
+import what is heavy inside their functions, so that ``--help`` is instant.
 """
 
+import io
 import os
 import sys
 from importlib import import_module
+from pkgutil import iter_modules
 
-import click
 import typer
+from typer.exceptions import TyperException
 
 from antecede import __version__
 from antecede.errors import AntecedeError
 
-_commands = ["demo", "play", "simulate", "explore", "orders", "verify", "bench"]
-"""Modules of this package, each with a function ``register(app)``, in the order of ``--help``."""
+_familiar = ["demo", "play", "simulate", "explore", "orders", "verify", "explain", "measure", "plan"]
+"""The order of ``--help``: what a newcomer tries first; the rest follows by name."""
 
 
 def build() -> typer.Typer:
@@ -26,25 +30,35 @@ def build() -> typer.Typer:
     app = typer.Typer(
         name="antecede",
         help="Messages in which nothing arrives before what it follows from; and the proof, from the recorded trace.",
-        no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 
     @app.callback(invoke_without_command=True)
-    def top(version: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
+    def top(
+        context: typer.Context, version: bool = typer.Option(False, "--version", help="Print the version and exit.")
+    ) -> None:
         if version:
             print(f"antecede {__version__}")
             raise typer.Exit
+        if context.invoked_subcommand is None:
+            print(context.get_help())
 
-    for name in _commands:
-        import_module(f"antecede.cli.{name}").register(app)
+    for name in sorted(_modules(), key=lambda name: (_rank(name), name)):
+        register = getattr(import_module(f"antecede.cli.{name}"), "register", None)
+        # A module without one is shared by commands, and is none itself.
+        if register is not None:
+            register(app)
     return app
 
 
 def main() -> None:
     """Run the command line and exit."""
+    for stream in (sys.stdout, sys.stderr):
+        # A name in a trace may hold anything; a terminal that cannot show it gets an escape, not a traceback.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))
 
 
@@ -52,21 +66,46 @@ def run(arguments: list[str]) -> int:
     """Run one command; its exit code."""
     try:
         code = typer.main.get_command(build()).main(arguments, prog_name="antecede", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        print(error.format_message())
-        return 2
-    except click.ClickException as error:
-        return _fail(error.format_message())
+        sys.stdout.flush()
+    except TyperException as error:
+        return _misused(error)
     except AntecedeError as error:
         return _fail(str(error))
-    except (KeyboardInterrupt, click.Abort):
-        print("antecede: interrupted", file=sys.stderr)
-        return 130
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
     except BrokenPipeError:
-        # The reader of our output went away; nobody is left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _unheard()
+    except SystemExit as stop:
+        if not isinstance(stop.__context__, BrokenPipeError):
+            raise
+        return _unheard()
+    if code == 130:
+        print("antecede: interrupted", file=sys.stderr)
     return code if isinstance(code, int) else 0
+
+
+def _modules() -> list[str]:
+    return [module.name for module in iter_modules(__path__) if not module.name.startswith("_")]
+
+
+def _rank(name: str) -> int:
+    return _familiar.index(name) if name in _familiar else len(_familiar)
+
+
+def _misused(error: TyperException) -> int:
+    """A usage error, with the command to ask for help; a group of commands called alone has just printed its help."""
+    reason = error.format_message().strip()
+    if not reason:
+        return 0
+    context = getattr(error, "ctx", None)
+    asked = context.command_path if context is not None else "antecede"
+    return _fail(f"{reason.rstrip('.')} (see {asked} --help)")
+
+
+def _unheard() -> int:
+    """The reader of our output went away: nobody is left to tell, not even when Python flushes at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def _fail(reason: str) -> int:

@@ -1,0 +1,23 @@
+"""What all tests share: how large a budget they have, and how Hypothesis behaves on shared machines."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# A slow machine is no failure, and a failure must be the same one everywhere: no deadlines, no hidden randomness.
+settings.register_profile("house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("house")
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The project's own folder."""
+    return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def seeds() -> int:
+    """How many random schedules a test may try: small by default, a campaign with ``ANTECEDE_SEEDS=100000``."""
+    return int(os.environ.get("ANTECEDE_SEEDS", "300"))
