@@ -1,0 +1,36 @@
+"""Traces: the event schema, readers and writers, and the plain oracle.
+
+This room knows recorded events and the definition of happened-before. It must not know servers, orders or Spark: it is
+the judge of all three.
+
+* :class:`Event` is one row; :class:`TraceWriter` writes a trace; :func:`read_events` reads one.
+* :func:`judge` says which orders well-formed events keep, straight from the definitions; :func:`needless_delays` what
+  was held for nothing.
+* :func:`verify` reads traces from outside, sets aside what cannot be right, and reports in full.
+"""
+
+from antecede.trace.matched import Matched, match
+from antecede.trace.oracle import Delay, judge, needless_delays
+from antecede.trace.schema import ARRIVE, DELIVER, HOP, LOCAL, SEND, Event, Metadata
+from antecede.trace.verdicts import ORDERS, Late, Verdict
+from antecede.trace.writer import TraceWriter, write_trace
+
+__all__ = [
+    "ARRIVE",
+    "DELIVER",
+    "HOP",
+    "LOCAL",
+    "ORDERS",
+    "SEND",
+    "Delay",
+    "Event",
+    "Late",
+    "Matched",
+    "Metadata",
+    "TraceWriter",
+    "Verdict",
+    "judge",
+    "match",
+    "needless_delays",
+    "write_trace",
+]

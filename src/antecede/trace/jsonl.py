@@ -1,0 +1,113 @@
+"""JSON Lines: one event a line, plain or gzipped.
+
+**Reading** yields one item for each line that is not blank: an :class:`Event`, or a :class:`Fault` for a line that is
+none. Nothing in a file can raise here but the file system itself. A line is *unreadable* if it is longer than
+``trace_line_bytes_max`` (it is then skipped in bounded pieces), is not UTF-8, is not a JSON object as the standard has
+it (so no NaN, no bare control characters), nests too deep, or names a key twice, since readers differ in which of the
+two they keep. Where a gzip stream is torn, what came before the tear is read and the tear is one unreadable line. A
+byte order mark at the beginning of a file is skipped.
+
+**Writing** gives the same bytes for the same events: compact, keys in the order of the schema, then the extra ones and
+the entries of maps in the order of their names, absent fields left out.
+"""
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from typing import IO, Any, BinaryIO, cast
+
+import msgspec
+
+from antecede import limits
+from antecede.trace.schema import Event, Fault, event_of
+
+_gzip_magic = b"\x1f\x8b"
+_byte_order_mark = b"\xef\xbb\xbf"
+_encoder = msgspec.json.Encoder(order="deterministic")
+_decoder = msgspec.json.Decoder()
+
+Item = tuple[int, bytes, Event | Fault]
+"""A line's number from 1, its own bytes as far as they are kept, and what it says."""
+
+
+def encode(event: Event) -> bytes:
+    """One line, without its end."""
+    if not event.extra:
+        return _encoder.encode(event)
+    row = msgspec.to_builtins(msgspec.structs.replace(event, extra=None))
+    row.update(sorted(event.extra.items()))
+    # The schema's keys come in its order, not in that of their names, which a sorting encoder would give a plain map.
+    return b"{" + b",".join(_encoder.encode(key) + b":" + _encoder.encode(row[key]) for key in row) + b"}"
+
+
+def decode(line: bytes) -> Event | Fault:
+    """What one line says."""
+    try:
+        row = _decoder.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, OverflowError) as error:
+        return Fault("unreadable_line", f"not JSON: {error}")
+    if type(row) is not dict:
+        return Fault("unreadable_line", "not a JSON object")
+    # Every key in the text has its colon, so as many colons as keys that we got prove that none was there twice.
+    clock = row.get("clock")
+    keys = len(row) + (len(clock) if type(clock) is dict else 0)
+    if line.count(b":") != keys and (twice := _key_given_twice(line)) is not None:
+        return Fault("unreadable_line", f"key {twice!r} is given twice")
+    return event_of(row)
+
+
+class _GivenTwiceError(Exception):
+    pass
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> None:
+    seen = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise _GivenTwiceError(key)
+        seen.add(key)
+
+
+def _key_given_twice(line: bytes) -> str | None:
+    try:
+        json.loads(line, object_pairs_hook=_distinct, parse_int=str, parse_float=str)
+    except _GivenTwiceError as error:
+        return cast(str, error.args[0])[:40]
+    except (ValueError, RecursionError):
+        return "?"
+    return None
+
+
+def read(stream: BinaryIO) -> Iterator[Item]:
+    """The items of a stream of bytes, which may be gzipped."""
+    buffered = cast(Any, stream)
+    if buffered.peek(2)[:2] == _gzip_magic:
+        stream = cast(BinaryIO, gzip.GzipFile(fileobj=stream, mode="rb"))
+    number = 0
+    bound = limits.trace_line_bytes_max
+    while True:
+        try:
+            line = stream.readline(bound + 1)
+            whole = len(line) <= bound
+            ended = whole or line.endswith(b"\n")
+            while not ended:
+                rest = stream.readline(1 << 20)
+                ended = not rest or rest.endswith(b"\n")
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            yield number + 1, b"", Fault("unreadable_line", f"torn gzip stream: {error}")
+            return
+        if not line:
+            return
+        number += 1
+        if number == 1:
+            line = line.removeprefix(_byte_order_mark)
+        if not whole:
+            yield number, line[: limits.raw_text_bytes_max], Fault("unreadable_line", f"longer than {bound} bytes")
+        elif text := line.strip(b" \t\r\n"):
+            yield number, text[: limits.raw_text_bytes_max], decode(text)
+
+
+def open_gzip(raw: IO[bytes]) -> gzip.GzipFile:
+    """A gzip stream whose bytes depend on what is written alone."""
+    return gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0)

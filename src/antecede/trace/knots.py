@@ -1,0 +1,94 @@
+"""Total and synchronous order, both as: can these sequences of messages be merged into one?
+
+Each process contributes a sequence of messages: its deliveries for total order, all its sends and deliveries for
+synchronous order (001 §12.3; DESIGN 3.3). Message a *comes before* b ≠ a if it does so in some sequence; the question
+is whether this relation has a cycle. Merging answers it: release a message as soon as it is at the head of every
+sequence in which it still occurs. Which messages can be released does not depend on the order of releasing, so what
+remains in the end, if anything, is the same in every engine. A message that occurs again in one sequence after another
+message can never be released: it comes before that other message and after it.
+
+**The witness.** When the merge is stuck, every remaining message is blocked: in some sequence the first remaining
+message other than itself comes before it. From the head of the first stuck sequence, go to the blocker in the first
+sequence that blocks, and so on until a message comes up again; those from its first appearance on are a cycle. It is
+given so that each message comes before the next and the last before the first, beginning with the least id. It depends
+on the trace alone, and in practice it is short.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+
+def cycle_in(sequences: Sequence[Sequence[str]]) -> list[str] | None:
+    """A cycle of the relation *comes before*, or ``None`` if the sequences merge."""
+    lines = [_without_stutter(sequence) for sequence in sequences]
+    occurrences = Counter(message for line in lines for message in line)
+    cursors = [0] * len(lines)
+    at_head: dict[str, list[int]] = {}
+    ready: list[str] = []
+
+    def bring_to_head(process: int) -> None:
+        line, position = lines[process], cursors[process]
+        if position < len(line):
+            message = line[position]
+            heads = at_head.setdefault(message, [])
+            heads.append(process)
+            if len(heads) == occurrences[message]:
+                ready.append(message)
+
+    for process in range(len(lines)):
+        bring_to_head(process)
+    while ready:
+        for process in at_head.pop(ready.pop()):
+            cursors[process] += 1
+            bring_to_head(process)
+    remaining = [line[position:] for line, position in zip(lines, cursors, strict=True)]
+    return _witness(remaining) if any(remaining) else None
+
+
+def _without_stutter(sequence: Sequence[str]) -> list[str]:
+    return [message for i, message in enumerate(sequence) if i == 0 or message != sequence[i - 1]]
+
+
+def _witness(stuck: list[list[str]]) -> list[str]:
+    homes: dict[str, dict[int, int]] = {}
+    for process, line in enumerate(stuck):
+        for position, message in enumerate(line):
+            homes.setdefault(message, {})[process] = position
+
+    def blocker(message: str) -> str:
+        for process, last in homes[message].items():
+            line = stuck[process]
+            if line[0] != message:
+                return line[0]
+            if last > 0:
+                return line[1]
+        raise AssertionError(f"{message} is not blocked")
+
+    path: list[str] = []
+    seen: dict[str, int] = {}
+    message = next(line for line in stuck if line)[0]
+    while message not in seen:
+        seen[message] = len(path)
+        path.append(message)
+        message = blocker(message)
+    # The walk went from each message to one that comes before it.
+    cycle = path[seen[message] :][::-1]
+    least = cycle.index(min(cycle))
+    return cycle[least:] + cycle[:least]
+
+
+def agree_pairwise(sequences: Sequence[Sequence[str]]) -> bool:
+    """Whether no two sequences, none of which repeats a message, have two messages in opposite orders."""
+    homes: dict[str, list[tuple[int, int]]] = {}
+    for process, line in enumerate(sequences):
+        for position, message in enumerate(line):
+            homes.setdefault(message, []).append((process, position))
+    for process, line in enumerate(sequences):
+        reached: dict[int, int] = {}
+        for message in line:
+            for other, position in homes[message]:
+                if other > process:
+                    if position < reached.get(other, -1):
+                        return False
+                    reached[other] = position
+    return True

@@ -1,0 +1,183 @@
+"""The plain oracle: every verdict straight from the definition of happened-before.
+
+Happened-before is the least transitive relation in which an event comes after the earlier events of its process and a
+delivery after its send (002 §2; DESIGN 3.1). We number the messages and keep, for each process, the **set of messages
+whose send lies in its past**, as a bit mask in one integer:
+
+* a send puts its message into its process's set, and the message carries that set along;
+* a delivery adds the set that its message carries.
+
+A delivery of m at q is **late** iff q earlier delivered a message m′ with send(m) → send(m′), that is, iff m's bit came
+to q in the set of an earlier delivery. (For a message that q sent to itself the bit is in q's set anyway, so what
+deliveries brought is kept apart from what q sent.) Under FIFO order it is late iff q earlier delivered a later message
+of the same sender. *Needless delay* is defined at :func:`needless_delays`.
+
+This is quadratic in the number of messages, in bits: right for traces of some ten thousand messages, and the judge
+of everything else. :mod:`antecede.trace.streaming` gives the same verdicts on large traces.
+
+The events given here must be well formed (:mod:`antecede.trace.quarantine` sees to it for traces from outside).
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from antecede.trace.knots import agree_pairwise, cycle_in
+from antecede.trace.matched import Matched, match
+from antecede.trace.schema import ARRIVE, DELIVER, SEND, Event
+from antecede.trace.verdicts import ORDERS, Late, Verdict
+
+
+def judge(events: Iterable[Event] | Matched, orders: Sequence[str] = ORDERS) -> Verdict:
+    """Judge well-formed events, in whatever sequence they are given."""
+    trace = events if isinstance(events, Matched) else match(events)
+    verdict = Verdict(trace.deliveries, trace.undelivered(), tuple(orders))
+    if "causal" in orders:
+        verdict.causal = _causal(trace)
+    if "fifo" in orders:
+        verdict.fifo = _fifo(trace)
+    judge_merges(trace, verdict)
+    return verdict
+
+
+def pasts(trace: Matched) -> tuple[dict[str, int], dict[str, int]]:
+    """For each message its bit, and the set that it carries: every message sent in its send's past, and itself."""
+    bits: dict[str, int] = {}
+    carried: dict[str, int] = {}
+    past = [0] * len(trace.lines)
+    for process, _, event in trace.in_causal_order():
+        if event.kind == SEND:
+            message = event.message
+            assert message is not None
+            bit = bits[message] = 1 << len(bits)
+            past[process] |= bit
+            carried[message] = past[process]
+        elif event.kind == DELIVER:
+            assert event.message is not None
+            past[process] |= carried[event.message]
+    return bits, carried
+
+
+def _causal(trace: Matched) -> list[Late]:
+    bits, carried = pasts(trace)
+    late = []
+    for line in trace.lines:
+        brought = 0
+        for event in line:
+            if event.kind == DELIVER:
+                message = event.message
+                assert message is not None
+                bit = bits[message]
+                if brought & bit:
+                    first = next(e.message for e in line if e.kind == DELIVER and carried[e.message or ""] & bit)
+                    late.append(_late(trace, event, first))
+                brought |= carried[message]
+    return sorted(late)
+
+
+def _fifo(trace: Matched) -> list[Late]:
+    late = []
+    for line in trace.lines:
+        newest: dict[int, int] = {}
+        for event in line:
+            if event.kind == DELIVER:
+                source, sent = trace.sends[event.message or ""]
+                if sent < newest.get(source, -1):
+                    late.append(_late(trace, event, fifo_overtaker(trace, line, source, sent)))
+                else:
+                    newest[source] = sent
+    return sorted(late)
+
+
+def fifo_overtaker(trace: Matched, line: list[Event], source: int, sent: int) -> str:
+    """The first message in a line of events that its sender sent after the one at this position."""
+    for event in line:
+        if event.kind == DELIVER:
+            other, position = trace.sends[event.message or ""]
+            if other == source and position > sent:
+                return event.message or ""
+    raise AssertionError("a late delivery was overtaken by nothing")
+
+
+def _late(trace: Matched, event: Event, overtaken_by: str | None) -> Late:
+    assert event.message is not None
+    assert overtaken_by is not None
+    send = trace.sent(event.message)
+    return Late(event.index, event.process, event.message, send.process, send.index, overtaken_by)
+
+
+def judge_merges(trace: Matched, verdict: Verdict) -> None:
+    """The verdicts on total and synchronous order, where asked for."""
+    if "total" in verdict.orders:
+        sequences = [[e.message or "" for e in line if e.kind == DELIVER] for line in trace.lines]
+        verdict.cycle = cycle_in(sequences)
+        verdict.pairwise = verdict.cycle is None or agree_pairwise(sequences)
+    if "synchronous" in verdict.orders and trace.deliveries:
+        both = (SEND, DELIVER)
+        verdict.crown = cycle_in([[e.message or "" for e in line if e.kind in both] for line in trace.lines])
+
+
+class Delay(msgspec.Struct, frozen=True, order=True):
+    """A message that could have been delivered before something else happened at its destination."""
+
+    process: str
+    arrive_index: int
+    message: str
+    deliver_index: int | None
+    """``None``: it was deliverable when the trace ended, and was not delivered."""
+
+
+def needless_delays(events: Iterable[Event] | Matched) -> list[Delay]:
+    """The messages that a causal order held without need, for traces with ``arrive`` rows.
+
+    A message m is *deliverable* at q from the moment when it has arrived there and every message addressed to q whose
+    send happened before send(m) has been delivered at q. It is needlessly delayed iff an event other than a delivery
+    occurs at q after that moment and before m's delivery, or if it is deliverable when the trace ends and was never
+    delivered. (Deliveries may come in between: one arrival can set free several messages at one instant.)
+
+    It suffices to look at q's last event other than a delivery before m's: m is needlessly delayed iff m had arrived,
+    and all its predecessors been delivered, before that event. A message without an ``arrive`` row at q is not judged;
+    one with unknown destinations is addressed to wherever it was delivered.
+    """
+    trace = events if isinstance(events, Matched) else match(events)
+    bits, carried = pasts(trace)
+    addressed = _addressed(trace, bits)
+    delays = []
+    for process, line in enumerate(trace.lines):
+        name = trace.names[process]
+        arrived: dict[str, tuple[int, int]] = {}
+        delivered = delivered_before_pause = 0
+        pause = -1
+        for position, event in enumerate(line):
+            message = event.message or ""
+            if event.kind != DELIVER:
+                pause, delivered_before_pause = position, delivered
+                if event.kind == ARRIVE and not delivered & bits[message]:
+                    arrived.setdefault(message, (position, event.index))
+                continue
+            if message in arrived:
+                at, index = arrived.pop(message)
+                wanted = carried[message] & addressed[process] & ~bits[message]
+                if at < pause and not wanted & ~delivered_before_pause:
+                    delays.append(Delay(name, index, message, event.index))
+            delivered |= bits[message]
+        for message, (_, index) in arrived.items():
+            bit = bits[message]
+            if addressed[process] & bit and not carried[message] & addressed[process] & ~bit & ~delivered:
+                delays.append(Delay(name, index, message, None))
+    return sorted(delays, key=lambda delay: (delay.process, delay.arrive_index, delay.message))
+
+
+def _addressed(trace: Matched, bits: dict[str, int]) -> list[int]:
+    numbers = {name: process for process, name in enumerate(trace.names)}
+    addressed = [0] * len(trace.lines)
+    for process, line in enumerate(trace.lines):
+        for event in line:
+            message = event.message or ""
+            if event.kind == SEND:
+                for name in event.to or ():
+                    if name in numbers:
+                        addressed[numbers[name]] |= bits[message]
+            elif event.kind == DELIVER:
+                addressed[process] |= bits[message]
+    return addressed

@@ -1,0 +1,149 @@
+"""Parquet with the same columns as JSON Lines, the same strict types and the same absence: null.
+
+pyarrow is imported when a Parquet file is met and not before. Columns that the schema does not name are read as they
+are. On writing they go, as JSON, into one column ``extra`` that carries a mark, by which reading unfolds them again.
+A file that is no Parquet, or whose pages are damaged, cannot be read at all; a single row that cannot be turned into
+text (invalid UTF-8) is an unreadable line.
+"""
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import IO, Any
+
+import msgspec
+
+from antecede import limits
+from antecede.errors import TraceError
+from antecede.trace.jsonl import Item
+from antecede.trace.schema import COLUMNS, Event, Fault, Metadata, event_of, metadata_bytes, metadata_of
+
+_batch_rows = 16_384
+_key = b"antecede"
+_folded = {b"antecede": b"json"}
+
+
+def _pyarrow() -> Any:
+    try:
+        import_module("pyarrow.parquet")
+        return import_module("pyarrow")
+    except ImportError:
+        raise TraceError("Parquet needs pyarrow: install antecede[spark]") from None
+
+
+def read(file: IO[bytes], where: str, keep_raw: bool = True) -> tuple[Metadata | None, Iterator[Item]]:
+    """The metadata of a Parquet file, if it has any, and its rows, numbered from 1.
+
+    A row has no text of its own; ``keep_raw`` gives it as JSON.
+    """
+    pa = _pyarrow()
+    try:
+        opened = pa.parquet.ParquetFile(file)
+        schema = opened.schema_arrow
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise TraceError(f"{where}: not a readable Parquet file: {_line(error)}") from None
+    text = (schema.metadata or {}).get(_key)
+    metadata = metadata_of(text, where) if text is not None else None
+    return metadata, _rows(pa, opened, schema, where, keep_raw)
+
+
+def _rows(pa: Any, opened: Any, schema: Any, where: str, keep_raw: bool) -> Iterator[Item]:
+    folded = {field.name for field in schema if field.metadata == _folded}
+    number = 0
+    batches = opened.iter_batches(batch_size=_batch_rows)
+    while True:
+        try:
+            batch = next(batches, None)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise TraceError(f"{where}: row {number + 1}: damaged Parquet file: {_line(error)}") from None
+        if batch is None:
+            return
+        try:
+            rows: list[Any] = batch.to_pylist()
+        except (UnicodeDecodeError, ValueError, OverflowError):
+            rows = [_alone(batch.slice(i, 1)) for i in range(batch.num_rows)]
+        for row in rows:
+            number += 1
+            if isinstance(row, Fault):
+                yield number, b"", row
+                continue
+            row = _unfolded(row, folded)
+            yield number, _raw(row) if keep_raw else b"", event_of(row)
+
+
+def _alone(batch: Any) -> Any:
+    try:
+        return batch.to_pylist()[0]
+    except (UnicodeDecodeError, ValueError, OverflowError) as error:
+        return Fault("unreadable_line", f"a value cannot be read: {error}")
+
+
+def _unfolded(row: dict[str, Any], folded: set[str]) -> dict[str, Any]:
+    clock = row.get("clock")
+    if type(clock) is list:
+        # A map column comes as a list of pairs. A key given twice is ambiguous, so it stays a list: a wrong type.
+        pairs = dict(clock) if all(type(pair) is tuple for pair in clock) else {}
+        row["clock"] = pairs if len(pairs) == len(clock) else clock
+    elif type(clock) is dict:
+        # A struct column has a null for each entry that this row lacks.
+        row["clock"] = {key: entry for key, entry in clock.items() if entry is not None}
+    for name in folded:
+        text = row.pop(name)
+        if text is not None:
+            try:
+                row.update((k, v) for k, v in msgspec.json.decode(text).items() if k not in COLUMNS)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, AttributeError, TypeError):
+                row[name] = text
+    return row
+
+
+def _raw(row: dict[str, Any]) -> bytes:
+    present = {name: value for name, value in row.items() if value is not None}
+    try:
+        text = msgspec.json.encode(present, enc_hook=repr)
+    except (TypeError, ValueError, RecursionError):
+        text = repr(present).encode("utf-8", "replace")
+    return text[: limits.raw_text_bytes_max]
+
+
+def _line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+class Rows:
+    """Writes events to a Parquet file, a batch at a time."""
+
+    def __init__(self, raw: IO[bytes], metadata: Metadata | None) -> None:
+        pa = self._pa = _pyarrow()
+        text, number = pa.string(), pa.int64()
+        kinds: dict[str, Any] = dict.fromkeys(COLUMNS, text)
+        kinds |= dict.fromkeys(("index", "time", "lamport", "stamp_bytes", "hop"), number)
+        kinds |= {"to": pa.list_(text), "clock": pa.map_(text, number), "dead": pa.bool_()}
+        fields = [pa.field(name, kinds[name], nullable=name not in COLUMNS[:3]) for name in COLUMNS]
+        fields.append(pa.field("extra", text, metadata=_folded))
+        said = {_key: metadata_bytes(metadata)} if metadata is not None else None
+        self._schema = pa.schema(fields, metadata=said)
+        self._writer = pa.parquet.ParquetWriter(raw, self._schema)
+        self._rows: list[dict[str, Any]] = []
+
+    def write(self, event: Event) -> None:
+        row = {name: getattr(event, name) for name in COLUMNS}
+        if event.clock is not None:
+            row["clock"] = sorted(event.clock.items())
+        if event.extra:
+            row["extra"] = msgspec.json.encode(event.extra, order="deterministic").decode()
+        self._rows.append(row)
+        if len(self._rows) >= _batch_rows:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._writer.write_batch(self._pa.RecordBatch.from_pylist(self._rows, schema=self._schema))
+            self._rows.clear()
+
+    def close(self) -> None:
+        self._flush()
+        self._writer.close()
+
+    def abandon(self) -> None:
+        self._rows.clear()
+        self._writer.close()

@@ -1,0 +1,203 @@
+"""One row of a trace, its strict types, and what a trace says about itself.
+
+A trace is a set of events. Each belongs to one sequential ``process``, in which ``index`` numbers it from 0, and is of
+one of five kinds. A message is sent once and delivered at most once at each destination; happened-before flows from
+``send`` to ``deliver`` and along each process, never through ``arrive``. Rows of kind ``hop`` are a router's own notes:
+their ``process`` is a server with its own numbering, and no order looks at them.
+
+Types are strict, whatever the file format: ``true`` is no integer, ``1.0`` is no index, a number is no message, and an
+integer beyond 64 bits is none. Where the contract leaves room we decided:
+
+* ``null`` is the same as absent, in every column (Parquet knows no other absence). A required column that is null is
+  a ``missing_field``.
+* Every column named here is checked on every row, also where its kind makes no use of it.
+* A negative ``index`` is a ``wrong_type``: indices count from 0.
+* A row of unknown kind needs no ``message``.
+* Columns not named here are kept in ``extra`` and looked at by nobody; two rows that differ only there are the same.
+
+This module knows rows and metadata; it must not know files.
+"""
+
+from collections.abc import Callable, Mapping
+from sys import intern
+from typing import Any, Final
+
+import msgspec
+
+from antecede.errors import TraceError
+
+SCHEMA: Final = 1
+"""The newest schema that this version reads, and the one that it writes."""
+
+SEND: Final = "send"
+ARRIVE: Final = "arrive"
+DELIVER: Final = "deliver"
+LOCAL: Final = "local"
+HOP: Final = "hop"
+KINDS: Final = frozenset((SEND, ARRIVE, DELIVER, LOCAL, HOP))
+
+INT64_MIN: Final = -(2**63)
+INT64_MAX: Final = 2**63 - 1
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One row. Its fields, in this order, are the keys of a written line; absent ones are left out."""
+
+    process: str
+    index: int
+    kind: str
+    message: str | None = None
+    to: tuple[str, ...] | None = None
+    """Destinations without repeats; ``()`` is to nobody, ``None`` is unknown."""
+    time: int | None = None
+    lamport: int | None = None
+    clock: dict[str, int] | None = None
+    stamp_bytes: int | None = None
+    domain: str | None = None
+    hop: int | None = None
+    instance: str | None = None
+    operation: str | None = None
+    parent: str | None = None
+    type: str | None = None
+    dead: bool | None = None
+    replays: str | None = None
+    extra: dict[str, Any] | None = None
+    """Columns that the schema does not name."""
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """A row that is no event: why, and its place in its process where that much could be read."""
+
+    reason: str
+    detail: str
+    process: str | None = None
+    index: int | None = None
+    hop: bool = False
+
+
+def _is_string(value: Any) -> bool:
+    return type(value) is str
+
+
+def _is_int64(value: Any) -> bool:
+    return type(value) is int and INT64_MIN <= value <= INT64_MAX
+
+
+def _is_index(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= INT64_MAX
+
+
+def _is_bool(value: Any) -> bool:
+    return type(value) is bool
+
+
+def _is_strings(value: Any) -> bool:
+    return type(value) in (list, tuple) and all(type(item) is str for item in value)
+
+
+def _is_clock(value: Any) -> bool:
+    return type(value) is dict and all(type(key) is str and _is_int64(entry) for key, entry in value.items())
+
+
+_columns: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "process": (_is_string, "a string"),
+    "index": (_is_index, "an int64 from 0"),
+    "kind": (_is_string, "a string"),
+    "message": (_is_string, "a string"),
+    "to": (_is_strings, "a list of strings"),
+    "time": (_is_int64, "an int64"),
+    "lamport": (_is_int64, "an int64"),
+    "clock": (_is_clock, "a map from string to int64"),
+    "stamp_bytes": (_is_int64, "an int64"),
+    "domain": (_is_string, "a string"),
+    "hop": (_is_int64, "an int64"),
+    "instance": (_is_string, "a string"),
+    "operation": (_is_string, "a string"),
+    "parent": (_is_string, "a string"),
+    "type": (_is_string, "a string"),
+    "dead": (_is_bool, "true or false"),
+    "replays": (_is_string, "a string"),
+}
+
+COLUMNS: Final = tuple(_columns)
+"""The named columns, in the order in which they are written."""
+
+
+def event_of(row: Mapping[str, Any]) -> Event | Fault:
+    """The event that a row of a file says, or the first thing that is wrong with it."""
+    kind = row.get("kind")
+    needed = ("process", "index", "kind", "message") if kind in _with_message else ("process", "index", "kind")
+    for name in needed:
+        if row.get(name) is None:
+            return _fault("missing_field", f"no {name}", row)
+    fields: dict[str, Any] = {}
+    extra: dict[str, Any] | None = None
+    for name, value in row.items():
+        column = _columns.get(name)
+        if column is None:
+            extra = {} if extra is None else extra
+            extra[name] = value
+        elif value is not None:
+            if not column[0](value):
+                return _fault("wrong_type", f"{name} must be {column[1]}, not {_shown(value)}", row)
+            fields[name] = value
+    if kind not in KINDS:
+        return _fault("unknown_kind", f"kind {_shown(kind)} is none of {', '.join(sorted(KINDS))}", row)
+    # Names repeat on every row; one shared copy of each keeps a large trace small.
+    fields["process"] = intern(fields["process"])
+    fields["kind"] = intern(fields["kind"])
+    to = fields.get("to")
+    if to is not None:
+        fields["to"] = tuple(map(intern, to)) if len(to) < 2 else tuple(map(intern, sorted(set(to))))
+    return Event(**fields, extra=extra)
+
+
+_with_message = (SEND, ARRIVE, DELIVER, HOP)
+
+
+def _fault(reason: str, detail: str, row: Mapping[str, Any]) -> Fault:
+    process, index = row.get("process"), row.get("index")
+    placed = _is_string(process) and _is_index(index)
+    return Fault(reason, detail, process if placed else None, index if placed else None, row.get("kind") == HOP)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a trace says about itself. Everything but the schema's number is optional and unchecked here."""
+
+    schema: int = SCHEMA
+    order: Any = None
+    topology: Any = None
+    conflicts: Any = None
+    recorded_by: Any = None
+
+
+def metadata_of(text: bytes, where: str) -> Metadata:
+    """Read a metadata document; ``where`` names it in the error."""
+    try:
+        document = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise TraceError(f"{where}: metadata is not JSON: {error}") from None
+    if type(document) is not dict:
+        raise TraceError(f"{where}: metadata must be a JSON object")
+    schema = document.get("schema", SCHEMA)
+    if not _is_int64(schema) or schema < 1:
+        raise TraceError(f"{where}: metadata: schema must be a number from 1, not {_shown(schema)}")
+    if schema > SCHEMA:
+        raise TraceError(f"{where}: trace schema {schema} is newer than {SCHEMA}, the newest that this version reads")
+    named = {name: document.get(name) for name in ("order", "topology", "conflicts", "recorded_by")}
+    return Metadata(schema, **named)
+
+
+def metadata_bytes(metadata: Metadata) -> bytes:
+    """The metadata document, the same bytes for the same content."""
+    document = {"schema": metadata.schema}
+    for name in ("order", "topology", "conflicts", "recorded_by"):
+        value = getattr(metadata, name)
+        if value is not None:
+            document[name] = value
+    return msgspec.json.encode(document, order="deterministic")

@@ -1,0 +1,83 @@
+"""What a checker says about one trace, in a form that two checkers can be compared by.
+
+``holds`` is ``None`` where there was no delivery to judge.
+"""
+
+from typing import Any
+
+import msgspec
+
+ORDERS = ("fifo", "causal", "total", "synchronous")
+
+
+class Late(msgspec.Struct, frozen=True, order=True):
+    """A delivery that came after a message which should have waited for it.
+
+    Its fields are in the order that decides which is *first*: the receiver's index, then the receiver's name.
+    """
+
+    deliver_index: int
+    to: str
+    message: str
+    source: str
+    send_index: int
+    overtaken_by: str = ""
+    """The first message delivered at ``to`` whose send came after this one's: for causal order, causally after; for
+    FIFO order, later at the same sender."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "message": self.message,
+            "from": self.source,
+            "to": self.to,
+            "send_index": self.send_index,
+            "deliver_index": self.deliver_index,
+            "overtaken_by": self.overtaken_by,
+        }
+
+
+class Verdict(msgspec.Struct):
+    """The orders that were asked for; ``None`` for one that was not."""
+
+    deliveries: int
+    undelivered: int
+    orders: tuple[str, ...]
+    fifo: list[Late] = []
+    """Late deliveries by FIFO order, ascending."""
+    causal: list[Late] = []
+    """Late deliveries by causal order, ascending."""
+    pairwise: bool = True
+    """Whether no two processes disagree on the order of two deliveries."""
+    cycle: list[str] | None = None
+    """Messages that the processes deliver in a circle."""
+    crown: list[str] | None = None
+    """Messages whose events chase each other in a circle, so that no instant can be given to each."""
+
+    def holds(self, order: str) -> bool | None:
+        """Whether the order holds; ``None`` if there was nothing to judge."""
+        assert order in self.orders, f"{order} was not judged"
+        if not self.deliveries:
+            return None
+        if order == "fifo":
+            return not self.fifo
+        if order == "causal":
+            return not self.causal
+        return (self.cycle if order == "total" else self.crown) is None
+
+    def as_json(self) -> dict[str, Any]:
+        """The ``orders`` object of ``antecede verify --json``."""
+        report: dict[str, Any] = {}
+        for order in self.orders:
+            entry: dict[str, Any] = {"holds": self.holds(order)}
+            if order == "fifo":
+                entry["late"] = len(self.fifo)
+            elif order == "causal":
+                entry["late"] = len(self.causal)
+                entry["first"] = self.causal[0].as_json() if self.causal else None
+            elif order == "total":
+                entry["pairwise"] = self.pairwise if self.deliveries else None
+                entry["cycle"] = self.cycle
+            else:
+                entry["crown"] = self.crown
+            report[order] = entry
+        return report

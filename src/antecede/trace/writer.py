@@ -1,0 +1,117 @@
+"""Writing a trace: the extension of its name decides the format, and it appears whole or not at all.
+
+``.jsonl`` and ``.jsonl.gz`` (also ``.json``, ``.ndjson``) are JSON Lines, ``.parquet`` is Parquet. Events are written
+as they come, to a temporary name beside the target, which is renamed when the writer is closed without an error.
+Metadata go into the Parquet file itself, or beside a JSON Lines file as ``FILE.meta.json``.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Protocol
+
+from antecede.errors import TraceError, UsageError
+from antecede.trace import jsonl, parquet
+from antecede.trace.schema import Event, Metadata, metadata_bytes
+
+
+class _Sink(Protocol):
+    def write(self, event: Event) -> None: ...
+
+    def close(self) -> None: ...
+
+    def abandon(self) -> None: ...
+
+
+class _Lines:
+    def __init__(self, raw: IO[bytes], gzipped: bool) -> None:
+        self._gzip = jsonl.open_gzip(raw) if gzipped else None
+        self._put = self._gzip.write if self._gzip else raw.write
+
+    def write(self, event: Event) -> None:
+        self._put(jsonl.encode(event) + b"\n")
+
+    def close(self) -> None:
+        if self._gzip:
+            self._gzip.close()
+
+    abandon = close
+
+
+class TraceWriter:
+    """``with TraceWriter(path, metadata) as trace: trace.write(event)``."""
+
+    def __init__(self, path: str | os.PathLike[str], metadata: Metadata | None = None) -> None:
+        self._path = Path(path)
+        self._metadata = metadata
+        self._temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.part")
+        name = self._path.name.lower()
+        is_parquet = name.endswith(".parquet")
+        if not is_parquet and not name.endswith(_line_endings):
+            raise UsageError(f"{self._path}: a trace ends in .jsonl, .jsonl.gz or .parquet")
+        try:
+            self._raw = open(self._temporary, "wb")  # noqa: SIM115 (it outlives this function)
+        except OSError as error:
+            raise TraceError(f"{self._path}: cannot be written: {error.strerror}") from None
+        try:
+            self._sink: _Sink = (
+                parquet.Rows(self._raw, metadata) if is_parquet else _Lines(self._raw, name.endswith(".gz"))
+            )
+        except BaseException:
+            self._discard()
+            raise
+        self._beside = None if is_parquet else metadata
+        self.events = 0
+        """How many were written."""
+
+    def write(self, event: Event) -> None:
+        """Append one event."""
+        self._sink.write(event)
+        self.events += 1
+
+    def close(self) -> None:
+        """Finish the file and give it its name."""
+        try:
+            self._sink.close()
+            self._raw.close()
+            if self._beside is not None:
+                beside = self._path.with_name(self._path.name + ".meta.json")
+                beside.write_bytes(metadata_bytes(self._beside) + b"\n")
+            os.replace(self._temporary, self._path)
+        except OSError as error:
+            self._discard()
+            raise TraceError(f"{self._path}: cannot be written: {error.strerror}") from None
+
+    def abandon(self) -> None:
+        """Leave nothing behind."""
+        try:
+            self._sink.abandon()
+        finally:
+            self._discard()
+
+    def _discard(self) -> None:
+        self._raw.close()
+        self._temporary.unlink(missing_ok=True)
+
+    def __enter__(self) -> "TraceWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
+
+
+_line_endings = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
+
+
+def write_trace(path: str | os.PathLike[str], events: Iterable[Event], metadata: Metadata | None = None) -> int:
+    """Write a whole trace; the number of its events."""
+    with TraceWriter(path, metadata) as trace:
+        for event in events:
+            trace.write(event)
+    return trace.events
