@@ -1,0 +1,262 @@
+"""``skeen``: the destinations vote on a message's place (Garg §12.3.3).
+
+* The initiator sends a copy, with its clock, to each destination.
+* A destination moves its clock beyond both, puts the message into its queue at that time, undeliverable, and returns
+  the time as its proposal (``propose``).
+* When all have proposed, the initiator takes the maximum as the final timestamp and sends it to them (``final``).
+* A destination moves the message to its final place and its own clock up to it. It delivers the head of its queue
+  whenever that is final.
+
+Two things must be added to the printed rules. Equal timestamps need a **tie-break**: by initiator, and among messages
+of one initiator by the sequence in which it started them, which every destination reads off the number of the copy on
+its link. And the **clock must advance to the final timestamp** (READINGS: else 131 of 1500 runs disagree): a message
+that arrives later must get a later place.
+
+**Why it is right.** A message's place is (final timestamp, initiator, number). Let q deliver m. What is still in q's
+queue has a place not before the one proposed, which is after m's. What is not yet there will be proposed a time after
+q's clock, which has reached m's final timestamp. So every member delivers by place: total order.
+
+**Causal order.** As printed the order is total only, not even FIFO: 0 sends m1 to {1, 2}, then m2 to {1}; 2 votes late
+for m1, so m2 comes first at 1. With ``causal`` a member starts a multicast only once its previous one is final; until
+then it waits (``unposted``). If send(m) happened before send(m'), then the clock of the initiator of m' had reached the
+final timestamp of m when it started m': it was itself the initiator of m, or it had delivered m, or such a member's
+message was in between. A copy carries that clock, so every proposal for m' is above the final timestamp of m, and every
+common destination has m in its queue, because it voted. So m is delivered first: causal, hence FIFO.
+
+Links may reorder: nothing here needs FIFO. A ``final`` cannot overtake its copy, because it answers the vote on it. A
+copy that was voted on is in the durable state although it waits. A destination that is the initiator itself votes, and
+learns the result, in the very step; only its copy travels.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from heapq import heappop, heappush
+from typing import Any, ClassVar
+
+from antecede.errors import StampError
+from antecede.messages import (
+    COPY,
+    PERSIST,
+    Accept,
+    Deliver,
+    Effects,
+    Message,
+    Packet,
+    Send,
+    Sent,
+    Verdict,
+    members_of,
+)
+from antecede.orders.contract import Option, pack_message, unpack_message
+from antecede.orders.encoding import Reader
+from antecede.orders.plain import PlainOrder
+
+PROPOSE = "propose"
+FINAL = "final"
+
+
+class Vote:
+    """At the initiator: a message whose timestamp is not final yet."""
+
+    __slots__ = ("best", "identity", "links", "missing")
+
+    def __init__(self, identity: str, links: dict[int, int], missing: set[int], best: int) -> None:
+        self.identity = identity
+        self.links = links
+        """Each destination, with the number of its copy on that link."""
+        self.missing = missing
+        """The destinations that have not proposed."""
+        self.best = best
+        """The largest proposal so far."""
+
+
+class Place:
+    """At a destination: a message in the queue."""
+
+    __slots__ = ("final", "message", "time")
+
+    def __init__(self, time: int, final: bool, message: Message) -> None:
+        self.time = time
+        self.final = final
+        self.message = message
+
+
+class Skeen(PlainOrder):
+    """Destinations propose a time, the largest wins, and all deliver by it."""
+
+    name: ClassVar[str] = "skeen"
+    source: ClassVar[str] = "Garg §12.3.3"
+    guarantees = frozenset({"total"})
+    needs: ClassVar[frozenset[str]] = frozenset({"control packets"})
+    controls: ClassVar[tuple[str, ...]] = (PROPOSE, FINAL)
+    options: ClassVar[Mapping[str, Option]] = {
+        "causal": Option(False, "start a multicast only once the previous one is final: causal order, too")
+    }
+
+    def __init__(self, me: int, members: int, **options: object) -> None:
+        super().__init__(me, members, **options)
+        self.causal: bool = self.settings["causal"]
+        if self.causal:
+            self.guarantees = frozenset({"fifo", "causal", "total"})
+        self.clock = 0
+        self.numbered = [0] * members
+        """The number of the last copy from here to each member."""
+        self.seen = [0] * members
+        """Copies from each member up to this number have arrived; so have those of ``_beyond``."""
+        self._beyond: list[set[int]] = [set() for _ in range(members)]
+        self._waiting: deque[Message] = deque()
+        self._votes: dict[tuple[int, int], Vote] = {}
+        """By each missing (destination, number): the vote is in here until it is final."""
+        self._places: dict[tuple[int, int], Place] = {}
+        self._queue: list[tuple[int, int, int]] = []
+        """(time, initiator, number) of each place; one that has moved since is skipped."""
+
+    def send(self, message: Message) -> Effects:
+        effects: Effects = [PERSIST, Sent(message)]
+        if self.causal and (self._votes or self._waiting):
+            self._waiting.append(message)
+        else:
+            self._start(message, effects)
+        return effects
+
+    def _start(self, message: Message, effects: Effects) -> None:
+        vote = Vote(message.id, {}, set(), 0)
+        for target in members_of(message.to):
+            self.numbered[target] += 1
+            number = self.numbered[target]
+            vote.links[target] = number
+            vote.missing.add(target)
+            self._votes[target, number] = vote
+            effects.append(Send(Packet(COPY, self.me, target, message, message.id, (number, self.clock))))
+
+    def receive(self, packet: Packet) -> tuple[Verdict, Effects]:
+        key = (packet.source, packet.stamp[0])
+        time: int = packet.stamp[1]
+        effects: Effects = [PERSIST]
+        if packet.kind == COPY:
+            return self._receive_copy(packet, key, time, effects)
+        if packet.kind == PROPOSE:
+            if key not in self._votes:
+                return Verdict.DUPLICATE, []
+            self._count(key, time, effects)
+        else:
+            if key not in self._places or self._places[key].final:
+                return Verdict.DUPLICATE, []
+            self._settle(key, time)
+        self._deliver(effects)
+        return Verdict.DELIVER, effects
+
+    def _receive_copy(
+        self, packet: Packet, key: tuple[int, int], time: int, effects: Effects
+    ) -> tuple[Verdict, Effects]:
+        source, number = key
+        if self._arrived(source, number):
+            return Verdict.DUPLICATE, []
+        self._beyond[source].add(number)
+        while self.seen[source] + 1 in self._beyond[source]:
+            self.seen[source] += 1
+            self._beyond[source].remove(self.seen[source])
+        assert packet.message is not None
+        self.clock = max(self.clock, time) + 1
+        self._places[key] = Place(self.clock, False, packet.message)
+        heappush(self._queue, (self.clock, source, number))
+        if source == self.me:
+            self._count(key, self.clock, effects)
+            self._deliver(effects)
+        else:
+            effects.append(Send(self.control(PROPOSE, source, packet.subject, (number, self.clock))))
+        if key in self._places:
+            effects.append(Accept(packet))
+            return Verdict.HOLD, effects
+        return Verdict.DELIVER, effects
+
+    def _arrived(self, source: int, number: int) -> bool:
+        return number <= self.seen[source] or number in self._beyond[source]
+
+    def _count(self, key: tuple[int, int], time: int, effects: Effects) -> None:
+        """A proposal has come in; with the last one the timestamp is final."""
+        vote = self._votes.pop(key)
+        vote.missing.remove(key[0])
+        vote.best = max(vote.best, time)
+        self.clock = max(self.clock, time)
+        if vote.missing:
+            return
+        for target, number in vote.links.items():
+            if target == self.me:
+                self._settle((target, number), vote.best)
+            else:
+                effects.append(Send(self.control(FINAL, target, vote.identity, (number, vote.best))))
+        while self._waiting and not self._votes:
+            self._start(self._waiting.popleft(), effects)
+
+    def _settle(self, key: tuple[int, int], time: int) -> None:
+        """The timestamp of a message in the queue is final."""
+        place = self._places[key]
+        place.time = time
+        place.final = True
+        self.clock = max(self.clock, time)
+        heappush(self._queue, (time, *key))
+
+    def _deliver(self, effects: Effects) -> None:
+        while self._queue:
+            time, source, number = self._queue[0]
+            place = self._places.get((source, number))
+            if place is not None and place.time == time:
+                if not place.final:
+                    return
+                del self._places[source, number]
+                effects.append(Deliver(place.message))
+            heappop(self._queue)
+
+    def held(self) -> list[Message]:
+        return [place.message for _, place in self._in_order()]
+
+    def _in_order(self) -> list[tuple[tuple[int, int], Place]]:
+        return sorted(self._places.items(), key=lambda item: (item[1].time, item[0]))
+
+    def unposted(self) -> list[tuple[Message, int]]:
+        return [(message, target) for message in self._waiting for target in members_of(message.to)]
+
+    def read_stamp(self, kind: str, source: int, data: Reader) -> tuple[int, ...]:
+        number = data.counter(self.numbered[source] if kind == PROPOSE else self.seen[source])
+        time = data.counter(self.clock)
+        if number == 0:
+            raise StampError(f"number 0 in the stamp of a {kind}: expected 1 or more")
+        if kind == COPY:
+            if source == self.me and number > self.numbered[source]:
+                raise StampError(f"copy {number} from ourselves: we sent {self.numbered[source]}")
+            return (number, time)
+        if source == self.me or time == 0:
+            raise StampError(f"{kind} of time {time} from member {source}: no correct member sends that")
+        if kind == PROPOSE and number > self.numbered[source]:
+            raise StampError(f"proposal of member {source} for copy {number}: we sent it {self.numbered[source]}")
+        if kind == FINAL:
+            place = self._places.get((source, number))
+            if not self._arrived(source, number) or (place is not None and time < place.time):
+                raise StampError(f"final timestamp {time} from member {source} for copy {number}: we proposed no such")
+        return (number, time)
+
+    def dump(self) -> Any:
+        votes = {id(vote): vote for _, vote in sorted(self._votes.items())}
+        return (
+            self.clock,
+            tuple(self.numbered),
+            tuple((seen, tuple(sorted(beyond))) for seen, beyond in zip(self.seen, self._beyond, strict=True)),
+            [(vote.identity, sorted(vote.links.items()), sorted(vote.missing), vote.best) for vote in votes.values()],
+            [(*key, place.time, place.final, pack_message(place.message)) for key, place in self._in_order()],
+            [pack_message(message) for message in self._waiting],
+        )
+
+    def load(self, state: Any) -> None:
+        self.clock, numbered, seen, votes, places, waiting = state
+        self.numbered = list(numbered)
+        self.seen = [number for number, _ in seen]
+        self._beyond = [set(beyond) for _, beyond in seen]
+        for identity, links, missing, best in votes:
+            vote = Vote(identity, dict(links), set(missing), best)
+            for target in missing:
+                self._votes[target, vote.links[target]] = vote
+        for source, number, time, final, message in places:
+            self._places[source, number] = Place(time, final, unpack_message(message))
+            heappush(self._queue, (time, source, number))
+        self._waiting = deque(map(unpack_message, waiting))
