@@ -1,0 +1,67 @@
+"""Random draws that are the same on every Python: all of them come from ``random.Random.random`` alone.
+
+The standard library promises that ``random()`` gives the same sequence for the same seed for ever; it promises that of
+no other method.
+
+A distribution of times is written as in ``constant:0.1``, ``exponential:0.1`` (its mean), ``uniform:0.05,0.15`` and
+``pareto:1.5,0.03`` (shape and least value), in seconds.
+"""
+
+from collections.abc import Callable
+from math import isfinite, log
+from random import Random
+
+from antecede.errors import UsageError
+
+Draw = Callable[[], float]
+"""The next time, in seconds."""
+
+
+def stream(seed: int, name: str) -> Random:
+    """An independent generator for one purpose, so that one purpose's draws do not shift another's."""
+    return Random(f"{seed}/{name}")
+
+
+def below(rng: Random, bound: int) -> int:
+    """A whole number from 0 to ``bound`` − 1."""
+    return int(rng.random() * bound)
+
+
+def subset(rng: Random, items: list[int], size: int) -> int:
+    """The bit mask of ``size`` of the items, drawn without replacement. ``items`` is shuffled on the way."""
+    mask = 0
+    last = len(items) - 1
+    for position in range(size):
+        other = position + int(rng.random() * (last - position + 1))
+        items[position], items[other] = items[other], items[position]
+        mask |= 1 << items[position]
+    return mask
+
+
+def parse_draw(text: str, rng: Random) -> Draw:
+    """The distribution that ``text`` describes, drawing from ``rng``."""
+    name, _, rest = text.partition(":")
+    shapes = {"constant": 1, "exponential": 1, "uniform": 2, "pareto": 2}
+    expected = "constant:S, exponential:S, uniform:S,S or pareto:SHAPE,S in seconds"
+    if name not in shapes:
+        raise UsageError(f"unknown distribution {text!r}: expected {expected}")
+    try:
+        numbers = [float(part) for part in rest.split(",")]
+    except ValueError:
+        raise UsageError(f"bad distribution {text!r}: expected {expected}") from None
+    if len(numbers) != shapes[name] or any(not isfinite(number) or number < 0 for number in numbers):
+        raise UsageError(f"bad distribution {text!r}: expected {expected}")
+    random = rng.random
+    first, second = numbers[0], numbers[-1]
+    if name == "constant":
+        return lambda: first
+    if name == "exponential":
+        return lambda: -first * log(1.0 - random())
+    if name == "uniform":
+        if first > second:
+            raise UsageError(f"bad distribution {text!r}: expected the lesser bound first")
+        return lambda: first + (second - first) * random()
+    if first == 0:
+        raise UsageError(f"bad distribution {text!r}: expected a shape above 0")
+    exponent = -1.0 / first
+    return lambda: float(second * (1.0 - random()) ** exponent)

@@ -1,0 +1,141 @@
+"""What a run cost: counted as it goes, in memory that does not grow with the number of messages.
+
+Latencies go into a histogram whose buckets are 1 % wide, which is all the precision that a p99 deserves. Warm-up sends
+and their deliveries count in nothing.
+
+What a stamp weighs is the mean over a message's copies, and then over the messages, so that every message counts once
+(as in the figures that Jang et al. draw). Weighing every copy once instead favours multicasts to many, which prune
+most; the totals over copies are there for whoever wants that mean.
+"""
+
+from math import exp, log
+from typing import Any
+
+from antecede.messages import COPY, Message, Packet
+from antecede.orders.contract import Order
+
+_buckets_per_e = 100
+_instant = -(10**6)
+"""The bucket of deliveries that took no time."""
+
+
+class _Course:
+    """A message that is not yet delivered everywhere."""
+
+    __slots__ = ("bytes", "copies", "counted", "dependents", "paper_bytes", "remaining", "time")
+
+    def __init__(self, time: float, remaining: int, counted: bool) -> None:
+        self.time = time
+        self.remaining = remaining
+        self.counted = counted
+        self.copies = self.dependents = self.bytes = self.paper_bytes = 0
+
+
+class Figures:
+    """Counts over the messages sent after the first ``warmup`` ones."""
+
+    def __init__(self, warmup: int = 0) -> None:
+        self.warmup = warmup
+        self.sends = 0
+        self.deliveries = 0
+        self.arrivals = 0
+        self.held = 0
+        self.copies = 0
+        self.bytes_total = 0
+        self.bytes_max = 0
+        self._weighed = 0
+        self._dependents = 0.0
+        self._bytes = 0.0
+        self._paper_bytes = 0.0
+        self.outstanding = 0
+        self._latency_sum = 0.0
+        self._latencies: dict[int, int] = {}
+        self._under_way: dict[str, _Course] = {}
+        self._seen = 0
+
+    def sent(self, message: Message, now: float) -> None:
+        counted = self._seen >= self.warmup
+        self._seen += 1
+        destinations = message.to.bit_count()
+        self.outstanding += destinations
+        if counted:
+            self.sends += 1
+        if destinations:
+            self._under_way[message.id] = _Course(now, destinations, counted)
+
+    def posted(self, order: Order, packet: Packet) -> None:
+        """A copy leaves: what does its stamp weigh?"""
+        course = self._under_way.get(packet.subject)
+        if packet.kind != COPY or course is None or not course.counted:
+            return
+        size = order.size(packet)
+        course.copies += 1
+        course.bytes += size
+        if size > self.bytes_max:
+            self.bytes_max = size
+        course.dependents += order.dependents(packet)
+        course.paper_bytes += order.paper_bytes(packet)
+
+    def arrived(self, packet: Packet, held: bool) -> None:
+        course = self._under_way.get(packet.subject)
+        if packet.kind == COPY and course is not None and course.counted:
+            self.arrivals += 1
+            self.held += held
+
+    def delivered(self, message: Message, now: float) -> None:
+        course = self._under_way[message.id]
+        self.outstanding -= 1
+        course.remaining -= 1
+        if not course.remaining:
+            del self._under_way[message.id]
+            self._weigh(course)
+        if course.counted:
+            latency = now - course.time
+            self.deliveries += 1
+            self._latency_sum += latency
+            bucket = int(log(latency) * _buckets_per_e) if latency > 1e-9 else _instant
+            self._latencies[bucket] = self._latencies.get(bucket, 0) + 1
+
+    def _weigh(self, course: _Course) -> None:
+        copies = course.copies
+        if copies:
+            self._weighed += 1
+            self.copies += copies
+            self.bytes_total += course.bytes
+            self._dependents += course.dependents / copies
+            self._bytes += course.bytes / copies
+            self._paper_bytes += course.paper_bytes / copies
+
+    def latency_mean(self) -> float:
+        return self._latency_sum / self.deliveries if self.deliveries else 0.0
+
+    def latency_quantile(self, share: float) -> float:
+        """The latency that ``share`` of the deliveries do not exceed, to 1 %."""
+        remaining = share * self.deliveries
+        for bucket in sorted(self._latencies):
+            remaining -= self._latencies[bucket]
+            if remaining <= 0:
+                return exp((bucket + 0.5) / _buckets_per_e) if bucket > _instant else 0.0
+        return 0.0
+
+    def report(self) -> dict[str, Any]:
+        """The part of ``simulate``'s document that the run itself decides."""
+        for course in self._under_way.values():
+            self._weigh(course)
+        self._under_way.clear()
+        weighed = self._weighed or 1
+        return {
+            "messages": self.sends,
+            "deliveries": self.deliveries,
+            "undelivered": self.outstanding,
+            "held": self.held / self.arrivals if self.arrivals else 0.0,
+            "stamp": {
+                "dependents_mean": self._dependents / weighed,
+                "bytes_mean": self._bytes / weighed,
+                "bytes_max": self.bytes_max,
+                "paper_bytes_mean": self._paper_bytes / weighed,
+                "copies": self.copies,
+                "bytes_total": self.bytes_total,
+            },
+            "latency": {"mean": self.latency_mean(), "p99": self.latency_quantile(0.99)},
+        }

@@ -1,0 +1,127 @@
+"""What applications do: who sends to whom, and when.
+
+``uniform`` and ``multicast`` are the set-up of Jang et al. §6.2: every process sends at intervals of its own; a
+multicast goes to a number of processes that is uniform in 1 … n − 1, drawn without replacement (mean n / 2). The
+others are the shapes that real systems have: requests and replies, a ping-pong, groups that talk mostly among
+themselves.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+from antecede.errors import UsageError
+from antecede.messages import Message, mask_of, members_of
+from antecede.simulator.draws import Draw, below, subset
+from antecede.simulator.world import World
+
+Destinations = Callable[[int], int]
+"""Process → bit mask of whom it sends to now."""
+
+
+def uniform(processes: int, rng: Random) -> Destinations:
+    """One other process, uniformly."""
+
+    def choose(process: int) -> int:
+        other = below(rng, processes - 1)
+        return 1 << (other + (other >= process))
+
+    return choose
+
+
+def multicast(processes: int, rng: Random) -> Destinations:
+    """A uniform number 1 … n − 1 of other processes."""
+    others = [[other for other in range(processes) if other != process] for process in range(processes)]
+
+    def choose(process: int) -> int:
+        return subset(rng, others[process], 1 + below(rng, processes - 1))
+
+    return choose
+
+
+def broadcast(processes: int, rng: Random) -> Destinations:
+    """All the others."""
+    everyone = (1 << processes) - 1
+    return lambda process: everyone & ~(1 << process)
+
+
+def clusters(processes: int, rng: Random, size: int = 4, locality: float = 0.9) -> Destinations:
+    """Groups of ``size`` neighbours that send a share ``locality`` of their messages among themselves."""
+    anywhere = uniform(processes, rng)
+
+    def choose(process: int) -> int:
+        first = process - process % size
+        near = [other for other in range(first, min(first + size, processes)) if other != process]
+        if near and rng.random() < locality:
+            return 1 << near[below(rng, len(near))]
+        return anywhere(process)
+
+    return choose
+
+
+SHAPES: dict[str, Callable[[int, Random], Destinations]] = {
+    "unicast": uniform,
+    "multicast": multicast,
+    "broadcast": broadcast,
+    "clusters": clusters,
+}
+
+
+class Spontaneous:
+    """Every process sends at intervals of its own, until ``messages`` have been sent in all."""
+
+    def __init__(self, messages: int, gap: Draw, destinations: Destinations) -> None:
+        self._left = messages
+        self._gap = gap
+        self._destinations = destinations
+
+    def start(self, world: World) -> None:
+        for process in range(world.processes):
+            world.wake_after(self._gap(), process)
+
+    def wake(self, world: World, process: int) -> None:
+        if self._left:
+            self._left -= 1
+            world.send(process, self._destinations(process))
+            world.wake_after(self._gap(), process)
+
+    def delivered(self, world: World, process: int, message: Message) -> None:
+        pass
+
+
+class RequestReply(Spontaneous):
+    """Requests as above; every receiver of one answers its sender."""
+
+    def wake(self, world: World, process: int) -> None:
+        if self._left:
+            self._left -= 1
+            world.send(process, self._destinations(process), b"request")
+            world.wake_after(self._gap(), process)
+
+    def delivered(self, world: World, process: int, message: Message) -> None:
+        if message.payload == b"request" and self._left:
+            self._left -= 1
+            world.send(process, 1 << message.source, b"reply")
+
+
+class PingPong:
+    """Process 0 sends to each of the others; each delivery is answered at once (Laumay et al. §6.1)."""
+
+    def __init__(self, messages: int) -> None:
+        self._left = messages
+
+    def start(self, world: World) -> None:
+        if world.processes < 2:
+            raise UsageError("ping-pong needs two processes")
+        for other in members_of(mask_of(range(1, world.processes))):
+            self._send(world, 0, other)
+
+    def wake(self, world: World, process: int) -> None:
+        pass
+
+    def delivered(self, world: World, process: int, message: Message) -> None:
+        self._send(world, process, message.source)
+
+    def _send(self, world: World, process: int, to: int) -> None:
+        if self._left:
+            self._left -= 1
+            world.send(process, 1 << to)
