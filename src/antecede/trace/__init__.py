@@ -11,6 +11,7 @@ the judge of all three.
 
 from antecede.trace.matched import Matched, match
 from antecede.trace.oracle import Delay, judge, needless_delays
+from antecede.trace.report import read_events, verify
 from antecede.trace.schema import ARRIVE, DELIVER, HOP, LOCAL, SEND, Event, Metadata
 from antecede.trace.verdicts import ORDERS, Late, Verdict
 from antecede.trace.writer import TraceWriter, write_trace
@@ -32,5 +33,7 @@ __all__ = [
     "judge",
     "match",
     "needless_delays",
+    "read_events",
+    "verify",
     "write_trace",
 ]

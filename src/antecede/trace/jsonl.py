@@ -15,7 +15,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, Protocol, cast
 
 import msgspec
 
@@ -79,10 +79,15 @@ def _key_given_twice(line: bytes) -> str | None:
     return None
 
 
+class Peekable(Protocol):
+    """A stream whose next bytes can be looked at without being taken, as buffered ones can."""
+
+    def peek(self, size: int, /) -> bytes: ...
+
+
 def read(stream: BinaryIO) -> Iterator[Item]:
     """The items of a stream of bytes, which may be gzipped."""
-    buffered = cast(Any, stream)
-    if buffered.peek(2)[:2] == _gzip_magic:
+    if cast(Peekable, stream).peek(2)[:2] == _gzip_magic:
         stream = cast(BinaryIO, gzip.GzipFile(fileobj=stream, mode="rb"))
     number = 0
     bound = limits.trace_line_bytes_max

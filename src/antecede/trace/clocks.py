@@ -1,0 +1,144 @@
+"""Do the clocks recorded in a trace say what its events say?
+
+**Vector clocks.** Two rules, chosen by the trace. If the own entry is ``index`` + 1 on most rows that have a clock, the
+rule is ``exact``: every entry must be the index + 1 of the last event of that process in the event's past (the event
+included), a missing entry being 0. Otherwise the clocks tick in a way of their own and the rule is ``order``:
+V(e) < V(f) iff e → f. We test it one event f at a time, among the events that have a clock:
+
+* V(f) is at least V(e), entry by entry, for every e → f;
+* for every process p, as many of p's events have an own entry of at most V(f)[p] as lie in f's past (f included).
+
+If every event passes, the rule holds for every pair: e → f gives V(e) ≤ V(f), and they differ in f's own entry, which
+counts one event more; and V(e) < V(f) gives V(e)[p] ≤ V(f)[p] for e's process p, so that e is among those counted,
+which are the first ones of p, and all in f's past. An event *disagrees* if it fails.
+
+**Lamport clocks** must rise along each process and from send to deliver; an event disagrees if its clock is not larger
+than that of the row before it in its process (among rows that have one), or, for a delivery, than its send's.
+
+Rows that were set aside and ``hop`` rows are not asked.
+"""
+
+from bisect import bisect_right
+from typing import Any
+
+from antecede.trace.lanes import Lanes
+from antecede.trace.matched import Matched
+from antecede.trace.schema import DELIVER, SEND, Event
+
+
+def check_lamport(trace: Matched) -> dict[str, Any]:
+    """The ``lamport`` object of a report."""
+    checked = disagree = 0
+    for line in trace.lines:
+        before: int | None = None
+        for event in line:
+            if event.lamport is None:
+                continue
+            checked += 1
+            sent = trace.sent(event.message or "").lamport if event.kind == DELIVER else None
+            if any(other is not None and event.lamport <= other for other in (before, sent)):
+                disagree += 1
+            before = event.lamport
+    return {"checked": checked, "disagree": disagree, "used": checked > 0 and disagree == 0}
+
+
+def check_clocks(trace: Matched) -> dict[str, Any]:
+    """The ``clocks`` object of a report."""
+    clocked = [event for line in trace.lines for event in line if event.clock is not None]
+    if not clocked:
+        return {"checked": 0, "disagree": 0, "rule": None}
+    by_index = sum(own_entry(event) == event.index + 1 for event in clocked)
+    exact = 2 * by_index > len(clocked)
+    rule = _Exact(trace) if exact else _Order(trace)
+    disagree = _walk(trace, rule)
+    return {"checked": len(clocked), "disagree": disagree, "rule": "exact" if exact else "order"}
+
+
+def own_entry(event: Event) -> int:
+    """What an event's clock says of its own process."""
+    return (event.clock or {}).get(event.process, 0)
+
+
+class _Exact:
+    """Entries are indices + 1."""
+
+    def __init__(self, trace: Matched) -> None:
+        self._names = trace.names
+        self._lines = trace.lines
+
+    def agrees(self, event: Event, reached: list[int], floor: dict[str, int]) -> bool:
+        expected = {
+            self._names[process]: self._lines[process][count - 1].index + 1
+            for process, count in enumerate(reached)
+            if count
+        }
+        assert event.clock is not None
+        return expected == {name: entry for name, entry in event.clock.items() if entry}
+
+
+class _Order:
+    """Entries are compared with what their own processes recorded."""
+
+    def __init__(self, trace: Matched) -> None:
+        self._names = trace.names
+        self._own = [sorted(own_entry(e) for e in line if e.clock is not None) for line in trace.lines]
+        self._clocked_before: list[list[int]] = []
+        for line in trace.lines:
+            counts = [0]
+            for event in line:
+                counts.append(counts[-1] + (event.clock is not None))
+            self._clocked_before.append(counts)
+
+    def agrees(self, event: Event, reached: list[int], floor: dict[str, int]) -> bool:
+        clock = event.clock
+        assert clock is not None
+        if any(clock.get(name, 0) < entry for name, entry in floor.items()):
+            return False
+        return all(
+            bisect_right(own, clock.get(name, 0)) == before[count]
+            for name, own, before, count in zip(self._names, self._own, self._clocked_before, reached, strict=True)
+        )
+
+
+def _walk(trace: Matched, rule: _Exact | _Order) -> int:
+    """How many events disagree. ``reached`` counts, for each process, the events in the past of the one at hand; the
+    ``floor`` is the largest that each entry was in that past."""
+    lanes = Lanes(len(trace.lines))
+    awaited: dict[str, int] = {}
+    for line in trace.lines:
+        for event in line:
+            if event.kind == DELIVER:
+                awaited[event.message or ""] = awaited.get(event.message or "", 0) + 1
+    known = [0] * len(trace.lines)
+    own = [0] * len(trace.lines)
+    floors: list[dict[str, int]] = [{} for _ in trace.lines]
+    carried: dict[str, tuple[int, dict[str, int]]] = {}
+    disagree = 0
+    for process, position, event in trace.in_causal_order():
+        message = event.message or ""
+        if event.kind == DELIVER:
+            vector, floor = carried[message]
+            known[process] = lanes.maximum(known[process], vector)
+            floors[process] = _join(floors[process], floor)
+            awaited[message] -= 1
+            if not awaited[message]:
+                del carried[message]
+        if event.clock is not None:
+            reached = list(lanes.entries(known[process]))
+            reached[process] = position + 1
+            disagree += not rule.agrees(event, reached, floors[process])
+            floors[process] = _join(floors[process], event.clock)
+        if event.kind == SEND and message in awaited:
+            known[process] = lanes.raised(known[process], process, position + 1 - own[process])
+            own[process] = position + 1
+            carried[message] = known[process], floors[process]
+    return disagree
+
+
+def _join(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
+    """The larger entries of both. Neither is changed: messages carry them."""
+    joined = dict(a)
+    for name, entry in b.items():
+        if entry > joined.get(name, 0):
+            joined[name] = entry
+    return joined

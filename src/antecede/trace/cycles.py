@@ -1,0 +1,81 @@
+"""Deliveries on a cycle with their send, in a trace that time cannot have produced.
+
+Recorded traces can claim that an event happened before itself, by two deliveries that each come before the send of the
+other's message. A delivery is *on a cycle with its send* iff the send can be reached from it along processes and from
+sends to deliveries, that is, iff both lie in one strongly connected component. All such deliveries lose their edge at
+once. What remains is a partial order: every cycle lies inside a component, none of the component's message edges are
+left, and the edges along processes alone close no cycle.
+
+This includes a message that a process sent to itself between two events of a larger cycle: its delivery, too, comes
+before its send by the claim of the trace.
+
+The components are found by Tarjan's algorithm, with its recursion unrolled: a trace may be one long path.
+"""
+
+from antecede.trace.matched import Matched
+from antecede.trace.schema import DELIVER, SEND, Event
+
+
+def circular_deliveries(trace: Matched) -> list[Event]:
+    """The deliveries that lie on a cycle with their send."""
+    events: list[Event] = []
+    following: list[list[int]] = []
+    node_of_send: dict[str, int] = {}
+    for line in trace.lines:
+        first = len(events)
+        for event in line:
+            if event.kind in (SEND, DELIVER):
+                if event.kind == SEND:
+                    node_of_send[event.message or ""] = len(events)
+                following.append([])
+                if len(events) > first:
+                    following[len(events) - 1].append(len(events))
+                events.append(event)
+    for node, event in enumerate(events):
+        if event.kind == DELIVER:
+            following[node_of_send[event.message or ""]].append(node)
+    component = _components(following)
+    return [
+        event
+        for node, event in enumerate(events)
+        if event.kind == DELIVER and component[node] == component[node_of_send[event.message or ""]]
+    ]
+
+
+def _components(following: list[list[int]]) -> list[int]:
+    """A number for each node, the same for two nodes iff each can be reached from the other."""
+    unseen = -1
+    number = [unseen] * len(following)
+    lowest = [0] * len(following)
+    component = [unseen] * len(following)
+    open_nodes: list[int] = []
+    count = 0
+    for root in range(len(following)):
+        if number[root] != unseen:
+            continue
+        path = [(root, 0)]
+        while path:
+            node, edge = path.pop()
+            if edge == 0:
+                number[node] = lowest[node] = count
+                count += 1
+                open_nodes.append(node)
+            else:
+                lowest[node] = min(lowest[node], lowest[following[node][edge - 1]])
+            while edge < len(following[node]):
+                target = following[node][edge]
+                edge += 1
+                if number[target] == unseen:
+                    path.append((node, edge))
+                    path.append((target, 0))
+                    break
+                if component[target] == unseen:
+                    lowest[node] = min(lowest[node], number[target])
+            else:
+                if lowest[node] == number[node]:
+                    while True:
+                        member = open_nodes.pop()
+                        component[member] = node
+                        if member == node:
+                            break
+    return component

@@ -1,0 +1,38 @@
+"""Vectors of counters packed into one integer, so that their maximum is a handful of machine-speed operations.
+
+Entry k of a vector is lane k of an integer: 31 bits of value below one guard bit that is always 0. Taking the maximum
+of two vectors sets all guard bits of the first, subtracts the second, and sees in each guard bit that is left that the
+first one's entry was at least as large; no lane borrows from its neighbour. A vector of 3,000 entries is 12 kB, and a
+maximum takes some microseconds, without any library.
+"""
+
+from collections.abc import Sequence
+
+_width = 32
+_value = (1 << (_width - 1)) - 1
+
+
+class Lanes:
+    """The arithmetic of vectors with a given number of entries, each from 0 to 2**31 - 1."""
+
+    def __init__(self, entries: int) -> None:
+        self._bytes = entries * _width // 8
+        self._guards = int.from_bytes((b"\0\0\0\x80") * entries, "little")
+
+    def entry(self, vector: int, lane: int) -> int:
+        """One entry of a vector."""
+        return (vector >> (lane * _width)) & _value
+
+    def raised(self, vector: int, lane: int, by: int) -> int:
+        """The vector with one entry larger."""
+        return vector + (by << (lane * _width))
+
+    def maximum(self, a: int, b: int) -> int:
+        """The larger of the two vectors' entries, lane by lane."""
+        at_least = ((a | self._guards) - b) & self._guards
+        from_a = at_least - (at_least >> (_width - 1))
+        return b ^ ((a ^ b) & from_a)
+
+    def entries(self, vector: int) -> Sequence[int]:
+        """All entries, in order."""
+        return memoryview(vector.to_bytes(self._bytes, "little")).cast("I")

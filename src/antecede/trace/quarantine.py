@@ -1,0 +1,172 @@
+"""Which rows of a trace cannot be right, and why.
+
+A row set aside stays in its process as a ``local`` event and loses its edges. Removing edges can only shrink
+happened-before, so every violation that is still found is real, and ``holds`` may be optimistic.
+
+The reasons are tested one after the other, each on the rows that are left, so a row has one reason. The first four
+(``unreadable_line``, ``missing_field``, ``wrong_type``, ``unknown_kind``) are found while reading, row by row. Then:
+
+====================== ==============================================================================================
+``duplicate_row``      the same row again: all but the first read. Columns outside the schema don't count.
+``duplicate_index``    different rows with one process and index: all of them, since any may be the true one.
+``duplicate_send``     an id that is sent more than once: all its sends and all its deliveries. (Its arrivals are then
+                       without a send, and so orphans.)
+``duplicate_delivery`` an id delivered more than once in one process: all but the one of the smallest index.
+``orphan_delivery``    no send of that id is left, because it is missing or was set aside.
+``orphan_arrival``     the same, of an ``arrive`` row.
+``not_addressed``      a delivery in a process that its send does not name. (An *arrival* there is none: messages take
+                       detours by coordinators and routers.)
+``before_send``        a message to oneself, delivered at a smaller index than it was sent at.
+``cycle``              a delivery on a cycle with its send, see :mod:`antecede.trace.cycles`.
+====================== ==============================================================================================
+
+``index_gap`` sets nothing aside: it counts, over all processes, the indices from 0 to the largest that no row has,
+whether set aside or not. Rows that could not be given a place (no process, no index) fill none.
+
+Rows of kind ``hop`` have the numbering of their server, apart from a process that may have the same name. Beyond their
+place nothing is asked of them.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+
+from antecede.errors import TraceError
+from antecede.trace.cycles import circular_deliveries
+from antecede.trace.jsonl import encode
+from antecede.trace.matched import Matched, match
+from antecede.trace.schema import ARRIVE, DELIVER, HOP, SEND, Event, Fault
+
+REASONS = (
+    "unreadable_line",
+    "missing_field",
+    "wrong_type",
+    "unknown_kind",
+    "duplicate_row",
+    "duplicate_index",
+    "duplicate_send",
+    "duplicate_delivery",
+    "orphan_delivery",
+    "orphan_arrival",
+    "not_addressed",
+    "before_send",
+    "cycle",
+    "index_gap",
+)
+"""In the order in which they are tested and reported."""
+
+
+class Sifted(msgspec.Struct):
+    """A trace from outside, with what cannot be right set aside."""
+
+    reasons: dict[int, str]
+    """By the number of the event, why it was set aside."""
+    trace: Matched
+    """What is left."""
+    events: int
+    """Valid rows of any kind."""
+    processes: int
+    """Names that have a row of their own other than ``hop``, valid or not."""
+    silent: int
+    """Names that occur as a destination only."""
+    missing: int
+    """Indices that no row has."""
+
+
+def sift(events: list[Event], placed: Iterable[Fault] = ()) -> Sifted:
+    """Set aside what cannot be right; ``placed`` are rows that were no events but fill a place."""
+    reasons: dict[int, str] = {}
+    places = _places(events, reasons)
+    for fault in placed:
+        assert fault.process is not None
+        assert fault.index is not None
+        places.setdefault((fault.hop, fault.process), {}).setdefault(fault.index, -1)
+    _test_messages(events, reasons)
+    trace = _without_cycles(events, reasons)
+    names = {name for hop, name in places if not hop}
+    silent = {name for line in trace.lines for event in line if event.kind == SEND for name in event.to or ()} - names
+    missing = sum(max(indices) + 1 - len(indices) for indices in places.values())
+    return Sifted(reasons, trace, len(events) - len(reasons), len(names), len(silent), missing)
+
+
+def _places(events: list[Event], reasons: dict[int, str]) -> dict[tuple[bool, str], dict[int, int]]:
+    """For each process, and for each server's hops, which event is first at which index."""
+    places: dict[tuple[bool, str], dict[int, int]] = {}
+    contested: dict[int, list[int]] = {}
+    for number, event in enumerate(events):
+        indices = places.setdefault((event.kind == HOP, event.process), {})
+        first = indices.setdefault(event.index, number)
+        if first != number:
+            contested.setdefault(first, [first]).append(number)
+    for numbers in contested.values():
+        different: dict[bytes, int] = {}
+        for number in numbers:
+            same = encode(msgspec.structs.replace(events[number], extra=None))
+            if different.setdefault(same, number) != number:
+                reasons[number] = "duplicate_row"
+        if len(different) > 1:
+            reasons.update(dict.fromkeys(different.values(), "duplicate_index"))
+    return places
+
+
+def _test_messages(events: list[Event], reasons: dict[int, str]) -> None:
+    sends: dict[str, Event] = {}
+    sent_twice: set[str] = set()
+    for number, event in enumerate(events):
+        if event.kind == SEND and number not in reasons:
+            assert event.message is not None
+            if sends.setdefault(event.message, event) is not event:
+                sent_twice.add(event.message)
+    if sent_twice:
+        for number, event in enumerate(events):
+            if event.kind in (SEND, DELIVER) and number not in reasons and event.message in sent_twice:
+                reasons[number] = "duplicate_send"
+        for message in sent_twice:
+            del sends[message]
+    delivered: dict[tuple[str, str], int] = {}
+    for number, event in enumerate(events):
+        if event.kind == DELIVER and number not in reasons:
+            assert event.message is not None
+            kept = delivered.setdefault((event.message, event.process), number)
+            if kept != number:
+                smaller, larger = (kept, number) if events[kept].index < event.index else (number, kept)
+                delivered[event.message, event.process] = smaller
+                reasons[larger] = "duplicate_delivery"
+    for number, event in enumerate(events):
+        if event.kind in (DELIVER, ARRIVE) and number not in reasons:
+            reason = _against_send(event, sends.get(event.message or ""))
+            if reason is not None:
+                reasons[number] = reason
+
+
+def _against_send(event: Event, send: Event | None) -> str | None:
+    if send is None:
+        return "orphan_delivery" if event.kind == DELIVER else "orphan_arrival"
+    if event.kind == ARRIVE:
+        return None
+    if send.to is not None and event.process not in send.to:
+        return "not_addressed"
+    if send.process == event.process and event.index < send.index:
+        return "before_send"
+    return None
+
+
+def _without_cycles(events: list[Event], reasons: dict[int, str]) -> Matched:
+    trace = match(event for number, event in enumerate(events) if number not in reasons)
+    try:
+        for _ in trace.in_causal_order():
+            pass
+    except TraceError:
+        # Of rows with equal content only one is left here, but the objects themselves tell rows apart.
+        circular = {id(event) for event in circular_deliveries(trace)}
+        reasons.update((number, "cycle") for number, event in enumerate(events) if id(event) in circular)
+        trace = match(event for number, event in enumerate(events) if number not in reasons)
+    return trace
+
+
+def counts(sifted: Sifted, unread: Counter[str]) -> dict[str, int]:
+    """How many rows were set aside for each reason that occurred, and the missing indices."""
+    total = unread + Counter(sifted.reasons.values())
+    total["index_gap"] = sifted.missing
+    return {reason: total[reason] for reason in REASONS if total[reason]}

@@ -1,0 +1,113 @@
+"""``verify``: a trace from outside in, the whole report of DESIGN 3.3 out.
+
+Reading, sifting and judging are rooms of their own; here they are put together, timed, and what was set aside or late
+is written for the person who asked for it. The report holds the same keys in every engine.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from antecede import __version__
+from antecede.errors import TraceError, UsageError
+from antecede.trace.clocks import check_clocks, check_lamport
+from antecede.trace.quarantine import Sifted, counts, sift
+from antecede.trace.schema import Event, Metadata
+from antecede.trace.sources import Loaded, load
+from antecede.trace.streaming import judge_large
+from antecede.trace.verdicts import ORDERS, Verdict
+
+Path_ = str | os.PathLike[str]
+
+
+def verify(
+    paths: Sequence[Path_],
+    orders: Sequence[str] = ("fifo", "causal"),
+    quarantine: Path_ | None = None,
+    late: Path_ | None = None,
+) -> dict[str, Any]:
+    """Judge the traces that the paths name, as one trace; the report.
+
+    ``quarantine`` and ``late`` are directories to be given ``quarantine.jsonl``, every row set aside, and
+    ``late.jsonl``, every late delivery.
+    """
+    started = time.perf_counter()
+    orders = tuple(order for order in (*ORDERS, "significant") if order in orders)
+    loaded = load(paths, keep_raw=quarantine is not None)
+    if "significant" in orders:
+        _refuse_significant(loaded.metadata)
+    sifted = sift(loaded.events, loaded.placed)
+    verdict = judge_large(sifted.trace, orders, every_overtaker=late is not None)
+    if quarantine is not None:
+        _write_lines(quarantine, "quarantine.jsonl", (row.as_json() for row in _set_aside(loaded, sifted)))
+    if late is not None:
+        _write_lines(late, "late.jsonl", _late_rows(verdict))
+    quarantined = counts(sifted, loaded.reasons)
+    report = {
+        "version": __version__,
+        "engine": "plain",
+        "processes": sifted.processes,
+        "silent": sifted.silent,
+        "events": sifted.events,
+        "messages": len(sifted.trace.sends),
+        "deliveries": verdict.deliveries,
+        "undelivered": verdict.undelivered,
+        "complete": not sifted.reasons and not loaded.reasons,
+        "quarantined": quarantined,
+        "orders": verdict.as_json(),
+        "clocks": check_clocks(sifted.trace),
+        "lamport": check_lamport(sifted.trace),
+    }
+    seconds = time.perf_counter() - started
+    return report | {
+        "session_seconds": 0.0,
+        "seconds": round(seconds, 3),
+        "events_per_second": round(sifted.events / seconds),
+    }
+
+
+def read_events(paths: Sequence[Path_]) -> tuple[list[Event], list[Metadata]]:
+    """The rows of a trace that are events, in reading order, and what the trace says about itself.
+
+    Rows that are no events are left out; :func:`verify` counts them.
+    """
+    loaded = load(paths)
+    return loaded.events, loaded.metadata
+
+
+def _refuse_significant(metadata: list[Metadata]) -> None:
+    if not any(said.conflicts for said in metadata):
+        raise UsageError("the significant order needs conflicts: the trace's metadata must name a conflict table")
+    raise UsageError("the significant order cannot be judged yet: it arrives with the objects order")
+
+
+def _set_aside(loaded: Loaded, sifted: Sifted) -> Iterable[Any]:
+    yield from loaded.set_aside
+    for number, reason in sorted(sifted.reasons.items()):
+        yield loaded.describe(number, reason, "")
+
+
+def _late_rows(verdict: Verdict) -> Iterable[dict[str, Any]]:
+    for order, deliveries in (("fifo", verdict.fifo), ("causal", verdict.causal)):
+        for delivery in deliveries:
+            yield {"order": order} | delivery.as_json()
+
+
+def _write_lines(directory: Path_, name: str, rows: Iterable[dict[str, Any]]) -> None:
+    """Write JSON Lines that appear whole or not at all."""
+    target = Path(directory) / name
+    temporary = target.with_name(f".{name}.{os.getpid()}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(temporary, "w", encoding="utf-8") as out:
+                for row in rows:
+                    out.write(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n")
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise TraceError(f"{target}: cannot be written: {error.strerror}") from None

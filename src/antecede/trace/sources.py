@@ -1,0 +1,180 @@
+"""From what a person names (files, directories, patterns, ``-``) to events with the place that each came from.
+
+A directory stands for the trace files in it and below, in the order of their paths; names that begin with a dot or an
+underscore, and metadata, are passed over. A file counts once, however often it is named. Whether a file is Parquet or
+gzipped is seen from its first bytes; a name ending in ``.parquet`` must be Parquet.
+"""
+
+import glob
+import os
+import sys
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import msgspec
+
+from antecede.errors import TraceError
+from antecede.trace import jsonl, parquet
+from antecede.trace.schema import Event, Fault, Metadata, metadata_of
+
+_endings = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz", ".json", ".json.gz", ".parquet")
+_metadata_name = "antecede.json"
+_metadata_ending = ".meta.json"
+_metadata_bytes_max = 1024 * 1024
+
+
+class SetAside(msgspec.Struct, frozen=True):
+    """A row that was set aside, for the person who looks into it."""
+
+    file: str
+    line: int
+    reason: str
+    detail: str
+    raw: str
+
+    def as_json(self) -> dict[str, str | int]:
+        return {"file": self.file, "line": self.line, "reason": self.reason, "detail": self.detail, "raw": self.raw}
+
+
+class Loaded:
+    """Everything that was read: events in reading order, and the rows that are none."""
+
+    def __init__(self, keep_raw: bool) -> None:
+        self.events: list[Event] = []
+        self.files: list[str] = []
+        self.metadata: list[Metadata] = []
+        self.reasons: Counter[str] = Counter()
+        """How many rows were no events, by reason."""
+        self.placed: list[Fault] = []
+        """Those of them that have a place in a process."""
+        self.set_aside: list[SetAside] = []
+        """All of them with their text, if it was to be kept."""
+        self._keep_raw = keep_raw
+        self._file_of = array("l")
+        self._line_of = array("q")
+        self._raw_of: list[bytes] = []
+
+    def describe(self, event: int, reason: str, detail: str) -> SetAside:
+        """The row behind the event with this number."""
+        raw = self._raw_of[event] if self._keep_raw else b""
+        file = self.files[self._file_of[event]]
+        return SetAside(file, self._line_of[event], reason, detail, raw.decode("utf-8", "replace"))
+
+    def take(self, name: str, items: Iterator[jsonl.Item]) -> None:
+        """Read one file to its end."""
+        file = len(self.files)
+        self.files.append(name)
+        for line, raw, said in items:
+            if isinstance(said, Event):
+                self.events.append(said)
+                self._file_of.append(file)
+                self._line_of.append(line)
+                if self._keep_raw:
+                    self._raw_of.append(raw)
+                continue
+            self.reasons[said.reason] += 1
+            if said.process is not None:
+                self.placed.append(said)
+            if self._keep_raw:
+                text = raw.decode("utf-8", "replace")
+                self.set_aside.append(SetAside(name, line, said.reason, said.detail, text))
+
+
+def load(paths: Sequence[str | os.PathLike[str]], keep_raw: bool = False) -> Loaded:
+    """Read all that the paths name."""
+    loaded = Loaded(keep_raw)
+    for path in _files(paths, loaded.metadata):
+        try:
+            if path == "-":
+                _take(loaded, "<stdin>", sys.stdin.buffer, keep_raw)
+            else:
+                _read_metadata(path + _metadata_ending, loaded.metadata)
+                with open(path, "rb") as stream:
+                    _take(loaded, shown(path), stream, keep_raw)
+        except OSError as error:
+            raise TraceError(f"{shown(path)}: cannot be read: {error.strerror or error}") from None
+    return loaded
+
+
+def _take(loaded: Loaded, name: str, stream: BinaryIO, keep_raw: bool) -> None:
+    if name.lower().endswith(".parquet") or cast("jsonl.Peekable", stream).peek(4)[:4] == b"PAR1":
+        if not stream.seekable():
+            raise TraceError(f"{name}: Parquet cannot be read from a pipe; give a file")
+        metadata, items = parquet.read(stream, name, keep_raw)
+        if metadata is not None:
+            loaded.metadata.append(metadata)
+    else:
+        items = jsonl.read(stream)
+    loaded.take(name, items)
+
+
+def _files(paths: Sequence[str | os.PathLike[str]], metadata: list[Metadata]) -> Iterator[str]:
+    seen: set[str] = set()
+    for given in paths:
+        path = os.fspath(given)
+        if "\0" in path:
+            raise TraceError(f"{path!r} is no path")
+        for file in _expand(path, metadata):
+            real = "-" if file == "-" else os.path.realpath(file)
+            if real not in seen:
+                seen.add(real)
+                yield file
+
+
+def _expand(path: str, metadata: list[Metadata]) -> list[str]:
+    if path == "-" or os.path.isfile(path):
+        return [path]
+    if os.path.isdir(path):
+        return _below(path, metadata)
+    if os.path.exists(path):
+        # A pipe or a device: whatever can be opened can be read.
+        return [path]
+    if not glob.has_magic(path):
+        raise TraceError(f"{shown(path)}: no such file or directory")
+    found = []
+    for match in sorted(glob.glob(path, recursive=True)):
+        if os.path.isdir(match):
+            found += _below(match, metadata)
+        elif not _is_metadata(os.path.basename(match)):
+            found.append(match)
+    if not found:
+        raise TraceError(f"{shown(path)}: no file matches")
+    return found
+
+
+def _below(directory: str, metadata: list[Metadata]) -> list[str]:
+    def refuse(error: OSError) -> None:
+        raise TraceError(f"{shown(str(error.filename))}: cannot be read: {error.strerror}")
+
+    _read_metadata(os.path.join(directory, _metadata_name), metadata)
+    found = []
+    for folder, folders, names in os.walk(directory, onerror=refuse):
+        folders[:] = [name for name in folders if name[0] not in "._"]
+        for name in names:
+            if name[0] not in "._" and name.lower().endswith(_endings) and not _is_metadata(name):
+                found.append(os.path.join(folder, name))
+    if not found:
+        raise TraceError(f"{shown(directory)}: no trace in this directory (files ending in {', '.join(_endings)})")
+    return sorted(found)
+
+
+def _is_metadata(name: str) -> bool:
+    return name == _metadata_name or name.endswith(_metadata_ending)
+
+
+def _read_metadata(path: str, metadata: list[Metadata]) -> None:
+    if not os.path.isfile(path):
+        return
+    with open(path, "rb") as stream:
+        text = stream.read(_metadata_bytes_max + 1)
+    if len(text) > _metadata_bytes_max:
+        raise TraceError(f"{shown(path)}: metadata is longer than {_metadata_bytes_max} bytes")
+    metadata.append(metadata_of(text, shown(path)))
+
+
+def shown(path: str | Path) -> str:
+    """A path as it can be printed, whatever bytes are in it."""
+    return os.fsencode(path).decode("utf-8", "replace")
