@@ -1,0 +1,179 @@
+"""``synchronous``: computations whose messages can be drawn as vertical arrows (Garg §12.1, §12.4.1's ``synch``).
+
+With m ⇒ m' iff an event of m precedes one of m' ≠ m in some process (a multicast is one message; its send and its
+deliveries are its events), a computation is synchronous iff ⇒ is acyclic. The protocol is a rendezvous under locks:
+
+* A process takes part in one message at a time: it has one **lock**. What asks for it queues, first come, first served.
+* To send m to D, the sender acquires the locks of D and its own, one after the other in ascending member order, by
+  ``request`` and ``grant`` (its own without packets). It does so for one message at a time; later ones wait.
+* When it has them all, the send event takes place (``Sent``) and the copies leave. The sender's own lock is free again,
+  unless it is a destination itself.
+* A destination delivers the copy as it arrives and its lock is free again.
+
+**Why it is synchronous.** Let T(m) be the moment of m's send event. At T(m) all processes of m are locked for m, and a
+destination stays so until it delivers m. While a process is locked for m it has no event of any other message: a send
+needs its own lock, and so does a delivery. So the periods for which a process is locked for different messages are
+disjoint, each has T(m) in it, and all events of m at that process fall into it. If an event of m precedes one of m' in
+a process, its period for m precedes that for m', so T(m) < T(m'). Hence ⇒ is within the order of T, and acyclic.
+
+It follows that every process delivers by T, which is total order; and that send(m) happened before send(m') implies
+T(m) < T(m'), which makes deliveries causal, hence FIFO.
+
+**Why it does not block.** Everybody acquires in ascending order, so whoever waits for the lock of k waits for somebody
+who holds it and waits only for locks above k, or for a copy on its way. (The obvious rendezvous, block until the
+receiver is ready, deadlocks when two processes send to each other: Mattern and Fünfrocken, Fig. 1.)
+
+Links may reorder: requests from p to q are numbered 1, 2, 3 …, grant and copy repeat the number, and each of the three
+is sent only after the one before has arrived, so none overtakes another. Nothing is ever held.
+"""
+
+from collections import deque
+from typing import Any, ClassVar
+
+from antecede.errors import StampError
+from antecede.messages import COPY, PERSIST, Deliver, Effects, Message, Packet, Send, Sent, Verdict, mask_of, members_of
+from antecede.orders.contract import pack_message, unpack_message
+from antecede.orders.encoding import Reader
+from antecede.orders.plain import PlainOrder
+
+REQUEST = "request"
+GRANT = "grant"
+
+
+class Synchronous(PlainOrder):
+    """A rendezvous of sender and destinations for each message."""
+
+    name: ClassVar[str] = "synchronous"
+    source: ClassVar[str] = "Garg §12.1, §12.4.1"
+    guarantees = frozenset({"fifo", "causal", "total", "synchronous"})
+    needs: ClassVar[frozenset[str]] = frozenset({"control packets"})
+    controls: ClassVar[tuple[str, ...]] = (REQUEST, GRANT)
+
+    def __init__(self, me: int, members: int, **options: object) -> None:
+        super().__init__(me, members, **options)
+        self.asked = [0] * members
+        """The last request from here to each member; the entry for ourselves counts our own copies to ourselves."""
+        self.granted = [0] * members
+        """The last of them that was granted."""
+        self.requested = [0] * members
+        """The last request from each member that arrived here."""
+        self.delivered = [0] * members
+        """The last copy from each member that was delivered here."""
+        self._messages: deque[Message] = deque()
+        """Our messages whose send has not taken place; we acquire locks for the first."""
+        self._locked = 0
+        """The locks that we have for it, as a mask."""
+        self._turns: deque[tuple[int, str]] = deque()
+        """Whom our own lock is for, with the subject: the first has it, the others wait."""
+
+    def send(self, message: Message) -> Effects:
+        effects: Effects = [PERSIST]
+        self._messages.append(message)
+        if len(self._messages) == 1:
+            self._ask(effects)
+        return effects
+
+    def needed(self, message: Message) -> int:
+        """Whose locks a message needs, as a mask."""
+        return message.to | 1 << self.me
+
+    def following(self, missing: int) -> int:
+        """Which of the missing locks to acquire next: everybody must go by the same order."""
+        return next(members_of(missing))
+
+    def _ask(self, effects: Effects) -> None:
+        """Go on acquiring locks for our first message: up to one that must be waited for, or the send itself."""
+        while self._messages:
+            message = self._messages[0]
+            missing = self.needed(message) & ~self._locked
+            if missing:
+                following = self.following(missing)
+                if following != self.me:
+                    self.asked[following] += 1
+                    effects.append(Send(self.control(REQUEST, following, message.id, (self.asked[following],))))
+                    return
+                self._turns.append((self.me, message.id))
+                if len(self._turns) > 1:
+                    return
+                self._locked |= 1 << self.me
+                continue
+            self._rendezvous(effects)
+
+    def _rendezvous(self, effects: Effects) -> None:
+        """All locks are ours: the send takes place."""
+        message = self._messages.popleft()
+        self._locked = 0
+        effects.append(Sent(message))
+        if message.to >> self.me & 1:
+            self.asked[self.me] += 1
+        for target in members_of(message.to):
+            effects.append(Send(Packet(COPY, self.me, target, message, message.id, (self.asked[target],))))
+        if self.needed(message) & ~message.to:
+            self._unlock(effects)
+
+    def _unlock(self, effects: Effects) -> bool:
+        """Our own lock is free: it goes to whoever waited longest. Is that us?"""
+        self._turns.popleft()
+        if not self._turns:
+            return False
+        member, subject = self._turns[0]
+        if member == self.me:
+            self._locked |= 1 << self.me
+            return True
+        effects.append(Send(self.control(GRANT, member, subject, (self.requested[member],))))
+        return False
+
+    def receive(self, packet: Packet) -> tuple[Verdict, Effects]:
+        source = packet.source
+        (number,) = packet.stamp
+        last = {COPY: self.delivered, REQUEST: self.requested, GRANT: self.granted}[packet.kind]
+        if number <= last[source]:
+            return Verdict.DUPLICATE, []
+        last[source] = number
+        effects: Effects = [PERSIST]
+        if packet.kind == REQUEST:
+            self._turns.append((source, packet.subject))
+            if len(self._turns) == 1:
+                effects.append(Send(self.control(GRANT, source, packet.subject, (number,))))
+            return Verdict.DELIVER, effects
+        if packet.kind == GRANT:
+            self._locked |= 1 << source
+            self._ask(effects)
+            return Verdict.DELIVER, effects
+        assert packet.message is not None
+        effects.append(Deliver(packet.message))
+        if self._unlock(effects):
+            self._ask(effects)
+        return Verdict.DELIVER, effects
+
+    def held(self) -> list[Message]:
+        return []
+
+    def unposted(self) -> list[tuple[Message, int]]:
+        return [(message, target) for message in self._messages for target in members_of(message.to)]
+
+    def read_stamp(self, kind: str, source: int, data: Reader) -> tuple[int, ...]:
+        number = data.number()
+        if kind == REQUEST:
+            known = 0 if source == self.me else self.requested[source] + 1
+        elif kind == GRANT:
+            known = 0 if source == self.me else self.asked[source]
+        elif self._turns and self._turns[0][0] == source:
+            known = self.delivered[source] + 1
+        else:
+            known = self.delivered[source]
+        if not 1 <= number <= known:
+            raise StampError(f"{kind} {number} from member {source}: expected at most {known}, and at least 1")
+        return (number,)
+
+    def dump(self) -> Any:
+        counts = (tuple(self.asked), tuple(self.granted), tuple(self.requested), tuple(self.delivered))
+        locked = list(members_of(self._locked))
+        return (counts, [pack_message(message) for message in self._messages], locked, list(self._turns))
+
+    def load(self, state: Any) -> None:
+        counts, messages, locked, turns = state
+        self.asked, self.granted, self.requested, self.delivered = map(list, counts)
+        self._messages = deque(map(unpack_message, messages))
+        self._locked = mask_of(locked)
+        self._turns = deque((member, subject) for member, subject in turns)
