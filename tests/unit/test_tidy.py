@@ -6,6 +6,7 @@ idea, nothing is left for later, nothing names a machine or a registry, and what
 
 import ast
 import re
+import shutil
 import subprocess
 import tomllib
 from collections.abc import Callable, Iterator
@@ -20,15 +21,11 @@ _pickles = {"pickle", "marshal", "shelve", "dill", "cloudpickle"}
 
 def _project_files() -> list[Path]:
     """What belongs to the project: all that git would commit, or without git all that is not hidden or generated."""
-    asked = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=_root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    names = asked.stdout.splitlines()
-    if asked.returncode != 0 or "pyproject.toml" not in names:
+    names: list[str] = []
+    if shutil.which("git"):
+        asked = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+        names = subprocess.run(asked, cwd=_root, capture_output=True, text=True, check=False).stdout.splitlines()
+    if "pyproject.toml" not in names:
         folders = [_root / name for name in ("src", "tests", "tools", "docs", "examples", ".ci")]
         found = [path for folder in folders for path in folder.rglob("*") if "__pycache__" not in path.parts]
         names = [str(path.relative_to(_root)) for path in [*found, *_root.iterdir()]]
