@@ -53,3 +53,7 @@ class SnapshotError(AntecedeError):
 
 class LinkError(AntecedeError):
     """A frame or an acknowledgement that no correct peer can have sent."""
+
+
+class DiagramError(AntecedeError):
+    """A computation that cannot be drawn."""

@@ -47,3 +47,6 @@ raw_text_bytes_max: Final = 4 * 1024
 
 diagram_events_max: Final = 2_000
 """Events in one space-time diagram; more cannot be read by a person."""
+
+diagram_processes_max: Final = 256
+"""Processes in one space-time diagram."""

@@ -1,0 +1,258 @@
+"""What is drawn: points on the lines of processes, and messages flying from one point to another.
+
+Several events can be one *point*: a message that is delivered as it arrives (the two events follow each other directly
+in the global sequence) is drawn as one dot. One that waits is *held* from the point of its arrival to the point of its
+delivery. Nothing here has a place on paper yet; `text` and `svg` give it one.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Protocol
+
+import msgspec
+
+from antecede import limits
+from antecede.errors import DiagramError
+
+KINDS = ("send", "arrive", "deliver", "local")
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One event of a computation."""
+
+    process: str
+    kind: str
+    """``send``, ``arrive``, ``deliver`` or ``local``."""
+    message: str = ""
+    to: tuple[str, ...] = ()
+    """Destinations, on a send, as far as they are known: a copy that never arrives is drawn as a stub."""
+    label: str | None = None
+    """What to write at it; the message's id if nothing else is given."""
+
+
+class Row(Protocol):
+    """What ``from_events`` needs of a trace's row (DESIGN 3.1)."""
+
+    @property
+    def process(self) -> str: ...
+    @property
+    def index(self) -> int: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def message(self) -> str | None: ...
+    @property
+    def to(self) -> Collection[str] | None: ...
+
+
+class Point(msgspec.Struct):
+    """A place on a process's line where something happens."""
+
+    lane: int
+    """The process, by its position from the top (SVG) or from the left (text)."""
+    kind: str
+    """``send``, ``local``, ``deliver``, ``hold`` (arrived, delivered later or never) or ``repeat`` (arrived again)."""
+    label: str
+    message: str
+    late: bool = False
+
+
+class Flight(msgspec.Struct):
+    """One copy of a message on its way."""
+
+    message: str
+    label: str
+    start: Point | None
+    """Where it was sent; nothing if the trace does not say."""
+    lane: int
+    """The process that it flies to."""
+    end: Point | None
+    """Where it arrived; nothing if it never did."""
+    delivery: Point | None = None
+    """Where it was delivered; ``end`` itself unless it was held."""
+    late: bool = False
+
+
+class Diagram:
+    """A computation to be drawn."""
+
+    def __init__(
+        self,
+        processes: Sequence[str],
+        events: Sequence[Event],
+        *,
+        late: Collection[tuple[str, str]] = (),
+        title: str = "",
+    ) -> None:
+        if len(events) > limits.diagram_events_max:
+            raise DiagramError(
+                f"{len(events)} events: a diagram shows at most {limits.diagram_events_max}; "
+                "choose fewer messages, processes or a shorter stretch of the run"
+            )
+        if len(processes) > limits.diagram_processes_max:
+            raise DiagramError(
+                f"{len(processes)} processes: a diagram shows at most {limits.diagram_processes_max}; "
+                "choose those that take part"
+            )
+        self.processes = [printable(name) for name in processes]
+        self.title = printable(title)
+        self._names = list(processes)
+        self._lanes = {name: lane for lane, name in enumerate(processes)}
+        self._late = frozenset(late)
+        self.points: list[Point] = []
+        """In the global sequence."""
+        self.flights: list[Flight] = []
+        """By arrival; those that never arrive come last."""
+        self._sends: dict[str, tuple[Point, Event]] = {}
+        self._arrived: dict[tuple[str, int], Flight] = {}
+        for position, event in enumerate(events):
+            self._add(event, events[position - 1] if position else None)
+        self._add_stubs()
+
+    def _add(self, event: Event, previous: Event | None) -> None:
+        lane = self._lanes.get(event.process)
+        if lane is None:
+            raise DiagramError(f"process {event.process!r} is not one of the diagram's")
+        if event.kind not in KINDS:
+            raise DiagramError(f"event of kind {event.kind!r}: expected one of {', '.join(KINDS)}")
+        label = printable(event.message if event.label is None else event.label)
+        if event.kind in ("send", "local"):
+            point = Point(lane, event.kind, label, event.message)
+            self.points.append(point)
+            if event.kind == "send":
+                self._sends.setdefault(event.message, (point, event))
+            return
+        key = (event.message, lane)
+        flight = self._arrived.get(key)
+        if event.kind == "arrive":
+            self._arrive(key, label, "hold" if flight is None else "repeat")
+            return
+        late = (event.message, event.process) in self._late
+        if flight is None:
+            flight = self._arrive(key, label, "deliver")
+        elif (
+            flight.delivery is None
+            and previous is not None
+            and (previous.process, previous.kind, previous.message) == (event.process, "arrive", event.message)
+        ):
+            assert flight.end is not None
+            flight.end.kind = "deliver"
+        else:
+            self.points.append(Point(lane, "deliver", flight.label, event.message))
+            flight.delivery = self.points[-1]
+        flight.delivery = flight.delivery or flight.end
+        assert flight.delivery is not None
+        flight.late = flight.delivery.late = late
+
+    def _arrive(self, key: tuple[str, int], label: str, kind: str) -> Flight:
+        message, lane = key
+        start = self._sends.get(message)
+        end = Point(lane, kind, start[0].label if start else label, message)
+        flight = Flight(message, end.label, start[0] if start else None, lane, end)
+        self.points.append(end)
+        self.flights.append(flight)
+        self._arrived.setdefault(key, flight)
+        return flight
+
+    def _add_stubs(self) -> None:
+        for message, (start, event) in self._sends.items():
+            for name in dict.fromkeys(event.to):
+                lane = self._lanes.get(name)
+                if lane is not None and (message, lane) not in self._arrived:
+                    self.flights.append(Flight(message, start.label, start, lane, None))
+
+    def targets(self, point: Point) -> list[str]:
+        """The names of a send's destinations, as far as they are known."""
+        found = self._sends.get(point.message)
+        if found is None or found[0] is not point:
+            return []
+        if found[1].to:
+            return [printable(name) for name in dict.fromkeys(found[1].to)]
+        lanes = dict.fromkeys(flight.lane for flight in self.flights if flight.start is point)
+        return [self.processes[lane] for lane in sorted(lanes)]
+
+    def text(self, width: int = 80, *, unicode: bool = True, colour: bool = False) -> str:
+        """The diagram for a terminal of that many columns; colours are ANSI sequences, only if asked for."""
+        from antecede.diagram.text import draw
+
+        return draw(self, width, unicode=unicode, colour=colour)
+
+    def svg(self) -> str:
+        """The diagram as a self-contained SVG document."""
+        from antecede.diagram.svg import draw
+
+        return draw(self)
+
+
+def from_events(
+    rows: Iterable[Row],
+    *,
+    processes: Sequence[str] | None = None,
+    late: Collection[tuple[str, str]] = (),
+    title: str = "",
+) -> Diagram:
+    """A diagram of a trace's rows, given in any order.
+
+    The global sequence respects each process's ``index`` and puts a message's arrival and delivery after its send;
+    what neither decides stays as it was given. Processes come in the order of their first row, then those that only
+    occur as destinations. Rows of routers (``hop``) are left out.
+    """
+    given = [row for row in rows if row.kind in KINDS]
+    if len(given) > limits.diagram_events_max:
+        raise DiagramError(
+            f"{len(given)} events: a diagram shows at most {limits.diagram_events_max}; "
+            "choose fewer messages, processes or a shorter stretch of the run"
+        )
+    if processes is None:
+        named = [row.process for row in given]
+        named += [name for row in given if row.kind == "send" for name in sorted(row.to or ())]
+        processes = list(dict.fromkeys(named))
+    events = [
+        Event(row.process, row.kind, row.message or "", tuple(sorted(row.to or ())) if row.kind == "send" else ())
+        for row in _in_sequence(given)
+    ]
+    return Diagram(processes, events, late=late, title=title)
+
+
+def _in_sequence(rows: list[Row]) -> list[Row]:
+    """Kahn's topological sort; among rows that may come next, the one that was given first."""
+    followers: list[list[int]] = [[] for _ in rows]
+    waiting = [0] * len(rows)
+
+    def put(earlier: int, later: int) -> None:
+        followers[earlier].append(later)
+        waiting[later] += 1
+
+    last: dict[str, int] = {}
+    sends: dict[str, int] = {}
+    for position in sorted(range(len(rows)), key=lambda position: rows[position].index):
+        row = rows[position]
+        if row.process in last:
+            put(last[row.process], position)
+        last[row.process] = position
+        if row.kind == "send" and row.message is not None:
+            sends.setdefault(row.message, position)
+    for position, row in enumerate(rows):
+        if row.kind in ("arrive", "deliver") and row.message in sends:
+            put(sends[row.message], position)
+    ready = [position for position, count in enumerate(waiting) if count == 0]
+    heapify(ready)
+    sequence: list[Row] = []
+    while ready:
+        position = heappop(ready)
+        sequence.append(rows[position])
+        for follower in followers[position]:
+            waiting[follower] -= 1
+            if waiting[follower] == 0:
+                heappush(ready, follower)
+    if len(sequence) < len(rows):
+        stuck = next(rows[position] for position, count in enumerate(waiting) if count)
+        raise DiagramError(
+            f"{stuck.process}[{stuck.index}]: the rows contradict each other, an effect precedes its cause"
+        )
+    return sequence
+
+
+def printable(text: str) -> str:
+    """Text without control characters, which a terminal would obey and XML forbids."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
