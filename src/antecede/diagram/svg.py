@@ -13,6 +13,7 @@ from antecede.diagram.layout import ARC, LETTER, Box, Labels, Layout, Segment, l
 
 _dot = 4.6
 _edge = 16.0
+_base = 4.2
 
 _style = """
 .antecede { font: 12px ui-sans-serif, system-ui, "DejaVu Sans", "Segoe UI", Arial, sans-serif; }
@@ -20,7 +21,7 @@ _style = """
 .antecede text { fill: #24292f; stroke: #ffffff; stroke-width: 3.5px; stroke-linejoin: round; paint-order: stroke; }
 .antecede .title { font-size: 14px; font-weight: 600; }
 .antecede .name { font-size: 13px; font-weight: 600; }
-.antecede .label { text-anchor: middle; dominant-baseline: central; }
+.antecede .label { text-anchor: middle; }
 .antecede .lane { stroke: #8c959f; stroke-width: 1.2; }
 .antecede .arrow { stroke: #57606a; stroke-width: 1.2; fill: none; }
 .antecede .head { fill: #57606a; }
@@ -221,8 +222,9 @@ def _beside(text: str, line: Segment, stub: bool) -> Iterator[tuple[float, float
 
 
 def _label(text: str, x: float, y: float, late: bool) -> Iterator[str]:
+    # Text stands on its base line, which is a little below the middle of the letters.
     if text:
-        yield f'<text class="label{" late" if late else ""}" x="{x:.1f}" y="{y:.1f}">{_written(text)}</text>'
+        yield f'<text class="label{" late" if late else ""}" x="{x:.1f}" y="{y + _base:.1f}">{_written(text)}</text>'
 
 
 def _written(text: str, length: int = 16) -> str:
