@@ -1,81 +1,271 @@
-"""Deliveries on a cycle with their send, in a trace that time cannot have produced.
+"""A space-time diagram in characters: time runs downwards, one column a process.
 
-Recorded traces can claim that an event happened before itself, by two deliveries that each come before the send of the
-other's message. A delivery is *on a cycle with its send* iff the send can be reached from it along processes and from
-sends to deliveries, that is, iff both lie in one strongly connected component. All such deliveries lose their edge at
-once. What remains is a partial order: every cycle lies inside a component, none of the component's message edges are
-left, and the edges along processes alone close no cycle.
+One row is one point, so that the sequence can be read aloud: a message is an arrow on the row of its *arrival*, drawn
+from its sender's line; its send is a row of its own unless the arrival follows at once. A double line is a process
+that holds something back::
 
-This includes a message that a process sent to itself between two events of a larger cycle: its delivery, too, comes
-before its send by the claim of the trace.
+    P1       P2       P3
+    ■ x      │        │    x to P3
+    ■── y ──▶●        │    y to P2, delivered
+    │        ■── z ──▶○    z to P3, held
+    ├── x ───┼───────▶●    x delivered
+    │        │        ●    z delivered
 
-The components are found by Tarjan's algorithm, with its recursion unrolled: a trace may be one long path.
+A row is a list of cells, each with its style; only `_finish` knows what a style looks like.
 """
 
-from antecede.trace.matched import Matched
-from antecede.trace.schema import DELIVER, SEND, Event
+from rich.cells import cell_len, set_cell_size
+
+from antecede.diagram.computation import Diagram, Flight, Point
+
+_unicode = {
+    "line": "│",
+    "holding": "║",
+    "dash": "─",
+    "cross": "┼",
+    "cross holding": "╫",
+    "from right": "├",
+    "from left": "┤",
+    "right": "▶",
+    "left": "◀",
+    "self": "◀",
+    "send": "■",
+    "local": "·",
+    "deliver": "●",
+    "late": "◉",
+    "hold": "○",
+    "repeat": "×",
+    "cut": "…",
+}
+_ascii = {
+    "line": "|",
+    "holding": "H",
+    "dash": "-",
+    "cross": "|",
+    "cross holding": "H",
+    "from right": "|",
+    "from left": "|",
+    "right": ">",
+    "left": "<",
+    "self": "<",
+    "send": "S",
+    "local": ".",
+    "deliver": "*",
+    "late": "!",
+    "hold": "o",
+    "repeat": "x",
+    "cut": "~",
+}
+_meanings = {
+    "send": "sent",
+    "hold": "arrived, held",
+    "holding": "holding",
+    "deliver": "delivered",
+    "late": "delivered late",
+    "repeat": "arrived again",
+    "local": "local event",
+}
+_ansi = {
+    "line": "2",
+    "holding": "33",
+    "send": "36",
+    "arrow": "36",
+    "label": "1",
+    "name": "1",
+    "deliver": "32",
+    "hold": "33",
+    "late": "1;31",
+    "repeat": "35",
+    "local": "2",
+    "note": "2",
+}
+
+_gap_min = 3
+_gap_max = 16
+"""Columns from one process's line to the next."""
 
 
-def circular_deliveries(trace: Matched) -> list[Event]:
-    """The deliveries that lie on a cycle with their send."""
-    events: list[Event] = []
-    following: list[list[int]] = []
-    node_of_send: dict[str, int] = {}
-    for line in trace.lines:
-        first = len(events)
-        for event in line:
-            if event.kind in (SEND, DELIVER):
-                if event.kind == SEND:
-                    node_of_send[event.message or ""] = len(events)
-                following.append([])
-                if len(events) > first:
-                    following[len(events) - 1].append(len(events))
-                events.append(event)
-    for node, event in enumerate(events):
-        if event.kind == DELIVER:
-            following[node_of_send[event.message or ""]].append(node)
-    component = _components(following)
-    return [
-        event
-        for node, event in enumerate(events)
-        if event.kind == DELIVER and component[node] == component[node_of_send[event.message or ""]]
-    ]
+class _Canvas:
+    """Where the lines are, and the row that is being drawn."""
+
+    def __init__(self, diagram: Diagram, width: int, unicode: bool) -> None:
+        self.signs = _unicode if unicode else _ascii
+        self.unicode = unicode
+        self.diagram = diagram
+        count = len(diagram.processes)
+        labels = max((cell_len(self.say(point.label)) for point in diagram.points), default=0)
+        names = max((cell_len(self.say(name)) for name in diagram.processes), default=0)
+        notes = max((cell_len(self.say(note)) for note in map(self.note, diagram.points)), default=0) + 2
+        notes = min(notes, width // 2)
+        self.gap = max(8, min(_gap_max, max(names + 2, labels + 7)))
+        self._place(count, names, labels)
+        self.notes = self.right + notes <= width
+        if self.right > width:
+            # Names do not fit into the gaps any more, so the notes have to say them.
+            self.notes = True
+            while self.gap > _gap_min and self.right + notes > width:
+                self.gap -= 1
+                self._place(count, names, labels)
+        self.holding = [0] * count
+        self.cells: list[tuple[str, str]] = []
+
+    def _place(self, count: int, names: int, labels: int) -> None:
+        """Give each line its column."""
+        names = min(names, self.gap - 1)
+        self.columns = [names // 2 + lane * self.gap for lane in range(count)]
+        self.right = (self.columns[-1] if count else 0) + max(min(labels + 3, self.gap), names - names // 2)
+
+    def say(self, text: str) -> str:
+        """The text as this terminal can show it."""
+        return text if self.unicode else text.encode("ascii", "backslashreplace").decode()
+
+    def begin(self) -> None:
+        """A new row with nothing but the lines of the processes."""
+        self.cells = [(" ", "")] * self.right
+        for lane, column in enumerate(self.columns):
+            style = "holding" if self.holding[lane] else "line"
+            self.cells[column] = (self.signs[style], style)
+
+    def put(self, column: int, text: str, style: str) -> None:
+        """Write over the row; a wide character takes the cell after it as well."""
+        for character in text:
+            size = cell_len(character)
+            if not 0 <= column <= self.right - size or size == 0:
+                continue
+            self.cells[column] = (character, style)
+            for follower in range(column + 1, column + size):
+                self.cells[follower] = ("", "")
+            column += size
+
+    def fit(self, text: str, size: int) -> str:
+        """The text, cut if it has to be."""
+        text = self.say(text)
+        if cell_len(text) <= size:
+            return text
+        # One or two letters of a longer name say nothing.
+        return set_cell_size(text, size - 1) + self.signs["cut"] if size > 3 else ""
+
+    def mark(self, point: Point) -> None:
+        kind = "late" if point.late else point.kind
+        self.put(self.columns[point.lane], self.signs[kind], kind)
+
+    def beside(self, point: Point, shift: int = 2) -> None:
+        """Write a point's label at its right."""
+        room = self.gap - shift - 1 if point.lane + 1 < len(self.columns) else self.right - self.columns[-1] - shift
+        style = "late" if point.late else "label"
+        self.put(self.columns[point.lane] + shift, self.fit(point.label, room), style)
+
+    def arrow(self, flight: Flight, starts_here: bool) -> None:
+        """Draw an arrow on this row from the sender's line to the receiver's."""
+        assert flight.start is not None
+        assert flight.end is not None
+        source, target = flight.start.lane, flight.lane
+        style = "late" if flight.late and flight.delivery is flight.end else "arrow"
+        begin, end = self.columns[source], self.columns[target]
+        forward = 1 if end > begin else -1
+        for column in range(begin + forward, end, forward):
+            self.cells[column] = (self.signs["dash"], style)
+        for lane in range(min(source, target) + 1, max(source, target)):
+            self.put(self.columns[lane], self.signs["cross holding" if self.holding[lane] else "cross"], style)
+        self.put(begin, self.signs["from right" if forward > 0 else "from left"], style)
+        self.put(end - forward, self.signs["right" if forward > 0 else "left"], style)
+        label = self.fit(flight.label, self.gap - 6)
+        if label:
+            # In the gap next to the sender, where no other line is crossed yet.
+            size = cell_len(label)
+            middle = begin + forward * (self.gap // 2) - size // 2
+            self.put(middle - 1, f" {label} ", "late" if style == "late" else "label")
+        if starts_here:
+            self.mark(flight.start)
+        self.mark(flight.end)
+
+    def note(self, point: Point) -> str:
+        """The row in words."""
+        name = point.label
+        if point.kind == "send":
+            targets = self.diagram.targets(point)
+            if not targets:
+                return name
+            return f"{name} to {', '.join(targets)}" if len(targets) <= 3 else f"{name} to {len(targets)} processes"
+        if point.kind == "deliver":
+            return f"{name} delivered late" if point.late else f"{name} delivered"
+        return f"{name} {'held' if point.kind == 'hold' else 'again'}" if point.kind != "local" else name
 
 
-def _components(following: list[list[int]]) -> list[int]:
-    """A number for each node, the same for two nodes iff each can be reached from the other."""
-    unseen = -1
-    number = [unseen] * len(following)
-    lowest = [0] * len(following)
-    component = [unseen] * len(following)
-    open_nodes: list[int] = []
-    count = 0
-    for root in range(len(following)):
-        if number[root] != unseen:
-            continue
-        path = [(root, 0)]
-        while path:
-            node, edge = path.pop()
-            if edge == 0:
-                number[node] = lowest[node] = count
-                count += 1
-                open_nodes.append(node)
+def draw(diagram: Diagram, width: int, *, unicode: bool, colour: bool) -> str:
+    """All rows, with the processes' names above and the signs explained below."""
+    canvas = _Canvas(diagram, width, unicode)
+    flights = {id(flight.end): flight for flight in diagram.flights if flight.end is not None}
+    held = {id(flight.delivery) for flight in diagram.flights if flight.delivery is not flight.end}
+    lines = [diagram.title] if diagram.title else []
+    lines.append(_names(canvas, colour))
+    points = diagram.points
+    position = 0
+    while position < len(points):
+        point = points[position]
+        position += 1
+        canvas.begin()
+        note = canvas.note(point)
+        following = flights.get(id(points[position])) if position < len(points) else None
+        if point.kind == "send" and following is not None and following.start is point and following.lane != point.lane:
+            position += 1
+            arrived = points[position - 1]
+            canvas.arrow(following, starts_here=True)
+            note += ", " + canvas.note(arrived).removeprefix(arrived.label).strip()
+            point = arrived
+        else:
+            flight = flights.get(id(point))
+            canvas.mark(point)
+            if flight is None or flight.start is None:
+                canvas.beside(point)
+            elif flight.start.lane == point.lane:
+                canvas.put(canvas.columns[point.lane] + 1, canvas.signs["self"] + canvas.signs["dash"], "arrow")
+                canvas.beside(point, 4)
             else:
-                lowest[node] = min(lowest[node], lowest[following[node][edge - 1]])
-            while edge < len(following[node]):
-                target = following[node][edge]
-                edge += 1
-                if number[target] == unseen:
-                    path.append((node, edge))
-                    path.append((target, 0))
-                    break
-                if component[target] == unseen:
-                    lowest[node] = min(lowest[node], number[target])
-            else:
-                if lowest[node] == number[node]:
-                    while True:
-                        member = open_nodes.pop()
-                        component[member] = node
-                        if member == node:
-                            break
-    return component
+                canvas.arrow(flight, starts_here=False)
+        if point.kind == "hold":
+            canvas.holding[point.lane] += 1
+        elif id(point) in held:
+            canvas.holding[point.lane] -= 1
+        lines.append(_finish(canvas, note if canvas.notes else "", "late" if point.late else "note", colour, width))
+    lines.append(_legend(canvas, colour))
+    return "\n".join(line.rstrip() for line in lines if line.strip()) + "\n"
+
+
+def _names(canvas: _Canvas, colour: bool) -> str:
+    canvas.cells = [(" ", "")] * canvas.right
+    for lane, column in enumerate(canvas.columns):
+        name = canvas.say(canvas.diagram.processes[lane])
+        room = canvas.gap - 1
+        name = canvas.fit(name, room) or set_cell_size(name, min(room, cell_len(name)))
+        canvas.put(max(column - cell_len(name) // 2, 0), name, "name")
+    return _finish(canvas, "", "", colour, 0)
+
+
+def _legend(canvas: _Canvas, colour: bool) -> str:
+    kinds = {"late" if point.late else point.kind for point in canvas.diagram.points}
+    if "hold" in kinds:
+        kinds.add("holding")
+    return "  ".join(
+        f"{_paint(canvas.signs[kind], kind, colour)} {words}" for kind, words in _meanings.items() if kind in kinds
+    )
+
+
+def _finish(canvas: _Canvas, note: str, style: str, colour: bool, width: int) -> str:
+    """The row as text: neighbours of one style share one colour sequence."""
+    out: list[str] = []
+    run, current = "", ""
+    for character, kind in [*canvas.cells, ("", "end")]:
+        if (kind != current and character) or kind == "end":
+            out.append(_paint(run, current, colour))
+            run, current = "", kind
+        run += character
+    if note:
+        note = canvas.fit(note, max(width - canvas.right - 2, 8))
+        out.append("  " + _paint(note, style, colour))
+    return "".join(out)
+
+
+def _paint(text: str, style: str, colour: bool) -> str:
+    code = _ansi.get(style)
+    return f"\x1b[{code}m{text}\x1b[0m" if colour and code and text else text
