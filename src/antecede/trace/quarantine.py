@@ -1,271 +1,172 @@
-"""A space-time diagram in characters: time runs downwards, one column a process.
+"""Which rows of a trace cannot be right, and why.
 
-One row is one point, so that the sequence can be read aloud: a message is an arrow on the row of its *arrival*, drawn
-from its sender's line; its send is a row of its own unless the arrival follows at once. A double line is a process
-that holds something back::
+A row set aside stays in its process as a ``local`` event and loses its edges. Removing edges can only shrink
+happened-before, so every violation that is still found is real, and ``holds`` may be optimistic.
 
-    P1       P2       P3
-    ■ x      │        │    x to P3
-    ■── y ──▶●        │    y to P2, delivered
-    │        ■── z ──▶○    z to P3, held
-    ├── x ───┼───────▶●    x delivered
-    │        │        ●    z delivered
+The reasons are tested one after the other, each on the rows that are left, so a row has one reason. The first four
+(``unreadable_line``, ``missing_field``, ``wrong_type``, ``unknown_kind``) are found while reading, row by row. Then:
 
-A row is a list of cells, each with its style; only `_finish` knows what a style looks like.
+====================== ==============================================================================================
+``duplicate_row``      the same row again: all but the first read. Columns outside the schema don't count.
+``duplicate_index``    different rows with one process and index: all of them, since any may be the true one.
+``duplicate_send``     an id that is sent more than once: all its sends and all its deliveries. (Its arrivals are then
+                       without a send, and so orphans.)
+``duplicate_delivery`` an id delivered more than once in one process: all but the one of the smallest index.
+``orphan_delivery``    no send of that id is left, because it is missing or was set aside.
+``orphan_arrival``     the same, of an ``arrive`` row.
+``not_addressed``      a delivery in a process that its send does not name. (An *arrival* there is none: messages take
+                       detours by coordinators and routers.)
+``before_send``        a message to oneself, delivered at a smaller index than it was sent at.
+``cycle``              a delivery on a cycle with its send, see :mod:`antecede.trace.cycles`.
+====================== ==============================================================================================
+
+``index_gap`` sets nothing aside: it counts, over all processes, the indices from 0 to the largest that no row has,
+whether set aside or not. Rows that could not be given a place (no process, no index) fill none.
+
+Rows of kind ``hop`` have the numbering of their server, apart from a process that may have the same name. Beyond their
+place nothing is asked of them.
 """
 
-from rich.cells import cell_len, set_cell_size
+from collections import Counter
+from collections.abc import Iterable
 
-from antecede.diagram.computation import Diagram, Flight, Point
+import msgspec
 
-_unicode = {
-    "line": "│",
-    "holding": "║",
-    "dash": "─",
-    "cross": "┼",
-    "cross holding": "╫",
-    "from right": "├",
-    "from left": "┤",
-    "right": "▶",
-    "left": "◀",
-    "self": "◀",
-    "send": "■",
-    "local": "·",
-    "deliver": "●",
-    "late": "◉",
-    "hold": "○",
-    "repeat": "×",
-    "cut": "…",
-}
-_ascii = {
-    "line": "|",
-    "holding": "H",
-    "dash": "-",
-    "cross": "|",
-    "cross holding": "H",
-    "from right": "|",
-    "from left": "|",
-    "right": ">",
-    "left": "<",
-    "self": "<",
-    "send": "S",
-    "local": ".",
-    "deliver": "*",
-    "late": "!",
-    "hold": "o",
-    "repeat": "x",
-    "cut": "~",
-}
-_meanings = {
-    "send": "sent",
-    "hold": "arrived, held",
-    "holding": "holding",
-    "deliver": "delivered",
-    "late": "delivered late",
-    "repeat": "arrived again",
-    "local": "local event",
-}
-_ansi = {
-    "line": "2",
-    "holding": "33",
-    "send": "36",
-    "arrow": "36",
-    "label": "1",
-    "name": "1",
-    "deliver": "32",
-    "hold": "33",
-    "late": "1;31",
-    "repeat": "35",
-    "local": "2",
-    "note": "2",
-}
+from antecede.errors import TraceError
+from antecede.trace.cycles import circular_deliveries
+from antecede.trace.jsonl import encode
+from antecede.trace.matched import Matched, match
+from antecede.trace.schema import ARRIVE, DELIVER, HOP, SEND, Event, Fault
 
-_gap_min = 3
-_gap_max = 16
-"""Columns from one process's line to the next."""
+REASONS = (
+    "unreadable_line",
+    "missing_field",
+    "wrong_type",
+    "unknown_kind",
+    "duplicate_row",
+    "duplicate_index",
+    "duplicate_send",
+    "duplicate_delivery",
+    "orphan_delivery",
+    "orphan_arrival",
+    "not_addressed",
+    "before_send",
+    "cycle",
+    "index_gap",
+)
+"""In the order in which they are tested and reported."""
 
 
-class _Canvas:
-    """Where the lines are, and the row that is being drawn."""
+class Sifted(msgspec.Struct):
+    """A trace from outside, with what cannot be right set aside."""
 
-    def __init__(self, diagram: Diagram, width: int, unicode: bool) -> None:
-        self.signs = _unicode if unicode else _ascii
-        self.unicode = unicode
-        self.diagram = diagram
-        count = len(diagram.processes)
-        labels = max((cell_len(self.say(point.label)) for point in diagram.points), default=0)
-        names = max((cell_len(self.say(name)) for name in diagram.processes), default=0)
-        notes = max((cell_len(self.say(note)) for note in map(self.note, diagram.points)), default=0) + 2
-        notes = min(notes, width // 2)
-        self.gap = max(8, min(_gap_max, max(names + 2, labels + 7)))
-        self._place(count, names, labels)
-        self.notes = self.right + notes <= width
-        if self.right > width:
-            # Names do not fit into the gaps any more, so the notes have to say them.
-            self.notes = True
-            while self.gap > _gap_min and self.right + notes > width:
-                self.gap -= 1
-                self._place(count, names, labels)
-        self.holding = [0] * count
-        self.cells: list[tuple[str, str]] = []
-
-    def _place(self, count: int, names: int, labels: int) -> None:
-        """Give each line its column."""
-        names = min(names, self.gap - 1)
-        self.columns = [names // 2 + lane * self.gap for lane in range(count)]
-        self.right = (self.columns[-1] if count else 0) + max(min(labels + 3, self.gap), names - names // 2)
-
-    def say(self, text: str) -> str:
-        """The text as this terminal can show it."""
-        return text if self.unicode else text.encode("ascii", "backslashreplace").decode()
-
-    def begin(self) -> None:
-        """A new row with nothing but the lines of the processes."""
-        self.cells = [(" ", "")] * self.right
-        for lane, column in enumerate(self.columns):
-            style = "holding" if self.holding[lane] else "line"
-            self.cells[column] = (self.signs[style], style)
-
-    def put(self, column: int, text: str, style: str) -> None:
-        """Write over the row; a wide character takes the cell after it as well."""
-        for character in text:
-            size = cell_len(character)
-            if not 0 <= column <= self.right - size or size == 0:
-                continue
-            self.cells[column] = (character, style)
-            for follower in range(column + 1, column + size):
-                self.cells[follower] = ("", "")
-            column += size
-
-    def fit(self, text: str, size: int) -> str:
-        """The text, cut if it has to be."""
-        text = self.say(text)
-        if cell_len(text) <= size:
-            return text
-        # One or two letters of a longer name say nothing.
-        return set_cell_size(text, size - 1) + self.signs["cut"] if size > 3 else ""
-
-    def mark(self, point: Point) -> None:
-        kind = "late" if point.late else point.kind
-        self.put(self.columns[point.lane], self.signs[kind], kind)
-
-    def beside(self, point: Point, shift: int = 2) -> None:
-        """Write a point's label at its right."""
-        room = self.gap - shift - 1 if point.lane + 1 < len(self.columns) else self.right - self.columns[-1] - shift
-        style = "late" if point.late else "label"
-        self.put(self.columns[point.lane] + shift, self.fit(point.label, room), style)
-
-    def arrow(self, flight: Flight, starts_here: bool) -> None:
-        """Draw an arrow on this row from the sender's line to the receiver's."""
-        assert flight.start is not None
-        assert flight.end is not None
-        source, target = flight.start.lane, flight.lane
-        style = "late" if flight.late and flight.delivery is flight.end else "arrow"
-        begin, end = self.columns[source], self.columns[target]
-        forward = 1 if end > begin else -1
-        for column in range(begin + forward, end, forward):
-            self.cells[column] = (self.signs["dash"], style)
-        for lane in range(min(source, target) + 1, max(source, target)):
-            self.put(self.columns[lane], self.signs["cross holding" if self.holding[lane] else "cross"], style)
-        self.put(begin, self.signs["from right" if forward > 0 else "from left"], style)
-        self.put(end - forward, self.signs["right" if forward > 0 else "left"], style)
-        label = self.fit(flight.label, self.gap - 6)
-        if label:
-            # In the gap next to the sender, where no other line is crossed yet.
-            size = cell_len(label)
-            middle = begin + forward * (self.gap // 2) - size // 2
-            self.put(middle - 1, f" {label} ", "late" if style == "late" else "label")
-        if starts_here:
-            self.mark(flight.start)
-        self.mark(flight.end)
-
-    def note(self, point: Point) -> str:
-        """The row in words."""
-        name = point.label
-        if point.kind == "send":
-            targets = self.diagram.targets(point)
-            if not targets:
-                return name
-            return f"{name} to {', '.join(targets)}" if len(targets) <= 3 else f"{name} to {len(targets)} processes"
-        if point.kind == "deliver":
-            return f"{name} delivered late" if point.late else f"{name} delivered"
-        return f"{name} {'held' if point.kind == 'hold' else 'again'}" if point.kind != "local" else name
+    reasons: dict[int, str]
+    """By the number of the event, why it was set aside."""
+    trace: Matched
+    """What is left."""
+    events: int
+    """Valid rows of any kind."""
+    processes: int
+    """Names that have a row of their own other than ``hop``, valid or not."""
+    silent: int
+    """Names that occur as a destination only."""
+    missing: int
+    """Indices that no row has."""
 
 
-def draw(diagram: Diagram, width: int, *, unicode: bool, colour: bool) -> str:
-    """All rows, with the processes' names above and the signs explained below."""
-    canvas = _Canvas(diagram, width, unicode)
-    flights = {id(flight.end): flight for flight in diagram.flights if flight.end is not None}
-    held = {id(flight.delivery) for flight in diagram.flights if flight.delivery is not flight.end}
-    lines = [diagram.title] if diagram.title else []
-    lines.append(_names(canvas, colour))
-    points = diagram.points
-    position = 0
-    while position < len(points):
-        point = points[position]
-        position += 1
-        canvas.begin()
-        note = canvas.note(point)
-        following = flights.get(id(points[position])) if position < len(points) else None
-        if point.kind == "send" and following is not None and following.start is point and following.lane != point.lane:
-            position += 1
-            arrived = points[position - 1]
-            canvas.arrow(following, starts_here=True)
-            note += ", " + canvas.note(arrived).removeprefix(arrived.label).strip()
-            point = arrived
-        else:
-            flight = flights.get(id(point))
-            canvas.mark(point)
-            if flight is None or flight.start is None:
-                canvas.beside(point)
-            elif flight.start.lane == point.lane:
-                canvas.put(canvas.columns[point.lane] + 1, canvas.signs["self"] + canvas.signs["dash"], "arrow")
-                canvas.beside(point, 4)
-            else:
-                canvas.arrow(flight, starts_here=False)
-        if point.kind == "hold":
-            canvas.holding[point.lane] += 1
-        elif id(point) in held:
-            canvas.holding[point.lane] -= 1
-        lines.append(_finish(canvas, note if canvas.notes else "", "late" if point.late else "note", colour, width))
-    lines.append(_legend(canvas, colour))
-    return "\n".join(line.rstrip() for line in lines if line.strip()) + "\n"
+def sift(events: list[Event], placed: Iterable[Fault] = ()) -> Sifted:
+    """Set aside what cannot be right; ``placed`` are rows that were no events but fill a place."""
+    reasons: dict[int, str] = {}
+    places = _places(events, reasons)
+    for fault in placed:
+        assert fault.process is not None
+        assert fault.index is not None
+        places.setdefault((fault.hop, fault.process), {}).setdefault(fault.index, -1)
+    _test_messages(events, reasons)
+    trace = _without_cycles(events, reasons)
+    names = {name for hop, name in places if not hop}
+    silent = {name for line in trace.lines for event in line if event.kind == SEND for name in event.to or ()} - names
+    missing = sum(max(indices) + 1 - len(indices) for indices in places.values())
+    return Sifted(reasons, trace, len(events) - len(reasons), len(names), len(silent), missing)
 
 
-def _names(canvas: _Canvas, colour: bool) -> str:
-    canvas.cells = [(" ", "")] * canvas.right
-    for lane, column in enumerate(canvas.columns):
-        name = canvas.say(canvas.diagram.processes[lane])
-        room = canvas.gap - 1
-        name = canvas.fit(name, room) or set_cell_size(name, min(room, cell_len(name)))
-        canvas.put(max(column - cell_len(name) // 2, 0), name, "name")
-    return _finish(canvas, "", "", colour, 0)
+def _places(events: list[Event], reasons: dict[int, str]) -> dict[tuple[bool, str], dict[int, int]]:
+    """For each process, and for each server's hops, which event is first at which index."""
+    places: dict[tuple[bool, str], dict[int, int]] = {}
+    contested: dict[int, list[int]] = {}
+    for number, event in enumerate(events):
+        indices = places.setdefault((event.kind == HOP, event.process), {})
+        first = indices.setdefault(event.index, number)
+        if first != number:
+            contested.setdefault(first, [first]).append(number)
+    for numbers in contested.values():
+        different: dict[bytes, int] = {}
+        for number in numbers:
+            same = encode(msgspec.structs.replace(events[number], extra=None))
+            if different.setdefault(same, number) != number:
+                reasons[number] = "duplicate_row"
+        if len(different) > 1:
+            reasons.update(dict.fromkeys(different.values(), "duplicate_index"))
+    return places
 
 
-def _legend(canvas: _Canvas, colour: bool) -> str:
-    kinds = {"late" if point.late else point.kind for point in canvas.diagram.points}
-    if "hold" in kinds:
-        kinds.add("holding")
-    return "  ".join(
-        f"{_paint(canvas.signs[kind], kind, colour)} {words}" for kind, words in _meanings.items() if kind in kinds
-    )
+def _test_messages(events: list[Event], reasons: dict[int, str]) -> None:
+    sends: dict[str, Event] = {}
+    sent_twice: set[str] = set()
+    for number, event in enumerate(events):
+        if event.kind == SEND and number not in reasons:
+            assert event.message is not None
+            if sends.setdefault(event.message, event) is not event:
+                sent_twice.add(event.message)
+    if sent_twice:
+        for number, event in enumerate(events):
+            if event.kind in (SEND, DELIVER) and number not in reasons and event.message in sent_twice:
+                reasons[number] = "duplicate_send"
+        for message in sent_twice:
+            del sends[message]
+    delivered: dict[tuple[str, str], int] = {}
+    for number, event in enumerate(events):
+        if event.kind == DELIVER and number not in reasons:
+            assert event.message is not None
+            kept = delivered.setdefault((event.message, event.process), number)
+            if kept != number:
+                smaller, larger = (kept, number) if events[kept].index < event.index else (number, kept)
+                delivered[event.message, event.process] = smaller
+                reasons[larger] = "duplicate_delivery"
+    for number, event in enumerate(events):
+        if event.kind in (DELIVER, ARRIVE) and number not in reasons:
+            reason = _against_send(event, sends.get(event.message or ""))
+            if reason is not None:
+                reasons[number] = reason
 
 
-def _finish(canvas: _Canvas, note: str, style: str, colour: bool, width: int) -> str:
-    """The row as text: neighbours of one style share one colour sequence."""
-    out: list[str] = []
-    run, current = "", ""
-    for character, kind in [*canvas.cells, ("", "end")]:
-        if (kind != current and character) or kind == "end":
-            out.append(_paint(run, current, colour))
-            run, current = "", kind
-        run += character
-    if note:
-        note = canvas.fit(note, max(width - canvas.right - 2, 8))
-        out.append("  " + _paint(note, style, colour))
-    return "".join(out)
+def _against_send(event: Event, send: Event | None) -> str | None:
+    if send is None:
+        return "orphan_delivery" if event.kind == DELIVER else "orphan_arrival"
+    if event.kind == ARRIVE:
+        return None
+    if send.to is not None and event.process not in send.to:
+        return "not_addressed"
+    if send.process == event.process and event.index < send.index:
+        return "before_send"
+    return None
 
 
-def _paint(text: str, style: str, colour: bool) -> str:
-    code = _ansi.get(style)
-    return f"\x1b[{code}m{text}\x1b[0m" if colour and code and text else text
+def _without_cycles(events: list[Event], reasons: dict[int, str]) -> Matched:
+    trace = match(event for number, event in enumerate(events) if number not in reasons)
+    try:
+        for _ in trace.in_causal_order():
+            pass
+    except TraceError:
+        # Of rows with equal content only one is left here, but the objects themselves tell rows apart.
+        circular = {id(event) for event in circular_deliveries(trace)}
+        reasons.update((number, "cycle") for number, event in enumerate(events) if id(event) in circular)
+        trace = match(event for number, event in enumerate(events) if number not in reasons)
+    return trace
+
+
+def counts(sifted: Sifted, unread: Counter[str]) -> dict[str, int]:
+    """How many rows were set aside for each reason that occurred, and the missing indices."""
+    total = unread + Counter(sifted.reasons.values())
+    total["index_gap"] = sifted.missing
+    return {reason: total[reason] for reason in REASONS if total[reason]}
