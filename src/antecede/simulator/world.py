@@ -55,7 +55,7 @@ class World:
         self.figures = figures or Figures()
         self.observer = observer
         self._delay = delay
-        self._happenings: list[tuple[float, int, Packet | int]] = []
+        self._happenings: list[tuple[float, int, object]] = []
         self._tie = count().__next__
         self._last_arrival: dict[tuple[int, int], float] | None = {} if fifo_links else None
         self._sends = 0
@@ -86,9 +86,13 @@ class World:
             self.now, _, happening = heappop(happenings)
             if type(happening) is Packet:
                 self._arrive(happening)
-            else:
-                assert isinstance(happening, int)
+            elif type(happening) is int:
                 workload.wake(self, happening)
+            else:
+                self._happen(happening)
+
+    def _happen(self, happening: object) -> None:
+        raise AssertionError(f"nothing else happens in a world without faults: {happening}")
 
     def _arrive(self, packet: Packet) -> None:
         target = packet.target
