@@ -201,7 +201,7 @@ class Order(ABC):
             name, members, me, state = msgspec.msgpack.decode(snapshot, type=tuple[str, int, int, Any])
             if (name, members, me) != (self.name, self.members, self.me):
                 raise SnapshotError(
-                    f"snapshot of {name}, member {me} of {members}: "
+                    f"snapshot of {name!r}, member {me} of {members}: "
                     f"expected {self.name}, member {self.me} of {self.members}"
                 )
             self.load(state)

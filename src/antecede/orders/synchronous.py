@@ -31,7 +31,7 @@ from collections import deque
 from typing import Any, ClassVar
 
 from antecede.errors import StampError
-from antecede.messages import COPY, PERSIST, Deliver, Effects, Message, Packet, Send, Sent, Verdict, mask_of, members_of
+from antecede.messages import COPY, PERSIST, Deliver, Effects, Message, Packet, Send, Sent, Verdict, members_of
 from antecede.orders.contract import pack_message, unpack_message
 from antecede.orders.encoding import Reader
 from antecede.orders.plain import PlainOrder
@@ -168,12 +168,12 @@ class Synchronous(PlainOrder):
 
     def dump(self) -> Any:
         counts = (tuple(self.asked), tuple(self.granted), tuple(self.requested), tuple(self.delivered))
-        locked = list(members_of(self._locked))
+        locked = self._locked.to_bytes((self._locked.bit_length() + 7) // 8, "little")
         return (counts, [pack_message(message) for message in self._messages], locked, list(self._turns))
 
     def load(self, state: Any) -> None:
         counts, messages, locked, turns = state
         self.asked, self.granted, self.requested, self.delivered = map(list, counts)
         self._messages = deque(map(unpack_message, messages))
-        self._locked = mask_of(locked)
+        self._locked = int.from_bytes(locked, "little")
         self._turns = deque((member, subject) for member, subject in turns)
