@@ -158,9 +158,11 @@ def _without_cycles(events: list[Event], reasons: dict[int, str]) -> Matched:
         for _ in trace.in_causal_order():
             pass
     except TraceError:
-        # Of rows with equal content only one is left here, but the objects themselves tell rows apart.
-        circular = {id(event) for event in circular_deliveries(trace)}
-        reasons.update((number, "cycle") for number, event in enumerate(events) if id(event) in circular)
+        # Among the rows that are left, process and index name one event.
+        circular = {(event.process, event.index) for event in circular_deliveries(trace)}
+        for number, event in enumerate(events):
+            if event.kind == DELIVER and number not in reasons and (event.process, event.index) in circular:
+                reasons[number] = "cycle"
         trace = match(event for number, event in enumerate(events) if number not in reasons)
     return trace
 

@@ -1,0 +1,131 @@
+"""Rows and metadata: strict types, what absence means, and the words for what is wrong."""
+
+from typing import Any
+
+import pytest
+
+from antecede.errors import TraceError
+from antecede.trace.schema import Event, Fault, Metadata, event_of, metadata_bytes, metadata_of
+
+_good: dict[str, Any] = {"process": "a", "index": 0, "kind": "send", "message": "m", "to": ["b"]}
+
+
+def _reason(**changes: Any) -> str:
+    said = event_of(_good | changes)
+    return said.reason if isinstance(said, Fault) else "fine"
+
+
+def test_a_row_becomes_an_event() -> None:
+    everything = {
+        "time": -1,
+        "lamport": 2,
+        "clock": {"a": 1},
+        "stamp_bytes": 3,
+        "domain": "D",
+        "hop": 4,
+        "instance": "i",
+        "operation": "o",
+        "parent": "p",
+        "type": "request",
+        "dead": True,
+        "replays": "r",
+    }
+    said = event_of(_good | everything | {"colour": [1]})
+    assert said == Event("a", 0, "send", "m", ("b",), **everything, extra={"colour": [1]})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["process", "index", "kind", "message"])
+def test_null_is_absent(name: str) -> None:
+    assert _reason(**{name: None}) == "missing_field"
+    row = {key: value for key, value in _good.items() if key != name}
+    assert isinstance(said := event_of(row), Fault)
+    assert (said.reason, said.detail) == ("missing_field", f"no {name}")
+
+
+@pytest.mark.parametrize("kind", ["send", "arrive", "deliver", "hop"])
+def test_kinds_with_a_message(kind: str) -> None:
+    assert _reason(kind=kind) == "fine"
+    assert _reason(kind=kind, message=None) == "missing_field"
+
+
+def test_a_local_event_has_no_message() -> None:
+    assert _reason(kind="local", message=None) == "fine"
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("process", [1, True, ["a"], {}]),
+        ("index", [1.0, True, "0", -1, 2**63]),
+        ("kind", [1, ["send"], {}]),
+        ("message", [1, 1.5, False, ["m"]]),
+        ("to", ["b", [1], ["b", None], {"b": 1}, 0]),
+        ("time", ["0", 1.0, True, 2**63, -(2**63) - 1]),
+        ("lamport", [1.0, "1"]),
+        ("clock", [[["a", 1]], {"a": 1.0}, {"a": True}, {"a": None}, {"a": 2**63}, 5]),
+        ("stamp_bytes", [1.5, False]),
+        ("hop", ["1", 0.0]),
+        ("dead", [1, "true"]),
+        ("domain", [1]),
+        ("instance", [1]),
+        ("operation", [1]),
+        ("parent", [1]),
+        ("type", [1]),
+        ("replays", [1]),
+    ],
+)
+def test_types_are_strict(name: str, values: list[Any]) -> None:
+    assert [_reason(**{name: value}) for value in values] == ["wrong_type"] * len(values)
+
+
+@pytest.mark.parametrize("index", [0, 2**63 - 1])
+def test_index_at_its_bounds(index: int) -> None:
+    assert _reason(index=index) == "fine"
+
+
+def test_reasons_come_in_their_order() -> None:
+    assert _reason(kind="jump", message=None) == "unknown_kind"
+    assert _reason(kind="jump", time="x") == "wrong_type"
+    assert _reason(kind="jump", time="x", index=None) == "missing_field"
+
+
+def test_a_fault_keeps_its_place_if_it_can_be_read() -> None:
+    assert event_of(_good | {"time": "x"}) == Fault(
+        "wrong_type", "time must be an int64, not 'x'", process="a", index=0, hop=False
+    )
+    assert isinstance(said := event_of(_good | {"index": 1.0}), Fault)
+    assert (said.process, said.index) == (None, None)
+
+
+def test_destinations_are_a_set() -> None:
+    said = event_of(_good | {"to": ["c", "b", "c"]})
+    assert isinstance(said, Event)
+    assert said.to == ("b", "c")
+    assert isinstance(said := event_of(_good | {"to": []}), Event)
+    assert said.to == ()
+    assert isinstance(said := event_of(_good | {"to": None}), Event)
+    assert said.to is None
+
+
+def test_metadata_round_trip() -> None:
+    metadata = Metadata(order="pruned", conflicts={"a": ["b"]}, recorded_by="a test")
+    assert metadata_of(metadata_bytes(metadata), "here") == metadata
+    assert metadata_of(b"{}", "here") == Metadata()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b'{"schema": 2}', "here: trace schema 2 is newer than 1"),
+        (b'{"schema": "1"}', "here: metadata: schema must be a number"),
+        (b'{"schema": true}', "here: metadata: schema must be a number"),
+        (b'{"schema": 0}', "here: metadata: schema must be a number"),
+        (b"[]", "here: metadata must be a JSON object"),
+        (b"{", "here: metadata is not JSON"),
+        (b"\xff", "here: metadata is not JSON"),
+        (b"[" * 100_000, "here: metadata is not JSON"),
+    ],
+)
+def test_metadata_that_cannot_be_used(text: bytes, said: str) -> None:
+    with pytest.raises(TraceError, match=said):
+        metadata_of(text, "here")
