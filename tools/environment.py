@@ -63,7 +63,9 @@ def digest() -> str:
 
 
 def stamp() -> str | None:
-    """What the environment was made from; none if it is unfinished, or if its Python was replaced under it."""
+    """What the environment was made from; none if it is unfinished, or was changed by a new Python or by uv."""
+    if glob.glob(os.path.join(glob.escape(venv), "lib", "python3*", "site-packages", "antecede-*.dist-info")):
+        return None
     try:
         with open(os.path.join(venv, "antecede.stamp")) as file:
             made_from, interpreter = file.read().split("\n", 1)
@@ -100,7 +102,7 @@ def make(wanted: str) -> None:
     """Make the environment, or finish one that was begun from the same lock."""
     begun = os.path.join(venv, "antecede.begun")
     if not (read(begun) == wanted + "\n" + os.path.realpath(python) and runs([python, "-c", ""])):
-        with phase("an empty .venv"):
+        with phase("a new .venv in place of the old one" if os.path.exists(venv) else "an empty .venv"):
             make_empty()
             write(begun, wanted + "\n" + os.path.realpath(python))
     temporary = os.path.join(state, "tmp")
@@ -162,10 +164,9 @@ def link_project() -> None:
     text = f'#!/bin/sh\nexec {shlex.quote(python)} -m antecede "$@"\n'
     if read(script) == text:
         return
-    for folder in glob.glob(os.path.join(venv, "lib", "python3*", "site-packages")):
-        write(
-            os.path.join(folder, "antecede.pth"), os.path.relpath(os.path.join(root, "src"), os.path.realpath(folder))
-        )
+    for folder in glob.glob(os.path.join(glob.escape(venv), "lib", "python3*", "site-packages")):
+        source = os.path.relpath(os.path.join(root, "src"), os.path.realpath(folder))
+        write(os.path.join(folder, "antecede.pth"), source)
     write(script, text)
     os.chmod(script, 0o755)
 

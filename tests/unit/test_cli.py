@@ -1,0 +1,92 @@
+"""The command line's own promises: one line an error, exit codes, help, and commands found by being there."""
+
+import pytest
+import typer
+
+from antecede import __version__, cli
+from antecede.errors import TraceError
+
+
+def _with(monkeypatch: pytest.MonkeyPatch, command: object) -> None:
+    """A house with one more command, ``try``, that does as told."""
+    build = cli.build
+
+    def more() -> typer.Typer:
+        app = build()
+        app.command("try")(command)  # type: ignore[type-var]
+        return app
+
+    monkeypatch.setattr(cli, "build", more)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(arguments) == 0
+    said = capsys.readouterr()
+    assert "orders" in said.out
+    assert said.err == ""
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"antecede {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["nonsense"], "nonsense"),
+        (["--nonsense"], "--nonsense"),
+        (["orders", "--nonsense"], "--nonsense"),
+        (["orders", "surplus"], "surplus"),
+        (["try", "one"], "integer"),
+        (["try"], "Missing"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_2(
+    arguments: list[str], named: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def attempt(count: int) -> int:
+        return count
+
+    _with(monkeypatch, attempt)
+    assert cli.run(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("antecede: ")
+    assert said.err.count("\n") == 1
+    assert named in said.err
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 7])
+def test_a_commands_code_is_the_exit_code(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def returns() -> int:
+        return code
+
+    def leaves() -> None:
+        raise typer.Exit(code)
+
+    for command in (returns, leaves):
+        with monkeypatch.context() as patch:
+            _with(patch, command)
+            assert cli.run(["try"]) == code
+
+
+def test_an_error_from_outside_is_one_line_even_if_its_text_is_not(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> None:
+        raise TraceError("bad\nfile: expected\n  rows")
+
+    _with(monkeypatch, fails)
+    assert cli.run(["try"]) == 2
+    assert capsys.readouterr().err == "antecede: bad file: expected rows\n"
+
+
+def test_interruption_leaves_no_traceback(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped() -> None:
+        raise KeyboardInterrupt
+
+    _with(monkeypatch, stopped)
+    assert cli.run(["try"]) == 130
+    assert capsys.readouterr().err == "antecede: interrupted\n"
