@@ -1,0 +1,248 @@
+"""``antecede verify`` as a person or a script meets it: reports, exit codes, one clear line for what is wrong."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antecede.cli import verify as command
+from antecede.errors import AntecedeError
+from antecede.trace import Event, Metadata, jsonl, write_trace
+
+_late = [
+    Event("p", 0, "send", "x", ("r",)),
+    Event("p", 1, "send", "y", ("q",)),
+    Event("q", 0, "deliver", "y"),
+    Event("q", 1, "send", "z", ("r", "silent")),
+    Event("r", 0, "deliver", "z"),
+    Event("r", 1, "deliver", "x"),
+]
+Said = tuple[int, str, str]
+
+
+def _run(arguments: list[str]) -> int:
+    """The command alone, with the exit code that the command line would give it."""
+    app = typer.Typer()
+    command.register(app)
+    app.callback()(lambda: None)
+    try:
+        return int(typer.main.get_command(app).main(["verify", *arguments], standalone_mode=False) or 0)
+    except AntecedeError as error:
+        print(error)
+        return 2
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """Run the command in a folder of its own: exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+    write_trace("late.jsonl", _late)
+    write_trace("good.jsonl", _late[:4])
+
+    def run(line: str) -> Said:
+        capsys.readouterr()
+        code = _run(line.split())
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def _report(said: Said) -> dict[str, Any]:
+    report = json.loads(said[1])
+    for name in ("seconds", "events_per_second"):
+        del report[name]
+    return report
+
+
+def test_report_of_a_violation(run: Callable[..., Said]) -> None:
+    said = run("late.jsonl --order fifo,causal,total,synchronous --json")
+    assert said[0] == 1
+    from antecede import __version__
+
+    assert _report(said) == {
+        "version": __version__,
+        "engine": "plain",
+        "processes": 3,
+        "silent": 1,
+        "events": 6,
+        "messages": 3,
+        "deliveries": 3,
+        "undelivered": 1,
+        "complete": True,
+        "quarantined": {},
+        "orders": {
+            "fifo": {"holds": True, "late": 0},
+            "causal": {
+                "holds": False,
+                "late": 1,
+                "first": {
+                    "message": "x",
+                    "from": "p",
+                    "to": "r",
+                    "send_index": 0,
+                    "deliver_index": 1,
+                    "overtaken_by": "z",
+                },
+            },
+            "total": {"holds": True, "pairwise": True, "cycle": None},
+            "synchronous": {"holds": False, "crown": ["x", "y", "z"]},
+        },
+        "clocks": {"checked": 0, "disagree": 0, "rule": None},
+        "lamport": {"checked": 0, "disagree": 0, "used": False},
+        "session_seconds": 0.0,
+    }
+
+
+def test_report_for_a_person(run: Callable[..., Said]) -> None:
+    code, out, err = run("late.jsonl --order fifo,causal,total,synchronous")
+    assert (code, err) == (1, "")
+    assert "fifo         holds" in out
+    assert "causal       violated: 1 late deliveries" in out
+    assert "first: r at index 1 delivers x, which p sent at index 0" in out
+    assert "cycle: x before y before z before x" in out
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("good.jsonl", 0),
+        ("good.jsonl --strict", 1),
+        ("late.jsonl", 1),
+        ("late.jsonl --order fifo", 0),
+        ("late.jsonl --order total,fifo --engine plain", 0),
+    ],
+)
+def test_exit_codes(run: Callable[..., Said], line: str, code: int) -> None:
+    assert run(line)[0] == code
+
+
+def test_strict_minds_rows_set_aside_but_not_gaps(run: Callable[..., Said]) -> None:
+    whole = [Event("p", 5, "send", "x", ("q",)), Event("q", 0, "deliver", "x")]
+    write_trace("gap.jsonl", whole)
+    assert run("gap.jsonl --strict")[0] == 0
+    report = _report(run("gap.jsonl --json"))
+    assert (report["quarantined"], report["complete"]) == ({"index_gap": 5}, True)
+    Path("gap.jsonl").write_bytes(Path("gap.jsonl").read_bytes() + b"nonsense\n")
+    assert run("gap.jsonl")[0] == 0
+    assert run("gap.jsonl --strict")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("nowhere.jsonl", "nowhere.jsonl: no such file or directory"),
+        ("late.jsonl --order causal,casual", "--order: 'casual' is none of fifo, causal"),
+        ("late.jsonl --engine flink", "--engine must be one of auto, plain, spark"),
+        ("late.jsonl --engine spark", "the spark engine arrives with the pipeline"),
+        ("late.jsonl --master local[2]", "the spark engine arrives with the pipeline"),
+        ("late.jsonl --engine plain --master local[2]", "--master is for --engine spark"),
+        ("late.jsonl --order significant", "the significant order needs conflicts"),
+        ("late.jsonl --late late.jsonl/x", "late.jsonl/x/late.jsonl: cannot be written"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(run: Callable[..., Said], line: str, said: str) -> None:
+    code, out, _ = run(line)
+    assert code == 2
+    assert said in out
+    assert out.count("\n") == 1
+
+
+def test_significant_with_conflicts_is_refused_too(run: Callable[..., Said]) -> None:
+    write_trace("late.jsonl", _late, Metadata(conflicts={"a": ["b"]}))
+    code, out, _ = run("late.jsonl --order significant")
+    assert (code, "cannot be judged yet" in out) == (2, True)
+
+
+def test_nothing_to_judge_is_no_success(run: Callable[..., Said]) -> None:
+    write_trace("sent.jsonl", _late[:2])
+    code, out, err = run("sent.jsonl --json")
+    assert code == 2
+    assert json.loads(out)["orders"]["causal"] == {"holds": None, "late": 0, "first": None}
+    assert err == "antecede: nothing could be judged: no valid delivery among 2 events\n"
+
+
+def test_rows_set_aside_can_be_looked_at(run: Callable[..., Said]) -> None:
+    rows = b"".join(jsonl.encode(event) + b"\n" for event in _late)
+    Path("bad.jsonl").write_bytes(rows + b"\xff{\n" + jsonl.encode(Event("r", 7, "deliver", "none")) + b"\n")
+    assert run("bad.jsonl --quarantine aside/deep")[0] == 1
+    written = [json.loads(line) for line in Path("aside/deep/quarantine.jsonl").read_text().splitlines()]
+    assert [(row["file"], row["line"], row["reason"]) for row in written] == [
+        ("bad.jsonl", 7, "unreadable_line"),
+        ("bad.jsonl", 8, "orphan_delivery"),
+    ]
+    assert [row["raw"] for row in written] == ["\ufffd{", '{"process":"r","index":7,"kind":"deliver","message":"none"}']
+
+
+def test_late_deliveries_can_be_looked_at(run: Callable[..., Said]) -> None:
+    assert run("late.jsonl --late out")[0] == 1
+    assert [json.loads(line) for line in Path("out/late.jsonl").read_text().splitlines()] == [
+        {
+            "order": "causal",
+            "message": "x",
+            "from": "p",
+            "to": "r",
+            "send_index": 0,
+            "deliver_index": 1,
+            "overtaken_by": "z",
+        }
+    ]
+    assert [path.name for path in Path("out").iterdir()] == ["late.jsonl"]
+
+
+def test_the_same_trace_gives_the_same_bytes(run: Callable[..., Said]) -> None:
+    first = _report(run("late.jsonl good.jsonl --json --order fifo,causal,total,synchronous"))
+    assert _report(run("good.jsonl late.jsonl --json --order synchronous,total,causal,fifo")) == first
+    assert first["quarantined"] == {"duplicate_row": 4}
+
+
+_any_order = "fifo,causal,total,synchronous"
+
+
+def _judge_bytes(folder: Path, name: str, data: bytes) -> None:
+    (folder / name).write_bytes(data)
+    for extra in ([], ["--json", "--quarantine", str(folder), "--late", str(folder)]):
+        assert _run([str(folder / name), "--order", _any_order, *extra]) in (0, 1, 2)
+
+
+@given(st.binary(max_size=300), st.sampled_from(["t.jsonl", "t.jsonl.gz", "t.parquet"]), st.booleans())
+def test_any_bytes_are_judged_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, name: str, packed: bool
+) -> None:
+    _judge_bytes(tmp_path_factory.mktemp("any"), name, gzip.compress(data) if packed else data)
+
+
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.sampled_from("pqrxyz"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("pqrxyz"), inner, max_size=3),
+    max_leaves=4,
+)
+_keys = ("process", "index", "kind", "message", "to", "time", "lamport", "clock", "dead", "other")
+_change = st.tuples(st.integers(0, 5), st.sampled_from(_keys), _values)
+
+
+@given(st.lists(_change, max_size=5), st.lists(st.tuples(st.integers(0, 600), st.integers(0, 255)), max_size=3))
+def test_a_damaged_trace_is_judged_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, str, Any]], flips: list[tuple[int, int]]
+) -> None:
+    rows = [json.loads(jsonl.encode(event)) for event in _late]
+    for number, key, value in changes:
+        rows[number][key] = value
+    data = bytearray(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+    for place, byte in flips:
+        data[place % len(data)] = byte
+    folder = tmp_path_factory.mktemp("damaged")
+    _judge_bytes(folder, "t.jsonl", bytes(data))
+    if not changes:
+        pytest.importorskip("pyarrow")
+        write_trace(folder / "good.parquet", _late)
+        data = bytearray((folder / "good.parquet").read_bytes())
+        for place, byte in flips:
+            data[place * 7 % len(data)] = byte
+        _judge_bytes(folder, "t.parquet", bytes(data))
