@@ -186,6 +186,19 @@ def test_parquet_is_as_strict(tmp_path: Path) -> None:
     assert load([tmp_path / "t.parquet"]).reasons == {"unreadable_line": 1}
 
 
+def test_columns_that_nobody_looks_at_cost_no_row(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    far = pa.array([2**62], pa.timestamp("us"))
+    pq.write_table(pa.table({"process": ["a"], "index": [0], "kind": ["local"], "when": far}), tmp_path / "t.parquet")
+    assert load([tmp_path / "t.parquet"]).events == [Event("a", 0, "local")]
+    twice = pa.Table.from_arrays([pa.array(["a"]), pa.array([0]), pa.array([1])], ["process", "index", "index"])
+    pq.write_table(twice, tmp_path / "t.parquet")
+    with pytest.raises(TraceError, match="column index is given twice"):
+        load([tmp_path / "t.parquet"])
+
+
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1" * 10, b"no parquet at all"])
 def test_files_that_are_no_parquet(tmp_path: Path, data: bytes) -> None:
     pytest.importorskip("pyarrow")

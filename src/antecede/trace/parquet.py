@@ -41,6 +41,9 @@ def read(file: IO[bytes], where: str, keep_raw: bool = True) -> tuple[Metadata |
         schema = opened.schema_arrow
     except (pa.ArrowException, OSError, ValueError) as error:
         raise TraceError(f"{where}: not a readable Parquet file: {_line(error)}") from None
+    twice = [name for name in COLUMNS if schema.names.count(name) > 1]
+    if twice:
+        raise TraceError(f"{where}: column {twice[0]} is given twice")
     text = (schema.metadata or {}).get(_key)
     metadata = metadata_of(text, where) if text is not None else None
     return metadata, _rows(pa, opened, schema, where, keep_raw)
@@ -57,10 +60,7 @@ def _rows(pa: Any, opened: Any, schema: Any, where: str, keep_raw: bool) -> Iter
             raise TraceError(f"{where}: row {number + 1}: damaged Parquet file: {_line(error)}") from None
         if batch is None:
             return
-        try:
-            rows: list[Any] = batch.to_pylist()
-        except (UnicodeDecodeError, ValueError, OverflowError):
-            rows = [_alone(batch.slice(i, 1)) for i in range(batch.num_rows)]
+        rows = _dicts(pa, batch)
         for row in rows:
             number += 1
             if isinstance(row, Fault):
@@ -70,11 +70,31 @@ def _rows(pa: Any, opened: Any, schema: Any, where: str, keep_raw: bool) -> Iter
             yield number, _raw(row) if keep_raw else b"", event_of(row)
 
 
-def _alone(batch: Any) -> Any:
+def _dicts(pa: Any, batch: Any) -> list[Any]:
+    """The rows of a batch; a :class:`Fault` for one with a named column whose value cannot be read."""
+    failures = (pa.ArrowException, ValueError, OverflowError, TypeError)
+    names = batch.schema.names
+    known = batch.select([i for i, name in enumerate(names) if name in COLUMNS])
     try:
-        return batch.to_pylist()[0]
-    except (UnicodeDecodeError, ValueError, OverflowError) as error:
-        return Fault("unreadable_line", f"a value cannot be read: {error}")
+        rows: list[Any] = known.to_pylist()
+    except failures:
+        rows = []
+        for i in range(batch.num_rows):
+            try:
+                rows += known.slice(i, 1).to_pylist()
+            except failures as error:
+                rows.append(Fault("unreadable_line", f"a value cannot be read: {_line(error)}"))
+    for i, name in enumerate(names):
+        if name not in COLUMNS:
+            try:
+                values = batch.column(i).to_pylist()
+            except failures:
+                # Nobody looks at this column, so what Python has no value for must not cost the row.
+                continue
+            for row, value in zip(rows, values, strict=True):
+                if not isinstance(row, Fault) and value is not None:
+                    row[name] = value
+    return rows
 
 
 def _unfolded(row: dict[str, Any], folded: set[str]) -> dict[str, Any]:
@@ -87,7 +107,7 @@ def _unfolded(row: dict[str, Any], folded: set[str]) -> dict[str, Any]:
         # A struct column has a null for each entry that this row lacks.
         row["clock"] = {key: entry for key, entry in clock.items() if entry is not None}
     for name in folded:
-        text = row.pop(name)
+        text = row.pop(name, None)
         if text is not None:
             try:
                 row.update((k, v) for k, v in msgspec.json.decode(text).items() if k not in COLUMNS)
