@@ -39,6 +39,15 @@ scenario_bytes_max: Final = 1024 * 1024
 scenario_processes_max: Final = 64
 """Processes of one scenario: more cannot be drawn or read."""
 
+scenario_wait_seconds_max: Final = 3_600
+"""One ``wait`` of a scenario."""
+
+scenario_air_packets_max: Final = 20_000
+"""Packets of a scenario that are on their way at one time."""
+
+scenario_steps_max: Final = 200_000
+"""Packets posted and arrived, timers run down and queues looked through in playing one scenario."""
+
 trace_line_bytes_max: Final = 16 * 1024 * 1024
 """One line of a JSON Lines trace; a longer one is set aside as unreadable."""
 

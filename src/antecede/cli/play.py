@@ -1,0 +1,244 @@
+"""``antecede play``: play a scenario file under one order or several, and check what it expects."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from antecede.errors import AntecedeError, ScenarioError, UsageError
+
+if TYPE_CHECKING:
+    from antecede.orders import OrderSpec
+    from antecede.simulator.player import Performance
+    from antecede.simulator.statements import Scenario
+
+_judged = ("fifo", "causal", "total", "synchronous")
+
+
+def register(app: typer.Typer) -> None:
+    @app.command()
+    def play(
+        file: Annotated[str, typer.Argument(metavar="FILE", help="A scenario file; - is standard input.")],
+        order: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--order", metavar="NAME[:OPTION=VALUE,…]", help="Play under this order, or these (comma list, repeat)."
+            ),
+        ] = None,
+        diagram: bool = typer.Option(False, "--diagram", help="Draw the computation in the terminal."),
+        svg: str | None = typer.Option(None, "--svg", metavar="FILE", help="Draw the computation into an SVG file."),
+        trace: str | None = typer.Option(None, "--trace", metavar="FILE", help="Write the computation as a trace."),
+        raw: bool = typer.Option(False, "--raw", help="Without links: duplicates reach the order, lost is lost."),
+        verbose: bool = typer.Option(False, "--verbose", "-v", help="Tell what happens, line by line."),
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> int:
+        """Play a scenario file: a figure of a paper as text, with what it expects.
+
+        Exit 0: all expectations hold. 1: one fails. 2: the file cannot be played.
+        """
+        scenario = _read(file)
+        specs = _orders(order or [])
+        if len(specs) > 1 and (svg or trace):
+            raise UsageError("--svg and --trace write one play: choose one --order")
+        plays = [_play(scenario, spec, raw) for spec in specs]
+        performances = [result for result in plays if not isinstance(result, str)]
+        if performances and trace:
+            _write_trace(performances[0], trace)
+        if performances and svg:
+            _write_svg(performances[0], svg)
+        if as_json:
+            print(json.dumps(_document(scenario, specs, plays, raw), indent=2))
+        else:
+            _report(scenario, specs, plays, diagram, verbose)
+        for result in plays:
+            if isinstance(result, str):
+                print(f"antecede: {result}", file=sys.stderr)
+        if len(performances) < len(plays):
+            return 2
+        return 0 if all(performance.holds for performance in performances) else 1
+
+
+def _read(file: str) -> "Scenario":
+    from antecede import limits
+    from antecede.simulator.scenario import parse_scenario, read
+
+    if file == "-":
+        return parse_scenario(sys.stdin.buffer.read(limits.scenario_bytes_max + 1), "standard input")
+    return read(file)
+
+
+def _orders(given: list[str]) -> "list[OrderSpec | None]":
+    """The orders asked for; the file's own if there are none. A piece of a comma list that is no order's name belongs
+    to the options of the order before it."""
+    from antecede.orders import names, parse
+
+    pieces: list[str] = []
+    for text in given:
+        fresh = True
+        for piece in text.split(","):
+            if fresh or ":" in piece or piece in names():
+                pieces.append(piece)
+            else:
+                pieces[-1] += ("," if ":" in pieces[-1] else ":") + piece
+            fresh = False
+    if any(len(piece) > 200 for piece in pieces):
+        raise UsageError("--order: expected NAME or NAME:OPTION=VALUE,…")
+    return [parse(piece) for piece in pieces] or [None]
+
+
+def _play(scenario: "Scenario", spec: "OrderSpec | None", raw: bool) -> "Performance | str":
+    """One play; if it cannot be played, the line that says why."""
+    from antecede.simulator.player import play
+
+    try:
+        return play(scenario, spec, raw=raw)
+    except ScenarioError as error:
+        return f"{error}" if spec is None else f"{error} (under {spec})"
+
+
+def _write_trace(performance: "Performance", path: str) -> None:
+    from antecede.trace import Metadata, write_trace
+
+    write_trace(path, performance.stage.record.events, Metadata(order=performance.order, recorded_by="antecede play"))
+
+
+def _write_svg(performance: "Performance", path: str) -> None:
+    drawing = performance.stage.record.diagram(_title(performance)).svg()
+    try:
+        Path(path).write_text(drawing, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _title(performance: "Performance") -> str:
+    return f"{Path(performance.stage.scenario.file).name} under {performance.order}"
+
+
+def _verdicts(performance: "Performance") -> dict[str, bool | None]:
+    verdict = performance.stage.record.judge()
+    return {name: None if verdict is None else verdict.holds(name) for name in _judged}
+
+
+def _document(
+    scenario: "Scenario", specs: "list[OrderSpec | None]", plays: "list[Performance | str]", raw: bool
+) -> dict[str, Any]:
+    return {
+        "file": scenario.file,
+        "raw": raw,
+        "holds": all(not isinstance(result, str) and result.holds for result in plays),
+        "plays": [_entry(spec, result) for spec, result in zip(specs, plays, strict=True)],
+    }
+
+
+def _entry(spec: "OrderSpec | None", result: "Performance | str") -> dict[str, Any]:
+    if isinstance(result, str):
+        return {"order": None if spec is None else str(spec), "error": result}
+    stage = result.stage
+    return {
+        "order": result.order,
+        "guarantees": sorted(stage.guarantees),
+        "holds": result.holds,
+        "checked": result.checked,
+        "skipped": result.skipped,
+        "failures": [
+            {"line": failure.line, "expected": failure.expected, "actual": failure.actual}
+            for failure in result.failures
+        ],
+        "delivered": stage.record.delivered,
+        "held": {process: held for process in stage.scenario.processes if (held := stage.held(process))},
+        "unposted": stage.unposted(),
+        "blocked": stage.blocked(),
+        "kept": _verdicts(result),
+    }
+
+
+def _report(
+    scenario: "Scenario",
+    specs: "list[OrderSpec | None]",
+    plays: "list[Performance | str]",
+    diagram: bool,
+    verbose: bool,
+) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    for result in plays:
+        if isinstance(result, str):
+            continue
+        if verbose:
+            _tell(console, result)
+        if diagram:
+            _draw(console, result)
+        for failure in result.failures:
+            at = f"{scenario.file}:{failure.line}"
+            words = f"{at}: expected {failure.expected}; actual: {failure.actual} (under {result.order})"
+            console.print(Text(words), style="red")
+    if len(plays) == 1:
+        if not isinstance(plays[0], str):
+            console.print(Text(_summary(plays[0])))
+        return
+    _table(console, specs, plays)
+
+
+def _summary(performance: "Performance") -> str:
+    skipped = f", {performance.skipped} for other orders" if performance.skipped else ""
+    failed = len(performance.failures)
+    result = f"{failed} of {performance.checked} expectations fail" if failed else f"{performance.checked} hold"
+    return f"{_title(performance)}: {result}{skipped}"
+
+
+def _tell(console: Any, performance: "Performance") -> None:
+    from rich.text import Text
+
+    record, scenario = performance.stage.record, performance.stage.scenario
+    console.print(Text(_title(performance)), style="bold")
+    told: dict[int, list[str]] = {}
+    for line, sentence in record.story:
+        told.setdefault(line, []).append(sentence)
+    failures = {failure.line: failure for failure in performance.failures}
+    for statement in scenario.statements:
+        text = scenario.text[statement.line - 1].partition("#")[0].strip()
+        console.print(Text(f"{statement.line:>4}  {text}"), style="red" if statement.line in failures else "cyan")
+        for sentence in told.get(statement.line, []):
+            console.print(Text(f"        {sentence}"))
+
+
+def _draw(console: Any, performance: "Performance") -> None:
+    from rich.text import Text
+
+    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
+    colour = bool(console.is_terminal) and not console.no_color
+    width = console.width if console.is_terminal else shutil.get_terminal_size((100, 24)).columns
+    try:
+        drawing = performance.stage.record.diagram(_title(performance))
+        text = drawing.text(width, unicode=encoding.lower().startswith("utf"), colour=colour)
+    except AntecedeError as error:
+        text = f"no diagram: {error}"
+    console.print(Text.from_ansi(text))
+
+
+def _table(console: Any, specs: "list[OrderSpec | None]", plays: "list[Performance | str]") -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("order", "expectations", "failed", *_judged, "delivered"):
+        table.add_column(column)
+    for spec, result in zip(specs, plays, strict=True):
+        if isinstance(result, str):
+            table.add_row(Text(str(spec)), "cannot be played")
+            continue
+        kept = [{True: "kept", False: "broken", None: "–"}[held] for held in _verdicts(result).values()]
+        delivered = [
+            f"{process}: {' '.join(messages)}"
+            for process, messages in result.stage.record.delivered.items()
+            if messages
+        ]
+        table.add_row(
+            Text(result.order), str(result.checked), str(len(result.failures)), *kept, Text("; ".join(delivered))
+        )
+    console.print(table)

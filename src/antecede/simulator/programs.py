@@ -1,0 +1,90 @@
+"""The programs of those processes of a scenario that receive (Mattern, Fünfrocken §4.1–4.2).
+
+A process with ``receive`` statements takes messages only through them. Its sends and receives are one program: they
+happen in sequence, and all of them wait behind a receive that finds nothing. Where its messages wait depends on the
+order: see :mod:`antecede.simulator.mailbox`. A router cannot choose, for what it receives in one domain others wait for
+in the next; so where there are domains a program takes what its server delivers, in that sequence.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection
+
+from antecede.messages import Message, Packet
+from antecede.orders.contract import Order
+from antecede.simulator.air import Flight
+from antecede.simulator.mailbox import QueueMailbox, SelectiveMailbox
+from antecede.simulator.statements import ReceiveLine, SendLine
+
+
+class Programs:
+    """What each receiving process has still to do, and what waits for it."""
+
+    def __init__(self, processes: Collection[str], selective: bool) -> None:
+        self._waiting: dict[str, deque[SendLine | ReceiveLine]] = {process: deque() for process in processes}
+        self._running: set[str] = set()
+        self._choices = {process: SelectiveMailbox() for process in processes} if selective else {}
+        self._queues = {process: QueueMailbox() for process in processes} if not selective else {}
+
+    def __contains__(self, process: str) -> bool:
+        return process in self._waiting
+
+    def add(self, process: str, line: SendLine | ReceiveLine) -> None:
+        """The next thing that a process will do."""
+        self._waiting[process].append(line)
+
+    def run(self, process: str, perform: Callable[[SendLine | ReceiveLine], bool]) -> None:
+        """Go on with a program as far as it gets: ``perform`` says whether a statement could be carried out."""
+        if process in self._running:
+            return
+        self._running.add(process)
+        program = self._waiting[process]
+        try:
+            while program and perform(program[0]):
+                program.popleft()
+        finally:
+            self._running.discard(process)
+
+    def waiting(self) -> list[str]:
+        """Processes that wait in a receive."""
+        return sorted(process for process, program in self._waiting.items() if program)
+
+    # Mailboxes.
+
+    def chooses(self, process: str) -> bool:
+        """Do packets wait for this process before its order?"""
+        return process in self._choices
+
+    def keep_packet(self, process: str, flight: Flight) -> None:
+        """A packet has arrived for a process that chooses."""
+        self._choices[process].put(flight.packet, flight)
+
+    def keeps(self, process: str, packet: Packet) -> bool:
+        """Does this very packet wait to be chosen?"""
+        return process in self._choices and packet in self._choices[process]
+
+    def choose(self, process: str, order: Order, source: int | None) -> Flight | None:
+        """The first packet from ``source`` that the order would deliver now."""
+        flight: Flight | None = self._choices[process].take(order, source)
+        return flight
+
+    def keep_message(self, process: str, message: Message, source: str) -> None:
+        """The order of a process that cannot choose has delivered a message."""
+        self._queues[process].put(message, source)
+
+    def queues(self, process: str) -> bool:
+        """Do messages wait for this process behind its order?"""
+        return process in self._queues
+
+    def next_message(self, process: str, source: str | None) -> Message | None:
+        """The first message that was delivered, if it is from ``source``."""
+        return self._queues[process].take(source)
+
+    def forget(self, process: str) -> list[Packet]:
+        """A crash: packets that waited to be chosen are lost."""
+        return self._choices[process].clear() if process in self._choices else []
+
+    def kept(self, process: str) -> list[Message]:
+        """What waits for a process to receive it."""
+        if process in self._choices:
+            return self._choices[process].messages()
+        return self._queues[process].messages() if process in self._queues else []

@@ -1,0 +1,172 @@
+"""The statements of a scenario file, typed, each with its line number.
+
+Nothing here reads text (:mod:`antecede.simulator.scenario`) or plays anything (:mod:`antecede.simulator.player`).
+"""
+
+from collections.abc import Collection
+
+import msgspec
+
+from antecede.errors import ScenarioError
+from antecede.messages import COPY
+from antecede.orders import OrderSpec
+
+GUARANTEES = ("fifo", "causal", "total", "synchronous", "significant")
+
+
+class Parcel(msgspec.Struct, frozen=True):
+    """What ``arrive`` and ``lose`` name: a copy of a message, or a control packet about it and where it comes from."""
+
+    kind: str
+    message: str
+    source: str = ""
+
+    def __str__(self) -> str:
+        return self.message if self.kind == COPY else f"{self.kind}({self.message},{self.source})"
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """Something that happens in a scenario, or is expected of it."""
+
+    line: int
+
+
+class SendLine(Statement, frozen=True):
+    """``send M FROM -> TO,TO``."""
+
+    message: str
+    source: str
+    to: tuple[str, ...]
+
+
+class ArriveLine(Statement, frozen=True):
+    """``arrive M AT``; ``again`` is a duplicate."""
+
+    parcel: Parcel
+    at: str
+    again: bool = False
+
+
+class LoseLine(Statement, frozen=True):
+    """``lose M AT``."""
+
+    parcel: Parcel
+    at: str
+
+
+class ReceiveLine(Statement, frozen=True):
+    """``receive P [from Q]``."""
+
+    process: str
+    source: str | None
+
+
+class DrainLine(Statement, frozen=True):
+    """``drain``."""
+
+
+class WaitLine(Statement, frozen=True):
+    """``wait SECONDS``."""
+
+    seconds: float
+
+
+class CrashLine(Statement, frozen=True):
+    """``crash P``."""
+
+    process: str
+
+
+class RestartLine(Statement, frozen=True):
+    """``restart P``."""
+
+    process: str
+
+
+class Under(msgspec.Struct, frozen=True):
+    """``under NAME,NAME``: where an expectation counts. Empty is everywhere."""
+
+    guarantees: tuple[str, ...] = ()
+    orders: tuple[OrderSpec, ...] = ()
+
+    def counts(self, specs: Collection[OrderSpec], kept: Collection[str]) -> bool:
+        """Does it count in a world of these orders, which keeps these guarantees end to end?
+
+        ``fifo`` is FIFO order *and no more*: else ``under none,fifo`` would speak of the causal orders, too.
+        """
+        if not self.guarantees and not self.orders:
+            return True
+        if any(name in kept and not (name == "fifo" and "causal" in kept) for name in self.guarantees):
+            return True
+        return any(all(_includes(named, spec) for spec in specs) for named in self.orders)
+
+
+def _includes(named: OrderSpec, played: OrderSpec) -> bool:
+    """Is the order that is played the one named, with the options that were named?"""
+    if named.name != played.name:
+        return False
+    wanted, settings = named.sample().settings, played.sample().settings
+    return all(settings[option] == wanted[option] for option in named.options)
+
+
+class Expectation(Statement, frozen=True):
+    """``expect …``: what must be so at this place."""
+
+    under: Under
+
+
+class ExpectDelivered(Expectation, frozen=True):
+    """``expect P delivered a b c``: the whole sequence so far."""
+
+    process: str
+    messages: tuple[str, ...]
+
+
+class ExpectHolds(Expectation, frozen=True):
+    """``expect P holds m``: arrived there, and waiting."""
+
+    process: str
+    messages: tuple[str, ...]
+
+
+class ExpectNotSent(Expectation, frozen=True):
+    """``expect M not sent``: no copy has left."""
+
+    message: str
+
+
+class ExpectRefused(Expectation, frozen=True):
+    """``expect M refused``: the order would not take it."""
+
+    message: str
+
+
+class ExpectStuck(Expectation, frozen=True):
+    """``expect stuck``: nothing on its way, and something that waits."""
+
+
+class DomainLine(msgspec.Struct, frozen=True):
+    """``domain A S1 S2 S3 [order]``."""
+
+    line: int
+    name: str
+    servers: tuple[str, ...]
+    order: OrderSpec | None
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    """A whole file, checked as far as it can be without playing it."""
+
+    file: str
+    processes: tuple[str, ...]
+    domains: tuple[DomainLine, ...]
+    order: OrderSpec | None
+    order_line: int
+    manual: bool
+    """Control packets wait for an ``arrive`` of their own."""
+    statements: tuple[Statement, ...]
+    text: tuple[str, ...]
+    """The lines of the file, to show them."""
+
+    def error(self, line: int, reason: str) -> ScenarioError:
+        return ScenarioError(self.file, line, reason)

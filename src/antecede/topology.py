@@ -1,0 +1,174 @@
+"""Servers, domains, and the way from one server to another (Laumay et al. §4.1–4.2).
+
+A *domain* is a group of servers that keep an order among themselves; a server in several domains is a *router*. The
+graph that decides is the bipartite one: servers on one side, domains on the other, an edge for each membership. Order
+that is kept inside each domain is kept end to end iff this graph is a **forest**. (The paper's own cycle test lets a
+domain contain another, and a plain graph of domains calls a safe star cyclic.) A forest has one way between any two
+servers; where there are more, the shortest is taken, ties going to what was named first.
+
+A multicast travels along the tree of shortest ways from its source: one multicast in each domain that it enters, so no
+server and no domain sees it twice. This room knows names only: no orders, no addresses, no I/O.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+import msgspec
+
+from antecede.errors import TopologyError
+
+
+class Domain(msgspec.Struct, frozen=True):
+    """A group of servers that keep an order among themselves."""
+
+    name: str
+    servers: tuple[str, ...]
+
+
+class Hop(msgspec.Struct, frozen=True):
+    """What one server sends in one domain."""
+
+    domain: str
+    targets: tuple[str, ...]
+
+
+class Topology:
+    """An organisation of servers into domains."""
+
+    def __init__(self, domains: Sequence[Domain], servers: Iterable[str] = ()) -> None:
+        self.domains = {domain.name: domain for domain in domains}
+        if len(self.domains) < len(domains):
+            raise TopologyError("two domains have the same name")
+        for domain in domains:
+            if len(set(domain.servers)) < len(domain.servers):
+                raise TopologyError(f"domain {domain.name} names a server twice")
+        self.servers = tuple(dict.fromkeys([*servers, *(name for domain in domains for name in domain.servers)]))
+        self._domains_of: dict[str, list[str]] = {name: [] for name in self.servers}
+        for domain in domains:
+            for name in domain.servers:
+                self._domains_of[name].append(domain.name)
+        self._trees: dict[str, dict[str, tuple[str, str]]] = {}
+
+    def domains_of(self, server: str) -> tuple[str, ...]:
+        """The domains of a server, as they were named."""
+        return tuple(self._domains_of[server])
+
+    @cached_property
+    def cycle(self) -> tuple[str, ...] | None:
+        """A cycle of the servers–domains graph (server, domain, server, …, the first server again), or nothing."""
+        parent: dict[_Node, _Node | None] = {}
+        for server in self.servers:
+            root = (_SERVER, server)
+            if root not in parent:
+                parent[root] = None
+                found = self._cycle_from(root, parent)
+                if found is not None:
+                    return found
+        return None
+
+    def _cycle_from(self, root: "_Node", parent: "dict[_Node, _Node | None]") -> tuple[str, ...] | None:
+        """Grow a tree from ``root``; an edge that leads back into it closes a cycle."""
+        waiting = deque([root])
+        while waiting:
+            node = waiting.popleft()
+            for other in self._neighbours(node):
+                if other == parent[node]:
+                    continue
+                if other in parent:
+                    return _closed(_upwards(node, parent), _upwards(other, parent))
+                parent[other] = node
+                waiting.append(other)
+        return None
+
+    def _neighbours(self, node: "_Node") -> list["_Node"]:
+        kind, name = node
+        if kind == _SERVER:
+            return [(_DOMAIN, domain) for domain in self._domains_of[name]]
+        return [(_SERVER, server) for server in self.domains[name].servers]
+
+    def tree(self, source: str) -> dict[str, tuple[str, str]]:
+        """Every server that can be reached, with the domain and the server before it on the shortest way."""
+        known = self._trees.get(source)
+        if known is not None:
+            return known
+        before: dict[str, tuple[str, str]] = {}
+        entered: set[str] = set()
+        waiting = deque([source])
+        while waiting:
+            server = waiting.popleft()
+            for domain in self._domains_of[server]:
+                if domain in entered:
+                    continue
+                entered.add(domain)
+                for other in self.domains[domain].servers:
+                    if other != source and other not in before:
+                        before[other] = (domain, server)
+                        waiting.append(other)
+        self._trees[source] = before
+        return before
+
+    def route(self, source: str, target: str) -> list[str]:
+        """The servers from ``source`` to ``target``, both included."""
+        if source not in self._domains_of or target not in self._domains_of:
+            raise TopologyError(f"unknown server {source if source not in self._domains_of else target}")
+        before = self.tree(source)
+        way = [target]
+        while way[-1] != source:
+            if way[-1] not in before:
+                raise TopologyError(f"no way from {source} to {target}: they share no domain, nor does a chain of them")
+            way.append(before[way[-1]][1])
+        return way[::-1]
+
+    def hops(self, source: str, to: Iterable[str]) -> dict[str, list[Hop]]:
+        """What each server on the way does with a multicast: one multicast in each next domain."""
+        before = self.tree(source)
+        onward: dict[str, dict[str, set[str]]] = {}
+        to = tuple(to)
+        for target in to:
+            for server in self.route(source, target)[1:]:
+                domain, previous = before[server]
+                onward.setdefault(previous, {}).setdefault(domain, set()).add(server)
+        if source in to:
+            own = self._domains_of[source]
+            if not own:
+                raise TopologyError(f"server {source} is in no domain")
+            first = onward.setdefault(source, {})
+            first.setdefault(next(iter(first), own[0]), set()).add(source)
+        return {
+            server: [
+                Hop(domain, tuple(name for name in self.domains[domain].servers if name in targets))
+                for domain, targets in sorted(parts.items(), key=lambda part: self._place(part[0]))
+            ]
+            for server, parts in onward.items()
+        }
+
+    def _place(self, domain: str) -> int:
+        return list(self.domains).index(domain)
+
+
+_Node = tuple[str, str]
+_SERVER, _DOMAIN = "server", "domain"
+
+
+def _upwards(node: _Node, parent: dict[_Node, _Node | None]) -> list[_Node]:
+    way = [node]
+    while (above := parent[way[-1]]) is not None:
+        way.append(above)
+    return way
+
+
+def _closed(one: list[_Node], other: list[_Node]) -> tuple[str, ...]:
+    """The cycle that an edge between the lower ends of two ways to the root closes, beginning with a server."""
+    while len(one) > 1 and len(other) > 1 and one[-2] == other[-2]:
+        one.pop()
+        other.pop()
+    ring = one + other[-2::-1]
+    if ring[0][0] == _DOMAIN:
+        ring = ring[1:] + ring[:1]
+    return tuple(name for _, name in [*ring, ring[0]])
+
+
+def shown(cycle: Sequence[str]) -> str:
+    """A cycle as people write it: ``s1 –A– s2 –B– s1``."""
+    return "".join(name if position % 2 == 0 else f" –{name}– " for position, name in enumerate(cycle))
