@@ -1,10 +1,9 @@
 """A world with faults: frames are lost and duplicated, processes crash and come back, networks split.
 
-Each process is a :class:`antecede.simulator.node.Node`. A crash strikes at one of the three moments that differ: between
-two steps, within a step before its commit (the step never was, but what the order sent too early did leave), or within
-a step after its commit (all is on disk, and nothing has left). Send events and deliveries belong to the commit. Only
-their *first* taking place reaches the observer: a re-run is told apart by the message's id, and a second delivery of
-one message is what the tests look for.
+Each process is a :class:`antecede.simulator.node.Node`. A crash strikes at one of the three moments that differ:
+between two steps, within a step before its commit (the step never was, but what the order sent too early did leave),
+or within a step after its commit (all is on disk, and nothing has left). Send events and deliveries belong to the
+commit. A second delivery of one message at one process is counted apart, in ``twice``.
 """
 
 from heapq import heappush

@@ -72,7 +72,7 @@ class Node:
         """A frame arrives from a peer; a duplicate has no packet and at most an acknowledgement."""
         link = self.links[peer]
         if link.receive(frame) is not Arrival.FRESH:
-            return Step(Verdict.DUPLICATE, [], self._acknowledgements())
+            return self._finish(Verdict.DUPLICATE, [], now)
         packet: Packet = frame.body
         verdict, effects = self.order.receive(packet)
         if verdict is Verdict.HOLD:
