@@ -23,6 +23,10 @@ class ScenarioError(AntecedeError):
         self.reason = reason
 
 
+class ScopeTooLargeError(AntecedeError):
+    """An exhaustive exploration that reaches more states than it may."""
+
+
 class TraceError(AntecedeError):
     """A trace that cannot be read at all (single bad rows are quarantined instead)."""
 

@@ -59,3 +59,12 @@ diagram_events_max: Final = 2_000
 
 diagram_processes_max: Final = 256
 """Processes in one space-time diagram."""
+
+explorer_processes_max: Final = 8
+"""Processes of one exhaustive exploration."""
+
+explorer_messages_max: Final = 16
+"""Messages of one exhaustive exploration."""
+
+explorer_states_max: Final = 2_000_000
+"""States that one exploration may reach unless it is told otherwise; each takes one or two kilobytes."""

@@ -1,0 +1,134 @@
+"""``antecede explore``: every run of a small scope, and the shortest scenario that breaks the order, if one does."""
+
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from antecede import limits
+from antecede.errors import UsageError
+
+if TYPE_CHECKING:
+    from antecede.simulator.explorer import Result
+
+
+def register(app: typer.Typer) -> None:
+    @app.command()
+    def explore(
+        order: str = typer.Option(..., "--order", metavar="NAME", help="The order, as NAME or NAME:option=value,…"),
+        processes: int = typer.Option(3, "--processes", metavar="N", help="How many processes."),
+        messages: int = typer.Option(3, "--messages", metavar="M", help="How many messages, at most, over all."),
+        multicast: bool = typer.Option(False, "--multicast", help="Any set of destinations, not one."),
+        broadcast: bool = typer.Option(False, "--broadcast", help="All the others as destinations."),
+        to_self: bool = typer.Option(False, "--self", help="Processes may also send to themselves."),
+        fifo_links: bool = typer.Option(False, "--fifo-links", help="Links do not reorder."),
+        duplicates: bool = typer.Option(False, "--duplicates", help="Every packet arrives twice."),
+        program: str | None = typer.Option(
+            None, "--program", metavar="FILE", help="Play these sends in all interleavings, not any; see the guide."
+        ),
+        guarantee: str = typer.Option(
+            "", "--guarantee", metavar="LIST", help="Check fifo, causal, total, synchronous beyond what NAME promises."
+        ),
+        states_max: int = typer.Option(
+            limits.explorer_states_max, "--states-max", metavar="K", min=1, help="Give up beyond so many states."
+        ),
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> int:
+        """Try every interleaving of a small scope: sends at any moment, packets arriving in any sequence.
+
+        Exit 0: the whole scope keeps what the order promises. 1: a run breaks it; the shortest one is printed as a
+        scenario file. 2: the scope is too large or cannot be meant.
+        """
+        if multicast and broadcast:
+            raise UsageError("--multicast and --broadcast exclude each other")
+        from antecede.simulator.explorer import read_program
+
+        scope: dict[str, Any] = {
+            "processes": processes,
+            "messages": messages,
+            "mode": "broadcast" if broadcast else "multicast" if multicast else "unicast",
+            "to_self": to_self,
+            "fifo_links": fifo_links,
+            "duplicates": duplicates,
+        }
+        if program is not None:
+            names, sends = read_program(program)
+            scope |= {"program": sends, "process_names": names}
+            scope |= {"processes": len(names), "messages": sum(map(len, sends))}
+        asked = tuple(filter(None, (word.strip() for word in guarantee.split(","))))
+        begun = time.monotonic()
+        result = _watched(order, scope, asked, states_max)
+        report = _report(order, scope, result, round(time.monotonic() - begun, 3))
+        if as_json:
+            print(json.dumps(report, indent=2))
+        else:
+            print("\n".join(_lines(report)))
+        return 1 if result.violation is not None else 0
+
+
+def _watched(order: str, scope: dict[str, Any], guarantee: tuple[str, ...], states_max: int) -> "Result":
+    from antecede.simulator.explorer import explore
+
+    if not sys.stderr.isatty():
+        return explore(order, **scope, guarantee=guarantee, states_max=states_max)
+    from rich.console import Console
+
+    with Console(stderr=True).status("exploring") as status:
+
+        def progress(states: int, inputs: int) -> None:
+            status.update(f"exploring: {states:,} states, runs of {inputs} inputs")
+
+        return explore(order, **scope, guarantee=guarantee, states_max=states_max, progress=progress)
+
+
+def _report(order: str, scope: dict[str, Any], result: "Result", seconds: float) -> dict[str, Any]:
+    violation = result.violation
+    names = scope.get("process_names", ())
+    return {
+        "order": order,
+        "processes": scope["processes"],
+        "messages": scope["messages"],
+        "mode": "program" if names else scope["mode"],
+        "self": scope["to_self"],
+        "fifo_links": scope["fifo_links"],
+        "duplicates": scope["duplicates"],
+        "checked": sorted(result.checked),
+        "holds": violation is None,
+        "states": result.states,
+        "transitions": result.transitions,
+        "local_states": result.local_states,
+        "inputs": result.depth,
+        "outcomes": [dict(zip(names, outcome, strict=True)) for outcome in sorted(result.outcomes)] if names else None,
+        "violation": None
+        if violation is None
+        else {
+            "kind": violation.kind,
+            "text": violation.text,
+            "inputs": len(violation.actions),
+            "scenario": violation.scenario,
+        },
+        "seconds": seconds,
+    }
+
+
+def _lines(report: dict[str, Any]) -> list[str]:
+    checked = ", ".join([*report["checked"], "everything delivered once"])
+    effort = f"{report['states']:,} states, {report['transitions']:,} transitions, {report['seconds']} s"
+    if report["violation"] is not None:
+        # All that is printed is one file that `antecede play` can read.
+        return [f"# {report['order']} breaks: {effort}", report["violation"]["scenario"].rstrip("\n")]
+    lines = [
+        f"{report['order']} holds in every run of {report['processes']} processes and "
+        f"{report['messages']} messages ({report['mode']})",
+        f"checked: {checked}",
+        effort,
+    ]
+    if report["outcomes"] is not None:
+        lines.append(f"{len(report['outcomes'])} joint delivery orders:")
+        lines += [
+            "  " + "   ".join(f"{process}: {' '.join(names) or '–'}" for process, names in outcome.items())
+            for outcome in report["outcomes"]
+        ]
+    return lines

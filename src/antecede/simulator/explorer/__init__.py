@@ -1,0 +1,166 @@
+"""The explorer: every run of a small scope, on any order, and the shortest one that breaks it.
+
+``explore`` takes an order (its name, its :class:`~antecede.orders.OrderSpec`, or a function that makes one member's
+order, so that broken variants can be tried) and a scope: so many processes and messages, or a given program. It plays
+*all* interleavings of sends and arrivals: links reorder arbitrarily, unless they are told not to. In every state it
+checks what the order guarantees (and what else was asked for), and in every quiet state that nothing is left over.
+
+* :mod:`~antecede.simulator.explorer.machine`: orders as tables, so that each step of a member is computed once.
+* :mod:`~antecede.simulator.explorer.blocks`: the partial-order reduction, with the argument why it misses nothing.
+* :mod:`~antecede.simulator.explorer.search`: cheapest first, so that the first violation is a shortest one.
+* :mod:`~antecede.simulator.explorer.witness`: the violation as a scenario file.
+"""
+
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from antecede import limits
+from antecede.errors import UsageError
+from antecede.orders import OrderSpec, parse
+from antecede.simulator.explorer.machine import Factory, Machine
+from antecede.simulator.explorer.scope import MODES, Program, ProgramSend, Scope, read_program
+from antecede.simulator.explorer.search import Found, Search
+from antecede.simulator.explorer.witness import Action, Witness, actions_of
+
+__all__ = ["MODES", "Action", "Outcome", "Program", "ProgramSend", "Result", "Violation", "explore", "read_program"]
+
+Outcome = tuple[tuple[str, ...], ...]
+"""For each process the names of its deliveries, in sequence."""
+
+_checkable = frozenset({"fifo", "causal", "total", "synchronous"})
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """A shortest run that breaks the order."""
+
+    kind: str
+    """``fifo``, ``causal``, ``total``, ``synchronous``, ``undelivered``, or ``contract``: delivered twice, failed …"""
+    text: str
+    actions: tuple[Action, ...]
+    scenario: str
+    """The run as a scenario file."""
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What an exploration found."""
+
+    checked: frozenset[str]
+    """The guarantees that were checked, besides that everything is delivered once."""
+    states: int
+    """States of the whole system that were visited: those between blocks."""
+    transitions: int
+    """Blocks that were followed."""
+    local_states: int
+    """Different states of single members' orders."""
+    depth: int
+    """Inputs of the longest run up to its last block, or up to where the search stopped."""
+    violation: Violation | None
+    outcomes: frozenset[Outcome]
+    """The joint delivery orders of a program, at the end of all its runs."""
+
+
+def explore(
+    order: str | OrderSpec | Factory,
+    processes: int = 3,
+    messages: int = 3,
+    mode: str = "unicast",
+    *,
+    to_self: bool = False,
+    fifo_links: bool = False,
+    duplicates: bool = False,
+    program: Program | None = None,
+    process_names: tuple[str, ...] = (),
+    guarantee: Iterable[str] = (),
+    states_max: int = limits.explorer_states_max,
+    progress: Callable[[int, int], None] | None = None,
+) -> Result:
+    """Play every run of a scope; ``guarantee`` is checked besides what the order declares.
+
+    With ``duplicates`` every packet arrives twice. ``progress`` is told the states reached and the inputs of the runs
+    at hand. Raises :class:`~antecede.errors.ScopeTooLargeError` when there are more than ``states_max`` states.
+    """
+    if isinstance(order, str):
+        order = parse(order)
+    create = order.create if isinstance(order, OrderSpec) else order
+    if program is not None:
+        processes, messages = len(program), max(1, *map(len, program))
+    scope = Scope(processes, messages, mode, to_self, fifo_links, duplicates, program, process_names)
+    checked = frozenset(guarantee) | (create(0, processes).guarantees & _checkable)
+    if checked - _checkable:
+        raise UsageError(f"guarantee {min(checked - _checkable)!r}: expected one of {', '.join(sorted(_checkable))}")
+
+    def search(thorough: bool) -> tuple[Search, Found | None, Machine]:
+        machine = Machine(create, scope)
+        outcomes = program is not None
+        search = Search(
+            machine, scope, checked, outcomes=outcomes, thorough=thorough, states_max=states_max, progress=progress
+        )
+        return search, search.run(), machine
+
+    with _without_collection():
+        done, found, machine = search(False)
+        if found is not None and found.finding.kind in ("total", "synchronous"):
+            # That histories cross is known from quiet states alone; the shortest run that shows it ends earlier.
+            done, found, machine = search(True)
+    violation = None
+    if found is not None:
+        actions = actions_of(done.inputs(found), machine.packets, scope)
+        witness = Witness(create, scope, found.finding, actions, _described(scope))
+        violation = Violation(found.finding.kind, witness.says(), tuple(actions), witness.scenario())
+    return Result(
+        checked,
+        done.states,
+        done.transitions,
+        len(machine),
+        done.depth,
+        violation,
+        frozenset(_outcomes(done, scope)),
+    )
+
+
+def _described(scope: Scope) -> str:
+    what = (
+        f"up to {scope.messages} {scope.mode} messages between {scope.processes} processes"
+        if scope.program is None
+        else f"a program of {sum(map(len, scope.program))} messages between {scope.processes} processes"
+    )
+    details = [
+        word
+        for word, said in (
+            ("to oneself, too", scope.to_self and scope.program is None),
+            ("on FIFO links", scope.fifo_links),
+            ("each packet twice", scope.duplicates),
+        )
+        if said
+    ]
+    return ", ".join([what, *details])
+
+
+def _outcomes(search: Search, scope: Scope) -> Iterator[Outcome]:
+    if scope.program is None:
+        return
+    names = {
+        scope.bit(source, number): send.name or f"{scope.names[source]}.{number + 1}"
+        for source, sends in enumerate(scope.program)
+        for number, send in enumerate(sends)
+    }
+    wanted = sum(send.to.bit_count() for sends in scope.program for send in sends)
+    for histories in search.outcomes:
+        outcome = tuple(tuple(names[bit] for bit in history if bit >= 0) for history in histories)
+        if sum(map(len, outcome)) == wanted:
+            yield outcome
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Small objects are made by the million, and all of them are kept: looking for garbage takes a third of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

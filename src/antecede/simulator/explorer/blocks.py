@@ -1,0 +1,217 @@
+"""The reduction: only what others can notice is interleaved.
+
+Call an arrival **silent** if the process that it reaches hands nothing to the network and no send event takes place in
+it. All other inputs (the application's sends included) are *noticeable*. A **block** is a noticeable input of one
+process together with the silent arrivals there that come directly before it. The explorer interleaves blocks, and
+never a silent arrival by itself.
+
+**Why nothing is missed.** Take any run. Move each silent arrival later, to just before the next noticeable input of
+its process; if there is none, to the very end. A packet in flight stays in flight until it is taken, a silent arrival
+puts none in flight, and every process sees its own inputs in the same sequence as before. So this is again a run, with
+the same inputs and, in every process, the same states, events and deliveries; and it is a sequence of blocks, followed
+by silent arrivals. Hence every state of a process in any run, and the whole state at the end of any run, is the one
+at the end of a block run with silent arrivals behind it.
+
+* What is judged at a process (FIFO, causal order, the order's contract) depends on its own inputs and on what the
+  messages carry: it is judged on every step of every block and of every silent tail.
+* A state is quiet iff silent tails take in all that is in flight. Tails of different processes do not meet, so each
+  process is asked alone whether its part of the tail leaves anything undelivered.
+* What is judged over all processes (total, synchronous) is judged on all combinations of tails; a cycle stays when
+  histories grow, so quiet states suffice to know whether there is one.
+
+Inputs are neither added nor left out, so a shortest run stays a shortest run.
+
+From a process's state, what is in flight to it and what these messages carry, all its blocks follow. They are worked
+out once (:class:`Growth`) and used in every state of the system in which the process is in that situation.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from antecede.simulator.explorer.local import UNSENT, Finding, Judgement, Local
+from antecede.simulator.explorer.machine import Flights, Machine, Step
+from antecede.simulator.explorer.scope import Scope
+
+Incoming = tuple[tuple[int, int], ...]
+"""(bit, what it carries) of the messages that others have sent to a process and that it has not delivered."""
+
+
+class Node(NamedTuple):
+    """A process after some silent arrivals."""
+
+    local: Local
+    flights: Flights
+    """What is still in flight to it: ascending, or on FIFO links in the sequence of each link."""
+    steps: int
+    parent: int
+    entry: int
+    """The input that led here from the parent: a packet's number, or the complement of a send's destinations."""
+
+
+class Block(NamedTuple):
+    """A noticeable input after the silent arrivals that lead to a node."""
+
+    cell: int
+    """The process afterwards."""
+    posted: tuple[tuple[int, int], ...]
+    """(process, packets that are now in flight to it, by the number of their tuple)."""
+    steps: int
+    growth: "Growth"
+    node: int
+    entry: int
+
+
+class Fault(NamedTuple):
+    """An input, after the silent arrivals that lead to a node, that breaks a guarantee."""
+
+    finding: Finding
+    steps: int
+    node: int
+    entry: int
+
+
+class Growth:
+    """All that one process can do in one situation, until others notice."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.arrivals: list[Block] = []
+        self.sends: list[Block] | None = None
+        """Blocks that end in a send of the application, once they were asked for."""
+        self.faults: list[Fault] = []
+        self.ends: list[int] = []
+        """Nodes with nothing left in flight."""
+
+    def path(self, node: int, entry: int | None = None) -> list[int]:
+        """The inputs that lead to a node, and perhaps one more."""
+        inputs = [] if entry is None else [entry]
+        while node:
+            inputs.append(self.nodes[node].entry)
+            node = self.nodes[node].parent
+        return inputs[::-1]
+
+
+class Blocks:
+    """The blocks of all processes in all situations that were met."""
+
+    def __init__(self, machine: Machine, judgement: Judgement, scope: Scope) -> None:
+        self._machine = machine
+        self._judgement = judgement
+        self._scope = scope
+        self.cells: list[tuple[Local, Flights]] = []
+        self._cell_numbers: dict[tuple[Local, Flights], int] = {}
+        self.outgoing: list[tuple[Incoming, ...]] = []
+        """Of each cell: what its process has sent to each process."""
+        self._posts: list[Flights] = []
+        self._post_numbers: dict[Flights, int] = {}
+        self._posted: dict[tuple[int, int], int] = {}
+        self._growths: dict[tuple[int, Incoming], Growth] = {}
+
+    def cell(self, process: int, local: Local, flights: Flights) -> int:
+        """The number of a process's state together with what is in flight to it."""
+        key = (local, flights)
+        number = self._cell_numbers.setdefault(key, len(self.cells))
+        if number == len(self.cells):
+            self.cells.append(key)
+            sent = [
+                (self._scope.bit(process, n), to, before)
+                for n, (to, before) in enumerate(zip(local.accepted, local.befores, strict=True))
+                if before != UNSENT
+            ]
+            self.outgoing.append(
+                tuple(
+                    tuple((bit, before) for bit, to, before in sent if to >> target & 1)
+                    for target in range(self._scope.processes)
+                )
+            )
+        return number
+
+    def post(self, process: int, cell: int, post: int) -> int:
+        """The cell with more packets in flight to it."""
+        after = self._posted.get((cell, post))
+        if after is None:
+            local, flights = self.cells[cell]
+            after = self._posted[cell, post] = self.cell(process, local, self._joined(flights, self._posts[post]))
+        return after
+
+    def growth(self, process: int, cell: int, incoming: Incoming) -> Growth:
+        """All that the process can do until others notice."""
+        growth = self._growths.get((cell, incoming))
+        if growth is None:
+            growth = self._growths[cell, incoming] = self._grow(process, cell, dict(incoming))
+        return growth
+
+    def _grow(self, process: int, cell: int, incoming: dict[int, int]) -> Growth:
+        growth = Growth()
+        local, flights = self.cells[cell]
+        growth.nodes.append(Node(local, flights, 0, 0, 0))
+        known = {(local, flights)}
+        # The list grows while it is walked: breadth first, so that each node is reached by a shortest way.
+        for at, node in enumerate(growth.nodes):
+            if not node.flights:
+                growth.ends.append(at)
+            for place in self._ready(node.flights):
+                packet = node.flights[place]
+                after, step = self._judgement.receive(process, node.local, packet, incoming)
+                if isinstance(after, Finding):
+                    growth.faults.append(Fault(after, node.steps + 1, at, packet))
+                    continue
+                remaining = node.flights[:place] + node.flights[place + 1 :]
+                if step.emitted or any(is_send for is_send, _ in step.events):
+                    growth.arrivals.append(self._block(growth, process, at, packet, after, remaining, step))
+                elif (after, remaining) not in known:
+                    known.add((after, remaining))
+                    growth.nodes.append(Node(after, remaining, node.steps + 1, at, packet))
+        return growth
+
+    def sends(self, process: int, growth: Growth) -> list[Block]:
+        """The blocks that end in a send of the application."""
+        if growth.sends is None:
+            growth.sends = []
+            for at, node in enumerate(growth.nodes):
+                for to in self._choices(process, node.local):
+                    after, step = self._judgement.send(process, node.local, to)
+                    if isinstance(after, Finding):
+                        growth.faults.append(Fault(after, node.steps + 1, at, ~to))
+                    else:
+                        growth.sends.append(self._block(growth, process, at, ~to, after, node.flights, step))
+        return growth.sends
+
+    def _choices(self, process: int, local: Local) -> Iterable[int]:
+        if self._scope.program is None:
+            return self._scope.destinations(process)
+        send = self._scope.next_send(process, len(local.accepted), local.delivered.bit_count())
+        return () if send is None else (send.to,)
+
+    def _block(
+        self, growth: Growth, process: int, node: int, entry: int, after: Local, flights: Flights, step: Step
+    ) -> Block:
+        posted: dict[int, list[int]] = {}
+        for packet in step.emitted:
+            copies = 2 if self._scope.duplicates else 1
+            posted.setdefault(self._machine.packets[packet].target, []).extend([packet] * copies)
+        own = tuple(posted.pop(process, ()))
+        cell = self.cell(process, after, self._joined(flights, own) if own else flights)
+        others = tuple((target, self._post_number(tuple(packets))) for target, packets in sorted(posted.items()))
+        return Block(cell, others, growth.nodes[node].steps + 1, growth, node, entry)
+
+    def _post_number(self, packets: Flights) -> int:
+        number = self._post_numbers.setdefault(packets, len(self._posts))
+        if number == len(self._posts):
+            self._posts.append(packets)
+        return number
+
+    def _joined(self, flights: Flights, more: Flights) -> Flights:
+        if not self._scope.fifo_links:
+            return tuple(sorted((*flights, *more)))
+        packets = self._machine.packets
+        # A stable sort keeps the sequence on each link and forgets the rest.
+        return tuple(sorted((*flights, *more), key=lambda packet: packets[packet].source))
+
+    def _ready(self, flights: Flights) -> list[int]:
+        """The places of the packets that may arrive next, one for each kind of arrival."""
+        if not self._scope.fifo_links:
+            return [place for place, packet in enumerate(flights) if place == 0 or flights[place - 1] != packet]
+        packets = self._machine.packets
+        sources = [packets[packet].source for packet in flights]
+        return [place for place, source in enumerate(sources) if place == 0 or sources[place - 1] != source]

@@ -1,0 +1,48 @@
+"""What can only be judged over all processes: that nothing is left over, and that their histories fit together."""
+
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
+
+from antecede.simulator.explorer.local import UNSENT, Finding, Local
+from antecede.simulator.explorer.scope import Scope
+
+
+def unfinished(process: int, local: Local, wanted: int, idle: bool, scope: Scope) -> Finding | None:
+    """Nothing is in flight any more: is anything left over at a process to which ``wanted`` was addressed?"""
+    missing = wanted & ~local.delivered
+    if missing:
+        bit = missing.bit_length() - 1
+        return Finding("undelivered", process, bit, "nothing is in flight, and {process} has not delivered {message}")
+    if UNSENT in local.befores:
+        bit = scope.bit(process, local.befores.index(UNSENT))
+        return Finding("undelivered", process, bit, "nothing is in flight, and {message} of {process} was never sent")
+    if not idle:
+        return Finding("undelivered", process, -1, "nothing is in flight, and {process} still holds something back")
+    return None
+
+
+def crossed(histories: tuple[tuple[int, ...], ...], guarantees: frozenset[str]) -> Finding | None:
+    """Do the histories of all processes contradict each other?"""
+    if "total" in guarantees:
+        circle = _circle([[bit for bit in history if bit >= 0] for history in histories])
+        if circle:
+            return Finding("total", -1, -1, f"no sequence agrees with all deliveries: {circle}")
+    if "synchronous" in guarantees:
+        circle = _circle([[max(bit, ~bit) for bit in history] for history in histories])
+        if circle:
+            return Finding("synchronous", -1, -1, f"the messages cannot be drawn as vertical arrows: {circle}")
+    return None
+
+
+def _circle(lines: list[list[int]]) -> str:
+    """A cycle in the union of the lines, as ``[bit] before [bit] before …``; empty if there is none."""
+    graph: dict[int, set[int]] = {}
+    for line in lines:
+        for earlier, later in pairwise(line):
+            if earlier != later:
+                graph.setdefault(later, set()).add(earlier)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return " before ".join(f"[{bit}]" for bit in error.args[1])
+    return ""

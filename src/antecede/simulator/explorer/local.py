@@ -1,0 +1,113 @@
+"""What one process has lived through: the order's state, and what judging its next delivery takes.
+
+Happened-before by bit masks, as in :mod:`antecede.trace.oracle`, one event at a time: ``past`` is the set of messages
+sent in a process's past; each message carries the set as of its send (``befores``); ``covered`` is what the messages
+delivered here carried. **A delivery is late iff its message is covered.** For FIFO order alone only the sender's own
+messages are carried. What no guarantee in question needs is not kept, because it would tell states apart for nothing.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from antecede.simulator.explorer.machine import Machine, Step
+from antecede.simulator.explorer.scope import Scope
+
+UNSENT = -1
+
+
+class Local(NamedTuple):
+    """The whole state of one process."""
+
+    state: int
+    """The state of its order, by number."""
+    accepted: tuple[int, ...]
+    """The destinations of the messages that its application handed to the order."""
+    befores: tuple[int, ...]
+    """What each of them carries; ``UNSENT`` until its send event has taken place."""
+    past: int
+    covered: int
+    delivered: int
+    history: tuple[int, ...]
+    """Its deliveries, as bits, and its send events, as their complements; empty if nobody asks."""
+
+
+class Finding(NamedTuple):
+    """A condition that does not hold."""
+
+    kind: str
+    """``fifo``, ``causal``, ``total``, ``synchronous``, ``undelivered`` or ``contract``."""
+    process: int
+    bit: int
+    """The message in question, −1 for none."""
+    text: str
+    """What is wrong, with ``{process}`` and ``{message}`` for their names."""
+
+
+class Judgement:
+    """Takes one process from one state to the next, and says when a delivery breaks a guarantee."""
+
+    def __init__(self, machine: Machine, scope: Scope, guarantees: frozenset[str], histories: bool) -> None:
+        self._machine = machine
+        self._scope = scope
+        self._causal = "causal" in guarantees
+        self._carries = bool(guarantees & {"fifo", "causal"})
+        self._fifo = "fifo" in guarantees
+        self._histories = histories
+        self._sends_in_histories = "synchronous" in guarantees
+
+    def initial(self, process: int) -> Local:
+        return Local(self._machine.initial[process], (), (), 0, 0, 0, ())
+
+    def send(self, process: int, local: Local, to: int) -> tuple[Local | Finding, Step]:
+        """The application of a process sends its next message."""
+        step = self._machine.send(local.state, len(local.accepted), to)
+        grown = local._replace(accepted=(*local.accepted, to), befores=(*local.befores, UNSENT))
+        return self._experience(process, grown, step, {}), step
+
+    def receive(
+        self, process: int, local: Local, packet: int, incoming: Mapping[int, int]
+    ) -> tuple[Local | Finding, Step]:
+        """A packet arrives; ``incoming`` is what the messages for this process carry, by their bits."""
+        step = self._machine.receive(local.state, packet)
+        return self._experience(process, local, step, incoming), step
+
+    def _experience(self, me: int, local: Local, step: Step, incoming: Mapping[int, int]) -> Local | Finding:
+        state, events, _, failure = step
+        if failure:
+            return Finding("contract", me, -1, f"the order of {{process}} fails: {failure}")
+        if not events:
+            return local._replace(state=state)
+        _, accepted, befores, past, covered, delivered, history = local
+        first = self._scope.bit(me, 0)
+        for is_send, bit in events:
+            if is_send:
+                number = bit - first
+                if befores[number] != UNSENT:
+                    return Finding("contract", me, bit, "{message} is sent twice")
+                befores = (*befores[:number], past, *befores[number + 1 :])
+                if self._carries:
+                    past |= 1 << bit
+                if self._sends_in_histories:
+                    history = (*history, ~bit)
+                continue
+            own = 0 <= bit - first < len(befores)
+            before = befores[bit - first] if own else incoming.get(bit, UNSENT)
+            if delivered >> bit & 1:
+                return Finding("contract", me, bit, "{process} delivers {message} twice")
+            if before == UNSENT:
+                return Finding("contract", me, bit, "{process} delivers {message}, which was not sent")
+            if covered >> bit & 1:
+                return self._late(me, bit)
+            delivered |= 1 << bit
+            if self._carries:
+                covered = (covered | before) & ~delivered
+                if self._causal:
+                    past |= before | 1 << bit
+            if self._histories:
+                history = (*history, bit)
+        return Local(state, accepted, befores, past, covered, delivered, history)
+
+    def _late(self, me: int, bit: int) -> Finding:
+        if self._causal:
+            return Finding("causal", me, bit, "{process} delivers {message} after a message whose send followed it")
+        return Finding("fifo", me, bit, "{process} delivers {message} after a later message of the same sender")

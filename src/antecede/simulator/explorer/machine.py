@@ -1,0 +1,113 @@
+"""An order as a table: (state, input) → (state, events, packets), each computed once.
+
+Orders are deterministic and do no I/O, so a member's state and its input decide everything that it does. States and
+packets are numbered as they are first met; a step that was taken before is one look-up, however many runs of the whole
+system lead through it. Only a step met for the first time clones an order and runs it.
+
+A state is what ``snapshot()`` and ``held_packets()`` say of it: a member goes on, after each step, as its own clone.
+What is in neither (a field that ``dump`` forgets) does not exist here.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from antecede.errors import OrderError
+from antecede.messages import Deliver, Effects, Packet, Send, Sent
+from antecede.orders.contract import Order
+from antecede.simulator.explorer.scope import Scope
+
+Factory = Callable[[int, int], Order]
+"""(me, members) → that member's order."""
+
+Flights = tuple[int, ...]
+"""Packets, by number."""
+
+
+class Step(NamedTuple):
+    """What a member does on one input."""
+
+    state: int
+    events: tuple[tuple[bool, int], ...]
+    """(is it a send event, the message's bit), in sequence."""
+    emitted: Flights
+    """Packets handed to the network, by number, in sequence."""
+    failure: str
+    """How the order broke its contract, if it did."""
+
+
+class Machine:
+    """All states of all members that were met, and the steps between them."""
+
+    def __init__(self, create: Factory, scope: Scope) -> None:
+        self._scope = scope
+        self._orders: list[Order] = []
+        self.idle: list[bool] = []
+        """Of each state: nothing is held and nothing is unposted."""
+        self._states: dict[tuple[bytes, Flights], int] = {}
+        self.packets: list[Packet] = []
+        self._packet_numbers: dict[Packet, int] = {}
+        self._received: dict[tuple[int, int], Step] = {}
+        self._sent: dict[tuple[int, int, int], Step] = {}
+        self.initial = [self._number_state(create(me, scope.processes)) for me in range(scope.processes)]
+
+    def __len__(self) -> int:
+        return len(self._orders)
+
+    def receive(self, state: int, packet: int) -> Step:
+        """The packet of that number arrives."""
+        step = self._received.get((state, packet))
+        if step is None:
+            arrived = self.packets[packet]
+            step = self._received[state, packet] = self._run(state, lambda order: order.receive(arrived)[1])
+        return step
+
+    def send(self, state: int, number: int, to: int) -> Step:
+        """The application sends its ``number``-th message, from 0."""
+        step = self._sent.get((state, number, to))
+        if step is None:
+            message = self._scope.message(self._orders[state].me, number, to)
+            step = self._sent[state, number, to] = self._run(state, lambda order: order.send(message))
+        return step
+
+    def _run(self, state: int, feed: Callable[[Order], Effects]) -> Step:
+        try:
+            order = self._orders[state].clone()
+            effects = feed(order)
+            after = self._number_state(order)
+        except OrderError:
+            # The scope asks for something that this order does not do at all: no finding, but a wrong question.
+            raise
+        except Exception as error:
+            # A broken order may fail in any way whatever; that it does is the finding.
+            return Step(state, (), (), f"{type(error).__name__}: {error}".rstrip(": "))
+        return self._summary(order, after, effects)
+
+    def _summary(self, order: Order, after: int, effects: Effects) -> Step:
+        events: list[tuple[bool, int]] = []
+        emitted: list[int] = []
+        failure = ""
+        for effect in effects:
+            if isinstance(effect, Send):
+                emitted.append(self._number_packet(effect.packet))
+            elif isinstance(effect, Sent):
+                events.append((True, self._scope.bit_of(effect.message.id)))
+            elif isinstance(effect, Deliver):
+                if not effect.message.to >> order.me & 1:
+                    failure = "it delivers a message that is not addressed to it"
+                events.append((False, self._scope.bit_of(effect.message.id)))
+        return Step(after, tuple(events), tuple(emitted), failure)
+
+    def _number_state(self, order: Order) -> int:
+        held = order.held_packets()
+        key = (order.snapshot(), tuple(map(self._number_packet, held)))
+        number = self._states.setdefault(key, len(self._orders))
+        if number == len(self._orders):
+            self._orders.append(order)
+            self.idle.append(not (held or order.held() or order.unposted()))
+        return number
+
+    def _number_packet(self, packet: Packet) -> int:
+        number = self._packet_numbers.setdefault(packet, len(self.packets))
+        if number == len(self.packets):
+            self.packets.append(packet)
+        return number

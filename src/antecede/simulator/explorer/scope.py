@@ -1,0 +1,150 @@
+"""How much is explored: who may send what to whom, and how links behave.
+
+Either any process may at any moment send a message to any destination set of a *mode*, while fewer than so many were
+sent; or each process has a *program*, the list of its sends in their sequence, each perhaps only after so many
+deliveries. Everything else is the adversary's: which process moves next, and which packet in flight arrives next.
+
+A message is named by its sender and its number among the sender's messages, so that the same history has the same
+names in whatever sequence independent events are taken. Its *bit* is its place in masks of messages.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from antecede import limits
+from antecede.errors import ScenarioError, UsageError
+from antecede.messages import Message, mask_of
+
+_word = re.compile(r"[A-Za-z0-9_.-]+")
+
+MODES = ("unicast", "multicast", "broadcast")
+
+
+class ProgramSend(msgspec.Struct, frozen=True):
+    """One send of a given program."""
+
+    to: int
+    """Destinations, as a mask."""
+    after: int = 0
+    """How many messages its process must have delivered before."""
+    name: str = ""
+
+
+Program = tuple[tuple[ProgramSend, ...], ...]
+"""For each process its sends, in sequence."""
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """The bounds of one exploration."""
+
+    processes: int
+    messages: int
+    mode: str = "unicast"
+    to_self: bool = False
+    fifo_links: bool = False
+    duplicates: bool = False
+    program: Program | None = None
+    process_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.processes <= limits.explorer_processes_max:
+            raise UsageError(f"{self.processes} processes: expected 1 to {limits.explorer_processes_max}")
+        if not 1 <= self.messages <= limits.explorer_messages_max:
+            raise UsageError(f"{self.messages} messages: expected 1 to {limits.explorer_messages_max}")
+        if self.mode not in MODES:
+            raise UsageError(f"mode {self.mode!r}: expected one of {', '.join(MODES)}")
+        if self.program is None and self.processes == 1 and not self.to_self:
+            raise UsageError("1 process has nobody to send to: expected 2 or more, or messages to oneself")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the processes."""
+        return self.process_names or tuple(f"P{number + 1}" for number in range(self.processes))
+
+    def destinations(self, source: int) -> list[int]:
+        """The destination sets that ``source`` may choose among."""
+        everyone = (1 << self.processes) - 1
+        others = everyone & ~(1 << source)
+        if self.mode == "broadcast":
+            return [others, everyone] if self.to_self and others else [others or everyone]
+        allowed = everyone if self.to_self else others
+        subsets = [mask for mask in range(1, everyone + 1) if not mask & ~allowed]
+        return [mask for mask in subsets if mask.bit_count() == 1] if self.mode == "unicast" else subsets
+
+    def next_send(self, source: int, accepted: int, delivered: int) -> ProgramSend | None:
+        """The program's next send of a process that has made ``accepted`` sends and ``delivered`` deliveries."""
+        assert self.program is not None
+        sends = self.program[source]
+        if accepted < len(sends) and sends[accepted].after <= delivered:
+            return sends[accepted]
+        return None
+
+    def bit(self, source: int, number: int) -> int:
+        """The place of the ``number``-th message of ``source``, from 0, in masks of messages."""
+        return source * self.messages + number
+
+    def message(self, source: int, number: int, to: int) -> Message:
+        """That message."""
+        return Message(f"{source}.{number}", source, to)
+
+    def bit_of(self, id_: str) -> int:
+        """The bit of a message by its id."""
+        source, _, number = id_.partition(".")
+        return self.bit(int(source), int(number))
+
+
+class ProgramFile(NamedTuple):
+    """A program as read: its processes' names and their sends."""
+
+    processes: tuple[str, ...]
+    program: Program
+
+
+def read_program(path: str) -> ProgramFile:
+    """Read a program: a scenario file of ``processes`` and ``send M FROM -> TO[,TO…] [after K]`` lines only."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ScenarioError(path, 0, f"cannot be read: {error.strerror}") from error
+    if len(data) > limits.scenario_bytes_max:
+        raise ScenarioError(path, 0, f"{len(data)} bytes: expected at most {limits.scenario_bytes_max}")
+    names: tuple[str, ...] = ()
+    sends: Mapping[str, list[ProgramSend]] = {}
+    used: set[str] = set()
+    for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        if words[0] == "processes" and not names:
+            names = tuple(words[1:])
+            most = limits.explorer_processes_max
+            if not 1 <= len(set(names)) == len(names) <= most or not all(map(_word.fullmatch, names)):
+                raise ScenarioError(path, number, f"expected 1 to {most} different names of processes")
+            sends = {name: [] for name in names}
+            continue
+        source, send = _read_send(path, number, words, names)
+        if send.name in used:
+            raise ScenarioError(path, number, f"{send.name} is sent twice")
+        used.add(send.name)
+        sends[source].append(send)
+    if not used:
+        raise ScenarioError(path, 0, "no sends: expected processes and send lines")
+    return ProgramFile(names, tuple(tuple(sends[name]) for name in names))
+
+
+def _read_send(path: str, line: int, words: Sequence[str], names: Sequence[str]) -> tuple[str, ProgramSend]:
+    timed = len(words) == 7 and words[5] == "after" and words[6].isascii() and words[6].isdecimal()
+    if words[0] != "send" or not (len(words) == 5 or timed) or words[3] != "->":
+        raise ScenarioError(path, line, "expected: processes P…, then send M FROM -> TO[,TO…] [after K]")
+    targets = words[4].split(",")
+    if not _word.fullmatch(words[1]):
+        raise ScenarioError(path, line, f"{words[1]!r} is no name: expected letters, digits, _ . -")
+    for name in (words[2], *targets):
+        if name not in names:
+            raise ScenarioError(path, line, f"unknown process {name}")
+    to = mask_of(names.index(target) for target in targets)
+    return words[2], ProgramSend(to, int(words[6][:9]) if timed else 0, words[1])

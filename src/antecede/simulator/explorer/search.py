@@ -1,0 +1,239 @@
+"""The search itself: cheapest first, over the blocks of :mod:`antecede.simulator.explorer.blocks`.
+
+A state of the system is one number a process (its local state and what is in flight to it). A block costs the inputs
+that it is made of, so taking states in the sequence of their costs finds a shortest violation first.
+"""
+
+from collections.abc import Callable
+from itertools import product
+from typing import NamedTuple
+
+from antecede.errors import ScopeTooLargeError
+from antecede.simulator.explorer.blocks import Block, Blocks, Growth, Incoming
+from antecede.simulator.explorer.joint import crossed, unfinished
+from antecede.simulator.explorer.local import Finding, Judgement
+from antecede.simulator.explorer.machine import Machine
+from antecede.simulator.explorer.scope import Scope
+
+System = tuple[int, ...]
+"""A state of the whole system: the cell of each process."""
+
+History = tuple[int, ...]
+
+
+class Reached(NamedTuple):
+    """How a state was reached most cheaply."""
+
+    cost: int
+    previous: System
+    process: int
+    block: Block | None
+
+
+class Found(NamedTuple):
+    """A violation: the state, and the tail of each process that leads from there to it."""
+
+    cost: int
+    finding: Finding
+    system: System
+    tails: tuple[tuple[int, list[int]], ...]
+    """(process, its inputs)."""
+
+
+class Search:
+    """One exploration of one scope."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        scope: Scope,
+        guarantees: frozenset[str],
+        *,
+        outcomes: bool = False,
+        thorough: bool = False,
+        states_max: int,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._scope = scope
+        self._machine = machine
+        self._guarantees = guarantees
+        self._joint = bool(guarantees & {"total", "synchronous"})
+        self._collects = outcomes
+        self._thorough = thorough
+        self._states_max = states_max
+        self._progress = progress
+        judgement = Judgement(machine, scope, guarantees, histories=outcomes or self._joint)
+        self._blocks = Blocks(machine, judgement, scope)
+        self._processes = range(scope.processes)
+        self._start: System = tuple(
+            self._blocks.cell(process, judgement.initial(process), ()) for process in self._processes
+        )
+        self._reached: dict[System, Reached] = {self._start: Reached(0, self._start, 0, None)}
+        self._waiting: list[list[System]] = [[self._start]]
+        self._judged: set[tuple[History, ...]] = set()
+        self.found: Found | None = None
+        self.transitions = 0
+        self.depth = 0
+        self.outcomes: set[tuple[History, ...]] = set()
+
+    @property
+    def states(self) -> int:
+        """States of the system that were reached between blocks."""
+        return len(self._reached)
+
+    def run(self) -> Found | None:
+        """Search the whole scope, or up to the first violation."""
+        cost = 0
+        taken = 0
+        while cost < len(self._waiting):
+            if self.found is not None and self.found.cost <= cost:
+                break
+            self.depth = cost
+            # No block is free, so nothing joins the states of this cost while they are taken.
+            for system in self._waiting[cost]:
+                if self._reached[system].cost == cost:
+                    self._take(system, cost)
+                    taken += 1
+                    if self._progress is not None and taken % 4096 == 0:
+                        self._progress(len(self._reached), cost)
+            self._waiting[cost] = []
+            cost += 1
+        return self.found
+
+    def _take(self, system: System, cost: int) -> None:
+        blocks = self._blocks
+        accepted = sum([len(blocks.cells[cell][0].accepted) for cell in system])
+        may_send = self._scope.program is not None or accepted < self._scope.messages
+        growths = []
+        for process in self._processes:
+            growth = blocks.growth(process, system[process], self._incoming(system, process))
+            growths.append(growth)
+            self._follow(system, cost, process, growth.arrivals)
+            if may_send:
+                self._follow(system, cost, process, blocks.sends(process, growth))
+            if growth.faults:
+                self._fault(system, cost, process, growth, may_send)
+        if self._joint and self._thorough:
+            self._judge_tails(system, cost, growths)
+        if all(growth.ends for growth in growths):
+            self._judge_quiet(system, cost, growths)
+
+    def _incoming(self, system: System, process: int) -> Incoming:
+        delivered = self._blocks.cells[system[process]][0].delivered
+        outgoing = self._blocks.outgoing
+        return tuple(
+            [
+                sent
+                for source, cell in enumerate(system)
+                if source != process
+                for sent in outgoing[cell][process]
+                if not delivered >> sent[0] & 1
+            ]
+        )
+
+    def _follow(self, system: System, cost: int, process: int, blocks: list[Block]) -> None:
+        reached = self._reached
+        self.transitions += len(blocks)
+        for block in blocks:
+            cells = list(system)
+            cells[process] = block.cell
+            for target, post in block.posted:
+                cells[target] = self._blocks.post(target, cells[target], post)
+            following = tuple(cells)
+            after = cost + block.steps
+            known = reached.get(following)
+            if known is not None and known.cost <= after:
+                continue
+            reached[following] = Reached(after, system, process, block)
+            while len(self._waiting) <= after:
+                self._waiting.append([])
+            self._waiting[after].append(following)
+        if len(reached) > self._states_max:
+            raise ScopeTooLargeError(
+                f"more than {self._states_max} states, nothing wrong in runs of up to {self.depth} steps: "
+                "expected a smaller scope or a larger --states-max"
+            )
+
+    # Violations.
+
+    def _report(self, cost: int, finding: Finding, system: System, tails: tuple[tuple[int, list[int]], ...]) -> None:
+        if self.found is None or cost < self.found.cost:
+            self.found = Found(cost, finding, system, tails)
+
+    def _fault(self, system: System, cost: int, process: int, growth: Growth, may_send: bool) -> None:
+        for fault in growth.faults:
+            if fault.entry >= 0 or may_send:
+                tail = (process, growth.path(fault.node, fault.entry))
+                self._report(cost + fault.steps, fault.finding, system, (tail,))
+
+    def _judge_quiet(self, system: System, cost: int, growths: list[Growth]) -> None:
+        locals_ = [self._blocks.cells[cell][0] for cell in system]
+        for process, growth in enumerate(growths):
+            wanted = 0
+            for source, local in enumerate(locals_):
+                for number, to in enumerate(local.accepted):
+                    if to >> process & 1:
+                        wanted |= 1 << self._scope.bit(source, number)
+            for end in growth.ends:
+                local = growth.nodes[end].local
+                finding = unfinished(process, local, wanted, self._machine.idle[local.state], self._scope)
+                if finding is not None:
+                    self._report_combination(system, cost, finding, growths, process, end)
+                    return
+        if self._joint or self._collects:
+            self._judge_ends(system, cost, growths)
+
+    def _report_combination(
+        self, system: System, cost: int, finding: Finding, growths: list[Growth], process: int, end: int
+    ) -> None:
+        ends = [growth.ends[0] for growth in growths]
+        ends[process] = end
+        self._report_nodes(system, cost, finding, growths, tuple(ends))
+
+    def _report_nodes(
+        self, system: System, cost: int, finding: Finding, growths: list[Growth], nodes: tuple[int, ...]
+    ) -> None:
+        steps = sum(growth.nodes[node].steps for growth, node in zip(growths, nodes, strict=True))
+        tails = tuple(
+            (process, growth.path(node)) for process, (growth, node) in enumerate(zip(growths, nodes, strict=True))
+        )
+        self._report(cost + steps, finding, system, tails)
+
+    def _judge_ends(self, system: System, cost: int, growths: list[Growth]) -> None:
+        self._combine(system, cost, growths, [growth.ends for growth in growths], self._collects)
+
+    def _judge_tails(self, system: System, cost: int, growths: list[Growth]) -> None:
+        self._combine(system, cost, growths, [list(range(len(growth.nodes))) for growth in growths], False)
+
+    def _combine(self, system: System, cost: int, growths: list[Growth], nodes: list[list[int]], collect: bool) -> None:
+        # Nodes come by rising steps, so the first with a history is the cheapest.
+        lines: list[dict[History, int]] = []
+        for growth, candidates in zip(growths, nodes, strict=True):
+            line: dict[History, int] = {}
+            for node in candidates:
+                line.setdefault(growth.nodes[node].local.history, node)
+            lines.append(line)
+        for histories in product(*lines):
+            if collect:
+                self.outcomes.add(histories)
+            if not self._joint or histories in self._judged:
+                continue
+            finding = crossed(histories, self._guarantees)
+            if finding is None:
+                self._judged.add(histories)
+            else:
+                chosen = tuple(line[history] for line, history in zip(lines, histories, strict=True))
+                self._report_nodes(system, cost, finding, growths, chosen)
+
+    def inputs(self, found: Found) -> list[tuple[int, int]]:
+        """The run that leads to a violation: (process, input) in sequence."""
+        run: list[tuple[int, int]] = []
+        system = found.system
+        while (reached := self._reached[system]).block is not None:
+            block = reached.block
+            path = block.growth.path(block.node, block.entry)
+            run[:0] = [(reached.process, entry) for entry in path]
+            system = reached.previous
+        for process, tail in found.tails:
+            run += [(process, entry) for entry in tail]
+        return run
