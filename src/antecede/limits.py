@@ -33,6 +33,9 @@ link_resend_seconds_max: Final = 10.0
 link_resend_frames_max: Final = 1_024
 """Frames that one tick of a link may resend."""
 
+simulated_messages_max: Final = 1_000_000_000
+"""Messages of one simulated run."""
+
 scenario_bytes_max: Final = 1024 * 1024
 """One scenario file."""
 

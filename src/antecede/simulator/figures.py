@@ -120,14 +120,16 @@ class Figures:
 
     def report(self) -> dict[str, Any]:
         """The part of ``simulate``'s document that the run itself decides."""
+        undelivered = 0
         for course in self._under_way.values():
             self._weigh(course)
+            undelivered += course.remaining if course.counted else 0
         self._under_way.clear()
         weighed = self._weighed or 1
         return {
             "messages": self.sends,
             "deliveries": self.deliveries,
-            "undelivered": self.outstanding,
+            "undelivered": undelivered,
             "held": self.held / self.arrivals if self.arrivals else 0.0,
             "stamp": {
                 "dependents_mean": self._dependents / weighed,

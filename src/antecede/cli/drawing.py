@@ -1,0 +1,23 @@
+"""How commands show a space-time diagram: in the terminal as wide as it is, or as an SVG file."""
+
+import shutil
+from pathlib import Path
+from typing import IO
+
+from antecede.diagram import Diagram
+from antecede.errors import UsageError
+
+
+def print_diagram(diagram: Diagram, stream: IO[str]) -> None:
+    """Draw for whatever reads ``stream``: colours for a terminal, plain ASCII where nothing else can be shown."""
+    width = shutil.get_terminal_size((100, 24)).columns
+    encoding = (getattr(stream, "encoding", None) or "ascii").lower()
+    print(diagram.text(width, unicode="utf" in encoding, colour=stream.isatty()), file=stream)
+
+
+def write_svg(diagram: Diagram, path: str | Path) -> None:
+    """Draw into a file."""
+    try:
+        Path(path).write_text(diagram.svg(), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}") from None

@@ -1,0 +1,112 @@
+"""``antecede simulate``: one seeded run of one order, and what it cost."""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from antecede.trace import Event
+
+
+def register(app: typer.Typer) -> None:
+    @app.command()
+    def simulate(
+        order: str = typer.Option(
+            "pruned", help="Ordering protocol, as NAME or NAME:option=value,… (antecede orders)."
+        ),
+        processes: int = typer.Option(8, help="How many processes."),
+        messages: int = typer.Option(1000, help="Sends over all processes."),
+        multicast: bool = typer.Option(False, "--multicast", help="To a uniform number 1…n-1 of the others."),
+        broadcast: bool = typer.Option(False, "--broadcast", help="To all the others."),
+        workload: str = typer.Option("", help="clusters, request-reply or ping-pong instead of uniform unicast."),
+        gap: str = typer.Option("exponential:0.1", help="Time between a process's sends: SPEC."),
+        delay: str = typer.Option("exponential:0.1", help="Time a packet takes: SPEC."),
+        fifo_links: bool = typer.Option(False, "--fifo-links", help="Links do not reorder."),
+        loss: float = typer.Option(0.0, help="Share of frames lost (the link resends them)."),
+        duplicate: float = typer.Option(0.0, help="Share of frames that arrive twice."),
+        crash: float = typer.Option(0.0, help="Share of steps in which the process crashes; it comes back."),
+        partition: float = typer.Option(0.0, help="Share of sends at which the network splits for a while."),
+        warmup: int = typer.Option(0, help="The first K sends and their deliveries count in nothing but the trace."),
+        seed: int = typer.Option(1, help="Same seed, same trace, byte for byte."),
+        trace: str | None = typer.Option(None, metavar="FILE", help="Record the run: .jsonl, .jsonl.gz or .parquet."),
+        diagram: bool = typer.Option(False, "--diagram", help="Draw the run as a space-time diagram (small runs)."),
+        svg: str | None = typer.Option(None, metavar="FILE", help="Draw it into this SVG file."),
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> int:
+        """Run one ordering protocol in a seeded world: virtual time, random delays, faults if you ask for them.
+
+        SPEC is a distribution of seconds: constant:0.1, exponential:0.1, uniform:0.05,0.15 or pareto:1.5,0.03.
+        The same seed gives the same run. Exit code 1 if a message was never delivered.
+        """
+        from antecede.errors import UsageError
+        from antecede.orders import parse
+        from antecede.simulator.run import Setup
+        from antecede.simulator.run import simulate as run
+        from antecede.trace import Metadata, TraceWriter
+
+        if sum((multicast, broadcast, bool(workload))) > 1:
+            raise UsageError("--multicast, --broadcast and --workload exclude each other")
+        shape = "multicast" if multicast else "broadcast" if broadcast else workload or "unicast"
+        spec = parse(order)
+        setup = Setup(
+            spec, processes, messages, shape, gap, delay, fifo_links, loss, duplicate, crash, partition, warmup, seed
+        )
+        setup.check()
+        rows: list[Event] = []
+        sinks: list[Callable[[Event], None]] = []
+        with ExitStack() as stack:
+            if trace is not None:
+                sinks.append(stack.enter_context(TraceWriter(trace, Metadata(order=str(spec)))).write)
+            if diagram or svg is not None:
+                sinks.append(rows.append)
+            started = time.perf_counter()
+            figures = run(setup, _all(sinks) if sinks else None)
+            figures["seconds"] = round(time.perf_counter() - started, 3)
+        if as_json:
+            print(json.dumps(figures, indent=2))
+        else:
+            _show(figures)
+        if rows:
+            _draw(rows, processes, diagram, svg, sys.stderr if as_json else sys.stdout)
+        return 1 if figures["undelivered"] else 0
+
+
+def _all(sinks: "list[Callable[[Event], None]]") -> "Callable[[Event], None]":
+    def put(event: "Event") -> None:
+        for sink in sinks:
+            sink(event)
+
+    return put
+
+
+def _show(figures: dict[str, Any]) -> None:
+    stamp, latency = figures["stamp"], figures["latency"]
+    print(f"{figures['order']}: {figures['processes']} processes, {figures['messages']} messages")
+    print(f"  deliveries   {figures['deliveries']} ({figures['undelivered']} undelivered)")
+    print(f"  held back    {figures['held']:.1%} of arrivals")
+    print(f"  latency      mean {latency['mean']:.3f} s, p99 {latency['p99']:.3f} s (virtual)")
+    print(
+        f"  stamp        {stamp['bytes_mean']:.1f} bytes a copy (max {stamp['bytes_max']}); "
+        f"as the papers count: {stamp['dependents_mean']:.1f} dependents, {stamp['paper_bytes_mean']:.0f} bytes"
+    )
+    speed = figures["deliveries"] / max(figures["seconds"], 1e-3)
+    print(f"  took         {figures['seconds']} s, {speed:,.0f} deliveries/s")
+
+
+def _draw(rows: list[Any], processes: int, diagram: bool, svg: str | None, stream: Any) -> None:
+    from antecede.cli.drawing import print_diagram, write_svg
+    from antecede.diagram import from_events
+    from antecede.simulator.recorder import process_names
+    from antecede.trace import judge
+
+    late = {(late.message, late.to) for late in judge(rows, ("causal",)).causal}
+    drawing = from_events(rows, processes=process_names(processes), late=late)
+    if diagram:
+        print_diagram(drawing, stream)
+    if svg is not None:
+        write_svg(drawing, svg)
