@@ -15,7 +15,9 @@ _number_bytes_max: Final = 9
 
 def number_size(value: int) -> int:
     """How many bytes a number takes."""
-    return (value.bit_length() + 6) // 7 or 1
+    if value < 0x80:
+        return 1
+    return 2 if value < 0x4000 else (value.bit_length() + 6) // 7
 
 
 class Writer:

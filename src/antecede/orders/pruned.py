@@ -31,15 +31,15 @@ from antecede.orders.stamped import StampedOrder
 
 def merge_logs(mine: Log, theirs: Log) -> Log:
     """R5, R6 and R9 for one sender: what two logs of it know together."""
-    if not mine:
+    if not mine or mine == theirs:
         return theirs
     if not theirs:
         return mine
     mine_newest, theirs_newest = mine[-2], theirs[-2]
-    if len(mine) == 2 and len(theirs) == 2:
-        if mine_newest == theirs_newest:
-            return (mine_newest, mine[1] & theirs[1])
-        return mine if mine_newest > theirs_newest else theirs
+    if mine_newest < theirs[0]:
+        return theirs
+    if theirs_newest < mine[0]:
+        return mine
     newest = max(mine_newest, theirs_newest)
     merged: list[int] = []
     i = j = 0
@@ -135,12 +135,21 @@ class Pruned(StampedOrder):
         source = packet.source
         for k, theirs in enumerate(control.log):
             mine = log[k]
-            if mine is not theirs and k != source:
-                if mine == theirs:
-                    # Sharing one tuple makes the next comparison a single instruction.
+            if mine is theirs or not theirs or k == source:
+                continue
+            if len(mine) == 2 and len(theirs) == 2:
+                # Nearly all of them: one entry each. Where the outcome equals one side, sharing that side's tuple
+                # makes the next comparison a single instruction.
+                if mine[0] < theirs[0]:
                     log[k] = theirs
-                else:
-                    log[k] = merge_logs(mine, theirs)
+                elif mine[0] == theirs[0]:
+                    both = mine[1] & theirs[1]
+                    if both == theirs[1]:
+                        log[k] = theirs
+                    elif both != mine[1]:
+                        log[k] = (mine[0], both)
+            else:
+                log[k] = merge_logs(mine, theirs)
         theirs = control.log[source]
         if theirs and not theirs[-1]:
             theirs = theirs[:-2]

@@ -76,16 +76,18 @@ class Control:
             for log in self.log:
                 if not log:
                     continue
-                size += number_size(_fold(log[-2] - time))
-                if len(log) == 2 and not log[1]:
+                newest = log[-2]
+                distance = newest - time
+                size += 1 if -64 <= distance < 64 else number_size(_fold(distance))
+                if len(log) == 2:
+                    if log[1]:
+                        size += 1 + _set_size(log[1], members)
                     continue
-                size += number_size(len(log) >> 1)
-                previous = log[-2]
-                for at in range(len(log) - 2, -1, -2):
-                    if at < len(log) - 2:
-                        size += number_size(previous - log[at])
-                        previous = log[at]
-                    size += _set_size(log[at + 1], members)
+                size += number_size(len(log) >> 1) + _set_size(log[-1], members)
+                previous = newest
+                for at in range(len(log) - 4, -1, -2):
+                    size += number_size(previous - log[at]) + _set_size(log[at + 1], members)
+                    previous = log[at]
             self._size = size
         return self._size
 
@@ -166,12 +168,17 @@ def write_constraints(control: Control, constraints: tuple[int, ...], out: Write
 
 def constraints_size(control: Control, constraints: tuple[int, ...]) -> int:
     """The bytes that ``write_constraints`` will write."""
-    size = number_size(len(constraints) >> 1)
+    count = len(constraints) >> 1
+    size = number_size(count) + 2 * count
     previous = 0
     log = control.log
     for at in range(0, len(constraints), 2):
         k = constraints[at]
-        size += number_size(k - previous) + number_size(log[k][-2] - constraints[at + 1])
+        age = log[k][-2] - constraints[at + 1]
+        if age > 0x7F:
+            size += number_size(age) - 1
+        if k - previous > 0x7F:
+            size += number_size(k - previous) - 1
         previous = k
     return size
 
@@ -199,6 +206,9 @@ def _set_size(mask: int, members: int) -> int:
 
 def _list_size(mask: int) -> int:
     size = number_size(mask.bit_count() + 1)
+    if mask >> 128 == 0:
+        # Every step is below 128, and takes one byte.
+        return size + mask.bit_count()
     previous = 0
     for member in members_of(mask):
         size += number_size(member - previous)
