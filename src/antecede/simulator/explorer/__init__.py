@@ -156,7 +156,7 @@ def _outcomes(search: Search, scope: Scope) -> Iterator[Outcome]:
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Small objects are made by the million, and all of them are kept: looking for garbage takes a third of the time."""
+    """Objects are made by the million, and all of them are kept: to look for garbage takes a third of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -11,11 +11,16 @@ from itertools import combinations
 import msgspec
 
 from antecede.errors import UnknownOrderError
-from antecede.messages import COPY, Deliver, Effects, Message, Packet, Send, members_of
+from antecede.messages import COPY, Message, Packet, members_of
 from antecede.orders import OrderSpec, find, parse
+from antecede.orders.contract import Order
 from antecede.simulator.explorer.local import Finding
 from antecede.simulator.explorer.machine import Factory
 from antecede.simulator.explorer.scope import Scope
+from antecede.simulator.player import play
+from antecede.simulator.scenario import parse_scenario
+
+_judged = ("fifo", "causal", "total", "synchronous")
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -42,68 +47,16 @@ def actions_of(inputs: Sequence[tuple[int, int]], packets: Sequence[Packet], sco
     return actions
 
 
-def deliveries(create: Factory, members: int, actions: Sequence[Action], drain: bool = False) -> list[list[str]]:
-    """Play a run, on whatever order: the ids that each process delivers.
-
-    As in a scenario, what arrives before it was posted arrives as soon as it is; a second arrival ends in the link.
-    """
-    play = _Play(create, members)
-    for action in actions:
-        if action.message is not None:
-            source = action.message.source
-            play.carry_out(source, play.orders[source].send(action.message))
-        elif action.packet is not None and not action.again:
-            play.awaited.append(_identity(action.packet))
-        play.settle()
-    while drain and play.flying:
-        play.arrive(play.flying.pop(0))
-    return play.delivered
-
-
-class _Play:
-    def __init__(self, create: Factory, members: int) -> None:
-        self.orders = [create(me, members) for me in range(members)]
-        self.flying: list[Packet] = []
-        self.awaited: list[tuple[str, str, int, int]] = []
-        self.delivered: list[list[str]] = [[] for _ in range(members)]
-
-    def settle(self) -> None:
-        """Let arrive whatever is awaited and in flight, the longest awaited first."""
-        while True:
-            flying = {_identity(packet): packet for packet in reversed(self.flying)}
-            ready = next((identity for identity in self.awaited if identity in flying), None)
-            if ready is None:
-                return
-            self.awaited.remove(ready)
-            self.flying.remove(flying[ready])
-            self.arrive(flying[ready])
-
-    def arrive(self, packet: Packet) -> None:
-        self.carry_out(packet.target, self.orders[packet.target].receive(packet)[1])
-
-    def carry_out(self, member: int, effects: Effects) -> None:
-        for effect in effects:
-            if isinstance(effect, Send):
-                self.flying.append(effect.packet)
-            elif isinstance(effect, Deliver):
-                self.delivered[member].append(effect.message.id)
-
-
-def _identity(packet: Packet) -> tuple[str, str, int, int]:
-    """What a scenario says of a packet. A message's copies to one process are one, whichever way they take."""
-    return (packet.kind, packet.subject, packet.source if packet.kind != COPY else -1, packet.target)
-
-
 class Witness:
     """One violation, ready to be written."""
 
     def __init__(self, create: Factory, scope: Scope, finding: Finding, actions: list[Action], asked: str) -> None:
-        self._create = create
         self._scope = scope
         self._finding = finding
         self._actions = actions
         self._asked = asked
         self._order = create(0, scope.processes)
+        self._house = _house_order(self._order)
         self._names = self._name_messages()
 
     def _name_messages(self) -> dict[str, str]:
@@ -134,26 +87,25 @@ class Witness:
 
     def scenario(self) -> str:
         """The scenario file."""
-        settings = [
-            f"{name}={str(value).lower()}"
-            for name, value in self._order.settings.items()
-            if value != self._order.options[name].default
-        ]
+        order = self._order
         lines = [
             f"# {self._finding.kind}: {self.says()}.",
             f"# A shortest run of {len(self._actions)} inputs, found among all of {self._asked}.",
-            f"processes {' '.join(self._scope.names)}",
-            " ".join(["order", self._order.name, *settings]),
         ]
-        if self._order.controls:
+        if self._scope.duplicates:
+            lines.append("# Duplicates end in the link; play this with --raw, so that they reach the order.")
+        lines.append(f"processes {' '.join(self._scope.names)}")
+        if self._house is not None:
+            settings = [
+                f"{name}={str(value).lower()}"
+                for name, value in order.settings.items()
+                if value != order.options[name].default
+            ]
+            lines.append(" ".join(["order", order.name, *settings]))
+        if order.controls:
             lines.append("control manual")
         lines += map(self._line, self._actions)
-        if self._drains():
-            lines.append("drain")
-        expected = self._expected()
-        if expected:
-            lines.append(expected)
-        return "\n".join(lines) + "\n"
+        return "\n".join([*lines, *self._ending(lines)]) + "\n"
 
     def _line(self, action: Action) -> str:
         process = self._scope.names
@@ -162,59 +114,79 @@ class Witness:
             return f"send {self._names[action.message.id]} {process[action.message.source]} -> {to}"
         packet = action.packet
         assert packet is not None
-        what = self._names.get(packet.subject, "-")
+        what = self._names.get(packet.subject, "")
         if packet.kind != COPY:
-            what = f"{packet.kind}({what},{process[packet.source]})"
+            about = f"{what},{process[packet.source]}" if what else process[packet.source]
+            what = f"{packet.kind}({about})"
         return f"arrive {what} {process[packet.target]}" + (" again" if action.again else "")
 
-    def _drains(self) -> bool:
-        """A correct order may have packets left that the broken one never sent."""
-        return self._finding.kind == "undelivered"
+    # What a correct order shows.
 
-    def _expected(self) -> str:
-        members = self._scope.processes
+    def _ending(self, lines: list[str]) -> list[str]:
+        """The last lines: what is expected, after a ``drain`` where a correct order needs more packets to arrive."""
+        kind = self._finding.kind
+        broken = OrderSpec(type(self._order), dict(self._order.settings))
         correct = self._correct()
-        if self._finding.kind == "contract" and self._finding.bit < 0:
-            return ""
-        actual = deliveries(self._create, members, self._actions)
-        if correct is None:
-            shown = _agreeing(actual) if self._finding.kind == "total" else None
-        else:
-            shown = deliveries(correct.create, members, self._actions, self._drains())
-        if shown is None:
-            return ""
-        candidates = [self._finding.process, *range(members)] if self._finding.process >= 0 else range(members)
-        process = next((process for process in candidates if shown[process] != actual[process]), None)
-        if process is None:
-            return ""
-        words = ["expect", self._scope.names[process], "delivered", *(self._names[id_] for id_ in shown[process])]
-        if self._finding.kind in ("fifo", "causal", "total", "synchronous"):
-            words += ["under", self._finding.kind]
-        return " ".join(words)
+        for drain in ([], ["drain"]):
+            if kind == "undelivered" and not drain:
+                continue
+            actual = self._play([*lines, *drain], broken)
+            if correct is not None:
+                shown = self._play([*lines, *drain], correct)
+            else:
+                shown = _agreeing(actual) if kind == "total" and actual is not None else None
+            if shown is None:
+                continue
+            names = self._scope.names
+            first = names[max(self._finding.process, 0)]
+            process = next((name for name in (first, *names) if actual is None or shown[name] != actual[name]), None)
+            if process is not None:
+                under = ["under", kind] if kind in _judged else []
+                return [*drain, " ".join(["expect", process, "delivered", *shown[process], *under])]
+        return []
+
+    def _play(self, lines: list[str], order: OrderSpec) -> dict[str, list[str]] | None:
+        """What each process delivers, or nothing if this order cannot play the file."""
+        if not order.kind.controls:
+            # The plainest order with a guarantee has no control packets that could arrive.
+            lines = [line for line in lines if "(" not in line.partition("#")[0] and line != "control manual"]
+        scenario = parse_scenario("\n".join([*lines, ""]).encode(), "explored")
+        try:
+            performance = play(scenario, order, raw=self._scope.duplicates)
+        except Exception:
+            # A broken order may fail in any way, and a correct one may never post what a broken one did.
+            return None
+        return {name: list(performance.stage.record.delivered[name]) for name in self._scope.names}
 
     def _correct(self) -> OrderSpec | None:
         """An order that keeps what was broken, and that can play the same file."""
         order, kind = self._order, self._finding.kind
-        try:
-            house = OrderSpec(find(order.name), dict(order.settings))
-        except UnknownOrderError:
-            house = None
-        judged = kind not in ("undelivered", "contract")
+        house = self._house
+        judged = kind in _judged
         if house is not None and house.kind is not type(order) and (not judged or kind in house.guarantees()):
             return house
         promised = frozenset({kind}) if judged else order.guarantees
-        if order.controls or promised & {"total", "synchronous"}:
+        if promised & {"total", "synchronous"}:
             return None
-        return parse("matrix" if "causal" in promised else "fifo" if "fifo" in promised else "none")
+        if "causal" in promised:
+            return parse("matrix")
+        # The plainest order of all delivers what arrives twice, or what it was never sent.
+        return parse("fifo" if "fifo" in promised or kind == "contract" else "none")
 
 
-def _agreeing(actual: list[list[str]]) -> list[list[str]] | None:
+def _house_order(order: Order) -> OrderSpec | None:
+    """The order of that name and these options, as the house has it."""
+    try:
+        return OrderSpec(find(order.name), dict(order.settings))
+    except UnknownOrderError:
+        return None
+
+
+def _agreeing(actual: dict[str, list[str]]) -> dict[str, list[str]] | None:
     """What two processes that disagree on a pair would show, if the second went by the first."""
-    for first, second in combinations(range(len(actual)), 2):
-        common = [id_ for id_ in actual[first] if id_ in actual[second]]
-        if common != [id_ for id_ in actual[second] if id_ in actual[first]]:
+    for first, second in combinations(actual, 2):
+        common = [name for name in actual[first] if name in actual[second]]
+        if common != [name for name in actual[second] if name in actual[first]]:
             rest = iter(common)
-            shown = [list(line) for line in actual]
-            shown[second] = [next(rest) if id_ in common else id_ for id_ in actual[second]]
-            return shown
+            return actual | {second: [next(rest) if name in common else name for name in actual[second]]}
     return None
