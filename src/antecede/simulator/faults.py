@@ -3,7 +3,8 @@
 Each process is a :class:`antecede.simulator.node.Node`. A crash strikes at one of the three moments that differ:
 between two steps, within a step before its commit (the step never was, but what the order sent too early did leave),
 or within a step after its commit (all is on disk, and nothing has left). Send events and deliveries belong to the
-commit. A second delivery of one message at one process is counted apart, in ``twice``.
+commit. An application whose send was undone by a crash sends again when its machine is back. A second delivery of one
+message at one process is counted apart, in ``twice``.
 """
 
 from heapq import heappush
@@ -66,10 +67,8 @@ class FaultyWorld(World):
 
     def _send(self, message: Message) -> None:
         node = self.nodes[message.source]
-        if node.up:
-            self._conclude(message.source, node.send(message, self.now))
-        else:
-            # The application is down with its machine, and does this once it is back.
+        # The application is down with its machine, and does this once it is back.
+        if not node.up or not self._conclude(message.source, node.send(message, self.now)):
             self._backlog[message.source].append(message)
 
     # What happens.
@@ -104,34 +103,44 @@ class FaultyWorld(World):
                 self.observer.arrived(travel.target, packet, self.now)
         self._conclude(travel.target, step)
 
-    def _conclude(self, process: int, step: Step) -> None:
-        """Carry a step's outputs out, unless the process crashes within it."""
-        if not (self._crash and self._faults.random() < self._crash):
-            self._put_out(process, step.leaked, step.outputs)
-        else:
+    def _conclude(self, process: int, step: Step) -> bool:
+        """Carry a step's outputs out, unless the process crashes within it. Was the step committed?"""
+        outputs = step.outputs
+        committed = True
+        crashed = bool(self._crash) and self._faults.random() < self._crash
+        if crashed:
             moment = below(self._faults, 3)
             if moment == 0:
                 self.nodes[process].undo_commit()
-                self._put_out(process, step.leaked, [])
+                outputs = []
+                committed = False
             elif moment == 1:
-                self._put_out(process, step.leaked, [o for o in step.outputs if not isinstance(o, ToPeer)])
-            else:
-                self._put_out(process, step.leaked, step.outputs)
+                outputs = [output for output in outputs if not isinstance(output, ToPeer)]
+        delivered = self._put_out(process, step.leaked + outputs)
+        if crashed:
             self._go_down(process)
         self._set_timer(process)
+        # The application reacts when the step is done, or if the machine is down, when it is back.
+        if self._workload is not None:
+            for message in delivered:
+                self._workload.delivered(self, process, message)
+        return committed
 
-    def _put_out(self, process: int, leaked: list[Output], outputs: list[Output]) -> None:
-        every = leaked + outputs
-        packets = [o.content.body for o in every if isinstance(o, ToPeer) and isinstance(o.content, Frame)]
-        for output in every:
+    def _put_out(self, process: int, outputs: list[Output]) -> list[Message]:
+        """Carry outputs out; the messages that were delivered."""
+        packets = [o.content.body for o in outputs if isinstance(o, ToPeer) and isinstance(o.content, Frame)]
+        delivered: list[Message] = []
+        for output in outputs:
             if isinstance(output, ToPeer):
                 if isinstance(output.content, Frame):
                     self.figures.posted(self.nodes[process].order, output.content.body)
                 self._travel(process, output)
             elif isinstance(output, Deliver):
-                self._deliver(process, output.message)
+                if self._deliver(process, output.message):
+                    delivered.append(output.message)
             else:
                 self._note_send(process, output, packets)
+        return delivered
 
     def _note_send(self, process: int, sent: Sent, packets: list[Packet]) -> None:
         self.figures.sent(sent.message, self.now)
@@ -139,16 +148,16 @@ class FaultyWorld(World):
             own = [packet for packet in packets if packet.subject == sent.message.id]
             self.observer.sent(process, sent.message, own, self.now)
 
-    def _deliver(self, process: int, message: Message) -> None:
+    def _deliver(self, process: int, message: Message) -> bool:
+        """Note a delivery, unless it is a second one."""
         if (process, message.id) in self._delivered:
             self.twice.append((process, message.id))
-            return
+            return False
         self._delivered.add((process, message.id))
         self.figures.delivered(message, self.now)
         if self.observer is not None:
             self.observer.delivered(process, message, self.now)
-        if self._workload is not None:
-            self._workload.delivered(self, process, message)
+        return True
 
     # Faults.
 

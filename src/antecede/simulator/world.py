@@ -106,6 +106,7 @@ class World:
     def _carry_out(self, process: int, effects: Effects) -> None:
         figures, observer, workload = self.figures, self.observer, self._workload
         order = self.orders[process]
+        delivered: list[Message] = []
         for effect in effects:
             kind = type(effect)
             if kind is Send:
@@ -117,14 +118,17 @@ class World:
                 figures.delivered(message, self.now)
                 if observer is not None:
                     observer.delivered(process, message, self.now)
-                if workload is not None:
-                    workload.delivered(self, process, message)
+                delivered.append(message)
             elif kind is Sent:
                 message = effect.message  # type: ignore[union-attr]
                 figures.sent(message, self.now)
                 if observer is not None:
                     packets = [e.packet for e in effects if type(e) is Send and e.packet.subject == message.id]
                     observer.sent(process, message, packets, self.now)
+        # The application reacts when the step is done: the order's state has all its deliveries, so must its trace.
+        if workload is not None:
+            for message in delivered:
+                workload.delivered(self, process, message)
 
     def _transmit(self, packet: Packet) -> None:
         arrival = self.now + self._delay()

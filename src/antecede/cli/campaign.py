@@ -1,0 +1,146 @@
+"""``antecede campaign``: many random adversarial schedules on every order, judged by the plain oracle.
+
+It is the developers' proof rather than a user's tool, so ``--help`` of the whole command does not list it. A schedule
+that breaks an order is printed with the one command that plays it again; ``--show`` draws it.
+"""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from antecede.errors import UsageError
+
+_chunk = 250
+_kinds = ("undelivered", "needless")
+
+
+def register(app: typer.Typer) -> None:
+    @app.command(hidden=True)
+    def campaign(
+        order: list[str] = typer.Option([], "--order", metavar="NAME[:option=value,…]", help="Which; default: all."),
+        schedules: int = typer.Option(1, "--schedules", min=1, help="How many for each order, one a seed."),
+        seed: int = typer.Option(0, "--seed", min=0, help="The first seed."),
+        faults: bool | None = typer.Option(None, "--faults/--no-faults", help="Links and crashes, or a bare network."),
+        jobs: int = typer.Option(1, "--jobs", min=1, max=64, help="Processes to run at a time."),
+        show: bool = typer.Option(False, "--show", help="Draw each schedule."),
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> int:
+        """Play random adversarial schedules on orders and judge what happened.
+
+        Exit 0: nothing was found. 1: an order broke what it guarantees.
+        """
+        from antecede.orders import parse
+        from antecede.simulator.campaign import VARIANTS
+
+        texts = [str(parse(text)) for text in order or VARIANTS]
+        if show:
+            if schedules > 20:
+                raise UsageError(f"--show draws every schedule: at most 20, not {schedules}")
+            return _show(texts, range(seed, seed + schedules), faults)
+        if not as_json:
+            print(f"{'order':48} {'schedules':>9} {'deliveries':>11} {'violations':>10} {'undelivered':>11} ", end="")
+            print(f"{'needless':>8} {'per second':>10}", flush=True)
+        rows = []
+        for text in texts:
+            row = _campaign(text, range(seed, seed + schedules), faults, jobs)
+            rows.append(row)
+            if not as_json:
+                print(
+                    "{order:48} {schedules:9} {deliveries:11} {violations:10} {undelivered:11} ".format(**row), end=""
+                )
+                print("{needless:>8} {per_second:10.0f}".format(**row | {"needless": _or_dash(row)}), flush=True)
+                for line in row["failures"]:
+                    print(f"  {line}", flush=True)
+        if as_json:
+            print(json.dumps({"campaign": rows}, indent=2))
+        return 1 if any(row["failed"] for row in rows) else 0
+
+
+def _or_dash(row: dict[str, Any]) -> str:
+    return "–" if row["needless"] is None else str(row["needless"])
+
+
+def _show(orders: list[str], seeds: range, faults: bool | None) -> int:
+    from antecede.orders import parse
+    from antecede.simulator.campaign import play
+
+    failed = False
+    for text in orders:
+        for seed in seeds:
+            outcome = play(parse(text), seed, faults=faults)
+            failed = failed or bool(outcome.findings)
+            for event in outcome.events:
+                to = f" to {', '.join(event.to) or 'nobody'}" if event.to is not None else ""
+                print(f"{event.process}  {event.kind:7} {event.message}{to}")
+            print(f"\n{outcome.diagram()}\n{outcome}\n")
+    return 1 if failed else 0
+
+
+def _campaign(order: str, seeds: range, faults: bool | None, jobs: int) -> dict[str, Any]:
+    from time import perf_counter
+
+    from antecede.orders import parse
+    from antecede.simulator.campaign import TIGHT
+
+    began = perf_counter()
+    counts: Counter[str] = Counter()
+    failures: list[str] = []
+    done = 0
+    for played, found, lines in _played(order, seeds, faults, jobs):
+        counts.update(found)
+        failures += lines[: 5 - len(failures)]
+        done += played
+        if sys.stderr.isatty():
+            print(f"\r{order}: {done} of {len(seeds)} schedules", end="\r", file=sys.stderr, flush=True)
+    seconds = perf_counter() - began
+    other = sum(count for kind, count in counts.items() if kind not in (*_kinds, "deliveries", "failed"))
+    return {
+        "order": order,
+        "schedules": done,
+        "first_seed": seeds.start,
+        "deliveries": counts["deliveries"],
+        "violations": other,
+        "undelivered": counts["undelivered"],
+        "needless": counts["needless"] if parse(order).name in TIGHT else None,
+        "failed": counts["failed"],
+        "failures": failures,
+        "seconds": seconds,
+        "per_second": done / seconds,
+    }
+
+
+Part = tuple[int, Counter[str], list[str]]
+"""Schedules played, how many of them had each kind of finding, and the first that had one."""
+
+
+def _played(order: str, seeds: range, faults: bool | None, jobs: int) -> Iterator[Part]:
+    parts = [(order, seeds[at : at + _chunk], faults) for at in range(0, len(seeds), _chunk)]
+    if jobs == 1:
+        yield from map(_play_part, parts)
+        return
+    from concurrent.futures import ProcessPoolExecutor
+
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(_play_part, parts)
+
+
+def _play_part(part: tuple[str, range, bool | None]) -> Part:
+    from antecede.orders import parse
+    from antecede.simulator.campaign import play
+
+    order, seeds, faults = part
+    spec = parse(order)
+    counts: Counter[str] = Counter()
+    lines = []
+    for seed in seeds:
+        outcome = play(spec, seed, faults=faults)
+        counts["deliveries"] += outcome.deliveries
+        if outcome.findings:
+            counts["failed"] += 1
+            counts.update(outcome.kinds())
+            lines.append(str(outcome))
+    return len(seeds), counts, lines[:5]

@@ -1,0 +1,103 @@
+"""Networks that choose what arrives next, to an order's disadvantage.
+
+Delays drawn from a distribution reorder little and evenly: most packets overtake a few others by a little. What breaks
+a protocol is one packet that is very late while long chains pass it. So a schedule plays on one of several networks,
+each of which is bad in its own way:
+
+=============  =====================================================================================
+``any``        whatever is in flight may be next, all alike
+``last``       mostly the newest comes first
+``first``      mostly the oldest comes first, so that an exception meets an order that is not used to it
+``starved``    each packet has a rank for good: one of a bad rank waits until nothing better is in flight
+``timed``      exponential delays, as in the bare world
+``heavy``      delays with a heavy tail
+``slow link``  timed, and one link is very slow
+``slow peer``  timed, and everything to one process is very slow
+``slow kind``  timed, and copies of messages, or all other packets, are very slow
+=============  =====================================================================================
+"""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from math import log
+from random import Random
+
+from antecede.messages import COPY, Packet
+from antecede.simulator.draws import below
+
+STYLES = ("any", "last", "first", "starved", "timed", "heavy", "slow link", "slow peer", "slow kind")
+
+_slow = 30.0
+"""How much slower than a mean delay whatever is slow is."""
+
+
+class Bag:
+    """Packets in flight without a time of their own: the next one is drawn."""
+
+    def __init__(self, rng: Random, end: int | None = None) -> None:
+        self._random = rng.random
+        self._flying: list[Packet] = []
+        self._end = end
+        """Which end of the sequence of sending is mostly next, if one is."""
+
+    def __len__(self) -> int:
+        return len(self._flying)
+
+    def put(self, packet: Packet) -> None:
+        """The packet leaves."""
+        self._flying.append(packet)
+
+    def take(self) -> Packet:
+        """The packet that arrives next."""
+        flying = self._flying
+        at = self._end
+        if at is None or self._random() < 0.15:
+            at = int(self._random() * len(flying))
+        return flying.pop(at)
+
+
+class Ranked:
+    """Packets in flight, each with the moment of its arrival."""
+
+    def __init__(self, moment: Callable[[float, Packet], float]) -> None:
+        self._moment = moment
+        self._now = 0.0
+        self._ties = 0
+        self._flying: list[tuple[float, int, Packet]] = []
+
+    def __len__(self) -> int:
+        return len(self._flying)
+
+    def put(self, packet: Packet) -> None:
+        """The packet leaves."""
+        self._ties += 1
+        heappush(self._flying, (self._moment(self._now, packet), self._ties, packet))
+
+    def take(self) -> Packet:
+        """The packet that arrives next."""
+        moment, _, packet = heappop(self._flying)
+        self._now = max(self._now, moment)
+        return packet
+
+
+Network = Bag | Ranked
+
+
+def network(style: str, processes: int, rng: Random) -> Network:
+    """A network of one of the ``STYLES``; what is slow in it is drawn."""
+    if style in ("any", "last", "first"):
+        return Bag(rng, {"any": None, "last": -1, "first": 0}[style])
+    random = rng.random
+    if style == "starved":
+        return Ranked(lambda now, packet: random())
+    if style == "heavy":
+        return Ranked(lambda now, packet: now + 1.0 / (1.0 - random()))
+    slow = below(rng, processes), below(rng, processes), below(rng, 2)
+    is_slow: dict[str, Callable[[Packet], bool]] = {
+        "timed": lambda packet: False,
+        "slow link": lambda packet: (packet.source, packet.target) == slow[:2],
+        "slow peer": lambda packet: packet.target == slow[0],
+        "slow kind": lambda packet: (packet.kind == COPY) == bool(slow[2]),
+    }
+    judge = is_slow[style]
+    return Ranked(lambda now, packet: now - log(1.0 - random()) * (_slow if judge(packet) else 1.0))
