@@ -71,3 +71,15 @@ explorer_messages_max: Final = 16
 
 explorer_states_max: Final = 2_000_000
 """States that one exploration may reach unless it is told otherwise; each takes one or two kilobytes."""
+
+foreign_line_bytes_max: Final = 1024 * 1024
+"""One line of a foreign log or span table; a longer one is passed over as unreadable."""
+
+foreign_document_bytes_max: Final = 256 * 1024 * 1024
+"""One JSON document that is no sequence of lines: it must be read whole."""
+
+foreign_events_max: Final = 4_000_000
+"""Events of one import: finding their messages needs all of them at hand."""
+
+foreign_clock_entries_max: Final = 20_000_000
+"""Entries of all vector clocks of one import."""

@@ -1,0 +1,88 @@
+"""``antecede import``: make a trace of what others recorded."""
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+_formats = "auto, shiviz, govector, zipkin, otlp, jaeger, spans, editing"
+
+
+def register(app: typer.Typer) -> None:
+    @app.command("import")
+    def import_(
+        source: Annotated[
+            list[str], typer.Argument(metavar="SRC…", help="Files, directories or patterns; - is standard input.")
+        ],
+        to: str | None = typer.Option(
+            None,
+            "--to",
+            metavar="OUT",
+            help="The trace to write: .jsonl, .jsonl.gz or .parquet; without: look only.",
+        ),
+        form: str = typer.Option("auto", "--format", help=f"One of {_formats}."),
+        pattern: str | None = typer.Option(
+            None, "--pattern", metavar="RE", help="For logs: a regular expression with groups event, host, clock."
+        ),
+        instances: bool = typer.Option(
+            False, "--instances", help="Each instance of a service (pod, address) is a process of its own."
+        ),
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> None:
+        """Turn ShiViz and GoVector logs, Zipkin, OpenTelemetry and Jaeger spans, span tables or editing sessions into a
+        trace.
+
+        All sources together make one trace. Exit 0: done. 2: nothing could be read.
+        """
+        report = _convert(source, to, form, pattern, instances)
+        if as_json:
+            print(json.dumps(report, indent=2))
+        else:
+            print("\n".join(_lines(report)))
+
+
+def _convert(source: list[str], to: str | None, form: str, pattern: str | None, instances: bool) -> dict[str, Any]:
+    from antecede.trace.foreign import convert
+
+    if not sys.stderr.isatty():
+        return convert(source, to, form, pattern, instances)
+    from rich.console import Console
+
+    with Console(stderr=True).status("reading") as status:
+        return convert(source, to, form, pattern, instances, lambda text: status.update(_shown(text)))
+
+
+def _lines(report: dict[str, Any]) -> list[str]:
+    lines = []
+    for file in report["files"]:
+        by = f" by the pattern {file['pattern']}" if file["pattern"] else ""
+        lines.append(f"{_shown(file['file'])}: read as {file['format']}{by}, {file['events']:,} events")
+    lines.append(f"{report['events']:,} events of {report['processes']:,} processes, {report['messages']:,} messages")
+    for key, said in _remarks.items():
+        if report[key]:
+            lines.append(f"  {report[key]:,} {said}")
+    lines += [f"    {_shown(where)}" for where in report["unreadable_first"]]
+    if report["to"] is None:
+        lines.append(f"{report['rows']:,} rows, not written: give --to")
+    else:
+        lines.append(f"{report['rows']:,} rows written to {_shown(report['to'])}")
+    return lines
+
+
+_remarks = {
+    "merges": "transactions merge several parents",
+    "early_children": "spans begin before their parent, by the wall clocks",
+    "early_messages": "messages are received before they are sent, by the wall clocks",
+    "without_parent": "parents or links lead to a span that is not there",
+    "duplicates": "spans were recorded again",
+    "unlogged": "clock entries name an event that is not logged",
+    "before_send": "messages of a process to itself are received before they are sent: verify will set them aside",
+    "cycle": "deliveries lie on a cycle with their send: verify will set them aside",
+    "unreadable": "lines or spans could not be read; the first:",
+}
+
+
+def _shown(text: str) -> str:
+    """Text from outside, safe to show on a terminal."""
+    return text if text.isprintable() else repr(text)

@@ -1,0 +1,27 @@
+"""Traces that others recorded: logs with vector clocks, spans of distributed tracing, editing sessions.
+
+This room turns them into traces of our own schema, once: every host, service or agent becomes a process with indices
+from 0, and whatever the record says must have carried knowledge from one to another becomes a message. It reads files;
+it must not judge what they say.
+
+* :func:`convert` is the whole way from files to a trace and a report.
+* :func:`recognised` says which foreign format a file has, for readers that expected a trace.
+"""
+
+from antecede.errors import TraceError
+from antecede.trace.foreign.convert import convert
+from antecede.trace.foreign.files import Unreadable, opened
+from antecede.trace.foreign.guess import FORMATS, OURS, guess
+from antecede.trace.foreign.patterns import PRESETS
+
+__all__ = ["FORMATS", "PRESETS", "convert", "recognised"]
+
+
+def recognised(path: str) -> str | None:
+    """The foreign format that a file has, if it can be seen from its beginning."""
+    try:
+        with opened(path, Unreadable()) as file:
+            found = guess(file)
+    except TraceError:
+        return None
+    return found if found != OURS else None

@@ -1,0 +1,183 @@
+"""Foreign files: which ones are meant, their bytes in bounded pieces, and a tally of what could not be read.
+
+A file may be gzipped, whatever its name. Lines longer than ``foreign_line_bytes_max`` are passed over in pieces, and a
+document longer than ``foreign_document_bytes_max`` is refused: no input makes us hold more than these. Where a gzip
+stream is torn, what came before the tear is read and the tear is one unreadable line.
+"""
+
+import glob
+import gzip
+import io
+import os
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import BinaryIO
+
+from antecede import limits
+from antecede.errors import TraceError
+from antecede.trace.sources import shown
+
+_gzip_magic = b"\x1f\x8b"
+_byte_order_mark = b"\xef\xbb\xbf"
+_head_bytes = 256 * 1024
+_first_shown = 5
+_endings = (".log", ".txt", ".json", ".jsonl", ".ndjson", ".csv")
+_torn = (EOFError, gzip.BadGzipFile, zlib.error)
+
+
+class Unreadable:
+    """How much could not be read, and where the first of it is."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first: list[str] = []
+
+    def add(self, where: str, reason: str) -> None:
+        """Count one line, span or transaction that says nothing."""
+        self.count += 1
+        if len(self.first) < _first_shown:
+            self.first.append(f"{where}: {' '.join(reason.split())[:200]}")
+
+
+class ForeignFile:
+    """One opened file: its name to show, its first bytes, and one way each to read it by lines or whole."""
+
+    def __init__(self, name: str, stream: BinaryIO, unreadable: Unreadable) -> None:
+        self.name = name
+        self._unreadable = unreadable
+        magic = stream.read(2)
+        raw: BinaryIO = io.BufferedReader(_Rejoined(magic, stream))
+        if magic == _gzip_magic:
+            raw = io.BufferedReader(_Untorn(gzip.GzipFile(fileobj=raw, mode="rb"), self))
+        self.head = raw.read(_head_bytes).removeprefix(_byte_order_mark)
+        """The first bytes, for those who have to guess what this is."""
+        self._stream = io.BufferedReader(_Rejoined(self.head, raw), buffer_size=1 << 17)
+
+    def torn(self, error: Exception) -> None:
+        """Note that the file ends where it should not."""
+        self._unreadable.add(self.name, f"torn gzip stream: {error}")
+
+    def unreadable(self, place: int | str, reason: str) -> None:
+        """Note a line (by its number) or another part of this file that says nothing."""
+        separator = ":" if isinstance(place, int) else ": "
+        self._unreadable.add(f"{self.name}{separator}{place}", reason)
+
+    def lines(self, bound: int = limits.foreign_line_bytes_max) -> Iterator[tuple[int, bytes]]:
+        """The lines without their ends, numbered from 1; those that are too long are noted and left out."""
+        number = 0
+        # Two more bytes than the bound: a line of just that length still shows its end.
+        while line := self._stream.readline(bound + 2):
+            number += 1
+            piece = line
+            while len(piece) == bound + 2 and not piece.endswith(b"\n"):
+                piece = self._stream.readline(bound + 2)
+            text = line.rstrip(b"\r\n")
+            if piece is not line or len(text) > bound:
+                self.unreadable(number, f"longer than {bound} bytes")
+            else:
+                yield number, text
+
+    def document(self) -> bytes:
+        """The whole file."""
+        bound = limits.foreign_document_bytes_max
+        data = self._stream.read(bound + 1)
+        if len(data) > bound:
+            raise TraceError(f"{self.name}: one JSON document of more than {bound} bytes; give it as a line per trace")
+        return data
+
+
+class _Rejoined(io.RawIOBase):
+    """Bytes that were already taken, and the rest of the stream that they were taken from."""
+
+    def __init__(self, taken: bytes, rest: BinaryIO) -> None:
+        self._taken = memoryview(taken)
+        self._rest = rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        if not self._taken:
+            data = self._rest.read(len(buffer))
+            buffer[: len(data)] = data
+            return len(data)
+        count = min(len(buffer), len(self._taken))
+        buffer[:count] = self._taken[:count]
+        self._taken = self._taken[count:]
+        return count
+
+
+class _Untorn(io.RawIOBase):
+    """A gzip stream that ends, with a note, where it is torn."""
+
+    def __init__(self, stream: gzip.GzipFile, file: ForeignFile) -> None:
+        self._stream = stream
+        self._file = file
+        self._ended = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        if self._ended:
+            return 0
+        try:
+            data = self._stream.read1(len(buffer))
+        except _torn as error:
+            self._ended = True
+            self._file.torn(error)
+            return 0
+        buffer[: len(data)] = data
+        return len(data)
+
+
+@contextmanager
+def opened(path: str, unreadable: Unreadable) -> Iterator[ForeignFile]:
+    """Open a file, or standard input for ``-``; whatever the file system says while it is read is a TraceError."""
+    try:
+        if path == "-":
+            yield ForeignFile("<stdin>", sys.stdin.buffer, unreadable)
+        else:
+            with open(path, "rb") as stream:
+                yield ForeignFile(shown(path), stream, unreadable)
+    except OSError as error:
+        raise TraceError(f"{shown(path)}: cannot be read: {error.strerror or error}") from None
+
+
+def files_of(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """The files that the paths name, each once. Of a directory those that look like logs or spans; ``-`` is itself."""
+    found: dict[str, str] = {}
+    for given in paths:
+        path = os.fspath(given)
+        if "\0" in path:
+            raise TraceError(f"{path!r} is no path")
+        for file in _expand(path):
+            found.setdefault("-" if file == "-" else os.path.realpath(file), file)
+    return list(found.values())
+
+
+def _expand(path: str) -> list[str]:
+    if os.path.isdir(path):
+        return _below(path)
+    if path == "-" or os.path.exists(path):
+        return [path]
+    if not glob.has_magic(path):
+        raise TraceError(f"{shown(path)}: no such file or directory")
+    found = [file for match in sorted(glob.glob(path, recursive=True)) for file in _expand(match)]
+    if not found:
+        raise TraceError(f"{shown(path)}: no file matches")
+    return found
+
+
+def _below(directory: str) -> list[str]:
+    found = []
+    for folder, folders, names in os.walk(directory):
+        folders[:] = [name for name in folders if name[0] not in "._"]
+        for name in names:
+            if name[0] not in "._" and name.lower().removesuffix(".gz").endswith(_endings):
+                found.append(os.path.join(folder, name))
+    if not found:
+        raise TraceError(f"{shown(directory)}: no file ending in {', '.join(_endings)} in this directory")
+    return sorted(found)

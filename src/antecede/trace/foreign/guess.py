@@ -1,0 +1,57 @@
+"""Which format is this? Seen from the beginning of a file, never from its name.
+
+JSON formats are known by keys that each of them must have, a span table by its header, a log by a preset that finds an
+event in it. Our own traces are known too, so that whoever imports one can be told that there is no need.
+"""
+
+import re
+from typing import Final
+
+from antecede.trace.foreign.files import ForeignFile
+from antecede.trace.foreign.patterns import choose
+from antecede.trace.foreign.span_csv import header_of
+
+FORMATS: Final = ("shiviz", "govector", "zipkin", "otlp", "jaeger", "spans", "editing")
+"""The formats by name; ``govector`` is ``shiviz`` with the patterns of that library alone."""
+
+OURS: Final = "antecede"
+"""What a trace of ours is recognised as."""
+
+_sample_lines = 400
+
+
+def _keys(*names: str) -> tuple[re.Pattern[bytes], ...]:
+    return tuple(re.compile(rb'"' + name.encode() + rb'"\s*:') for name in names)
+
+
+_marks: tuple[tuple[str, tuple[re.Pattern[bytes], ...]], ...] = (
+    ("otlp", _keys("resourceSpans")),
+    ("editing", _keys("txns")),
+    ("editing", _keys("endContent", "kind")),
+    ("editing", _keys("startContent", "endContent")),
+    ("jaeger", _keys("traceID", "spanID")),
+    ("zipkin", _keys("traceId", "id")),
+    (OURS, _keys("process", "index", "kind")),
+)
+
+
+def guess(file: ForeignFile) -> str | None:
+    """The format of a file, or ``None`` if it is none that we know."""
+    head = file.head
+    if head[:4] == b"PAR1":
+        return OURS
+    if head.lstrip()[:1] in (b"[", b"{"):
+        for name, keys in _marks:
+            if all(key.search(head) for key in keys):
+                return name
+    if header_of(head.partition(b"\n")[0].rstrip(b"\r")[: 1 << 16]) is not None:
+        return "spans"
+    return "shiviz" if choose(sample(file)) is not None else None
+
+
+def sample(file: ForeignFile) -> list[tuple[int, bytes]]:
+    """The first lines of a file, without the last, which may be cut."""
+    lines = file.head.split(b"\n", _sample_lines)
+    # An even number of lines is as many of the two that an event of many logs has.
+    whole = lines[:-1] if len(lines) > 2 else lines
+    return [(number, line.rstrip(b"\r")) for number, line in enumerate(whole, 1)]

@@ -1,0 +1,139 @@
+"""How a log line says who did what, knowing what: patterns with the groups ``event``, ``host`` and ``clock``.
+
+ShiViz reads any log by a regular expression with these three named groups; a pattern may span several lines, and may
+name more groups (``timestamp``, ``date``, …), which are kept. The presets are the shapes that logging libraries write
+(GoVector, JVector, TSViz, Akka). Each is anchored and takes time linear in the line, whatever the line.
+
+**Choosing.** Every preset reads the beginning of a file; the one that explains the most lines is taken, the earlier in
+the table if several do. A log of two lines an event, read one line off, leaves its first line unexplained, so even the
+two mirror images are told apart.
+
+A pattern given by a person may be in the syntax of JavaScript, as in ShiViz's own pages: ``(?<host>…)``. How long it
+takes on a line is up to its author.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from antecede import limits
+from antecede.errors import UsageError
+from antecede.trace.schema import INT64_MAX
+
+_clock = r"(?P<clock>\{[^{}]*\})"
+
+PRESETS: Final[dict[str, str]] = {
+    "akka": rf"^\[(?P<level>[A-Z]+)\] \[(?P<date>[^\]]*)\] \[[^\]]*\] \[akka://[^/\]]*/user/(?P<host>[^\]]+)\] {_clock}"
+    r"[ \t](?P<event>.*)$",
+    "govector-time": rf"^(?P<timestamp>[0-9]+) (?P<host>\S+) {_clock}[ \t]*\n(?P<event>.*)$",
+    "govector": rf"^(?P<host>\S+) {_clock}[ \t]*\n(?P<event>.*)$",
+    "tsviz": rf"^(?P<timestamp>[0-9]+) (?P<event>.*)\n(?P<host>\S+) {_clock}[ \t]*$",
+    "event-first": rf"^(?P<event>.*)\n(?P<host>\S+) {_clock}[ \t]*$",
+    "one-line": rf"^(?P<host>\S+) {_clock}[ \t]+(?P<event>\S.*)$",
+}
+"""By name, the more particular first."""
+
+GOVECTOR: Final = ("govector-time", "govector")
+"""What GoVector itself writes."""
+
+_needed = ("event", "host", "clock")
+_clock_decoder = msgspec.json.Decoder(dict[str, int])
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What a log says of one event."""
+
+    line: int
+    host: str
+    clock: dict[str, int]
+    event: str
+    more: dict[str, str]
+
+
+class Pattern:
+    """A way to read a log."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        try:
+            self._compiled = re.compile(re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", text), re.MULTILINE)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise UsageError(f"--pattern: not a regular expression: {error}") from None
+        missing = [group for group in _needed if group not in self._compiled.groupindex]
+        if missing:
+            raise UsageError(f"--pattern: no group named {missing[0]}: expected event, host and clock")
+        # As many lines are looked at together as the pattern names line ends.
+        self._lines = 1 + text.count("\n") + len(re.findall(r"(?<!\\)(?:\\\\)*\\n", text))
+        self._anchored = text.startswith("^")
+
+    def read(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Said | tuple[int, str]]:
+        """Events, or the number of a line that is none with what is wrong with it. Blank lines between are nothing."""
+        window: list[tuple[int, str]] = []
+        source = iter(lines)
+        while True:
+            while len(window) < self._lines:
+                line = next(source, None)
+                if line is None:
+                    break
+                window.append((line[0], line[1].decode("utf-8", "backslashreplace")))
+            if not window:
+                return
+            number, first = window[0]
+            found = self._find(window, first)
+            if found is None:
+                if first.strip():
+                    yield number, "no event: the pattern does not match"
+                del window[0]
+                continue
+            yield _said(number, found)
+            del window[: found.string.count("\n", 0, found.end()) + 1]
+
+    def _find(self, window: list[tuple[int, str]], first: str) -> re.Match[str] | None:
+        text = "\n".join(line for _, line in window)
+        if self._anchored:
+            return self._compiled.match(text)
+        found = self._compiled.search(text)
+        return found if found is not None and found.start() <= len(first) else None
+
+
+def preset(name: str) -> Pattern:
+    """The preset of that name."""
+    return Pattern(name, PRESETS[name])
+
+
+def choose(sample: list[tuple[int, bytes]], names: Iterable[str] = tuple(PRESETS)) -> Pattern | None:
+    """The preset that explains the most of these lines, or ``None`` if none finds an event."""
+    best: tuple[int, int, Pattern] | None = None
+    for name in names:
+        pattern = preset(name)
+        events = unread = 0
+        for said in pattern.read(sample):
+            events += isinstance(said, Said)
+            unread += not isinstance(said, Said)
+        if events and (best is None or (-unread, events) > (-best[0], best[1])):
+            best = unread, events, pattern
+    return best[2] if best else None
+
+
+def _said(number: int, found: re.Match[str]) -> Said | tuple[int, str]:
+    groups: Mapping[str, str | None] = found.groupdict()
+    host = groups["host"]
+    if not host:
+        return number, "no host"
+    try:
+        clock = _clock_decoder.decode(groups["clock"] or "")
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        return number, f"the clock is no map from host to number: {error}"
+    if any(not 0 <= entry <= INT64_MAX for entry in clock.values()):
+        return number, "the clock has an entry that is no int64 from 0"
+    if not clock.get(host):
+        return number, f"the clock has no entry for its own host {host[:40]!r}"
+    event = _short(groups["event"] or "")
+    more = {name: _short(text) for name, text in groups.items() if text is not None and name not in _needed}
+    return Said(number, host, clock, event, more)
+
+
+def _short(text: str) -> str:
+    return text[: limits.raw_text_bytes_max]

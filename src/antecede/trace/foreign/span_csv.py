@@ -1,0 +1,113 @@
+"""Spans as a table: a line a span, columns found by the names that people give them.
+
+The header must name a trace id, a span id, a parent, a place (pod or service) and a start; an end, a duration, a kind
+and an operation are welcome. Names are compared without case, underscores and the like. The unit of a time is in the
+name of its column (``StartTimeUnixNano``, ``start_us``), or is seen from the first time, taken as one since 1970.
+"""
+
+import csv
+from collections.abc import Iterator
+
+from antecede import limits
+from antecede.errors import TraceError
+from antecede.trace.foreign.files import ForeignFile
+from antecede.trace.foreign.spans import Span
+from antecede.trace.schema import INT64_MAX
+
+_columns: dict[str, tuple[str, ...]] = {
+    "trace": ("traceid", "trace"),
+    "span": ("spanid", "span", "id"),
+    "parent": ("parentid", "parentspanid", "parentspan", "parent"),
+    "place": ("podname", "pod", "servicename", "service", "process", "host", "instance"),
+    "start": ("start", "starttime", "timestamp", "begin"),
+    "end": ("end", "endtime", "finish"),
+    "kind": ("spankind", "kind"),
+    "name": ("operationname", "operation", "spanname", "name"),
+}
+_needed = ("trace", "span", "parent", "place", "start")
+_units = {"unixnano": 1, "nanos": 1, "nano": 1, "ns": 1, "micros": 10**3, "us": 10**3, "millis": 10**6, "ms": 10**6}
+_no_parent = ("", "root", "null", "none", "nan", "-")
+
+
+def header_of(line: bytes) -> dict[str, tuple[int, int]] | None:
+    """Where each column is, and its unit in nanoseconds (0: not said); ``None`` if this is no header of spans."""
+    try:
+        names = next(csv.reader([line.decode("utf-8")]), [])
+    except (UnicodeDecodeError, csv.Error):
+        return None
+    plain = ["".join(c for c in name.lower() if c.isalnum()) for name in names]
+    found: dict[str, tuple[int, int]] = {}
+    for column, aliases in _columns.items():
+        for alias in aliases:
+            place = _place(plain, alias, column in ("start", "end"))
+            if place is not None:
+                found[column] = place
+                break
+    return found if all(column in found for column in _needed) else None
+
+
+def _place(names: list[str], alias: str, timed: bool) -> tuple[int, int] | None:
+    for position, name in enumerate(names):
+        if name == alias:
+            return position, 0
+        if timed:
+            for suffix, unit in _units.items():
+                if name == alias + suffix:
+                    return position, unit
+    return None
+
+
+def spans_of(file: ForeignFile) -> Iterator[Span]:
+    """The spans of a table; lines that are none are noted."""
+    lines = file.lines()
+    _, first = next(lines, (0, b""))
+    columns = header_of(first)
+    if columns is None:
+        wanted = ", ".join(_columns[name][0] for name in _needed)
+        raise TraceError(f"{file.name}:1: no header of spans: expected columns {wanted}")
+    unit = columns["start"][1]
+    for number, line in lines:
+        if not line.strip():
+            continue
+        try:
+            # A line is a row: a quoted line end would let one stray quote swallow the rest of the file.
+            row = next(csv.reader([line.decode("utf-8")], strict=True))
+            get = {column: row[place].strip() for column, (place, _) in columns.items() if place < len(row)}
+            start = int(get["start"])
+            unit = unit or _unit_of(start)
+            span = _span(get, start, unit, columns)
+        except (UnicodeDecodeError, csv.Error, ValueError) as error:
+            file.unreadable(number, str(error))
+            continue
+        except (KeyError, StopIteration):
+            file.unreadable(number, "fewer columns than the header names")
+            continue
+        yield span
+
+
+def _span(get: dict[str, str], start: int, unit: int, columns: dict[str, tuple[int, int]]) -> Span:
+    end = get.get("end", "")
+    duration = int(end) * (columns["end"][1] or unit) - start * unit if end.isascii() and end.isdigit() else None
+    if not 0 <= start * unit <= INT64_MAX or (duration is not None and not 0 <= duration <= INT64_MAX):
+        raise ValueError("a time of the span is no int64 from 0 in nanoseconds, or it ends before it begins")
+    if not get["trace"] or not get["span"] or not get["place"]:
+        raise ValueError("the span has no id or no place")
+    parent = get["parent"]
+    absent = parent.lower() in _no_parent or not parent.strip("0")
+    name = get.get("name", "")[: limits.raw_text_bytes_max]
+    kind = get.get("kind", "").lower()
+    return Span(
+        get["trace"],
+        get["span"],
+        get["place"],
+        start * unit,
+        None if absent else parent,
+        kind or None,
+        name or None,
+        duration,
+    )
+
+
+def _unit_of(start: int) -> int:
+    """The unit in which a number of this size is a time of our days."""
+    return next((unit for bound, unit in ((10**17, 1), (10**14, 1_000), (10**11, 10**6)) if start >= bound), 10**9)

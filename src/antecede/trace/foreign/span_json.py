@@ -1,0 +1,313 @@
+"""Spans in JSON: Zipkin v2, OpenTelemetry's OTLP, and Jaeger.
+
+Each of them writes either one document or a document a line (as the OpenTelemetry collector's file exporter does); a
+document a line is read line by line. Inside a document every span is decoded for itself, so that a bad one costs
+nothing but itself. Unknown keys are ignored.
+
+========= ============================================================ =================== =====================
+format    document                                                     service             time
+========= ============================================================ =================== =====================
+zipkin    a list of spans, or of lists of spans, or one span           ``localEndpoint``   microseconds
+otlp      ``resourceSpans`` → ``scopeSpans`` → ``spans``               ``service.name``    nanoseconds, as text
+jaeger    ``data`` → traces → ``spans``, or one trace                  ``processes``       microseconds
+========= ============================================================ =================== =====================
+
+With ``instances`` the process of the trace is an instance (``service@instance``) where the record names it, by address,
+pod, instance id or host: each has a clock of its own.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from antecede import limits
+from antecede.trace.foreign.files import ForeignFile
+from antecede.trace.foreign.spans import Span
+from antecede.trace.schema import INT64_MAX
+
+Raw = msgspec.Raw
+Found = Span | str
+"""A span, or what is wrong with one."""
+
+_errors = (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError, OverflowError)
+
+
+class _Camel(msgspec.Struct, frozen=True, rename="camel"):
+    """Keys as JSON people write them."""
+
+
+class _Endpoint(_Camel, frozen=True):
+    service_name: str | None = None
+    ipv4: str | None = None
+    ipv6: str | None = None
+
+
+class _Zipkin(_Camel, frozen=True):
+    trace_id: str
+    id: str
+    parent_id: str | None = None
+    kind: str | None = None
+    name: str | None = None
+    timestamp: int | None = None
+    duration: int | None = None
+    local_endpoint: _Endpoint | None = None
+
+
+class _Attribute(msgspec.Struct, frozen=True):
+    key: str
+    value: Any = None
+
+    def text(self) -> str | None:
+        value = self.value.get("stringValue") if isinstance(self.value, dict) else self.value
+        return value if isinstance(value, str) else None
+
+
+class _Resource(msgspec.Struct, frozen=True):
+    attributes: list[_Attribute] = []
+
+
+class _Scope(msgspec.Struct, frozen=True):
+    spans: list[Raw] = []
+
+
+class _ResourceSpans(_Camel, frozen=True):
+    resource: _Resource = _Resource()
+    scope_spans: list[_Scope] = []
+    instrumentation_library_spans: list[_Scope] = []
+
+
+class _Otlp(_Camel, frozen=True):
+    resource_spans: list[Raw]
+
+
+class _Link(_Camel, frozen=True):
+    trace_id: str
+    span_id: str
+
+
+class _OtlpSpan(_Camel, frozen=True):
+    trace_id: str
+    span_id: str
+    start_time_unix_nano: str | int
+    end_time_unix_nano: str | int = 0
+    parent_span_id: str | None = None
+    name: str | None = None
+    kind: int | str | None = None
+    links: list[_Link] = []
+
+
+class _Reference(msgspec.Struct, frozen=True):
+    span_id: str = msgspec.field(name="spanID")
+    trace_id: str = msgspec.field(name="traceID")
+    type: str = msgspec.field(name="refType", default="CHILD_OF")
+
+
+class _JaegerSpan(_Camel, frozen=True):
+    start_time: int
+    trace_id: str = msgspec.field(name="traceID")
+    span_id: str = msgspec.field(name="spanID")
+    process_id: str | None = msgspec.field(name="processID", default=None)
+    parent_span_id: str | None = msgspec.field(name="parentSpanID", default=None)
+    operation_name: str | None = None
+    duration: int | None = None
+    references: list[_Reference] | None = None
+    tags: list[_Attribute] | None = None
+
+
+class _JaegerProcess(_Camel, frozen=True):
+    service_name: str
+    tags: list[_Attribute] | None = None
+
+
+class _JaegerTrace(msgspec.Struct, frozen=True):
+    spans: list[Raw]
+    processes: dict[str, _JaegerProcess] = {}
+
+
+class _Jaeger(msgspec.Struct, frozen=True):
+    data: list[Raw]
+
+
+_otlp_kinds = (None, "internal", "server", "client", "producer", "consumer")
+
+
+def zipkin(document: bytes | Raw, instances: bool) -> Iterator[Found]:
+    """The spans of a Zipkin v2 document."""
+    if bytes(memoryview(document)[:64]).lstrip()[:1] == b"[":
+        for raw in msgspec.json.decode(document, type=list[Raw]):
+            if bytes(memoryview(raw)[:64]).lstrip()[:1] == b"[":
+                for inner in msgspec.json.decode(raw, type=list[Raw]):
+                    yield _zipkin_span(inner, instances)
+            else:
+                yield _zipkin_span(raw, instances)
+    else:
+        yield _zipkin_span(document, instances)
+
+
+def _zipkin_span(raw: bytes | Raw, instances: bool) -> Found:
+    try:
+        said = msgspec.json.decode(raw, type=_Zipkin)
+    except _errors as error:
+        return str(error)
+    place = said.local_endpoint or _Endpoint()
+    if said.timestamp is None:
+        return "the span has no timestamp"
+    return _span(
+        said.trace_id,
+        said.id,
+        _process(place.service_name, place.ipv4 or place.ipv6, instances),
+        said.timestamp * 1000,
+        said.parent_id,
+        said.kind,
+        said.name,
+        said.duration * 1000 if said.duration is not None else None,
+    )
+
+
+def otlp(document: bytes, instances: bool) -> Iterator[Found]:
+    """The spans of an OTLP document."""
+    for raw in msgspec.json.decode(document, type=_Otlp).resource_spans:
+        try:
+            group = msgspec.json.decode(raw, type=_ResourceSpans)
+        except _errors as error:
+            yield str(error)
+            continue
+        said = {attribute.key: attribute.text() for attribute in group.resource.attributes}
+        instance = next((said[key] for key in _instance_keys if said.get(key)), None)
+        service = _process(said.get("service.name"), instance, instances)
+        for scope in (*group.scope_spans, *group.instrumentation_library_spans):
+            for span in scope.spans:
+                yield _otlp_span(span, service)
+
+
+_instance_keys = ("service.instance.id", "k8s.pod.name", "host.name", "hostname", "ip")
+
+
+def _otlp_span(raw: Raw, service: str | None) -> Found:
+    try:
+        said = msgspec.json.decode(raw, type=_OtlpSpan)
+        start, end = int(said.start_time_unix_nano), int(said.end_time_unix_nano)
+    except _errors as error:
+        return str(error)
+    kind = said.kind
+    if isinstance(kind, int):
+        kind = _otlp_kinds[kind] if 0 <= kind < len(_otlp_kinds) else None
+    elif kind is not None:
+        kind = kind.removeprefix("SPAN_KIND_")
+    links = tuple((link.trace_id, link.span_id) for link in said.links)
+    duration = end - start if end >= start else None
+    return _span(said.trace_id, said.span_id, service, start, said.parent_span_id, kind, said.name, duration, links)
+
+
+def jaeger(document: bytes, instances: bool) -> Iterator[Found]:
+    """The spans of a Jaeger document."""
+    try:
+        traces = msgspec.json.decode(document, type=_Jaeger).data
+    except msgspec.ValidationError:
+        traces = [Raw(document)]
+    for raw in traces:
+        try:
+            trace = msgspec.json.decode(raw, type=_JaegerTrace)
+        except _errors as error:
+            yield str(error)
+            continue
+        services = {}
+        for key, process in trace.processes.items():
+            tags = {tag.key: tag.text() for tag in process.tags or ()}
+            instance = next((tags[name] for name in _instance_keys if tags.get(name)), None)
+            services[key] = _process(process.service_name, instance, instances)
+        for span in trace.spans:
+            yield _jaeger_span(span, services)
+
+
+def _jaeger_span(raw: Raw, services: dict[str, str | None]) -> Found:
+    try:
+        said = msgspec.json.decode(raw, type=_JaegerSpan)
+    except _errors as error:
+        return str(error)
+    parent = said.parent_span_id
+    links = []
+    for reference in said.references or ():
+        # A span has one parent, in its own trace; all that it follows from besides is a link.
+        if reference.type == "CHILD_OF" and not parent and reference.trace_id == said.trace_id:
+            parent = reference.span_id
+        elif reference.span_id != parent or reference.trace_id != said.trace_id:
+            links.append((reference.trace_id, reference.span_id))
+    kind = next((tag.text() for tag in said.tags or () if tag.key == "span.kind"), None)
+    return _span(
+        said.trace_id,
+        said.span_id,
+        services.get(said.process_id or ""),
+        said.start_time * 1000,
+        parent,
+        kind,
+        said.operation_name,
+        said.duration * 1000 if said.duration is not None else None,
+        tuple(links),
+    )
+
+
+def _process(service: str | None, instance: str | None, instances: bool) -> str | None:
+    return f"{service}@{instance}" if service and instance and instances else service
+
+
+def _span(
+    trace: str,
+    span: str,
+    service: str | None,
+    start: int,
+    parent: str | None,
+    kind: str | None,
+    name: str | None,
+    duration: int | None,
+    links: tuple[tuple[str, str], ...] = (),
+) -> Found:
+    if not trace or not span:
+        return "the span has no id"
+    if not service:
+        return "the span has no service"
+    if not 0 <= start <= INT64_MAX or not 0 <= (duration or 0) <= INT64_MAX:
+        return "a time of the span is no int64 from 0 in nanoseconds"
+    kind = kind.lower() if kind else None
+    name = name[: limits.raw_text_bytes_max] if name else None
+    return Span(trace, span, service, start, parent or None, kind, name, duration, links)
+
+
+def spans_of(file: ForeignFile, read: Callable[[bytes, bool], Iterator[Found]], instances: bool) -> Iterator[Span]:
+    """The spans of a file; what is none is noted."""
+    for place, document in _documents(file):
+        number = 0
+        try:
+            for found in read(document, instances):
+                number += 1
+                if isinstance(found, Span):
+                    yield found
+                else:
+                    file.unreadable(f"{place}span {number}", found)
+        except _errors as error:
+            file.unreadable(place.rstrip(" :") or "the document", str(error))
+
+
+def _documents(file: ForeignFile) -> Iterator[tuple[str, bytes]]:
+    """The whole file, or its lines if the first of them is a document of its own."""
+    if _is_json(file.head.lstrip().partition(b"\n")[0]):
+        for number, line in file.lines(limits.trace_line_bytes_max):
+            if line.strip():
+                yield f"line {number}: ", line
+        return
+    data = file.document()
+    # A first line longer than what we looked at hides that there are more of them.
+    lines = data.split(b"\n") if b"\n" in data.strip() and not _is_json(data) else []
+    if lines and _is_json(lines[0]):
+        yield from ((f"line {number}: ", line) for number, line in enumerate(lines, 1) if line.strip())
+    else:
+        yield "", data
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        msgspec.json.decode(text, type=Raw)
+    except _errors:
+        return False
+    return True

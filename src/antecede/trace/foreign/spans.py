@@ -1,0 +1,176 @@
+"""Spans of distributed tracing, whatever system wrote them: which of them were tied by a message?
+
+A span is one piece of work in one service: it has an id within its trace, a start by the clock of its host, and perhaps
+a parent, the span on whose behalf it works. In the trace a service is a process and **a span is one event, its start**:
+all that the record states for certain is that a parent began before its child did.
+
+* A span's *cause* is the client's half, where both sides of a call share one id (Zipkin), else its parent. Of a parent
+  in two halves, the one in the span's own service counts, else the server's.
+* The cause and the span are tied by **a message** iff they lie in different services, or a producer is the cause of a
+  consumer. A span's further *links* (OpenTelemetry, Jaeger's *follows from*) count as causes of their own.
+* Within a service, spans are ordered by its wall clock, a parent before its child where they are equal. Across services
+  wall clocks decide nothing; they are only *compared*: ``early_messages`` counts messages received before they were
+  sent by the clocks, ``early_children`` spans that begin before their parent, in whichever service.
+
+A service is no sequential process: threads and replicas share its name. Its order is that of its clock, and a late
+delivery in it is one by that order.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from antecede import limits
+from antecede.errors import TraceError
+from antecede.trace.foreign.weave import Moment, Woven
+
+_receiving = ("server", "consumer")
+_calling = ("client", "producer")
+
+
+class Span(msgspec.Struct, frozen=True):
+    """What we need of a span; times in nanoseconds."""
+
+    trace: str
+    id: str
+    service: str
+    start: int
+    parent: str | None = None
+    kind: str | None = None
+    """``client``, ``server``, ``producer``, ``consumer``, or anything else."""
+    name: str | None = None
+    duration: int | None = None
+    links: tuple[tuple[str, str], ...] = ()
+
+
+class Spans:
+    """Collects spans and finds the messages between them."""
+
+    def __init__(self) -> None:
+        self._spans: dict[tuple[str, str, str, str | None], Span] = {}
+        self._halves: dict[tuple[str, str], list[Span]] = {}
+        self.duplicates = 0
+        """Spans that were recorded again."""
+        self.without_parent = 0
+        """Spans and links whose other end nobody recorded."""
+        self.early_children = 0
+        self.early_messages = 0
+
+    @property
+    def events(self) -> int:
+        """How many spans there are."""
+        return len(self._spans)
+
+    def add(self, span: Span) -> None:
+        """Take in one span."""
+        key = span.trace, span.id, span.service, span.kind
+        if self._spans.setdefault(key, span) is not span:
+            self.duplicates += 1
+            return
+        self._halves.setdefault((span.trace, span.id), []).append(span)
+        if len(self._spans) > limits.foreign_events_max:
+            raise TraceError(f"more than {limits.foreign_events_max} spans are more than one import can hold")
+
+    def weave(self) -> Woven:
+        """The trace that the spans tell."""
+        depths = self._depths()
+        services: dict[str, list[Span]] = {}
+        for span in self._spans.values():
+            services.setdefault(span.service, []).append(span)
+        moments: dict[int, Moment] = {}
+        lines: dict[str, list[Moment]] = {}
+        for service, spans in services.items():
+            spans.sort(key=lambda span: (span.start, depths[id(span)], span.trace, span.id, span.kind or ""))
+            lines[service] = [moments.setdefault(id(span), _moment(span)) for span in spans]
+        taken: set[str] = set()
+        for service in sorted(services):
+            for span in services[service]:
+                self._tie(span, moments, taken)
+        return Woven(lines)
+
+    def _tie(self, span: Span, moments: dict[int, Moment], taken: set[str]) -> None:
+        parent = self._parent(span)
+        if parent is not None:
+            halves = self._halves[parent.trace, parent.id]
+            # A span in two halves begins with its client's.
+            begun = next((half for half in halves if half.kind in _calling), parent).start
+            self.early_children += span.start < begun
+        elif span.parent is not None:
+            self.without_parent += 1
+        for cause in self._causes(span, parent):
+            if cause.service == span.service and not (cause.kind == "producer" and span.kind == "consumer"):
+                continue
+            message = _named(cause, span, taken)
+            moments[id(cause)].gives.append((message, span.service))
+            moments[id(span)].takes.append(message)
+            self.early_messages += span.start < cause.start
+
+    def _causes(self, span: Span, parent: Span | None) -> Iterator[Span]:
+        first = self._caller(span) or parent
+        if first is not None:
+            yield first
+        seen = {id(span), id(first)}
+        for link in span.links:
+            linked = self._pick(span, link)
+            if linked is None:
+                self.without_parent += 1
+            elif id(linked) not in seen:
+                seen.add(id(linked))
+                yield linked
+
+    def _caller(self, span: Span) -> Span | None:
+        """The other half of a span that both sides of a call recorded under one id."""
+        if span.kind not in _receiving:
+            return None
+        halves = self._halves[span.trace, span.id]
+        return next((half for half in halves if half.kind in _calling), None)
+
+    def _parent(self, span: Span) -> Span | None:
+        return self._pick(span, (span.trace, span.parent)) if span.parent is not None else None
+
+    def _pick(self, span: Span, key: tuple[str, str]) -> Span | None:
+        halves = [half for half in self._halves.get(key, ()) if half is not span]
+        if len(halves) < 2:
+            return halves[0] if halves else None
+        return min(halves, key=lambda half: (half.service != span.service, half.kind in _calling))
+
+    def _depths(self) -> dict[int, int]:
+        """How many causes each span has above it. Spans that are each other's ancestors have one all the same."""
+        depths: dict[int, int] = {}
+        for span in self._spans.values():
+            path: list[Span] = []
+            above: Span | None = span
+            on_path: set[int] = set()
+            while above is not None and id(above) not in depths and id(above) not in on_path:
+                path.append(above)
+                on_path.add(id(above))
+                above = self._caller(above) or self._parent(above)
+            depth = depths.get(id(above), -1) if above is not None else -1
+            while path:
+                depth += 1
+                depths[id(path.pop())] = depth
+        return depths
+
+
+def _named(cause: Span, span: Span, taken: set[str]) -> str:
+    """An id for the message from one span to another: the same in every import of the same spans."""
+    if cause.trace != span.trace:
+        name = f"{cause.trace}:{cause.id}->{span.trace}:{span.id}"
+    elif cause.id != span.id:
+        name = f"{span.trace}:{cause.id}->{span.id}"
+    else:
+        name = f"{span.trace}:{span.id}"
+    if name in taken:
+        # Two services answered under one id, as with a retried call.
+        name = f"{name}@{span.service}/{span.kind}"
+    taken.add(name)
+    return name
+
+
+def _moment(span: Span) -> Moment:
+    extra: dict[str, Any] = {"trace": span.trace, "span": span.id}
+    for key, value in (("name", span.name), ("span_kind", span.kind), ("duration_ns", span.duration)):
+        if value is not None:
+            extra[key] = value
+    return Moment(span.start, None, extra)

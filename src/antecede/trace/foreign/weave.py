@@ -1,0 +1,137 @@
+"""From a foreign record to a trace: moments in the order of their process, tied together by messages.
+
+A **moment** is one thing that a foreign record says happened in one process: a logged event, the start of a span, a
+transaction. In the trace it becomes the rows ``deliver`` for each message that it takes, then ``send`` for each that it
+gives, or one ``local`` row if it does neither. What is recorded about the moment stands on its *main* row: the last
+delivery, else the first send, else the local row. So everything that it took comes before the main row and everything
+that it gave comes at or after it, as the recorded vector clock of the moment would have it.
+
+**Clocks.** ``verify`` compares recorded vectors with indices if the own entry is ``index`` + 1 on most rows, and by the
+order that they state otherwise. Moments of several rows push indices past the clocks; where that leaves *most* rows
+equal and some not, the vectors would be compared by the wrong rule. Every process then begins with one more local row,
+which makes own entries and ``index`` + 1 differ on all the rows where they were equal.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from antecede.trace.cycles import circular_deliveries
+from antecede.trace.matched import match
+from antecede.trace.schema import DELIVER, LOCAL, SEND, Event
+
+
+class Moment(msgspec.Struct):
+    """Something that happened in a process."""
+
+    time: int | None = None
+    clock: dict[str, int] | None = None
+    extra: dict[str, Any] | None = None
+    takes: list[str] = []
+    """Messages delivered here."""
+    gives: list[tuple[str, str]] = []
+    """Messages sent from here, each with its destination."""
+
+
+class Woven:
+    """The moments of each process, in its own order."""
+
+    def __init__(self, lines: dict[str, list[Moment]]) -> None:
+        self.lines = dict(sorted(lines.items()))
+        self.opening = False
+        self.opening = self._needs_opening()
+
+    @property
+    def moments(self) -> int:
+        """How many there are."""
+        return sum(map(len, self.lines.values()))
+
+    @property
+    def messages(self) -> int:
+        """How many messages tie them together."""
+        return sum(len(moment.gives) for line in self.lines.values() for moment in line)
+
+    def events(self) -> Iterator[Event]:
+        """The rows of the trace, process by process."""
+        for process, line in self.lines.items():
+            index = 0
+            if self.opening:
+                yield Event(process, 0, LOCAL, extra={"event": "(the log begins)"})
+                index = 1
+            for moment in line:
+                for event in _rows(process, index, moment):
+                    yield event
+                    index += 1
+
+    def impossible(self) -> tuple[int, int]:
+        """How many deliveries verify will set aside: before their own send, and on a cycle with their send."""
+        sent: dict[str, tuple[str, int]] = {}
+        for process, line in self.lines.items():
+            for position, moment in enumerate(line):
+                sent.update((message, (process, position)) for message, _ in moment.gives)
+        early: set[str] = set()
+        for process, line in self.lines.items():
+            for position, moment in enumerate(line):
+                for message in moment.takes:
+                    if sent[message][0] == process and sent[message][1] >= position:
+                        early.add(message)
+        return len(early), self._circular(early) if self._is_stuck(sent, early) else 0
+
+    def _is_stuck(self, sent: dict[str, tuple[str, int]], early: set[str]) -> bool:
+        """Whether no sequence of all moments keeps each after what it takes: go on wherever it is possible."""
+        cursors = dict.fromkeys(self.lines, 0)
+        waiting: dict[tuple[str, int], list[str]] = {}
+        ready = list(self.lines)
+        while ready:
+            process = ready.pop()
+            line = self.lines[process]
+            while cursors[process] < len(line):
+                position = cursors[process]
+                needs = [sent[message] for message in line[position].takes if message not in early]
+                missing = [place for place in needs if cursors[place[0]] <= place[1]]
+                if missing:
+                    waiting.setdefault(missing[0], []).append(process)
+                    break
+                cursors[process] += 1
+                ready += waiting.pop((process, position), [])
+        return any(cursors[process] < len(line) for process, line in self.lines.items())
+
+    def _circular(self, early: set[str]) -> int:
+        kept = (event for event in self.events() if event.kind != DELIVER or event.message not in early)
+        return len(circular_deliveries(match(kept)))
+
+    def _needs_opening(self) -> bool:
+        clocked = equal = 0
+        exact = True
+        for process, line in self.lines.items():
+            index = 0
+            for moment in line:
+                rows = len(moment.takes) + len(moment.gives) or 1
+                if moment.clock is not None:
+                    main = index + max(len(moment.takes) - 1, 0)
+                    same = moment.clock.get(process) == main + 1
+                    clocked += 1
+                    equal += same
+                    exact = exact and same and rows == 1 and all(name in self.lines for name in moment.clock)
+                index += rows
+        return 2 * equal > clocked and not exact
+
+
+def _rows(process: str, index: int, moment: Moment) -> Iterator[Event]:
+    takes, gives = moment.takes, moment.gives
+    main = max(len(takes) - 1, 0)
+    for row in range(len(takes) + len(gives) or 1):
+        message: str | None = None
+        to: tuple[str, ...] | None = None
+        kind = LOCAL
+        if row < len(takes):
+            kind, message = DELIVER, takes[row]
+        elif gives:
+            kind = SEND
+            message, destination = gives[row - len(takes)]
+            to = (destination,)
+        if row == main:
+            yield Event(process, index + row, kind, message, to, moment.time, clock=moment.clock, extra=moment.extra)
+        else:
+            yield Event(process, index + row, kind, message, to, moment.time)
