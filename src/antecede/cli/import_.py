@@ -30,8 +30,7 @@ def register(app: typer.Typer) -> None:
         ),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> None:
-        """Turn ShiViz and GoVector logs, Zipkin, OpenTelemetry and Jaeger spans, span tables or editing sessions into a
-        trace.
+        """Make a trace of ShiViz or GoVector logs, Zipkin, OpenTelemetry or Jaeger spans, or editing sessions.
 
         All sources together make one trace. Exit 0: done. 2: nothing could be read.
         """

@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
             print(json.dumps(report, indent=2))
         else:
             print("\n".join(_lines(report)))
-        return _exit_code(report, strict)
+        return _exit_code(report, strict, trace)
 
 
 def _asked(order: str) -> tuple[str, ...]:
@@ -68,13 +68,24 @@ def _judge(paths: list[str], orders: tuple[str, ...], quarantine: str | None, la
         return verify(paths, orders, quarantine, late)
 
 
-def _exit_code(report: dict[str, Any], strict: bool) -> int:
+def _exit_code(report: dict[str, Any], strict: bool, paths: list[str]) -> int:
     if not report["deliveries"]:
-        print(f"antecede: nothing could be judged: no valid delivery among {report['events']} events", file=sys.stderr)
+        found = f"no valid delivery among {report['events']} events{_hint(report, paths)}"
+        print(f"antecede: nothing could be judged: {found}", file=sys.stderr)
         return 2
     if any(entry["holds"] is False for entry in report["orders"].values()):
         return 1
     return 1 if strict and (not report["complete"] or report["undelivered"]) else 0
+
+
+def _hint(report: dict[str, Any], paths: list[str]) -> str:
+    """What to do with a file that is none of our traces, if we know what it is."""
+    from antecede.trace.foreign import recognised
+
+    if report["events"]:
+        return ""
+    found = next((form for path in paths if path != "-" and (form := recognised(path))), None)
+    return f" (this is {found}: make it a trace with antecede import)" if found else ""
 
 
 def _lines(report: dict[str, Any]) -> list[str]:

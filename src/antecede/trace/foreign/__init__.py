@@ -8,6 +8,8 @@ it must not judge what they say.
 * :func:`recognised` says which foreign format a file has, for readers that expected a trace.
 """
 
+import os
+
 from antecede.errors import TraceError
 from antecede.trace.foreign.convert import convert
 from antecede.trace.foreign.files import Unreadable, opened
@@ -19,6 +21,9 @@ __all__ = ["FORMATS", "PRESETS", "convert", "recognised"]
 
 def recognised(path: str) -> str | None:
     """The foreign format that a file has, if it can be seen from its beginning."""
+    # A pipe has been read already, and would now be waited for.
+    if not os.path.isfile(path):
+        return None
     try:
         with opened(path, Unreadable()) as file:
             found = guess(file)

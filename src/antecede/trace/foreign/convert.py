@@ -82,6 +82,8 @@ def _format(file: ForeignFile, form: str, given: Pattern | None) -> str:
         return form
     if given is not None:
         return "shiviz"
+    if not file.head:
+        raise TraceError(f"{file.name}: the file is empty")
     found = guess(file)
     if found == OURS:
         raise UsageError(f"{file.name} is a trace already: antecede verify reads it")
