@@ -213,13 +213,17 @@ class Stage:
     def settle(self) -> None:
         """Let everything arrive that needs no statement, oldest first."""
         while flight := self.air.next_due():
-            promise = self._spoken_of(flight)
-            if promise is not None:
-                self.air.keep(flight)
-            if isinstance(promise, LoseLine):
-                self._lose(flight)
-            else:
-                self._arrive(flight)
+            self._proceed(flight)
+
+    def _proceed(self, flight: Flight) -> None:
+        """It arrives, unless the script said before it was posted that it is lost."""
+        promise = self._spoken_of(flight)
+        if promise is not None:
+            self.air.keep(flight)
+        if isinstance(promise, LoseLine):
+            self._lose(flight)
+        else:
+            self._arrive(flight)
 
     def arrive(self, line: ArriveLine) -> None:
         """A packet arrives now, or as soon as it is posted."""
@@ -295,7 +299,7 @@ class Stage:
         while True:
             self.settle()
             while flight := self.air.oldest():
-                self._arrive(flight)
+                self._proceed(flight)
             if self.raw or not self._to_be_resent():
                 return
             due = [deadline for node in self._ups() if (deadline := node.deadline()) is not None]

@@ -137,7 +137,7 @@ def read_program(path: str) -> ProgramFile:
 
 
 def _read_send(path: str, line: int, words: Sequence[str], names: Sequence[str]) -> tuple[str, ProgramSend]:
-    timed = len(words) == 7 and words[5] == "after" and words[6].isascii() and words[6].isdecimal()
+    timed = len(words) == 7 and words[5] == "after" and re.fullmatch(r"[0-9]{1,4}", words[6]) is not None
     if words[0] != "send" or not (len(words) == 5 or timed) or words[3] != "->":
         raise ScenarioError(path, line, "expected: processes P…, then send M FROM -> TO[,TO…] [after K]")
     targets = words[4].split(",")
@@ -147,4 +147,4 @@ def _read_send(path: str, line: int, words: Sequence[str], names: Sequence[str])
         if name not in names:
             raise ScenarioError(path, line, f"unknown process {name}")
     to = mask_of(names.index(target) for target in targets)
-    return words[2], ProgramSend(to, int(words[6][:9]) if timed else 0, words[1])
+    return words[2], ProgramSend(to, int(words[6]) if timed else 0, words[1])

@@ -17,7 +17,7 @@ from antecede.orders.contract import Order
 from antecede.simulator.explorer.local import Finding
 from antecede.simulator.explorer.machine import Factory
 from antecede.simulator.explorer.scope import Scope
-from antecede.simulator.player import play
+from antecede.simulator.player import Performance, play
 from antecede.simulator.scenario import parse_scenario
 
 _judged = ("fifo", "causal", "total", "synchronous")
@@ -105,7 +105,7 @@ class Witness:
         if order.controls:
             lines.append("control manual")
         lines += map(self._line, self._actions)
-        return "\n".join([*lines, *self._ending(lines)]) + "\n"
+        return "\n".join(self._finished(lines)) + "\n"
 
     def _line(self, action: Action) -> str:
         process = self._scope.names
@@ -122,41 +122,71 @@ class Witness:
 
     # What a correct order shows.
 
-    def _ending(self, lines: list[str]) -> list[str]:
-        """The last lines: what is expected, after a ``drain`` where a correct order needs more packets to arrive."""
-        kind = self._finding.kind
-        broken = OrderSpec(type(self._order), dict(self._order.settings))
+    def _finished(self, lines: list[str]) -> list[str]:
+        """The file with what is expected, after a ``drain`` where a correct order needs more packets to arrive.
+
+        Best is a process that delivers the same messages in another sequence; else any that delivers others.
+        """
+        for same in (True, False):
+            for drain in ([], ["drain"]):
+                if drain or self._finding.kind != "undelivered":
+                    expected = self._expected([*lines, *drain], same)
+                    if expected:
+                        return [*lines, *drain, expected]
+        return self._patient(lines) or lines
+
+    def _patient(self, lines: list[str]) -> list[str]:
+        """A correct order that waits at the sender shows no other deliveries, but a message that has not left yet."""
         correct = self._correct()
-        for drain in ([], ["drain"]):
-            if kind == "undelivered" and not drain:
-                continue
-            actual = self._play([*lines, *drain], broken)
-            if correct is not None:
-                shown = self._play([*lines, *drain], correct)
-            else:
-                shown = _agreeing(actual) if kind == "total" and actual is not None else None
-            if shown is None:
-                continue
-            names = self._scope.names
-            first = names[max(self._finding.process, 0)]
-            process = next((name for name in (first, *names) if actual is None or shown[name] != actual[name]), None)
-            if process is not None:
-                under = ["under", kind] if kind in _judged else []
-                return [*drain, " ".join(["expect", process, "delivered", *shown[process], *under])]
+        if correct is None or correct is not self._house:
+            return []
+        broken = OrderSpec(type(self._order), dict(self._order.settings))
+        for place in range(len(lines) - len(self._actions) + 1, len(lines)):
+            for name in self._names.values():
+                expected = f"expect {name} not sent under {self._order.name}"
+                tried = [*lines[:place], expected, *lines[place:], "drain"]
+                if self._holds(tried, correct) and self._holds(tried, broken) is False:
+                    return tried
         return []
+
+    def _holds(self, lines: list[str], order: OrderSpec) -> bool | None:
+        performance = self._performed(lines, order)
+        return None if performance is None else performance.holds
+
+    def _expected(self, lines: list[str], same: bool) -> str:
+        kind, names = self._finding.kind, self._scope.names
+        actual = self._play(lines, OrderSpec(type(self._order), dict(self._order.settings)))
+        correct = self._correct()
+        if correct is not None:
+            shown = self._play(lines, correct)
+        else:
+            shown = _agreeing(actual) if kind == "total" and actual is not None else None
+        if shown is None or (actual is None and same):
+            return ""
+        for name in (names[max(self._finding.process, 0)], *names):
+            differs = actual is None or shown[name] != actual[name]
+            if differs and not (same and actual is not None and sorted(shown[name]) != sorted(actual[name])):
+                under = ["under", kind] if kind in _judged else []
+                return " ".join(["expect", name, "delivered", *shown[name], *under])
+        return ""
 
     def _play(self, lines: list[str], order: OrderSpec) -> dict[str, list[str]] | None:
         """What each process delivers, or nothing if this order cannot play the file."""
+        performance = self._performed(lines, order)
+        if performance is None:
+            return None
+        return {name: list(performance.stage.record.delivered[name]) for name in self._scope.names}
+
+    def _performed(self, lines: list[str], order: OrderSpec) -> Performance | None:
         if not order.kind.controls:
             # The plainest order with a guarantee has no control packets that could arrive.
             lines = [line for line in lines if "(" not in line.partition("#")[0] and line != "control manual"]
         scenario = parse_scenario("\n".join([*lines, ""]).encode(), "explored")
         try:
-            performance = play(scenario, order, raw=self._scope.duplicates)
+            return play(scenario, order, raw=self._scope.duplicates)
         except Exception:
             # A broken order may fail in any way, and a correct one may never post what a broken one did.
             return None
-        return {name: list(performance.stage.record.delivered[name]) for name in self._scope.names}
 
     def _correct(self) -> OrderSpec | None:
         """An order that keeps what was broken, and that can play the same file."""

@@ -1,0 +1,40 @@
+"""How one delivery is judged, where no shortest run would show it."""
+
+from antecede.orders.fifo import NoOrder
+from antecede.simulator.explorer.local import Finding, Judgement, Local
+from antecede.simulator.explorer.machine import Machine
+from antecede.simulator.explorer.scope import Scope
+
+
+def _grown(after: Local | Finding) -> Local:
+    assert isinstance(after, Local)
+    return after
+
+
+def test_what_is_covered_stays_so_until_it_is_delivered() -> None:
+    """The first message is late also when something that is none of its business came in between."""
+    scope = Scope(3, 2)
+    machine = Machine(NoOrder, scope)
+    judgement = Judgement(machine, scope, frozenset({"causal"}), histories=False)
+    first, step_1 = judgement.send(0, judgement.initial(0), 2)
+    second, step_2 = judgement.send(0, _grown(first), 2)
+    other, step_3 = judgement.send(2, judgement.initial(2), 2)
+    befores = [*_grown(second).befores, *_grown(other).befores]
+    incoming = dict(zip([scope.bit(0, 0), scope.bit(0, 1), scope.bit(2, 0)], befores, strict=True))
+    receiver = judgement.initial(1)
+    for step in (step_2, step_3):
+        receiver = _grown(judgement.receive(1, receiver, step.emitted[0], incoming)[0])
+    late, _ = judgement.receive(1, receiver, step_1.emitted[0], incoming)
+    assert isinstance(late, Finding)
+    assert (late.kind, late.process, late.bit) == ("causal", 1, scope.bit(0, 0))
+
+
+def test_nothing_is_kept_that_no_guarantee_needs() -> None:
+    scope = Scope(2, 2)
+    machine = Machine(NoOrder, scope)
+    plain = Judgement(machine, scope, frozenset(), histories=False)
+    local, _ = plain.send(0, plain.initial(0), 2)
+    assert (_grown(local).past, _grown(local).history) == (0, ())
+    curious = Judgement(machine, scope, frozenset({"synchronous"}), histories=True)
+    local, _ = curious.send(0, curious.initial(0), 2)
+    assert _grown(local).history == (~scope.bit(0, 0),)
