@@ -61,3 +61,27 @@ class LinkError(AntecedeError):
 
 class DiagramError(AntecedeError):
     """A computation that cannot be drawn."""
+
+
+class WireError(AntecedeError):
+    """Bytes from the network that no correct peer can have sent."""
+
+
+class UnknownAgentError(UsageError):
+    """A letter to an agent that does not exist."""
+
+
+class NoRouteError(UsageError):
+    """A letter to an agent whose server no chain of domains reaches."""
+
+
+class OverloadError(AntecedeError):
+    """The server takes no more from outside until it has caught up."""
+
+
+class AgentError(AntecedeError):
+    """An agent's class, handler or state that cannot be used."""
+
+
+class StoreError(AntecedeError):
+    """A log or a snapshot that cannot be read, or a disk that no longer takes writes."""

@@ -83,3 +83,20 @@ foreign_events_max: Final = 4_000_000
 
 foreign_clock_entries_max: Final = 20_000_000
 """Entries of all vector clocks of one import."""
+train_letters_max: Final = 1_024
+"""Letters that share one message of a domain's order."""
+
+train_bytes_max: Final = 1024 * 1024
+"""Bytes of one train; a single larger letter travels alone."""
+
+letter_bytes_max: Final = 16 * 1024 * 1024
+"""One notification."""
+
+message_id_chars_max: Final = 200
+"""The id of one message."""
+
+reactions_together_max: Final = 256
+"""Letters of one agent that are handed out together; their reactions are committed together."""
+
+timers_together_max: Final = 1_024
+"""Timers that fire in one step."""

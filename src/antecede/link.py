@@ -258,6 +258,10 @@ class Link:
         self._accepted.add(number)
         self._ack_due = True
 
+    def refuse(self, number: int) -> None:
+        """What the fresh frame ``number`` brought could not be read: as if it had never arrived."""
+        self._received.discard(number)
+
     def ack(self) -> Ack | None:
         """What the peer must be told now, if anything. Ask once what was accepted is durable."""
         if not self._ack_due:

@@ -1,0 +1,221 @@
+"""The Channel: a MessageConsumer for each domain of this server, and the hop between them (Laumay et al. §5, Fig. 7).
+
+A letter that is sent here, or that some domain delivers here, is looked at once: its agents that live here get it at
+once, in that very sequence; for the others it is put on the train of each next domain. Receiving in one domain and
+stamping for the next are **one step, in delivery order**: Theorem 1 needs it ("no crossover"), and a router that
+forwards later breaks causal order even on a tree.
+
+A multicast crosses a domain as one multicast. In a forest the way to a server is unique, so a router is responsible for
+those destinations that it does not itself reach through the domain that the letter came by.
+
+Where a domain's order is total, a letter for agents both here and there goes through the order to this server too:
+delivering the local copy at once would let two servers see two multicasts in different orders.
+"""
+
+from typing import Any
+
+from antecede.channel.consumer import MessageConsumer, Outgoing, Taken
+from antecede.channel.letters import Letter, couple, uncouple
+from antecede.errors import NoRouteError, UnknownAgentError, UsageError, WireError
+from antecede.link import Ack, Arrival, Frame
+from antecede.orders import OrderSpec
+from antecede.topology import Topology
+
+__all__ = ["Channel", "Letter", "MessageConsumer", "Outgoing", "Taken", "couple", "uncouple"]
+
+_Plan = tuple[tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]
+"""Agents that live here, and for each next domain the members to send to."""
+
+
+class Channel:
+    """Everything between this server's agents and its peers."""
+
+    def __init__(
+        self,
+        me: str,
+        topology: Topology,
+        orders: dict[str, OrderSpec],
+        homes: dict[str, str],
+        incarnation: int,
+    ) -> None:
+        self.me = me
+        self.arrived: list[tuple[str, Letter]] = []
+        """(agent, letter) for agents of this server, in delivery order; whoever drives the channel empties it."""
+        self.lost: list[tuple[Letter, str]] = []
+        """Letters that came by here and can go nowhere, and why."""
+        self.unreadable: list[tuple[str, str]] = []
+        """(domain, reason) of trains that could not be read."""
+        self._homes = homes
+        self._servers = set(topology.servers)
+        self._first = _first_hops(topology, me)
+        self._plans: dict[tuple[str, tuple[str, ...]], _Plan] = {}
+        self.consumers = {
+            name: MessageConsumer(name, topology.domains[name].servers, me, orders[name], incarnation, self._delivered)
+            for name in topology.domains_of(me)
+        }
+        self._total = {
+            name: "total" in consumer.order.guarantees and len(consumer.members) > 1
+            for name, consumer in self.consumers.items()
+        }
+
+    # Letters.
+
+    def home(self, address: str) -> str:
+        """The server on which an agent lives."""
+        server = self._homes.get(address)
+        if server is None:
+            server = address.rpartition("@")[2]
+            if "@" not in address or server not in self._servers:
+                raise UnknownAgentError(f"unknown agent {address!r}: neither in the topology nor name@server")
+        return server
+
+    def check(self, to: tuple[str, ...]) -> None:
+        """Refuse an address that cannot be reached, before anything is sent."""
+        self._plan("", to)
+
+    def send(self, letter: Letter) -> None:
+        """An agent of this server sends."""
+        self._forward("", letter)
+
+    def _delivered(self, domain: str, train: bytes, own: bool) -> None:
+        try:
+            letters = uncouple(train)
+        except WireError as error:
+            self.unreadable.append((domain, str(error)))
+            return
+        for letter in letters:
+            try:
+                self._forward(domain, letter, own)
+            except UsageError as error:
+                self.lost.append((letter, str(error)))
+
+    def _forward(self, came_by: str, letter: Letter, own: bool = False) -> None:
+        local, onward = self._plan(came_by, letter.to)
+        for agent in local:
+            self.arrived.append((agent, letter))
+        if own:
+            # Our own letter came back through a total order; it went to the other domains when it was sent.
+            return
+        for domain, members in onward:
+            self.consumers[domain].enqueue(members, letter)
+
+    def _plan(self, came_by: str, to: tuple[str, ...]) -> _Plan:
+        plan = self._plans.get((came_by, to))
+        if plan is None:
+            plan = self._make_plan(came_by, to)
+            if len(self._plans) > _plans_max:
+                self._plans.clear()
+            self._plans[(came_by, to)] = plan
+        return plan
+
+    def _make_plan(self, came_by: str, to: tuple[str, ...]) -> _Plan:
+        local: list[str] = []
+        onward: dict[str, list[str]] = {}
+        for agent in dict.fromkeys(to):
+            server = self.home(agent)
+            if server == self.me:
+                local.append(agent)
+                continue
+            if server not in self._first:
+                raise NoRouteError(f"no way from {self.me} to {agent} on {server}: no chain of domains joins them")
+            domain, member = self._first[server]
+            if domain != came_by:
+                members = onward.setdefault(domain, [])
+                if member not in members:
+                    members.append(member)
+        if not came_by and local:
+            for domain, members in onward.items():
+                if self._total[domain]:
+                    members.append(self.me)
+                    local = []
+                    break
+        hops = tuple((domain, tuple(sorted(members))) for domain, members in onward.items())
+        return tuple(local), hops
+
+    # Frames.
+
+    def record_into(self, items: list[Any]) -> None:
+        """From now on, note packets that are taken for good here, over all domains, in that sequence."""
+        for consumer in self.consumers.values():
+            consumer.taken = items
+
+    def receive(self, domain: str, peer: str, frame: Frame, now: float) -> Arrival:
+        """A frame arrives; what it makes deliverable is delivered, and forwarded, in this very step."""
+        return self.consumers[domain].receive(peer, frame, now)
+
+    def acknowledged(self, domain: str, peer: str, ack: Ack, now: float) -> None:
+        """A peer tells what it has accepted."""
+        self.consumers[domain].links[peer].on_ack(ack, now)
+
+    def flush(self, now: float) -> None:
+        """Stamp everything that this step sends. What comes back at once (from an order to itself) goes on as well."""
+        busy = True
+        while busy:
+            busy = False
+            for consumer in self.consumers.values():
+                busy = consumer.flush(now) or busy
+
+    def take(self, taken: Taken, now: float) -> None:
+        """Take a packet again that the log kept."""
+        link = self.consumers[taken.domain].links[taken.peer]
+        frame = Frame(taken.incarnation, 0, taken.number, taken.packet)
+        arrival = self.consumers[taken.domain].receive(taken.peer, frame, now)
+        assert arrival is Arrival.FRESH, f"the log takes frame {taken.number} of {taken.peer} twice ({link.pending})"
+
+    def drain_outgoing(self) -> list[Outgoing]:
+        """The frames that leave since the last call."""
+        outgoing: list[Outgoing] = []
+        for consumer in self.consumers.values():
+            outgoing += consumer.outgoing
+            consumer.outgoing = []
+        return outgoing
+
+    def acknowledgements(self) -> list[Outgoing]:
+        """What peers must be told now; ask once the step is durable."""
+        return [
+            Outgoing(domain, peer, ack)
+            for domain, consumer in self.consumers.items()
+            for peer, link in consumer.links.items()
+            if (ack := link.ack()) is not None
+        ]
+
+    def resends(self, now: float) -> list[Outgoing]:
+        """Frames that nobody acknowledged in time."""
+        return [
+            Outgoing(domain, peer, frame)
+            for domain, consumer in self.consumers.items()
+            for peer, link in consumer.links.items()
+            for frame in link.tick(now)
+        ]
+
+    def deadline(self) -> float | None:
+        """When ``resends`` has something to do."""
+        dues = [link.deadline() for consumer in self.consumers.values() for link in consumer.links.values()]
+        return min((due for due in dues if due is not None), default=None)
+
+    # State.
+
+    def dump(self) -> Any:
+        """The durable state of all domains, as plain values."""
+        return {name: consumer.dump() for name, consumer in self.consumers.items()}
+
+    def load(self, state: Any, now: float) -> None:
+        """Become the state that ``dump`` gave; called on a fresh channel."""
+        for name, saved in state.items():
+            self.consumers[name].load(saved, now)
+
+
+def _first_hops(topology: Topology, me: str) -> dict[str, tuple[str, str]]:
+    """For every server that can be reached, the domain and the member of it to send to."""
+    before = topology.tree(me)
+    first: dict[str, tuple[str, str]] = {}
+    for server in before:
+        at = server
+        while before[at][1] != me:
+            at = before[at][1]
+        first[server] = (before[at][0], at)
+    return first
+
+
+_plans_max = 65_536
+"""Remembered plans; agents come and go, and the memory must not grow with them."""

@@ -1,0 +1,171 @@
+"""A MessageConsumer: one server's part in one domain (Laumay et al. §5, Fig. 6 and 7).
+
+It owns the domain's order, a link to every other member, and the trains that leave in this step. What the order
+delivers here it hands to the Channel, which decides whether it is for an agent of this server or for the next domain.
+
+**Bodies are bytes.** A packet is encoded once, stamp and all, when it is sent; a resend is the same bytes. (A stamp
+that is computed anew for a resend differs from the first one, and the receiver is stuck or the order broken.)
+
+**Accepting.** A frame's number is accepted in the step that takes its packet for good. Such packets, in the sequence in
+which they were taken, are what the step's record must keep; a packet that is merely held is neither on disk nor
+acknowledged, and the peer brings it again.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from antecede import limits
+from antecede.channel.letters import Letter, couple
+from antecede.channel.packets import decode_packet, encode_packet
+from antecede.errors import AntecedeError
+from antecede.link import Ack, Arrival, Frame, Link
+from antecede.messages import Accept, Deliver, Effects, Message, Packet, Send, Verdict
+from antecede.orders import OrderSpec
+from antecede.orders.contract import Order
+
+
+class Taken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=1):
+    """A packet that a step took for good: enough to take it again from the log."""
+
+    domain: str
+    peer: str
+    incarnation: int
+    number: int
+    packet: bytes
+
+
+class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A frame or an acknowledgement for a peer of a domain."""
+
+    domain: str
+    peer: str
+    content: Frame | Ack
+
+
+class MessageConsumer:
+    """One server in one domain."""
+
+    def __init__(
+        self,
+        domain: str,
+        members: tuple[str, ...],
+        me: str,
+        spec: OrderSpec,
+        incarnation: int,
+        deliver: Callable[[str, bytes, bool], None],
+    ) -> None:
+        self.domain = domain
+        self.members = members
+        self.me = members.index(me)
+        self.spec = spec
+        self.order: Order = spec.create(self.me, len(members))
+        self.links = {peer: Link(incarnation) for peer in members if peer != me}
+        self.sent = 0
+        self._deliver = deliver
+        self._bits = {name: 1 << position for position, name in enumerate(members)}
+        self._trains: list[tuple[int, list[Letter], list[int]]] = []
+        self._held: dict[int, tuple[Packet, str, int, bytes]] = {}
+        """Packets that the order holds: identity → (packet, peer, frame number, bytes)."""
+        self.own = Link(incarnation)
+        """Packets of the order to this very member. They do not travel, but one may have to wait, and must survive."""
+        self._loop: list[Frame] = []
+        self.taken: list[Any] = []
+        """Where packets taken for good are noted."""
+        self.outgoing: list[Outgoing] = []
+
+    # Sending.
+
+    def enqueue(self, targets: tuple[str, ...], letter: Letter) -> None:
+        """Put a letter on the train of this step to these members."""
+        mask = 0
+        for target in targets:
+            mask |= self._bits[target]
+        size = len(letter.body) + 64
+        if self._trains and self._trains[-1][0] == mask:
+            _, letters, bytes_ = self._trains[-1]
+            if len(letters) < limits.train_letters_max and bytes_[0] + size <= limits.train_bytes_max:
+                letters.append(letter)
+                bytes_[0] += size
+                return
+        self._trains.append((mask, [letter], [size]))
+
+    def flush(self, now: float) -> bool:
+        """Stamp the trains of this step, in the sequence in which they were begun; whether there were any."""
+        trains, self._trains = self._trains, []
+        for mask, letters, _ in trains:
+            self.sent += 1
+            message = Message(f"{self.me}.{self.sent}", self.me, mask, couple(letters))
+            self._carry_out(self.order.send(message), now)
+        return bool(trains)
+
+    # Receiving.
+
+    def receive(self, peer: str, frame: Frame, now: float) -> Arrival:
+        """A frame arrives from a peer."""
+        link = self.own if peer == self.members[self.me] else self.links[peer]
+        arrival = link.receive(frame)
+        if arrival is Arrival.FRESH:
+            try:
+                packet = decode_packet(self.order, self.members.index(peer), frame.body)
+            except AntecedeError:
+                link.refuse(frame.number)
+                raise
+            verdict, effects = self.order.receive(packet)
+            if verdict is Verdict.HOLD:
+                self._held[id(packet)] = (packet, peer, frame.number, frame.body)
+            else:
+                self._accept(peer, frame.number, frame.body)
+            self._carry_out(effects, now)
+        return arrival
+
+    def _accept(self, peer: str, number: int, body: bytes) -> None:
+        if peer == self.members[self.me]:
+            # It follows from what the log keeps anyway: there is nothing to note, and nobody else to tell.
+            self.own.accept(number)
+            ack = self.own.ack()
+            assert ack is not None
+            self.own.on_ack(ack, 0.0)
+            return
+        link = self.links[peer]
+        link.accept(number)
+        self.taken.append(Taken(self.domain, peer, link.peer, number, body))
+
+    def _carry_out(self, effects: Effects, now: float) -> None:
+        for effect in effects:
+            kind = type(effect)
+            if kind is Deliver:
+                message = effect.message  # type: ignore[union-attr]
+                self._deliver(self.domain, message.payload, message.source == self.me)
+            elif kind is Send:
+                packet = effect.packet  # type: ignore[union-attr]
+                if packet.target == self.me:
+                    self._loop.append(self.own.send(encode_packet(self.order, packet), now))
+                else:
+                    peer = self.members[packet.target]
+                    frame = self.links[peer].send(encode_packet(self.order, packet), now)
+                    self.outgoing.append(Outgoing(self.domain, peer, frame))
+            elif kind is Accept:
+                held = self._held.pop(id(effect.packet), None)  # type: ignore[union-attr]
+                if held is not None:
+                    self._accept(held[1], held[2], held[3])
+        while self._loop:
+            self.receive(self.members[self.me], self._loop.pop(0), now)
+
+    # State.
+
+    def dump(self) -> Any:
+        """The durable state, as plain values."""
+        links = {peer: link.snapshot(bytes) for peer, link in self.links.items()}
+        return (self.sent, self.order.snapshot(), self.own.snapshot(bytes), links)
+
+    def load(self, state: Any, now: float) -> None:
+        """Become the state that ``dump`` gave; called on a fresh consumer. Own packets that waited wait again."""
+        self.sent, order, own, links = state
+        self.order.restore(order)
+        for peer, saved in links.items():
+            self.links[peer].restore(saved, bytes, now)
+        self.own.restore(own, bytes, now)
+        for frame in self.own.tick(now):
+            self.receive(self.members[self.me], frame, now)

@@ -1,0 +1,66 @@
+"""An order's packet as bytes: what travels inside a link's frame, and what the log keeps.
+
+The stamp travels as bounded opaque bytes with the order's name and the stamp's version, so that a server that runs
+another order, or another version of it, is told apart by name instead of being misread. Nothing from the wire is
+trusted: kinds, members, sizes and the stamp itself are checked by whoever knows them.
+"""
+
+import msgspec
+
+from antecede import limits
+from antecede.errors import StampError, WireError
+from antecede.messages import COPY, Message, Packet
+from antecede.orders.contract import Order
+
+
+class _Body(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    order: str
+    version: int
+    kind: str
+    subject: str
+    stamp: bytes
+    source: int = 0
+    to: bytes = b""
+    payload: bytes = b""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Body)
+
+
+def encode_packet(order: Order, packet: Packet) -> bytes:
+    """The packet as it travels to its target."""
+    message = packet.message
+    stamp = order.encode(packet)
+    if message is None:
+        body = _Body(order.name, order.stamp_version, packet.kind, packet.subject, stamp)
+    else:
+        to = message.to.to_bytes((order.members + 7) // 8, "little")
+        body = _Body(order.name, order.stamp_version, COPY, message.id, stamp, message.source, to, message.payload)
+    return _encoder.encode(body)
+
+
+def decode_packet(order: Order, peer: int, data: bytes) -> Packet:
+    """A packet that member ``peer`` sent to the member that ``order`` belongs to."""
+    try:
+        body = _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(f"unreadable packet: {error}") from None
+    if (body.order, body.version) != (order.name, order.stamp_version):
+        raise WireError(
+            f"packet of order {body.order} version {body.version}: this domain runs {order.name} {order.stamp_version}"
+        )
+    if len(body.subject) > limits.message_id_chars_max:
+        raise WireError(f"message id of {len(body.subject)} characters: expected at most {limits.message_id_chars_max}")
+    message = _message(order, peer, body) if body.kind == COPY else None
+    stamp = order.decode(body.kind, peer, body.stamp)
+    return Packet(body.kind, peer, order.me, message, body.subject, stamp)
+
+
+def _message(order: Order, peer: int, body: _Body) -> Message:
+    to = int.from_bytes(body.to, "little")
+    if to & ~order.everyone or not to:
+        raise StampError("message for members that do not exist, or for nobody")
+    if body.source >= order.members or body.source < 0:
+        raise StampError(f"message from member {body.source}: expected 0 to {order.members - 1}")
+    return Message(body.subject, body.source, to, body.payload)

@@ -1,0 +1,171 @@
+"""The Engine: mailboxes, and the reactions that empty them (Laumay et al. §3).
+
+Its algorithm, for each agent: *get* the next letter, *react*, then in one transaction *dispatch* what the reaction
+sends, *save* the agent, and *take the letter off* the mailbox. The engine does not run handlers. It says which
+reactions are due (:class:`React`), is told what became of them (:class:`Reaction`), and keeps what must survive. One
+agent reacts to one letter at a time, in the sequence of its mailbox; several letters may be handed out together, to
+be reacted to one after the other.
+
+A reaction that fails is tried again with growing pauses, its mailbox waiting; after the last try the letter is *dead*:
+set aside with the reason, counted as delivered, and at an operator's disposal. A client is an agent whose reactions
+take place elsewhere.
+"""
+
+from collections import deque
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from antecede import limits
+from antecede.channel.letters import Letter
+from antecede.engine.agents import Agent, Handler, Notification, Timeout, handlers_of, name_of
+from antecede.engine.context import Alarm, Birth, Context, Outbound
+from antecede.errors import AgentError
+
+__all__ = [
+    "STALE",
+    "Agent",
+    "Alarm",
+    "Birth",
+    "Context",
+    "Dead",
+    "Engine",
+    "Handler",
+    "Notification",
+    "Outbound",
+    "Question",
+    "React",
+    "Reaction",
+    "Timeout",
+    "handlers_of",
+    "name_of",
+]
+
+
+class React(msgspec.Struct, frozen=True, gc=False):
+    """These letters are this agent's next, in this sequence."""
+
+    agent: str
+    letters: tuple[Letter, ...]
+    handlers: tuple[str, ...]
+    """For each letter the handler that its question named; empty: by its type; ``STALE``: nobody waits for it."""
+    state: bytes | None
+    """The agent's saved state; ``None`` if it has none yet."""
+
+
+STALE = "-"
+
+
+class Reaction(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What became of one letter: a committed transaction once its record is durable."""
+
+    letter: str
+    outbound: tuple[Outbound, ...] = ()
+    alarms: tuple[Alarm, ...] = ()
+    births: tuple[Birth, ...] = ()
+    dead: str = ""
+    """Not empty: the agent could not react, for this reason, and the letter is set aside."""
+
+
+class Dead(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A letter that its agent could not react to."""
+
+    agent: str
+    letter: Letter
+    reason: str
+
+
+class Question(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An ask that has not been answered."""
+
+    agent: str
+    handler: str
+
+
+class Engine:
+    """Mailboxes, agents' saved states, open questions, dead letters."""
+
+    def __init__(self) -> None:
+        self.mailboxes: dict[str, deque[Letter]] = {}
+        """Letters delivered and not reacted to; an agent without any is not in it."""
+        self.states: dict[str, bytes] = {}
+        self.born: dict[str, str] = {}
+        """Agents created at run time: address → class."""
+        self.dead: dict[str, Dead] = {}
+        """By letter and agent."""
+        self.asks: dict[str, Question] = {}
+        """By the id of the letter that asked."""
+        self._reacting: set[str] = set()
+        self._ready: dict[str, None] = {}
+
+    def deliver(self, agent: str, letter: Letter) -> None:
+        """Put a letter into an agent's mailbox."""
+        mailbox = self.mailboxes.get(agent)
+        if mailbox is None:
+            mailbox = self.mailboxes[agent] = deque()
+        mailbox.append(letter)
+        if agent not in self._reacting:
+            self._ready[agent] = None
+
+    def due(self) -> list[React]:
+        """Hand out letters to all agents that have some and are not reacting."""
+        if not self._ready:
+            return []
+        ready, self._ready = self._ready, {}
+        return [self._hand_out(agent) for agent in ready]
+
+    def _hand_out(self, agent: str) -> React:
+        mailbox = self.mailboxes[agent]
+        letters = tuple(islice(mailbox, limits.reactions_together_max))
+        self._reacting.add(agent)
+        handlers = tuple(self._handler(letter) if letter.answers else "" for letter in letters)
+        return React(agent, letters, handlers, self.states.get(agent))
+
+    def _handler(self, letter: Letter) -> str:
+        question = self.asks.get(letter.answers)
+        return STALE if question is None else question.handler
+
+    def finish(self, agent: str, reactions: tuple[Reaction, ...], state: bytes | None) -> list[Letter]:
+        """Take reacted letters off the mailbox and save the agent's new state; the letters."""
+        mailbox = self.mailboxes.get(agent, deque())
+        letters = []
+        for reaction in reactions:
+            if not mailbox or mailbox[0].id != reaction.letter:
+                raise AgentError(f"agent {agent} reacted to {reaction.letter}, which is not its next letter")
+            letter = mailbox.popleft()
+            letters.append(letter)
+            if letter.answers:
+                self.asks.pop(letter.answers, None)
+            if reaction.dead:
+                self.dead[f"{letter.id} {agent}"] = Dead(agent, letter, reaction.dead)
+        if state is not None:
+            self.states[agent] = state
+        self._reacting.discard(agent)
+        if mailbox:
+            self._ready[agent] = None
+        else:
+            self.mailboxes.pop(agent, None)
+            self._ready.pop(agent, None)
+        return letters
+
+    def abandon(self, agent: str) -> None:
+        """The reactions that were handed out will not come (a client went away): hand them out again."""
+        self._reacting.discard(agent)
+        if agent in self.mailboxes:
+            self._ready[agent] = None
+
+    def dump(self) -> Any:
+        """The durable state, as plain values."""
+        mailboxes = {agent: list(mailbox) for agent, mailbox in self.mailboxes.items()}
+        return (mailboxes, self.states, self.born, self.dead, self.asks)
+
+    def load(self, state: Any) -> None:
+        """Become the state that ``dump`` gave; called on a fresh engine."""
+        mailboxes, self.states, self.born, self.dead, self.asks = msgspec.convert(state, _Saved)
+        for agent, letters in mailboxes.items():
+            for letter in letters:
+                self.deliver(agent, letter)
+
+
+_Saved = tuple[dict[str, list[Letter]], dict[str, bytes], dict[str, str], dict[str, Dead], dict[str, Question]]

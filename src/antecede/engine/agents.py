@@ -1,0 +1,94 @@
+"""What application developers write: notifications, agents, and what an agent may do in a reaction.
+
+    class Order(Notification):
+        item: str
+        count: int
+
+    class Shop(Agent):
+        stock: int = 10
+
+        def on_order(self, order: Order, ctx: Context) -> None:
+            self.stock -= order.count
+            ctx.reply(Sold(item=order.item))
+
+A notification is a typed struct. An agent is a struct too: its fields are its state, saved with every reaction. A
+method whose name begins with ``on_`` and whose first parameter is annotated with a notification is the handler of that
+notification; it may be ``async``. What a handler does through its context (send, ask, set a timer, create an agent)
+and the agent's new state take effect together, once, or not at all: **a reaction is a transaction**. It never waits
+for a message: an answer is a later reaction.
+
+On the wire a notification is its name and its bytes. Names come from the handlers of the receiving agent, never from
+the wire: nothing is imported or built that the agent did not declare.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, get_type_hints
+
+import msgspec
+
+from antecede.errors import AgentError
+
+
+class Notification(msgspec.Struct, kw_only=True):
+    """The payload of a message between agents. Subclass it, with typed fields."""
+
+
+class Timeout(Notification):
+    """What an agent gets instead of an answer that did not come in time."""
+
+    ask: str
+    """The id of the question."""
+
+
+class Agent(msgspec.Struct, kw_only=True):
+    """A persistent, sequential thing with a name. Its fields are its state."""
+
+
+class Handler(msgspec.Struct, frozen=True):
+    """How one agent class reacts to one kind of notification."""
+
+    method: str
+    notification: type[Notification]
+    is_async: bool
+
+
+def name_of(kind: type[Notification]) -> str:
+    """What a notification is called on the wire."""
+    return kind.__qualname__
+
+
+def handlers_of(agent: type[Agent]) -> dict[str, Handler]:
+    """The handlers of an agent class, by the notification's name."""
+    known = _known.get(agent)
+    if known is None:
+        known = _known[agent] = _find_handlers(agent)
+    return known
+
+
+_known: dict[type[Agent], dict[str, Handler]] = {}
+
+
+def _find_handlers(agent: type[Agent]) -> dict[str, Handler]:
+    handlers: dict[str, Handler] = {}
+    for name, method in inspect.getmembers(agent, inspect.isfunction):
+        if not name.startswith("on_"):
+            continue
+        kind = _first_annotation(agent, name, method)
+        called = name_of(kind)
+        if called in handlers:
+            raise AgentError(f"{agent.__qualname__}: both {handlers[called].method} and {name} handle {called}")
+        handlers[called] = Handler(name, kind, inspect.iscoroutinefunction(method))
+    return handlers
+
+
+def _first_annotation(agent: type[Agent], name: str, method: Callable[..., Any]) -> type[Notification]:
+    parameters = list(inspect.signature(method).parameters)
+    try:
+        hints = get_type_hints(method)
+    except NameError as error:
+        raise AgentError(f"{agent.__qualname__}.{name}: {error}") from None
+    kind = hints.get(parameters[1]) if len(parameters) == 3 else None
+    if not (isinstance(kind, type) and issubclass(kind, Notification)):
+        raise AgentError(f"{agent.__qualname__}.{name}: expected (self, notification: SomeNotification, ctx: Context)")
+    return kind

@@ -1,0 +1,100 @@
+"""What a reaction asks for. Nothing of it happens before the reaction is committed.
+
+External effects of a handler (a web request, a print) are at least once: a reaction that was not committed runs again.
+``ctx.reaction_id`` is the same each time, and makes a good idempotency key.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from antecede.channel.letters import Letter
+from antecede.engine.agents import Agent, Notification, name_of
+from antecede.errors import AgentError
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Outbound(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A notification that a reaction sends; it becomes a letter when the reaction is committed."""
+
+    to: tuple[str, ...]
+    type: str
+    body: bytes
+    reply: str = ""
+    """Not empty: this is a question, and the answer goes to this handler."""
+    timeout_ms: int = 0
+    answers: str = ""
+
+
+class Alarm(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A notification to oneself, later."""
+
+    after_ms: int
+    type: str
+    body: bytes
+
+
+class Birth(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An agent that a reaction creates, on this server."""
+
+    name: str
+    kind: str
+    state: bytes
+
+
+class Context:
+    """One reaction's view of the world."""
+
+    def __init__(self, agent: str, server: str, letter: Letter) -> None:
+        self.agent = agent
+        """This agent's own address."""
+        self.server = server
+        self.sender = letter.source
+        self.letter = letter
+        self.outbound: list[Outbound] = []
+        self.alarms: list[Alarm] = []
+        self.births: list[Birth] = []
+
+    @property
+    def reaction_id(self) -> str:
+        """The same each time that this very reaction runs."""
+        return f"{self.agent}:{self.letter.id}"
+
+    def send(self, to: str, notification: Notification) -> None:
+        """Send to one agent."""
+        self._put(Outbound((to,), name_of(type(notification)), _encode(notification)))
+
+    def multicast(self, to: Iterable[str], notification: Notification) -> None:
+        """Send one message to several agents; it is one event, and total orders see it as one."""
+        targets = tuple(sorted(set(to)))
+        if targets:
+            self._put(Outbound(targets, name_of(type(notification)), _encode(notification)))
+
+    def ask(self, to: str, notification: Notification, *, reply: str, timeout: float = 30.0) -> None:
+        """Send a question. The answer, or a :class:`Timeout`, comes as a later reaction, to the handler ``reply``."""
+        if timeout <= 0:
+            raise AgentError(f"ask with a timeout of {timeout} s: expected more than 0")
+        milliseconds = max(round(timeout * 1000), 1)
+        self._put(Outbound((to,), name_of(type(notification)), _encode(notification), reply, milliseconds))
+
+    def reply(self, notification: Notification) -> None:
+        """Answer the sender of what is being reacted to; a question gets this as its answer."""
+        self._put(Outbound((self.sender,), name_of(type(notification)), _encode(notification), answers=self.letter.ask))
+
+    def timer(self, seconds: float, notification: Notification) -> None:
+        """Notify oneself later. Survives a crash."""
+        if seconds < 0:
+            raise AgentError(f"timer of {seconds} s: expected 0 or more")
+        self.alarms.append(Alarm(round(seconds * 1000), name_of(type(notification)), _encode(notification)))
+
+    def create(self, name: str, agent: Agent) -> str:
+        """Bring an agent into being on this server; its address."""
+        if not name or "@" in name:
+            raise AgentError(f"agent name {name!r}: expected a name without @")
+        kind = type(agent)
+        self.births.append(Birth(name, f"{kind.__module__}:{kind.__qualname__}", _encode(agent)))
+        return f"{name}@{self.server}"
+
+    def _put(self, outbound: Outbound) -> None:
+        self.outbound.append(outbound)

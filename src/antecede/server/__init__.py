@@ -1,0 +1,346 @@
+"""The agent server: one state machine, ``step(inputs) → record and effects`` (Laumay et al. §3 and §5).
+
+    link → order (one per domain) → hop → mailbox → engine
+
+A step takes a batch of inputs, one after the other, and then stamps everything that they sent. Its outcome is **one
+record**: the inputs that were taken for good. Whoever drives the server appends the record to the log, and lets the
+step's effects leave once that record, and every one before it, is durable: *persist, then send, then acknowledge*.
+Reactions may run at once, for what they bring about is a later record.
+
+Recovery is the same machine reading the same records: ``replay(record)`` arrives at the same state, with the same
+stamps on the same frames; what was not acknowledged is then resent. There is no other recovery code.
+
+**Exactly once.** A frame is accepted in the record that delivers or forwards its packet; a reaction's sends, the
+agent's new state and the end of its letter are one record. A client's publish carries its own number, and a repeated
+one is answered and not sent again.
+
+The server does no I/O, owns no clock (``now`` in seconds drives resends, ``clock_ms`` is the wall clock that timers
+count by) and rolls no dice.
+"""
+
+from typing import Any
+
+import msgspec
+
+from antecede import limits
+from antecede.channel import Channel, Letter, Outgoing, Taken
+from antecede.engine import Dead, Engine, Outbound, Question, React, Timeout, name_of
+from antecede.errors import LinkError, OverloadError, SnapshotError, StampError, UsageError, WireError
+from antecede.link import Ack, Frame, Hello
+from antecede.orders import OrderSpec
+from antecede.server.items import Buried, Fired, Forgot, Item, Published, Reacted, decode_record, encode_record
+from antecede.topology import Topology
+
+__all__ = ["Accepted", "AgentServer", "FromPeer", "Plan", "Refused", "Step"]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a server knows of the world: the organisation, each domain's order, where the named agents live."""
+
+    topology: Topology
+    orders: dict[str, OrderSpec]
+    homes: dict[str, str]
+
+
+class FromPeer(msgspec.Struct, frozen=True, gc=False):
+    """Something arrives from a peer of a domain."""
+
+    domain: str
+    peer: str
+    content: Frame | Ack | Hello
+
+
+class Accepted(msgspec.Struct, frozen=True, gc=False):
+    """A client's publish is on disk (or was, the first time): from here delivery exactly once is promised."""
+
+    client: str
+    number: int
+
+
+class Refused(msgspec.Struct, frozen=True, gc=False):
+    """A client's publish was not taken, and why."""
+
+    client: str
+    number: int
+    reason: str
+
+
+class Step(msgspec.Struct):
+    """What a step did: its record, what may leave once that is durable, what may be run at once."""
+
+    record: bytes | None
+    outgoing: list[Outgoing]
+    replies: list[Accepted | Refused]
+    due: list[React]
+    faults: list[tuple[str, str, str]]
+    """(domain, peer, reason): what peers did wrong. The driver closes that connection and logs the reason."""
+
+
+Input = FromPeer | Published | Reacted | Forgot | Buried
+
+
+class AgentServer:
+    """One server's whole state."""
+
+    def __init__(self, name: str, plan: Plan, incarnation: int) -> None:
+        self.name = name
+        self.plan = plan
+        self.incarnation = incarnation
+        self.channel = Channel(name, plan.topology, plan.orders, plan.homes, incarnation)
+        self.engine = Engine()
+        self.clients: dict[str, int] = {}
+        """Clients that live here, and the number of the last publish of each."""
+        self.timers: dict[int, tuple[int, str, Letter]] = {}
+        """Number → (wall clock in ms, agent, letter)."""
+        self.stopped: dict[tuple[str, str], str] = {}
+        """Links that stopped until an operator lets them begin anew: (domain, peer) → reason."""
+        self.overloaded = False
+        """Set by the driver above its high-water mark: clients' publishes are refused, all else goes on."""
+        self._numbers = 0
+        self._prefix = f"{name}.{incarnation & 0xFFFFFF:06x}."
+        self._replies: list[Accepted | Refused] = []
+        self._faults: list[tuple[str, str, str]] = []
+
+    # Steps.
+
+    def step(self, inputs: list[Input], now: float, clock_ms: int) -> Step:
+        """Take the inputs, fire the timers that are due, stamp what they sent."""
+        items: list[Item] = []
+        self.channel.record_into(items)
+        for given in inputs:
+            self._take(given, items, now)
+        self._fire(items, now, clock_ms)
+        self._flush(now)
+        return Step(
+            encode_record(items) if items else None,
+            self.channel.drain_outgoing() + self.channel.acknowledgements() + self.channel.resends(now),
+            self._drain_replies(),
+            self.engine.due(),
+            self._drain_faults(),
+        )
+
+    def replay(self, record: bytes, now: float) -> None:
+        """Take a record of the log again. What it sent was sent before: it is resent if nobody acknowledged it."""
+        self.channel.record_into([])
+        for item in decode_record(record):
+            if isinstance(item, Taken):
+                self.channel.take(item, now)
+                self._collect()
+            else:
+                self._apply(item, now)
+        self._flush(now)
+        self.channel.drain_outgoing()
+        self._drain_replies()
+
+    def resume(self, now: float) -> Step:
+        """After the last record has been replayed: what is due now."""
+        return self.step([], now, 0)
+
+    def deadline(self) -> float | None:
+        """When the links want to resend something."""
+        return self.channel.deadline()
+
+    def alarm_ms(self) -> int | None:
+        """The wall clock at which the next timer is due."""
+        return min((due for due, _, _ in self.timers.values()), default=None)
+
+    # Inputs.
+
+    def _take(self, given: Input, items: list[Item], now: float) -> None:
+        if isinstance(given, FromPeer):
+            self._from_peer(given, now)
+        elif isinstance(given, Published):
+            refusal = self._refusal(given)
+            if refusal is not None:
+                self._replies.append(refusal)
+            else:
+                items.append(given)
+                self._apply(given, now)
+        else:
+            items.append(given)
+            self._apply(given, now)
+
+    def _from_peer(self, given: FromPeer, now: float) -> None:
+        place = (given.domain, given.peer)
+        if place in self.stopped:
+            return
+        try:
+            if isinstance(given.content, Frame):
+                self.channel.receive(given.domain, given.peer, given.content, now)
+                self._collect()
+            elif isinstance(given.content, Ack):
+                self.channel.acknowledged(given.domain, given.peer, given.content, now)
+            else:
+                self.channel.consumers[given.domain].links[given.peer].on_hello(given.content, now)
+        except LinkError as error:
+            self.stopped[place] = str(error)
+            self._faults.append((*place, str(error)))
+        except (WireError, StampError) as error:
+            self._faults.append((*place, str(error)))
+
+    def _refusal(self, given: Published) -> Accepted | Refused | None:
+        """A publish that is not taken: one that was before, one that cannot be sent, one too many."""
+        if given.number <= self.clients.get(given.client, 0):
+            return Accepted(given.client, given.number)
+        if self.overloaded:
+            return Refused(given.client, given.number, str(OverloadError("the server is catching up: try again later")))
+        if len(given.body) > limits.letter_bytes_max:
+            return Refused(
+                given.client,
+                given.number,
+                f"notification of {len(given.body)} bytes: at most {limits.letter_bytes_max}",
+            )
+        try:
+            self.channel.check(given.to)
+        except UsageError as error:
+            return Refused(given.client, given.number, str(error))
+        return None
+
+    def _fire(self, items: list[Item], now: float, clock_ms: int) -> None:
+        due = sorted((when, number) for number, (when, _, _) in self.timers.items() if when <= clock_ms)
+        if due:
+            item = Fired(tuple(number for _, number in due[: limits.timers_together_max]))
+            items.append(item)
+            self._apply(item, now)
+
+    # What an item does, live and from the log.
+
+    def _apply(self, item: Item, now: float) -> None:
+        if isinstance(item, Reacted):
+            self._apply_reaction(item)
+        elif isinstance(item, Published):
+            self.clients[item.client] = item.number
+            outbound = Outbound(item.to, item.type, item.body, answers=item.answers)
+            self._send(f"{item.client}@{self.name}", outbound, ask=item.ask, replays=item.replays)
+            self._replies.append(Accepted(item.client, item.number))
+        elif isinstance(item, Fired):
+            for number in item.timers:
+                _, agent, letter = self.timers.pop(number)
+                self.engine.deliver(agent, letter)
+        elif isinstance(item, Forgot):
+            self.channel.consumers[item.domain].links[item.peer].forget()
+            self.stopped.pop((item.domain, item.peer), None)
+        elif isinstance(item, Buried):
+            self.engine.dead.pop(item.key, None)
+        self._collect()
+
+    def _apply_reaction(self, item: Reacted) -> None:
+        self.engine.finish(item.agent, item.reactions, item.state)
+        for reaction in item.reactions:
+            for birth in reaction.births:
+                address = f"{birth.name}@{self.name}"
+                self.engine.born[address] = birth.kind
+                self.engine.states[address] = birth.state
+            for outbound in reaction.outbound:
+                letter = self._send(item.agent, outbound, ask=bool(outbound.reply))
+                if outbound.reply:
+                    self._ask(item, outbound, letter)
+            for alarm in reaction.alarms:
+                letter = self._letter(item.agent, (item.agent,), alarm.type, alarm.body)
+                self._set_timer(item.clock_ms + alarm.after_ms, item.agent, letter)
+
+    def _ask(self, item: Reacted, outbound: Outbound, letter: Letter) -> None:
+        self.engine.asks[letter.id] = Question(item.agent, outbound.reply)
+        body = msgspec.msgpack.encode(Timeout(ask=letter.id))
+        late = self._letter(item.agent, (item.agent,), name_of(Timeout), body, answers=letter.id)
+        self._set_timer(item.clock_ms + outbound.timeout_ms, item.agent, late)
+
+    def _set_timer(self, when_ms: int, agent: str, letter: Letter) -> None:
+        self._numbers += 1
+        self.timers[self._numbers] = (when_ms, agent, letter)
+
+    def _send(self, source: str, outbound: Outbound, *, ask: bool = False, replays: str = "") -> Letter:
+        letter = self._letter(
+            source, outbound.to, outbound.type, outbound.body, ask=ask, answers=outbound.answers, replays=replays
+        )
+        self.channel.send(letter)
+        return letter
+
+    def _letter(
+        self,
+        source: str,
+        to: tuple[str, ...],
+        kind: str,
+        body: bytes,
+        *,
+        ask: bool = False,
+        answers: str = "",
+        replays: str = "",
+    ) -> Letter:
+        self._numbers += 1
+        id_ = self._prefix + str(self._numbers)
+        return Letter(id_, source, to, kind, body, id_ if ask else "", answers, replays)
+
+    def _collect(self) -> None:
+        """Letters that the channel brought for agents of this server go into their mailboxes, in that sequence."""
+        arrived = self.channel.arrived
+        if arrived:
+            deliver = self.engine.deliver
+            for agent, letter in arrived:
+                deliver(agent, letter)
+            arrived.clear()
+        while self.channel.lost:
+            letter, reason = self.channel.lost.pop(0)
+            self.engine.dead[f"{letter.id} {self.name}"] = Dead(self.name, letter, reason)
+        while self.channel.unreadable:
+            domain, reason = self.channel.unreadable.pop(0)
+            self._faults.append((domain, "", reason))
+
+    def _flush(self, now: float) -> None:
+        self.channel.flush(now)
+        self._collect()
+
+    def _drain_replies(self) -> list[Accepted | Refused]:
+        replies, self._replies = self._replies, []
+        return replies
+
+    def _drain_faults(self) -> list[tuple[str, str, str]]:
+        faults, self._faults = self._faults, []
+        return faults
+
+    # State.
+
+    def snapshot(self) -> bytes:
+        """The whole durable state."""
+        timers = {str(number): timer for number, timer in self.timers.items()}
+        return msgspec.msgpack.encode(
+            (
+                self.name,
+                self.incarnation,
+                self._numbers,
+                self.channel.dump(),
+                self.engine.dump(),
+                self.clients,
+                timers,
+                [(*place, reason) for place, reason in self.stopped.items()],
+            )
+        )
+
+    def restore(self, snapshot: bytes, now: float) -> None:
+        """Become the state of a snapshot; called on a fresh server."""
+        try:
+            name, incarnation, numbers, channel, engine, clients, timers, stopped = msgspec.msgpack.decode(
+                snapshot, type=_Saved
+            )
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise SnapshotError(f"unreadable snapshot of server {self.name}: {error}") from None
+        if (name, incarnation) != (self.name, self.incarnation):
+            raise SnapshotError(f"snapshot of server {name} ({incarnation:016x}): expected {self.name}")
+        self._numbers = numbers
+        self.channel.load(channel, now)
+        self.engine.load(engine)
+        self.clients = clients
+        self.timers = {int(number): timer for number, timer in timers.items()}
+        self.stopped = {(domain, peer): reason for domain, peer, reason in stopped}
+
+
+_Saved = tuple[
+    str,
+    int,
+    int,
+    Any,
+    Any,
+    dict[str, int],
+    dict[str, tuple[int, str, Letter]],
+    list[tuple[str, str, str]],
+]
