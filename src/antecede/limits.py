@@ -83,6 +83,7 @@ foreign_events_max: Final = 4_000_000
 
 foreign_clock_entries_max: Final = 20_000_000
 """Entries of all vector clocks of one import."""
+
 train_letters_max: Final = 1_024
 """Letters that share one message of a domain's order."""
 
