@@ -8,7 +8,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -21,7 +21,9 @@ _kinds = ("undelivered", "needless")
 def register(app: typer.Typer) -> None:
     @app.command(hidden=True)
     def campaign(
-        order: list[str] = typer.Option([], "--order", metavar="NAME[:option=value,…]", help="Which; default: all."),
+        order: Annotated[
+            list[str] | None, typer.Option(metavar="NAME[:option=value,…]", help="Which; all if none.")
+        ] = None,
         schedules: int = typer.Option(1, "--schedules", min=1, help="How many for each order, one a seed."),
         seed: int = typer.Option(0, "--seed", min=0, help="The first seed."),
         faults: bool | None = typer.Option(None, "--faults/--no-faults", help="Links and crashes, or a bare network."),
@@ -42,26 +44,27 @@ def register(app: typer.Typer) -> None:
                 raise UsageError(f"--show draws every schedule: at most 20, not {schedules}")
             return _show(texts, range(seed, seed + schedules), faults)
         if not as_json:
-            print(f"{'order':48} {'schedules':>9} {'deliveries':>11} {'violations':>10} {'undelivered':>11} ", end="")
-            print(f"{'needless':>8} {'per second':>10}", flush=True)
+            print(_line("order", "schedules", "deliveries", "violations", "undelivered", "needless", "per second"))
         rows = []
         for text in texts:
             row = _campaign(text, range(seed, seed + schedules), faults, jobs)
             rows.append(row)
             if not as_json:
-                print(
-                    "{order:48} {schedules:9} {deliveries:11} {violations:10} {undelivered:11} ".format(**row), end=""
-                )
-                print("{needless:>8} {per_second:10.0f}".format(**row | {"needless": _or_dash(row)}), flush=True)
-                for line in row["failures"]:
-                    print(f"  {line}", flush=True)
+                print("\n".join(_lines(row)), flush=True)
         if as_json:
             print(json.dumps({"campaign": rows}, indent=2))
         return 1 if any(row["failed"] for row in rows) else 0
 
 
-def _or_dash(row: dict[str, Any]) -> str:
-    return "–" if row["needless"] is None else str(row["needless"])
+def _line(order: object, *columns: object) -> str:
+    return f"{order!s:48}" + "".join(f"{column!s:>12}" for column in columns)
+
+
+def _lines(row: dict[str, Any]) -> list[str]:
+    numbers = [row[name] for name in ("schedules", "deliveries", "violations", "undelivered")]
+    needless = "–" if row["needless"] is None else row["needless"]
+    line = _line(row["order"], *numbers, needless, round(row["per_second"]))
+    return [line, *(f"  {failure}" for failure in row["failures"])]
 
 
 def _show(orders: list[str], seeds: range, faults: bool | None) -> int:

@@ -29,6 +29,7 @@ from antecede.orders.contract import Order
 from antecede.simulator.adversary import STYLES, Network, network
 from antecede.simulator.draws import below, parse_draw, stream, subset
 from antecede.simulator.faults import FaultyWorld
+from antecede.simulator.recorder import process_names
 from antecede.simulator.world import World
 from antecede.trace import ARRIVE, DELIVER, SEND, Event, judge, match, needless_delays
 
@@ -61,7 +62,7 @@ _faulty_share = 0.1
 _travels_max = 20_000
 """Frames of one faulty schedule: one that needs more is stuck, its links resending for ever."""
 
-_names = [f"P{process}" for process in range(8)]
+_names = process_names(8)
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -104,7 +105,7 @@ class Outcome(msgspec.Struct):
         return f"{self.order}, seed {self.seed} ({self.plan}): {found or 'nothing found'}\n  replay: {self.replay()}"
 
 
-class Recorder:
+class Watcher:
     """The events of one schedule, well formed whatever the order does: what cannot be an event is a finding."""
 
     def __init__(self) -> None:
@@ -203,7 +204,7 @@ def _destinations(shape: str, processes: int, rng: Random) -> Callable[[int], in
 class BareSchedule:
     """Orders on the bare network of an adversary."""
 
-    def __init__(self, spec: OrderSpec, plan: Plan, recorder: Recorder) -> None:
+    def __init__(self, spec: OrderSpec, plan: Plan, recorder: Watcher) -> None:
         self.plan = plan
         self.recorder = recorder
         self.orders = [spec.create(member, plan.processes) for member in range(plan.processes)]
@@ -270,7 +271,7 @@ class Stuck(Exception):
 class FaultySchedule:
     """Orders on links and disks, in a world with faults. It is its own workload."""
 
-    def __init__(self, spec: OrderSpec, plan: Plan, recorder: Recorder) -> None:
+    def __init__(self, spec: OrderSpec, plan: Plan, recorder: Watcher) -> None:
         rng = self._rng = plan.rng
         random = rng.random
         self.plan = plan
@@ -321,10 +322,10 @@ class FaultySchedule:
 def play(spec: OrderSpec, seed: int, *, faults: bool | None = None) -> Outcome:
     """Play one schedule and judge it. ``faults`` decides between links and the bare network; else the seed does."""
     plan = Plan(spec, seed, faults)
-    recorder = Recorder()
+    recorder = Watcher()
     outcome = Outcome(str(spec), seed, str(plan), plan.processes, recorder.events, 0, recorder.findings, faults)
     tight = spec.name in TIGHT
-    leftover = ""
+    leftover: str | None = None
     try:
         if plan.faulty:
             faulty = FaultySchedule(spec, plan, recorder)
@@ -357,7 +358,8 @@ def _leftover(orders: list[Order]) -> str:
     return ""
 
 
-def _judge(outcome: Outcome, guarantees: frozenset[str], tight: bool, leftover: str) -> None:
+def _judge(outcome: Outcome, guarantees: frozenset[str], tight: bool, leftover: str | None) -> None:
+    """Judge the events; ``leftover`` is what was not done in the end, ``None`` if an error came before the end."""
     trace = match(outcome.events)
     verdict = judge(trace, tuple(sorted(guarantees)))
     outcome.deliveries = trace.deliveries
@@ -369,6 +371,8 @@ def _judge(outcome: Outcome, guarantees: frozenset[str], tight: bool, leftover: 
         findings.append(Finding("total", f"delivered in a circle: {' '.join(verdict.cycle)}"))
     if verdict.crown:
         findings.append(Finding("synchronous", f"events in a circle: {' '.join(verdict.crown)}"))
+    if leftover is None:
+        return
     if verdict.undelivered or leftover:
         findings.append(Finding("undelivered", f"{verdict.undelivered} copies {leftover}".strip()))
     if tight:
