@@ -101,3 +101,6 @@ reactions_together_max: Final = 256
 
 timers_together_max: Final = 1_024
 """Timers that fire in one step."""
+
+frame_bytes_max: Final = 64 * 1024 * 1024
+"""One frame on a connection; a train of letters, its stamp and its envelope fit with room to spare."""

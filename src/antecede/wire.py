@@ -1,0 +1,240 @@
+"""Bytes between processes: what two servers, or a client and a server, say to each other.
+
+A write is one **frame**: four bytes of length, one byte of version, then a list of *parts*. Everything that is ready at
+one moment for one connection shares a frame. Parts are typed structs; a reader decodes into nothing else, so nothing
+from the wire can become a class, a deep nest or an unbounded list.
+
+**Versions.** The first part on a connection is a hello that says the newest and the oldest version spoken; both ends
+then speak the smaller of the two newest. Version N speaks N − 1 as well; whoever shares none is told so and hung up on.
+
+**Bounds.** A frame longer than its bound, a length that lies, bytes that are no parts: :class:`WireError`, and the
+connection is closed. Stamps and letters travel as bytes; whoever they are for checks them. This room knows no sockets.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from antecede import limits
+from antecede.errors import WireError
+
+VERSION: Final = 1
+"""The newest version that is spoken."""
+VERSION_OLDEST: Final = 1
+
+_header_bytes: Final = 5
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="part"):
+    """Anything that travels."""
+
+
+class LinkHello(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where one end of the link of one domain stands."""
+
+    domain: str
+    source: int
+    target: int
+    sent: int
+    accepted: int
+
+
+class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
+    """A server's first word to another."""
+
+    version: int
+    oldest: int
+    epoch: str
+    """The hash of the topology: servers that disagree about it must not talk."""
+    server: str
+    to: str
+    token: str
+    links: list[LinkHello]
+
+
+class PeerFrames(Part, frozen=True, array_like=True, gc=False, tag=2):
+    """Frames of one link."""
+
+    domain: str
+    source: int
+    target: int
+    numbers: list[int]
+    bodies: list[bytes]
+
+
+class PeerAck(Part, frozen=True, array_like=True, gc=False, tag=3):
+    """What one end of a link has accepted."""
+
+    domain: str
+    source: int
+    target: int
+    upto: int
+    beyond: bytes
+
+
+class ClientHello(Part, frozen=True, array_like=True, gc=False, tag=4):
+    """A client's first word. Its name is durable: it stands for the same mailbox for ever."""
+
+    version: int
+    oldest: int
+    token: str
+    client: str
+    receives: bool
+    """Whether letters may be pushed to this connection."""
+
+
+class Welcome(Part, frozen=True, array_like=True, gc=False, tag=5):
+    """A server's answer to a client."""
+
+    version: int
+    server: str
+    address: str
+    last: int
+    """The number of the client's last publish that is on disk."""
+
+
+class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
+    """A client sends; numbers rise by one."""
+
+    number: int
+    to: tuple[str, ...]
+    type: str
+    body: bytes
+    ask: bool = False
+    answers: str = ""
+    replays: str = ""
+
+
+class Accepted(Part, frozen=True, array_like=True, gc=False, tag=7):
+    """Every publish up to this number is accepted, but for those refused."""
+
+    upto: int
+
+
+class Refused(Part, frozen=True, array_like=True, gc=False, tag=8):
+    """A publish that was not taken."""
+
+    number: int
+    reason: str
+    retry: bool
+    """Whether the same publish may be taken later."""
+
+
+class Deliver(Part, frozen=True, array_like=True, gc=False, tag=9):
+    """Letters for a client, in sequence, as a train."""
+
+    train: bytes
+
+
+class Done(Part, frozen=True, array_like=True, gc=False, tag=10):
+    """A client has handled these letters, in this sequence."""
+
+    letters: list[str]
+
+
+class Ping(Part, frozen=True, array_like=True, gc=False, tag=11):
+    """Are you there?"""
+
+
+class Pong(Part, frozen=True, array_like=True, gc=False, tag=12):
+    """Yes."""
+
+
+class Bye(Part, frozen=True, array_like=True, gc=False, tag=13):
+    """The connection ends, and why."""
+
+    reason: str
+
+
+class Request(Part, frozen=True, array_like=True, gc=False, tag=14):
+    """An operator's question to a server (status, dead letters, …)."""
+
+    token: str
+    command: str
+    arguments: list[str]
+
+
+class Answer(Part, frozen=True, array_like=True, gc=False, tag=15):
+    """The server's answer: a JSON document, or what was wrong."""
+
+    ok: bool
+    document: bytes
+
+
+AnyPart = (
+    ServerHello
+    | PeerFrames
+    | PeerAck
+    | ClientHello
+    | Welcome
+    | Publish
+    | Accepted
+    | Refused
+    | Deliver
+    | Done
+    | Ping
+    | Pong
+    | Bye
+    | Request
+    | Answer
+)
+
+_encode_into = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(list[AnyPart]).decode
+
+
+def frame(parts: Iterable[Part]) -> bytes:
+    """Parts as one frame."""
+    body = _encode_into(list(parts))
+    if len(body) > limits.frame_bytes_max:
+        raise WireError(f"frame of {len(body)} bytes: expected at most {limits.frame_bytes_max}")
+    return (len(body) + 1).to_bytes(4, "big") + VERSION.to_bytes(1, "big") + body
+
+
+class Unframer:
+    """Turns a stream of bytes back into parts, whatever the pieces in which it comes."""
+
+    __slots__ = ("_pending",)
+
+    def __init__(self) -> None:
+        self._pending = bytearray()
+
+    def feed(self, data: bytes) -> list[AnyPart]:
+        """The parts that are complete with these bytes."""
+        pending = self._pending
+        pending += data
+        parts: list[AnyPart] = []
+        start = 0
+        while len(pending) - start >= _header_bytes:
+            length = int.from_bytes(pending[start : start + 4], "big")
+            if not 1 <= length <= limits.frame_bytes_max + 1:
+                raise WireError(f"frame of {length} bytes announced: expected 1 to {limits.frame_bytes_max + 1}")
+            version = pending[start + 4]
+            if not VERSION_OLDEST <= version <= VERSION:
+                raise WireError(f"frame of wire version {version}: this end speaks {VERSION_OLDEST} to {VERSION}")
+            end = start + 4 + length
+            if len(pending) < end:
+                break
+            parts += _parts(bytes(pending[start + _header_bytes : end]))
+            start = end
+        if start:
+            del pending[:start]
+        return parts
+
+
+def _parts(body: bytes) -> list[AnyPart]:
+    try:
+        return _decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(f"unreadable frame: {error}") from None
+
+
+def agree(newest: int, oldest: int) -> int:
+    """The version to speak with an end that speaks ``oldest`` to ``newest``."""
+    version = min(newest, VERSION)
+    if version < oldest or version < VERSION_OLDEST:
+        raise WireError(
+            f"the other end speaks wire versions {oldest} to {newest}, this one {VERSION_OLDEST} to {VERSION}"
+        )
+    return version
