@@ -4,6 +4,9 @@ Every variant breaks one rule that the house's orders keep. The scenario must fa
 hold when it is played on the order as it should be.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from antecede.messages import COPY, PERSIST, Deliver, Effects, Message, Packet, Send, Verdict, members_of
@@ -49,6 +52,18 @@ class PrunedForgets(Pruned):
         before = self.log[packet.source]
         super().learn(packet)
         self.log[packet.source] = before
+
+
+class PrunedAsPrinted(Pruned):
+    """S2 takes the sender out of the destination sets, not the destinations of the message (Jang et al. §4.1)."""
+
+    def _replace(self, to: int) -> dict[int, list[int]]:
+        before = list(self.log)
+        constraints = super()._replace(to)
+        self.log = [
+            tuple(value & ~(1 << self.me) if at & 1 else value for at, value in enumerate(log)) for log in before
+        ]
+        return constraints
 
 
 class UpdatesFromZero(Updates):
@@ -142,6 +157,7 @@ def _tells_apart(violation: Violation, kind: type[Order], options: dict[str, obj
         (MatrixOfOneLink, {}, (3, 3, "unicast"), "causal", 6),
         (MatrixLoop, {}, (3, 2, "multicast"), "causal", 5),
         (PrunedForgets, {}, (3, 3, "unicast"), "causal", 6),
+        (PrunedAsPrinted, {}, (3, 3, "unicast"), "undelivered", 6),
         (UpdatesFromZero, {}, (3, 3, "unicast"), "causal", 6),
         (BufferTrustingTheLast, {"pipelined": True}, (3, 4, "unicast"), "causal", 9),
         (LamportAtOnce, {}, (3, 2, "multicast"), "causal", 13),
@@ -153,11 +169,30 @@ def _tells_apart(violation: Violation, kind: type[Order], options: dict[str, obj
 def test_broken_order_is_caught_by_a_shortest_run(
     kind: type[Order], options: dict[str, object], scope: tuple[int, int, str], found: str, inputs: int
 ) -> None:
-    violation = explore(OrderSpec(kind, options), *scope, to_self=kind is CoordinatorWithHaste).violation
+    violation = explore(
+        OrderSpec(kind, options), *scope, to_self=kind in (CoordinatorWithHaste, PrunedAsPrinted)
+    ).violation
     assert violation is not None
     assert violation.kind == found
     assert len(violation.actions) == inputs, violation.scenario
     _tells_apart(violation, kind, options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "scope", "inputs"),
+    [
+        (MatrixOfOneLink, (3, 3, "unicast"), 6),
+        (MatrixLoop, (3, 2, "multicast"), 5),
+        (PrunedAsPrinted, (2, 3, "unicast"), 6),
+        (CoordinatorWithHaste, (2, 2, "multicast"), 4),
+        (FifoImpatient, (2, 2, "unicast"), 4),
+    ],
+)
+def test_no_run_is_shorter(
+    kind: type[Order], scope: tuple[int, int, str], inputs: int, naive_search: Callable[..., Any]
+) -> None:
+    to_self = kind in (CoordinatorWithHaste, PrunedAsPrinted)
+    assert naive_search(kind, *scope, to_self=to_self).shortest == inputs
 
 
 def test_an_order_that_fails_is_a_finding() -> None:

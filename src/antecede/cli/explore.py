@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
         fifo_links: bool = typer.Option(False, "--fifo-links", help="Links do not reorder."),
         duplicates: bool = typer.Option(False, "--duplicates", help="Every packet arrives twice."),
         program: str | None = typer.Option(
-            None, "--program", metavar="FILE", help="Play these sends in all interleavings, not any; see the guide."
+            None, "--program", metavar="FILE", help="Only these sends: processes P…, send M FROM -> TO[,TO…] [after K]."
         ),
         guarantee: str = typer.Option(
             "", "--guarantee", metavar="LIST", help="Check fifo, causal, total, synchronous beyond what NAME promises."
