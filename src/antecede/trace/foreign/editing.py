@@ -58,10 +58,10 @@ class Editing:
             try:
                 said = msgspec.json.decode(raw, type=_Transaction)
             except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-                file.unreadable(f"transaction {number}", str(error))
+                file.unreadable(None, f"transaction {number}: {error}")
                 continue
             if any(parent not in places for parent in said.parents):
-                file.unreadable(f"transaction {number}", "a parent is no earlier transaction")
+                file.unreadable(None, f"transaction {number}: a parent is no earlier transaction")
                 continue
             self._add(number, said, places, sent)
 

@@ -59,10 +59,9 @@ class ForeignFile:
         """Note that the file ends where it should not."""
         self._unreadable.add(self.name, f"torn gzip stream: {error}")
 
-    def unreadable(self, place: int | str, reason: str) -> None:
-        """Note a line (by its number) or another part of this file that says nothing."""
-        separator = ":" if isinstance(place, int) else ": "
-        self._unreadable.add(f"{self.name}{separator}{place}", reason)
+    def unreadable(self, line: int | None, reason: str) -> None:
+        """Note a line of this file, or something else in it, that says nothing."""
+        self._unreadable.add(self.name if line is None else f"{self.name}:{line}", reason)
 
     def lines(self, bound: int = limits.foreign_line_bytes_max) -> Iterator[tuple[int, bytes]]:
         """The lines without their ends, numbered from 1; those that are too long are noted and left out."""

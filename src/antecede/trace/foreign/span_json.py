@@ -276,7 +276,7 @@ def _span(
 
 def spans_of(file: ForeignFile, read: Callable[[bytes, bool], Iterator[Found]], instances: bool) -> Iterator[Span]:
     """The spans of a file; what is none is noted."""
-    for place, document in _documents(file):
+    for line, document in _documents(file):
         number = 0
         try:
             for found in read(document, instances):
@@ -284,25 +284,25 @@ def spans_of(file: ForeignFile, read: Callable[[bytes, bool], Iterator[Found]], 
                 if isinstance(found, Span):
                     yield found
                 else:
-                    file.unreadable(f"{place}span {number}", found)
+                    file.unreadable(line, f"span {number}: {found}")
         except _errors as error:
-            file.unreadable(place.rstrip(" :") or "the document", str(error))
+            file.unreadable(line, str(error))
 
 
-def _documents(file: ForeignFile) -> Iterator[tuple[str, bytes]]:
-    """The whole file, or its lines if the first of them is a document of its own."""
+def _documents(file: ForeignFile) -> Iterator[tuple[int | None, bytes]]:
+    """The whole file; or its lines, numbered, if the first of them is a document of its own."""
     if _is_json(file.head.lstrip().partition(b"\n")[0]):
         for number, line in file.lines(limits.trace_line_bytes_max):
             if line.strip():
-                yield f"line {number}: ", line
+                yield number, line
         return
     data = file.document()
     # A first line longer than what we looked at hides that there are more of them.
     lines = data.split(b"\n") if b"\n" in data.strip() and not _is_json(data) else []
     if lines and _is_json(lines[0]):
-        yield from ((f"line {number}: ", line) for number, line in enumerate(lines, 1) if line.strip())
+        yield from ((number, line) for number, line in enumerate(lines, 1) if line.strip())
     else:
-        yield "", data
+        yield None, data
 
 
 def _is_json(text: bytes) -> bool:

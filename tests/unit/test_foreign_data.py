@@ -1,0 +1,70 @@
+"""Real traces of other systems, against what is known of them; skipped where they are not at hand."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antecede.trace import verify
+from antecede.trace.foreign import convert
+
+_data = Path(__file__).resolve().parents[3] / "shared" / "data"
+pytestmark = pytest.mark.skipif(not _data.is_dir(), reason="no shared data here")
+
+
+def _both(name: str, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    path = _data / name
+    if not path.exists():
+        pytest.skip(f"no {name} here")
+    report = convert([path], folder / "t.jsonl")
+    return report, verify([folder / "t.jsonl"])
+
+
+@pytest.mark.parametrize(
+    ("name", "hosts", "events", "edges"),
+    [
+        ("chord", 8, 1_235, 541),
+        ("simpledb", 5, 509, 95),
+        ("voldemort", 20, 864, 34),
+        ("reliable-broadcast", 4, 116, 48),
+        ("simple-reliable-broadcast", 3, 39, 16),
+        ("tsviz_shared_var_4_threads", 4, 5_000, 548),
+        ("recordsfs-1", 3, 8_213, 1_311),
+        ("slack-1", 2, 121, 22),
+        ("twittor-1", 9, 39, 14),
+    ],
+)
+def test_logs_with_vector_clocks(name: str, hosts: int, events: int, edges: int, tmp_path: Path) -> None:
+    report, said = _both(f"shiviz/{name}.log", tmp_path)
+    assert (report["processes"], report["events"], report["messages"]) == (hosts, events, edges)
+    assert (said["processes"], said["messages"], said["deliveries"], said["undelivered"]) == (hosts, edges, edges, 0)
+    assert (said["clocks"]["checked"], said["clocks"]["disagree"]) == (events, 0)
+    assert (said["orders"]["fifo"]["late"], said["orders"]["causal"]["late"]) == (0, 0)
+    assert said["quarantined"] == {}
+
+
+@pytest.mark.parametrize(("name", "early"), [("messaging-kafka", 3), ("skew", 2)])
+def test_zipkin_children_before_their_parent(name: str, early: int, tmp_path: Path) -> None:
+    report, said = _both(f"zipkin/{name}.json", tmp_path)
+    assert (report["early_children"], report["unreadable"]) == (early, 0)
+    assert said["quarantined"] == {}
+
+
+@pytest.mark.parametrize(("name", "spans", "messages"), [("messaging", 4, 1), ("messaging2", 11, 1), ("yelp", 16, 7)])
+def test_zipkin_messages(name: str, spans: int, messages: int, tmp_path: Path) -> None:
+    report, said = _both(f"zipkin/{name}.json", tmp_path)
+    assert (report["events"], report["messages"], report["unreadable"]) == (spans, messages, 0)
+    assert said["complete"]
+
+
+def test_a_shop_of_microservices(tmp_path: Path) -> None:
+    report, said = _both("spans/online-boutique.csv.gz", tmp_path)
+    assert (report["events"], report["processes"], report["messages"]) == (16_833, 10, 4_064)
+    assert (report["early_messages"], report["cycle"], report["unreadable"]) == (2, 0, 0)
+    assert (said["deliveries"], said["complete"]) == (4_064, True)
+
+
+def test_an_editing_session(tmp_path: Path) -> None:
+    report, said = _both("editing/friendsforever.json.gz", tmp_path)
+    assert (report["events"], report["processes"], report["merges"]) == (26_078, 2, 2_258)
+    assert (said["deliveries"], said["complete"], said["orders"]["causal"]["late"]) == (report["messages"], True, 0)
