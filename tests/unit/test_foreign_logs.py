@@ -167,6 +167,15 @@ def test_every_preset_is_recognised(name: str, tmp_path: Path) -> None:
         assert (events[1].extra or {})["level"] == "WARN"
 
 
+def test_a_log_that_lost_its_end_is_read_the_right_way_round(tmp_path: Path) -> None:
+    for name, cut in (
+        ("event-first", 'one\na {"a":1}\ntwo\na {"a":2}\nthree\n'),
+        ("govector", _govector + 'a {"a":4}\n'),
+    ):
+        report, _ = _import(tmp_path, cut)
+        assert (report["files"][0]["pattern"], report["unreadable"]) == (name, 1)
+
+
 def test_line_ends_of_windows_a_byte_order_mark_and_blank_lines(tmp_path: Path) -> None:
     text = b"\xef\xbb\xbf" + _govector.replace("\n", "\r\n").encode() + b"\r\n  \r\n"
     report, events = _import(tmp_path, text)

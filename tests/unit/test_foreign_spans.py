@@ -329,7 +329,7 @@ def test_a_table_that_is_gzipped_and_torn(tmp_path: Path) -> None:
     (tmp_path / "spans.csv.gz").write_bytes(whole[: len(whole) // 2])
     report = convert([tmp_path / "spans.csv.gz"])
     assert 100 < report["events"] < 1_900
-    assert "torn gzip stream" in report["unreadable_first"][0]
+    assert ["torn gzip stream" in where for where in report["unreadable_first"]] in ([True], [True, False])
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,8 @@ def test_a_table_that_is_gzipped_and_torn(tmp_path: Path) -> None:
     ],
 )
 def test_names_and_units_of_columns(header: str, start: int, nanoseconds: int, tmp_path: Path) -> None:
-    _, events = _import(tmp_path, f"{header}\nt,1,0000,a,{start}\n", "spans.csv")
+    report, events = _import(tmp_path, f"{header}\nt,1,0000,a,{start}\n", "spans.csv")
+    assert report["without_parent"] == 0
     assert [(e.process, e.kind, e.time) for e in events] == [("a", "local", nanoseconds)]
 
 

@@ -4,9 +4,9 @@ ShiViz reads any log by a regular expression with these three named groups; a pa
 name more groups (``timestamp``, ``date``, …), which are kept. The presets are the shapes that logging libraries write
 (GoVector, JVector, TSViz, Akka). Each is anchored and takes time linear in the line, whatever the line.
 
-**Choosing.** Every preset reads the beginning of a file; the one that explains the most lines is taken, the earlier in
-the table if several do. A log of two lines an event, read one line off, leaves its first line unexplained, so even the
-two mirror images are told apart.
+**Choosing.** Every preset reads the beginning of a file; the one that leaves the fewest lines unexplained is taken, of
+several the one that goes wrong last, of those the earlier in the table. A log of two lines an event, read one line off,
+leaves its first line unexplained, so even the two mirror images are told apart, also in a log that lost its end.
 
 A pattern given by a person may be in the syntax of JavaScript, as in ShiViz's own pages: ``(?<host>…)``. How long it
 takes on a line is up to its author.
@@ -105,16 +105,20 @@ def preset(name: str) -> Pattern:
 
 def choose(sample: list[tuple[int, bytes]], names: Iterable[str] = tuple(PRESETS)) -> Pattern | None:
     """The preset that explains the most of these lines, or ``None`` if none finds an event."""
-    best: tuple[int, int, Pattern] | None = None
+    best: tuple[tuple[int, int, int], Pattern] | None = None
     for name in names:
         pattern = preset(name)
-        events = unread = 0
+        events = 0
+        unread = []
         for said in pattern.read(sample):
-            events += isinstance(said, Said)
-            unread += not isinstance(said, Said)
-        if events and (best is None or (-unread, events) > (-best[0], best[1])):
-            best = unread, events, pattern
-    return best[2] if best else None
+            if isinstance(said, Said):
+                events += 1
+            else:
+                unread.append(said[0])
+        merit = -len(unread), unread[0] if unread else 0, events
+        if events and (best is None or merit > best[0]):
+            best = merit, pattern
+    return best[1] if best else None
 
 
 def _said(number: int, found: re.Match[str]) -> Said | tuple[int, str]:
