@@ -15,7 +15,8 @@ A notification is a typed struct. An agent is a struct too: its fields are its s
 method whose name begins with ``on_`` and whose first parameter is annotated with a notification is the handler of that
 notification; it may be ``async``. What a handler does through its context (send, ask, set a timer, create an agent)
 and the agent's new state take effect together, once, or not at all: **a reaction is a transaction**. It never waits
-for a message: an answer is a later reaction.
+for a message: an answer is a later reaction. A method ``otherwise(self, letter, ctx)``, if there is one, gets what no
+handler is for; without it such a letter is dead.
 
 On the wire a notification is its name and its bytes. Names come from the handlers of the receiving agent, never from
 the wire: nothing is imported or built that the agent did not declare.

@@ -4,7 +4,7 @@ External effects of a handler (a web request, a print) are at least once: a reac
 ``ctx.reaction_id`` is the same each time, and makes a good idempotency key.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -46,7 +46,10 @@ class Birth(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Context:
     """One reaction's view of the world."""
 
-    def __init__(self, agent: str, server: str, letter: Letter) -> None:
+    def __init__(
+        self, agent: str, server: str, letter: Letter, check: Callable[[tuple[str, ...]], None] = lambda to: None
+    ) -> None:
+        self._check = check
         self.agent = agent
         """This agent's own address."""
         self.server = server
@@ -55,6 +58,8 @@ class Context:
         self.outbound: list[Outbound] = []
         self.alarms: list[Alarm] = []
         self.births: list[Birth] = []
+        self.kinds: dict[str, type[Agent]] = {}
+        """The classes of the agents that are created."""
 
     @property
     def reaction_id(self) -> str:
@@ -78,6 +83,12 @@ class Context:
         milliseconds = max(round(timeout * 1000), 1)
         self._put(Outbound((to,), name_of(type(notification)), _encode(notification), reply, milliseconds))
 
+    def forward(self, to: Iterable[str], letter: Letter) -> None:
+        """Send what one got on to others, whatever it is."""
+        targets = tuple(sorted(set(to)))
+        if targets:
+            self._put(Outbound(targets, letter.type, letter.body))
+
     def reply(self, notification: Notification) -> None:
         """Answer the sender of what is being reacted to; a question gets this as its answer."""
         self._put(Outbound((self.sender,), name_of(type(notification)), _encode(notification), answers=self.letter.ask))
@@ -94,7 +105,10 @@ class Context:
             raise AgentError(f"agent name {name!r}: expected a name without @")
         kind = type(agent)
         self.births.append(Birth(name, f"{kind.__module__}:{kind.__qualname__}", _encode(agent)))
+        self.kinds[name] = kind
         return f"{name}@{self.server}"
 
     def _put(self, outbound: Outbound) -> None:
+        # An address that does not exist, or cannot be reached, is an error of this very call.
+        self._check(outbound.to)
         self.outbound.append(outbound)

@@ -1,0 +1,155 @@
+"""Runs reactions: finds the handler, calls it, collects what it asked for, encodes the agent's new state.
+
+A host keeps agents in memory between reactions, in step with what was committed or is about to be. Letters that were
+handed out together are reacted to one after the other. The first that fails ends the batch: those before it stand, the
+agent goes back to its state before the failed one, and whoever drives the host decides when to try again.
+
+What an agent cannot understand does not fail, it is *dead* at once, for trying again would not help: a notification
+that no handler is for, or bytes that do not fit the notification's fields.
+"""
+
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
+
+import msgspec
+
+from antecede.channel.letters import Letter
+from antecede.engine import STALE, React, Reaction
+from antecede.engine.agents import Agent, Handler, handlers_of
+from antecede.engine.context import Context
+from antecede.errors import AgentError
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Outcome(msgspec.Struct):
+    """What became of a batch."""
+
+    agent: str
+    reactions: list[Reaction]
+    state: bytes | None
+    """The agent's new state; ``None``: unchanged."""
+    failure: Exception | None = None
+    """Why the letter after the last reaction could not be reacted to."""
+
+
+class Host:
+    """The agents of one server, alive."""
+
+    def __init__(self, server: str, check: Callable[[tuple[str, ...]], None]) -> None:
+        self._server = server
+        self._check = check
+        self._kinds: dict[str, type[Agent]] = {}
+        self._alive: dict[str, tuple[Agent, bytes]] = {}
+        self._decoders: dict[type, msgspec.msgpack.Decoder[object]] = {}
+
+    def declare(self, agent: str, kind: type[Agent]) -> None:
+        """This agent is of this class."""
+        if not (isinstance(kind, type) and issubclass(kind, Agent)):
+            raise AgentError(f"agent {agent}: {kind!r} is no subclass of antecede.Agent")
+        handlers_of(kind)
+        self._kinds[agent] = kind
+
+    def lives(self, agent: str) -> bool:
+        """Whether this agent's reactions run here (a client's do not)."""
+        return agent in self._kinds
+
+    def is_async(self, agent: str) -> bool:
+        """Whether some reaction of this agent may have to be awaited."""
+        return any(handler.is_async for handler in handlers_of(self._kinds[agent]).values())
+
+    def react(self, due: React) -> Outcome:
+        """React to a batch whose handlers are all plain functions."""
+        agent, saved = self._wake(due)
+        outcome = Outcome(due.agent, [], None)
+        for letter, named in zip(due.letters, due.handlers, strict=True):
+            context = Context(due.agent, self._server, letter, self._check)
+            try:
+                dead = self._call(agent, letter, named, context)
+            except Exception as error:
+                return self._failed(outcome, error)
+            self._note(outcome, agent, letter, context, dead if isinstance(dead, str) else "")
+        return self._done(outcome, agent, saved)
+
+    async def react_async(self, due: React) -> Outcome:
+        """React to a batch whose handlers may have to be awaited."""
+        agent, saved = self._wake(due)
+        outcome = Outcome(due.agent, [], None)
+        for letter, named in zip(due.letters, due.handlers, strict=True):
+            context = Context(due.agent, self._server, letter, self._check)
+            try:
+                dead = self._call(agent, letter, named, context)
+                if isawaitable(dead):
+                    dead = await dead
+            except Exception as error:
+                return self._failed(outcome, error)
+            self._note(outcome, agent, letter, context, dead if isinstance(dead, str) else "")
+        return self._done(outcome, agent, saved)
+
+    def forget(self, agent: str) -> None:
+        """Let the agent be woken from its saved state next time."""
+        self._alive.pop(agent, None)
+
+    def _wake(self, due: React) -> tuple[Agent, bytes]:
+        known = self._alive.get(due.agent)
+        if known is not None:
+            return known
+        kind = self._kinds[due.agent]
+        try:
+            agent = kind() if due.state is None else msgspec.msgpack.decode(due.state, type=kind)
+        except (msgspec.MsgspecError, TypeError) as error:
+            raise AgentError(f"agent {due.agent}: its saved state does not fit {kind.__qualname__}: {error}") from None
+        state = _encode(agent)
+        self._alive[due.agent] = (agent, state)
+        return agent, state
+
+    def _call(self, agent: Agent, letter: Letter, named: str, context: Context) -> str | Awaitable[str | None] | None:
+        """Call the handler; a string says why the letter is dead."""
+        if named == STALE:
+            return None
+        handlers = handlers_of(type(agent))
+        handler = handlers.get(letter.type)
+        if named and letter.type != "Timeout":
+            handler = next((h for h in handlers.values() if h.method == named), handler)
+        if handler is None:
+            otherwise = getattr(agent, "otherwise", None)
+            if otherwise is None:
+                return f"{type(agent).__qualname__} has no handler for {letter.type}"
+            passed_on: Awaitable[str | None] | None = otherwise(letter, context)
+            return passed_on
+        try:
+            notification = self._decoder(handler).decode(letter.body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            return f"{letter.type} does not fit its fields: {error}"
+        called: Awaitable[None] | None = getattr(agent, handler.method)(notification, context)
+        return called
+
+    def _decoder(self, handler: Handler) -> "msgspec.msgpack.Decoder[object]":
+        decoder = self._decoders.get(handler.notification)
+        if decoder is None:
+            decoder = self._decoders[handler.notification] = msgspec.msgpack.Decoder(handler.notification)
+        return decoder
+
+    def _note(self, outcome: Outcome, agent: Agent, letter: Letter, context: Context, dead: str) -> None:
+        if dead:
+            outcome.reactions.append(Reaction(letter.id, dead=dead))
+            return
+        for birth in context.births:
+            self._kinds[f"{birth.name}@{self._server}"] = context.kinds[birth.name]
+        outcome.reactions.append(
+            Reaction(letter.id, tuple(context.outbound), tuple(context.alarms), tuple(context.births))
+        )
+        if type(agent).__struct_fields__:
+            outcome.state = _encode(agent)
+
+    def _failed(self, outcome: Outcome, error: Exception) -> Outcome:
+        outcome.failure = error
+        self.forget(outcome.agent)
+        return outcome
+
+    def _done(self, outcome: Outcome, agent: Agent, saved: bytes) -> Outcome:
+        if outcome.state == saved:
+            outcome.state = None
+        elif outcome.state is not None:
+            self._alive[outcome.agent] = (agent, outcome.state)
+        return outcome
