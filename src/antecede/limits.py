@@ -78,8 +78,11 @@ foreign_line_bytes_max: Final = 1024 * 1024
 foreign_document_bytes_max: Final = 256 * 1024 * 1024
 """One JSON document that is no sequence of lines: it must be read whole."""
 
-foreign_events_max: Final = 4_000_000
+foreign_events_max: Final = 2_000_000
 """Events of one import: finding their messages needs all of them at hand."""
+
+foreign_halves_max: Final = 64
+"""Records of one span by different services: two where both sides of a call share its id, more where it was retried."""
 
 foreign_clock_entries_max: Final = 20_000_000
 """Entries of all vector clocks of one import."""

@@ -33,6 +33,14 @@ class _Transaction(msgspec.Struct, frozen=True):
     time: str | None = None
 
 
+class _Place(msgspec.Struct, frozen=True, gc=False):
+    transaction: int
+    parents: list[int]
+
+    def columns(self) -> dict[str, Any]:
+        return {"transaction": self.transaction, "parents": self.parents}
+
+
 class Editing:
     """Collects one recording."""
 
@@ -67,15 +75,14 @@ class Editing:
 
     def _add(self, number: int, said: _Transaction, places: dict[int, tuple[str, Moment]], sent: set[str]) -> None:
         agent = f"agent-{said.agent}" if isinstance(said.agent, int) else said.agent
-        extra: dict[str, Any] = {"transaction": number, "parents": said.parents}
-        moment = Moment(_nanoseconds(said.time), None, extra)
+        moment = Moment(_Place(number, said.parents), _nanoseconds(said.time))
         for parent in said.parents:
             source, earlier = places[parent]
             message = f"{source}:{parent}->{agent}"
             if source != agent and message not in sent:
                 sent.add(message)
-                earlier.gives.append((message, agent))
-                moment.takes.append(message)
+                earlier.give(message, agent)
+                moment.take(message)
         places[number] = agent, moment
         self._lines.setdefault(agent, []).append(moment)
         self.events += 1

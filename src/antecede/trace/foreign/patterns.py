@@ -14,13 +14,13 @@ takes on a line is up to its author.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from antecede import limits
 from antecede.errors import UsageError
-from antecede.trace.schema import INT64_MAX
+from antecede.trace.schema import COLUMNS, INT64_MAX
 
 _clock = r"(?P<clock>\{[^{}]*\})"
 
@@ -42,7 +42,7 @@ _needed = ("event", "host", "clock")
 _clock_decoder = msgspec.json.Decoder(dict[str, int])
 
 
-class Said(msgspec.Struct, frozen=True):
+class Said(msgspec.Struct, frozen=True, gc=False):
     """What a log says of one event."""
 
     line: int
@@ -50,6 +50,12 @@ class Said(msgspec.Struct, frozen=True):
     clock: dict[str, int]
     event: str
     more: dict[str, str]
+
+    def columns(self) -> dict[str, Any]:
+        """The text of the event and the further groups; one that is named like a column of ours gets a mark."""
+        return {"event": self.event} | {
+            name + "_" if name in COLUMNS else name: text for name, text in self.more.items()
+        }
 
 
 class Pattern:

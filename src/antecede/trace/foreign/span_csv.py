@@ -7,6 +7,7 @@ name of its column (``StartTimeUnixNano``, ``start_us``), or is seen from the fi
 
 import csv
 from collections.abc import Iterator
+from sys import intern
 
 from antecede import limits
 from antecede.errors import TraceError
@@ -97,13 +98,13 @@ def _span(get: dict[str, str], start: int, unit: int, columns: dict[str, tuple[i
     name = get.get("name", "")[: limits.raw_text_bytes_max]
     kind = get.get("kind", "").lower()
     return Span(
-        get["trace"],
+        intern(get["trace"]),
         get["span"],
-        get["place"],
+        intern(get["place"]),
         start * unit,
         None if absent else parent,
-        kind or None,
-        name or None,
+        intern(kind) or None,
+        intern(name) or None,
         duration,
     )
 

@@ -17,6 +17,7 @@ pod, instance id or host: each has a clock of its own.
 """
 
 from collections.abc import Callable, Iterator
+from sys import intern
 from typing import Any
 
 import msgspec
@@ -269,9 +270,9 @@ def _span(
         return "the span has no service"
     if not 0 <= start <= INT64_MAX or not 0 <= (duration or 0) <= INT64_MAX:
         return "a time of the span is no int64 from 0 in nanoseconds"
-    kind = kind.lower() if kind else None
-    name = name[: limits.raw_text_bytes_max] if name else None
-    return Span(trace, span, service, start, parent or None, kind, name, duration, links)
+    kind = intern(kind.lower()) if kind else None
+    name = intern(name[: limits.raw_text_bytes_max]) if name else None
+    return Span(intern(trace), span, intern(service), start, parent or None, kind, name, duration, links)
 
 
 def spans_of(file: ForeignFile, read: Callable[[bytes, bool], Iterator[Found]], instances: bool) -> Iterator[Span]:

@@ -29,7 +29,7 @@ _receiving = ("server", "consumer")
 _calling = ("client", "producer")
 
 
-class Span(msgspec.Struct, frozen=True):
+class Span(msgspec.Struct, frozen=True, gc=False):
     """What we need of a span; times in nanoseconds."""
 
     trace: str
@@ -43,13 +43,22 @@ class Span(msgspec.Struct, frozen=True):
     duration: int | None = None
     links: tuple[tuple[str, str], ...] = ()
 
+    def columns(self) -> dict[str, Any]:
+        """What is kept of the span besides its start and its service."""
+        columns: dict[str, Any] = {"trace": self.trace, "span": self.id}
+        for key, value in (("name", self.name), ("span_kind", self.kind), ("duration_ns", self.duration)):
+            if value is not None:
+                columns[key] = value
+        return columns
+
 
 class Spans:
     """Collects spans and finds the messages between them."""
 
     def __init__(self) -> None:
-        self._spans: dict[tuple[str, str, str, str | None], Span] = {}
+        self._spans: list[Span] = []
         self._halves: dict[tuple[str, str], list[Span]] = {}
+        """Mostly one each, two where both sides of a call share an id."""
         self.duplicates = 0
         """Spans that were recorded again."""
         self.without_parent = 0
@@ -64,11 +73,14 @@ class Spans:
 
     def add(self, span: Span) -> None:
         """Take in one span."""
-        key = span.trace, span.id, span.service, span.kind
-        if self._spans.setdefault(key, span) is not span:
+        halves = self._halves.setdefault((span.trace, span.id), [])
+        if any(half.service == span.service and half.kind == span.kind for half in halves):
             self.duplicates += 1
             return
-        self._halves.setdefault((span.trace, span.id), []).append(span)
+        if len(halves) == limits.foreign_halves_max:
+            raise TraceError(f"span {span.id[:40]!r} has more than {len(halves)} records of different services")
+        halves.append(span)
+        self._spans.append(span)
         if len(self._spans) > limits.foreign_events_max:
             raise TraceError(f"more than {limits.foreign_events_max} spans are more than one import can hold")
 
@@ -76,13 +88,13 @@ class Spans:
         """The trace that the spans tell."""
         depths = self._depths()
         services: dict[str, list[Span]] = {}
-        for span in self._spans.values():
+        for span in self._spans:
             services.setdefault(span.service, []).append(span)
         moments: dict[int, Moment] = {}
         lines: dict[str, list[Moment]] = {}
         for service, spans in services.items():
             spans.sort(key=lambda span: (span.start, depths[id(span)], span.trace, span.id, span.kind or ""))
-            lines[service] = [moments.setdefault(id(span), _moment(span)) for span in spans]
+            lines[service] = [moments.setdefault(id(span), Moment(span, span.start)) for span in spans]
         taken: set[str] = set()
         for service in sorted(services):
             for span in services[service]:
@@ -102,8 +114,8 @@ class Spans:
             if cause.service == span.service and not (cause.kind == "producer" and span.kind == "consumer"):
                 continue
             message = _named(cause, span, taken)
-            moments[id(cause)].gives.append((message, span.service))
-            moments[id(span)].takes.append(message)
+            moments[id(cause)].give(message, span.service)
+            moments[id(span)].take(message)
             self.early_messages += span.start < cause.start
 
     def _causes(self, span: Span, parent: Span | None) -> Iterator[Span]:
@@ -138,7 +150,7 @@ class Spans:
     def _depths(self) -> dict[int, int]:
         """How many causes each span has above it. Spans that are each other's ancestors have one all the same."""
         depths: dict[int, int] = {}
-        for span in self._spans.values():
+        for span in self._spans:
             path: list[Span] = []
             above: Span | None = span
             on_path: set[int] = set()
@@ -166,11 +178,3 @@ def _named(cause: Span, span: Span, taken: set[str]) -> str:
         name = f"{name}@{span.service}/{span.kind}"
     taken.add(name)
     return name
-
-
-def _moment(span: Span) -> Moment:
-    extra: dict[str, Any] = {"trace": span.trace, "span": span.id}
-    for key, value in (("name", span.name), ("span_kind", span.kind), ("duration_ns", span.duration)):
-        if value is not None:
-            extra[key] = value
-    return Moment(span.start, None, extra)

@@ -15,14 +15,13 @@ leaves no edge. The text of each event is kept, for the person who knows what it
 """
 
 from bisect import bisect_right
-from typing import Any
 
 from antecede import limits
 from antecede.errors import TraceError
 from antecede.trace.foreign.files import ForeignFile
 from antecede.trace.foreign.patterns import Pattern, Said
 from antecede.trace.foreign.weave import Moment, Woven
-from antecede.trace.schema import COLUMNS
+from antecede.trace.schema import INT64_MAX
 
 
 class ClockedLog:
@@ -63,8 +62,8 @@ class ClockedLog:
                     source = lines[other][count - 1]
                     if not self._implied(other, count, new, lines, owns):
                         message = f"{other}:{owns[other][count - 1]}->{host}"
-                        source.gives.append((message, host))
-                        moment.takes.append(message)
+                        source.give(message, host)
+                        moment.take(message)
         return Woven(lines)
 
     def _newly_known(
@@ -94,10 +93,7 @@ class ClockedLog:
 
 
 def _moment(said: Said) -> Moment:
-    extra: dict[str, Any] = {"event": said.event}
-    for name, text in said.more.items():
-        extra[name + "_" if name in COLUMNS else name] = text
     stamp = said.more.get("timestamp", "")
     # As TSViz and GoVector write it: nanoseconds by the clock of the host.
-    time = int(stamp) if stamp.isascii() and stamp.isdigit() and len(stamp) < 19 else None
-    return Moment(time, said.clock, extra)
+    time = int(stamp) if stamp.isascii() and stamp.isdigit() and len(stamp) <= 19 else None
+    return Moment(said, time if time is None or time <= INT64_MAX else None, said.clock)

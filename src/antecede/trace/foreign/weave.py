@@ -12,8 +12,8 @@ equal and some not, the vectors would be compared by the wrong rule. Every proce
 which makes own entries and ``index`` + 1 differ on all the rows where they were equal.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
@@ -22,16 +22,39 @@ from antecede.trace.matched import match
 from antecede.trace.schema import DELIVER, LOCAL, SEND, Event
 
 
-class Moment(msgspec.Struct):
+class Recorded(Protocol):
+    """What a foreign record says of a moment."""
+
+    def columns(self) -> dict[str, Any]:
+        """As columns beside those of the schema."""
+        ...
+
+
+class Moment(msgspec.Struct, gc=False):
     """Something that happened in a process."""
 
+    said: Recorded
     time: int | None = None
     clock: dict[str, int] | None = None
-    extra: dict[str, Any] | None = None
-    takes: list[str] = []
+    takes: Sequence[str] = ()
     """Messages delivered here."""
-    gives: list[tuple[str, str]] = []
+    gives: Sequence[tuple[str, str]] = ()
     """Messages sent from here, each with its destination."""
+
+    def take(self, message: str) -> None:
+        """A message is delivered here."""
+        # Most moments have no message, and there may be millions: a list only for those that need one.
+        if isinstance(self.takes, list):
+            self.takes.append(message)
+        else:
+            self.takes = [message]
+
+    def give(self, message: str, to: str) -> None:
+        """A message is sent from here."""
+        if isinstance(self.gives, list):
+            self.gives.append((message, to))
+        else:
+            self.gives = [(message, to)]
 
 
 class Woven:
@@ -132,6 +155,7 @@ def _rows(process: str, index: int, moment: Moment) -> Iterator[Event]:
             message, destination = gives[row - len(takes)]
             to = (destination,)
         if row == main:
-            yield Event(process, index + row, kind, message, to, moment.time, clock=moment.clock, extra=moment.extra)
+            extra = moment.said.columns()
+            yield Event(process, index + row, kind, message, to, moment.time, clock=moment.clock, extra=extra)
         else:
             yield Event(process, index + row, kind, message, to, moment.time)
