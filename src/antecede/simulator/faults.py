@@ -107,7 +107,7 @@ class FaultyWorld(World):
         """Carry a step's outputs out, unless the process crashes within it. Was the step committed?"""
         outputs = step.outputs
         committed = True
-        crashed = bool(self._crash) and self._faults.random() < self._crash
+        crashed = self._strikes(process)
         if crashed:
             moment = below(self._faults, 3)
             if moment == 0:
@@ -169,10 +169,18 @@ class FaultyWorld(World):
         for _ in range(copies):
             self._later(self._delay(), _Travel(process, output.peer, output.content))
 
-    def _go_down(self, process: int) -> None:
+    def crash(self, process: int, seconds: float) -> None:
+        """Crash a process between two steps; it is back after so many seconds."""
         self.crashes += 1
         self.nodes[process].crash()
-        self._later(self._down_seconds * self._faults.random(), _Restart(process))
+        self._later(seconds, _Restart(process))
+
+    def _strikes(self, process: int) -> bool:
+        """Does the process crash within the step that it has just done?"""
+        return bool(self._crash) and self._faults.random() < self._crash
+
+    def _go_down(self, process: int) -> None:
+        self.crash(process, self._down_seconds * self._faults.random())
 
     def _restart(self, process: int) -> None:
         node = self.nodes[process]

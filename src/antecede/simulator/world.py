@@ -7,6 +7,7 @@ need links and durable state: :mod:`antecede.simulator.faults` adds them.
 
 from heapq import heappop, heappush
 from itertools import count
+from math import inf
 from typing import Protocol
 
 from antecede.messages import COPY, Deliver, Effects, Message, Packet, Send, Sent, Verdict
@@ -77,12 +78,12 @@ class World:
 
     # Time.
 
-    def run(self, workload: Workload) -> None:
-        """Let everything happen until nothing is left to happen."""
+    def run(self, workload: Workload, until: float = inf) -> None:
+        """Let everything happen until nothing is left to happen, or until that time."""
         self._workload = workload
         workload.start(self)
         happenings = self._happenings
-        while happenings:
+        while happenings and happenings[0][0] <= until:
             self.now, _, happening = heappop(happenings)
             if type(happening) is Packet:
                 self._arrive(happening)
