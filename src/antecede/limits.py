@@ -36,6 +36,15 @@ link_resend_frames_max: Final = 1_024
 simulated_messages_max: Final = 1_000_000_000
 """Messages of one simulated run."""
 
+topology_bytes_max: Final = 4 * 1024 * 1024
+"""One topology file."""
+
+topology_servers_max: Final = 4_096
+"""Servers of one topology, and its domains."""
+
+topology_drawn_servers_max: Final = 1_024
+"""Servers of a topology that is drawn: more cannot be read."""
+
 scenario_bytes_max: Final = 1024 * 1024
 """One scenario file."""
 

@@ -19,7 +19,7 @@ _instant = -(10**6)
 """The bucket of deliveries that took no time."""
 
 
-class _Course:
+class Course:
     """A message that is not yet delivered everywhere."""
 
     __slots__ = ("bytes", "copies", "counted", "dependents", "paper_bytes", "remaining", "time")
@@ -50,7 +50,7 @@ class Figures:
         self.outstanding = 0
         self._latency_sum = 0.0
         self._latencies: dict[int, int] = {}
-        self._under_way: dict[str, _Course] = {}
+        self._under_way: dict[str, Course] = {}
         self._seen = 0
 
     def sent(self, message: Message, now: float) -> None:
@@ -61,7 +61,7 @@ class Figures:
         if counted:
             self.sends += 1
         if destinations:
-            self._under_way[message.id] = _Course(now, destinations, counted)
+            self._under_way[message.id] = Course(now, destinations, counted)
 
     def posted(self, order: Order, packet: Packet) -> None:
         """A copy leaves: what does its stamp weigh?"""
@@ -96,7 +96,7 @@ class Figures:
             bucket = int(log(latency) * _buckets_per_e) if latency > 1e-9 else _instant
             self._latencies[bucket] = self._latencies.get(bucket, 0) + 1
 
-    def _weigh(self, course: _Course) -> None:
+    def _weigh(self, course: Course) -> None:
         copies = course.copies
         if copies:
             self._weighed += 1

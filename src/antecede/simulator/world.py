@@ -12,6 +12,7 @@ from typing import Protocol
 
 from antecede.messages import COPY, Deliver, Effects, Message, Packet, Send, Sent, Verdict
 from antecede.orders import OrderSpec
+from antecede.orders.contract import Order
 from antecede.simulator.draws import Draw
 from antecede.simulator.figures import Figures
 
@@ -51,7 +52,7 @@ class World:
     ) -> None:
         self.spec = spec
         self.processes = processes
-        self.orders = [spec.create(member, processes) for member in range(processes)]
+        self.orders = self._create_orders()
         self.now = 0.0
         self.figures = figures or Figures()
         self.observer = observer
@@ -61,6 +62,9 @@ class World:
         self._last_arrival: dict[tuple[int, int], float] | None = {} if fifo_links else None
         self._sends = 0
         self._workload: Workload | None = None
+
+    def _create_orders(self) -> list[Order]:
+        return [self.spec.create(member, self.processes) for member in range(self.processes)]
 
     # What a workload may do.
 

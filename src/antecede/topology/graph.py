@@ -7,7 +7,7 @@ domain contain another, and a plain graph of domains calls a safe star cyclic.) 
 servers; where there are more, the shortest is taken, ties going to what was named first.
 
 A multicast travels along the tree of shortest ways from its source: one multicast in each domain that it enters, so no
-server and no domain sees it twice. This room knows names only: no orders, no addresses, no I/O.
+server and no domain sees it twice. This module knows names only: no orders, no addresses.
 """
 
 from collections import deque
@@ -48,11 +48,27 @@ class Topology:
         for domain in domains:
             for name in domain.servers:
                 self._domains_of[name].append(domain.name)
+        self._places = {name: place for place, name in enumerate(self.domains)}
         self._trees: dict[str, dict[str, tuple[str, str]]] = {}
 
     def domains_of(self, server: str) -> tuple[str, ...]:
         """The domains of a server, as they were named."""
         return tuple(self._domains_of[server])
+
+    def is_router(self, server: str) -> bool:
+        """Is it in several domains, so that messages pass through it?"""
+        return len(self._domains_of[server]) > 1
+
+    @cached_property
+    def trees(self) -> tuple[frozenset[str], ...]:
+        """The servers by connected part, as they were named: between two parts there is no way."""
+        parts: list[frozenset[str]] = []
+        placed: set[str] = set()
+        for server in self.servers:
+            if server not in placed:
+                parts.append(frozenset((server, *self.tree(server))))
+                placed |= parts[-1]
+        return tuple(parts)
 
     @cached_property
     def cycle(self) -> tuple[str, ...] | None:
@@ -138,13 +154,10 @@ class Topology:
         return {
             server: [
                 Hop(domain, tuple(name for name in self.domains[domain].servers if name in targets))
-                for domain, targets in sorted(parts.items(), key=lambda part: self._place(part[0]))
+                for domain, targets in sorted(parts.items(), key=lambda part: self._places[part[0]])
             ]
             for server, parts in onward.items()
         }
-
-    def _place(self, domain: str) -> int:
-        return list(self.domains).index(domain)
 
 
 _Node = tuple[str, str]

@@ -1,0 +1,316 @@
+"""The topology file: servers with their addresses, domains with their orders, agents with their homes (TOML).
+
+::
+
+    guarantee = "fifo"                       # only to allow orders that are not causal (default "causal")
+    [servers]
+    s1 = "tcp://127.0.0.1:7101"
+    [domains]
+    A = { servers = ["s1", "s2"], order = "pruned" }
+    [application]
+    module = "shop.agents"
+    [agents]
+    orders = { server = "s1", class = "shop.agents:Orders" }
+
+Nothing in it is guessed: an unknown key, a server nobody declared, an address twice are errors that name file and line.
+
+**Canonical form.** A file says *which* servers, not in which sequence: names are put into their natural order (``s2``
+before ``s10``) everywhere, also within a domain, where the place is the member number of the order's stamps. So two
+servers whose files differ in layout only agree on everything, and the **epoch**, a hash of the canonical form, tells
+them so; any other difference gives another epoch.
+"""
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from antecede import limits
+from antecede.errors import TopologyError
+from antecede.topology.graph import Domain, Topology
+
+GUARANTEES = ("causal", "fifo", "none")
+"""What a file may promise end to end, strongest first."""
+
+DEFAULT_ORDER = "pruned"
+
+_name = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_address = re.compile(r"tcp://(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
+_module = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+_class = re.compile(rf"{_module.pattern}:{_module.pattern}", re.ASCII)
+_order = re.compile(r"[A-Za-z0-9_.-]+(:[^\s]*)?")
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"tcp://[{self.host}]:{self.port}" if ":" in self.host else f"tcp://{self.host}:{self.port}"
+
+
+class DomainEntry(msgspec.Struct, frozen=True):
+    """A domain as the file has it: a server's place is its member number."""
+
+    name: str
+    servers: tuple[str, ...]
+    order: str = DEFAULT_ORDER
+    """An order's name with its options, as text: ``buffer:pipelined=true``."""
+
+
+class AgentHome(msgspec.Struct, frozen=True):
+    """An agent that the file creates, and the server where it lives."""
+
+    name: str
+    server: str
+    kind: str
+    """``module:Class``."""
+
+
+class TopologyFile(msgspec.Struct, frozen=True, dict=True):
+    """What a topology file says, in canonical sequence."""
+
+    servers: dict[str, Address]
+    domains: tuple[DomainEntry, ...]
+    agents: tuple[AgentHome, ...] = ()
+    module: str | None = None
+    """The application's module."""
+    guarantee: str = "causal"
+    """The least that the whole promises end to end."""
+    name: str = "topology"
+    """The file's name, for errors; no part of what it says."""
+
+    @cached_property
+    def organisation(self) -> Topology:
+        """The servers–domains graph."""
+        return Topology([Domain(domain.name, domain.servers) for domain in self.domains], self.servers)
+
+    def domain(self, name: str) -> DomainEntry:
+        """The domain of that name."""
+        return next(domain for domain in self.domains if domain.name == name)
+
+    def canonical(self) -> str:
+        """What the file says and nothing else, the same for every way of writing it."""
+        return json.dumps(
+            {
+                "agents": {agent.name: [agent.server, agent.kind] for agent in self.agents},
+                "application": self.module,
+                "domains": {domain.name: [list(domain.servers), domain.order] for domain in self.domains},
+                "guarantee": self.guarantee,
+                "servers": {server: str(address) for server, address in self.servers.items()},
+            },
+            sort_keys=True,
+            separators=(",", ":"),
+        )
+
+    @cached_property
+    def epoch(self) -> str:
+        """Sixteen hexadecimal digits that differ when the topology does."""
+        return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
+
+    def text(self) -> str:
+        """The file itself, to be read by people and by :func:`parse_topology`."""
+        lines = [] if self.guarantee == "causal" else [f'guarantee = "{self.guarantee}"', ""]
+        lines += ["[servers]", *(f'{_key(server)} = "{address}"' for server, address in self.servers.items())]
+        lines += ["", "[domains]"]
+        for domain in self.domains:
+            members = ", ".join(f'"{server}"' for server in domain.servers)
+            lines.append(f"{_key(domain.name)} = {{ servers = [{members}], order = {json.dumps(domain.order)} }}")
+        if self.module is not None:
+            lines += ["", "[application]", f'module = "{self.module}"']
+        if self.agents:
+            lines += ["", "[agents]"]
+        for agent in self.agents:
+            lines.append(f'{_key(agent.name)} = {{ server = "{agent.server}", class = "{agent.kind}" }}')
+        return "\n".join(lines) + "\n"
+
+
+def natural(name: str) -> tuple[list[tuple[bool, int, str]], str]:
+    """A key that sorts numbers in names by their value: s2 before s10."""
+    parts = re.findall(r"[0-9]+|[^0-9]+", name)
+    return [(not part[0].isdigit(), int(part) if part[0].isdigit() else 0, part) for part in parts], name
+
+
+def parse_topology(text: str, file: str = "topology") -> TopologyFile:
+    """Read a topology file's text; whatever is wrong with it is one :class:`TopologyError` that names ``file``."""
+    return _Reader(text, file).read()
+
+
+class _Reader:
+    """One reading of one file: every error says where."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self.text = text
+        self.file = file
+
+    def error(self, reason: str, *path: str) -> TopologyError:
+        line = _line_of(self.text, path) if path else None
+        return TopologyError(f"{self.file}:{line}: {reason}" if line else f"{self.file}: {reason}")
+
+    def read(self) -> TopologyFile:
+        if len(self.text.encode(errors="replace")) > limits.topology_bytes_max:
+            raise self.error(f"topology file of more than {limits.topology_bytes_max} bytes")
+        try:
+            document = tomllib.loads(self.text)
+        except tomllib.TOMLDecodeError as error:
+            raise self._bad_toml(str(error)) from None
+        except RecursionError:
+            raise self.error("bad TOML: nested too deeply") from None
+        self._known(document, ("servers", "domains", "application", "agents", "guarantee"))
+        servers = self._servers(document)
+        domains = self._domains(document, servers)
+        agents = self._agents(document, servers)
+        return TopologyFile(servers, domains, agents, self._application(document), self._guarantee(document), self.file)
+
+    def _bad_toml(self, said: str) -> TopologyError:
+        found = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)", said)
+        if found is None or found[1] is None:
+            return self.error(f"bad TOML: {said}")
+        return TopologyError(f"{self.file}:{found[1]}: bad TOML: {said[: found.start()]} in column {found[2]}")
+
+    def _servers(self, document: dict[str, Any]) -> dict[str, Address]:
+        table = self._table(document, "servers", needed=True)
+        if len(table) > limits.topology_servers_max:
+            raise self.error(f"{len(table)} servers: expected at most {limits.topology_servers_max}", "servers")
+        servers: dict[str, Address] = {}
+        owner: dict[Address, str] = {}
+        for server in sorted(table, key=natural):
+            at = ("servers", server)
+            self._named("server", server, *at)
+            address = self._address(server, table[server])
+            if address in owner:
+                raise self.error(f"servers {owner[address]} and {server} have the same address {address}", *at)
+            owner[address] = server
+            servers[server] = address
+        return servers
+
+    def _address(self, server: str, value: Any) -> Address:
+        found = _address.fullmatch(value) if isinstance(value, str) else None
+        if found is None or not 1 <= int(found["port"]) <= 65_535:
+            expected = 'expected "tcp://HOST:PORT", the port from 1 to 65535'
+            raise self.error(f"server {server} = {_brief(value)}: {expected}", "servers", server)
+        return Address(found["host"].strip("[]").lower(), int(found["port"]))
+
+    def _domains(self, document: dict[str, Any], servers: dict[str, Address]) -> tuple[DomainEntry, ...]:
+        table = self._table(document, "domains", needed=True)
+        if len(table) > limits.topology_servers_max:
+            raise self.error(f"{len(table)} domains: expected at most {limits.topology_servers_max}", "domains")
+        return tuple(self._domain(name, table[name], servers) for name in sorted(table, key=natural))
+
+    def _domain(self, name: str, entry: Any, servers: dict[str, Address]) -> DomainEntry:
+        at = ("domains", name)
+        self._named("domain", name, *at)
+        self._entry(entry, f"domain {name}", ("servers", "order"), *at)
+        members = entry.get("servers")
+        if not isinstance(members, list) or not members or not all(isinstance(one, str) for one in members):
+            raise self.error(f'domain {name}: expected servers = ["…", …], one or more', *at)
+        for server in members:
+            if server not in servers:
+                raise self.error(f"domain {name} names the unknown server {_brief(server)}", *at, "servers")
+        if len(set(members)) < len(members):
+            twice = next(server for server in members if members.count(server) > 1)
+            raise self.error(f"domain {name} names server {twice} twice", *at, "servers")
+        order = entry.get("order", DEFAULT_ORDER)
+        if not isinstance(order, str) or not _order.fullmatch(order):
+            expected = 'expected an order as "NAME" or "NAME:option=value,…"'
+            raise self.error(f"domain {name}: order = {_brief(order)}: {expected}", *at, "order")
+        return DomainEntry(name, tuple(sorted(members, key=natural)), _in_sequence(order))
+
+    def _agents(self, document: dict[str, Any], servers: dict[str, Address]) -> tuple[AgentHome, ...]:
+        table = self._table(document, "agents")
+        agents = []
+        for name in sorted(table, key=natural):
+            at, entry = ("agents", name), table[name]
+            self._named("agent", name, *at)
+            self._entry(entry, f"agent {name}", ("server", "class"), *at)
+            server, kind = entry.get("server"), entry.get("class")
+            if not isinstance(server, str) or server not in servers:
+                raise self.error(f"agent {name}: server = {_brief(server)}: expected a server of this file", *at)
+            if not isinstance(kind, str) or not _class.fullmatch(kind):
+                raise self.error(f'agent {name}: class = {_brief(kind)}: expected "module:Class"', *at)
+            agents.append(AgentHome(name, server, kind))
+        return tuple(agents)
+
+    def _application(self, document: dict[str, Any]) -> str | None:
+        table = self._table(document, "application")
+        self._known(table, ("module",), "application")
+        module = table.get("module")
+        if module is not None and (not isinstance(module, str) or not _module.fullmatch(module)):
+            raise self.error(f"module = {_brief(module)}: expected a module's name", "application", "module")
+        return module
+
+    def _guarantee(self, document: dict[str, Any]) -> str:
+        guarantee = document.get("guarantee", "causal")
+        if guarantee not in GUARANTEES:
+            raise self.error(f"guarantee = {_brief(guarantee)}: expected one of {', '.join(GUARANTEES)}", "guarantee")
+        return str(guarantee)
+
+    def _table(self, document: dict[str, Any], name: str, *, needed: bool = False) -> dict[str, Any]:
+        table = document.get(name, {})
+        if not isinstance(table, dict):
+            raise self.error(f"{name} = {_brief(table)}: expected a table [{name}]", name)
+        if needed and not table:
+            raise self.error(f"expected a table [{name}] with one entry or more")
+        return table
+
+    def _entry(self, entry: Any, what: str, keys: Iterable[str], *path: str) -> None:
+        if not isinstance(entry, dict):
+            raise self.error(f"{what} = {_brief(entry)}: expected {{ {' = …, '.join(keys)} = … }}", *path)
+        self._known(entry, keys, *path)
+
+    def _known(self, table: dict[str, Any], keys: Iterable[str], *path: str) -> None:
+        for key in table:
+            if key not in keys:
+                where = f" in {'.'.join(path)}" if path else ""
+                raise self.error(f"unknown key {_brief(key)}{where}: expected {', '.join(keys)}", *path, key)
+
+    def _named(self, what: str, name: str, *path: str) -> None:
+        if not _name.fullmatch(name):
+            expected = "expected 1 to 64 letters, digits, _, . or -"
+            raise self.error(f"{what} {_brief(name)}: {expected}", *path)
+
+
+def _brief(value: Any) -> str:
+    """A value from outside, on one line of bearable length."""
+    shown = json.dumps(value, ensure_ascii=False, default=str)
+    return shown if len(shown) <= 60 else f"{shown[:57]}…"
+
+
+def _in_sequence(order: str) -> str:
+    """An order's text with its options by name, so that two ways of writing it are one."""
+    name, _, options = order.partition(":")
+    sorted_options = ",".join(sorted(filter(None, options.split(","))))
+    return f"{name}:{sorted_options}" if sorted_options else name
+
+
+def _key(name: str) -> str:
+    return f'"{name}"' if "." in name else name
+
+
+def _line_of(text: str, path: tuple[str, ...]) -> int | None:
+    """The line that gives the longest beginning of a path of keys. TOML's reader does not tell, so we look ourselves:
+    good enough for a pointer, and silent where nothing is found."""
+    header: tuple[str, ...] = ()
+    best: tuple[int, int | None] = (0, None)
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := re.match(r"\s*\[+([^\]]+)\]", line):
+            given = header = _keys(found[1])
+        elif found := re.match(r"""\s*((?:[\w.\s-]|"[^"]*"|'[^']*')+?)\s*=""", line):
+            given = header + _keys(found[1])
+        else:
+            continue
+        if given == path[: len(given)] and len(given) > best[0]:
+            best = (len(given), number)
+    return best[1]
+
+
+def _keys(dotted: str) -> tuple[str, ...]:
+    parts = re.findall(r"""\s*(?:"([^"]*)"|'([^']*)'|([^.\s"']+))\s*(?:\.|$)""", dotted)
+    return tuple("".join(part) for part in parts)

@@ -1,0 +1,125 @@
+"""What an organisation keeps end to end, and what must be refused (DESIGN part 2, "guarantees compose downwards").
+
+Between two domains the **weakest order on the route** is kept, and of it only FIFO and causal order: nobody orders the
+deliveries of different domains against each other, so total order ends at a domain's border. Between separate trees
+nothing is kept, for there is no way. In a forest a chain that leaves the route through some server comes back through
+the same server, so orders off the route don't matter.
+
+Refused are
+
+* organisations that are not a forest, whatever their orders: they break causal order (Laumay et al. §4.3);
+* more than one domain with an order that is not causal, unless the file itself says that it promises less;
+* orders that serve broadcasts only, or conflicts of a group of objects, beside another domain: a hop is a multicast to
+  some, and a conflict is not seen across domains.
+
+What an order promises is told by whoever knows orders, as :class:`OrderFacts`.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from antecede.topology.file import TopologyFile
+from antecede.topology.graph import shown
+
+_across = frozenset({"fifo", "causal"})
+_within = _across | {"total"}
+_asked = {"causal": "causal", "fifo": "fifo", "none": None}
+
+
+class OrderFacts(msgspec.Struct, frozen=True):
+    """What one order, with its options, promises and needs."""
+
+    guarantees: frozenset[str]
+    needs: frozenset[str] = frozenset()
+
+    @property
+    def alone(self) -> bool:
+        """Does it serve topologies of a single domain only?"""
+        return "broadcast" in self.needs or "significant" in self.guarantees
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """Two domains, and what a message from one into the other can rely on."""
+
+    source: str
+    target: str
+    route: tuple[str, ...]
+    """The domains on the way, both included; none where there is no way."""
+    guarantees: frozenset[str]
+
+
+class Check(msgspec.Struct, frozen=True):
+    """The verdict on a topology file."""
+
+    cycle: tuple[str, ...] | None
+    refusals: tuple[str, ...]
+    """Why it must not be used, one line each; the cycle is one of them."""
+    facts: dict[str, OrderFacts]
+    """By domain."""
+    pairs: tuple[Pair, ...]
+    """Every two domains, and each with itself; nothing where there is a cycle."""
+
+    @property
+    def holds(self) -> bool:
+        return not self.refusals
+
+
+def strength(guarantees: Iterable[str]) -> str:
+    """A set of guarantees in as few words as say it: ``causal`` (which implies fifo), ``fifo, total``, ``none`` …"""
+    kept = set(guarantees)
+    if "causal" in kept:
+        kept.discard("fifo")
+    known = [name for name in ("fifo", "causal", "total", "synchronous", "significant") if name in kept]
+    return ", ".join(known) or "none"
+
+
+def check(file: TopologyFile, facts_of: Callable[[str], OrderFacts]) -> Check:
+    """Judge a topology; ``facts_of`` tells of an order's text what it promises."""
+    facts = {domain.name: facts_of(domain.order) for domain in file.domains}
+    cycle = file.organisation.cycle
+    refusals = []
+    if cycle is not None:
+        refusals.append(f"not a forest: {shown(cycle)}")
+    if len(file.domains) > 1:
+        refusals += _unfit(file, facts)
+    pairs = () if cycle is not None else tuple(_pairs(file, facts))
+    return Check(cycle, tuple(refusals), facts, pairs)
+
+
+def _unfit(file: TopologyFile, facts: dict[str, OrderFacts]) -> Iterable[str]:
+    asked = _asked[file.guarantee]
+    for domain in file.domains:
+        known = facts[domain.name]
+        if known.alone:
+            yield f"domain {domain.name}: order {domain.order} serves topologies of a single domain only"
+        elif asked is not None and asked not in known.guarantees:
+            less = "fifo" if asked == "causal" and "fifo" in known.guarantees else "none"
+            yield (
+                f"domain {domain.name}: order {domain.order} is not {asked}, and there are several domains: "
+                f'take another order, or say guarantee = "{less}"'
+            )
+
+
+def _pairs(file: TopologyFile, facts: dict[str, OrderFacts]) -> Iterable[Pair]:
+    """Every two domains once, in the file's sequence, and each with itself."""
+    place = {domain.name: number for number, domain in enumerate(file.domains)}
+    single = len(file.domains) == 1
+    for domain in file.domains:
+        source = domain.name
+        own = facts[source].guarantees
+        reached: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {source: ((source,), own)}
+        waiting = deque([source])
+        while waiting:
+            name = waiting.popleft()
+            route, kept = reached[name]
+            for server in file.organisation.domains[name].servers:
+                for other in file.organisation.domains_of(server):
+                    if other not in reached:
+                        reached[other] = ((*route, other), kept & facts[other].guarantees)
+                        waiting.append(other)
+        yield Pair(source, source, (source,), own if single else own & _within)
+        for other in list(place)[place[source] + 1 :]:
+            route, kept = reached.get(other, ((), frozenset()))
+            yield Pair(source, other, route, kept & _across)

@@ -1,0 +1,101 @@
+"""An organisation as an outline: the central domain first, the others below the router that leads to them.
+
+::
+
+    A  pruned  s1* s2 s3*
+    ├─ s1: E  pruned  s1* s4*
+    │      └─ s4: B  pruned  s4* s5
+    └─ s3: D  pruned  s3* s6*
+           └─ s6: C  pruned  s6* s7 s8
+
+A star marks a router. The centre is the middle of a longest way, so that the outline is as shallow as can be. Every
+domain stands once; where the organisation is no forest, the ways that close a cycle are left out.
+"""
+
+from collections import deque
+
+import msgspec
+
+from antecede.topology.file import TopologyFile
+from antecede.topology.graph import Topology
+
+
+class Branch(msgspec.Struct):
+    """A domain, the router through which it hangs below another, and what hangs below it."""
+
+    domain: str
+    via: str = ""
+    below: list["Branch"] = []
+
+
+def branches(topology: Topology) -> list[Branch]:
+    """Each connected part of an organisation, hung up by its central domain."""
+    roots: list[Branch] = []
+    entered: set[str] = set()
+    for name in topology.domains:
+        if name not in entered:
+            root = Branch(_centre(topology, name))
+            entered.add(root.domain)
+            waiting = deque([root])
+            while waiting:
+                branch = waiting.popleft()
+                for server in topology.domains[branch.domain].servers:
+                    for other in topology.domains_of(server):
+                        if other not in entered:
+                            entered.add(other)
+                            branch.below.append(Branch(other, server))
+                            waiting.append(branch.below[-1])
+            roots.append(root)
+    return roots
+
+
+def _centre(topology: Topology, start: str) -> str:
+    """The domain in the middle of a longest way of the part that ``start`` is in."""
+    far = _ways(topology, start)[1]
+    before, end = _ways(topology, far)
+    way = [end]
+    while way[-1] != far:
+        way.append(before[way[-1]])
+    return way[len(way) // 2]
+
+
+def _ways(topology: Topology, start: str) -> tuple[dict[str, str], str]:
+    """For each domain the one before it on the way from ``start``, and a domain that is farthest."""
+    before = {start: start}
+    waiting = deque([start])
+    name = start
+    while waiting:
+        name = waiting.popleft()
+        for server in topology.domains[name].servers:
+            for other in topology.domains_of(server):
+                if other not in before:
+                    before[other] = name
+                    waiting.append(other)
+    return before, name
+
+
+def outline(file: TopologyFile, *, unicode: bool = True) -> str:
+    """The outline as text."""
+    lines: list[str] = []
+    strokes = ("├─ ", "└─ ", "│  ") if unicode else ("|- ", "`- ", "|  ")
+    topology = file.organisation
+    orders = {domain.name: domain.order for domain in file.domains}
+
+    def described(name: str) -> str:
+        members = (f"{server}*" if topology.is_router(server) else server for server in topology.domains[name].servers)
+        return f"{name}  {orders[name]}  {' '.join(members)}"
+
+    # A stack of our own: a daisy of thousands of domains is deeper than Python likes to call.
+    for root in branches(topology):
+        waiting = [(root, "", "")]
+        while waiting:
+            branch, first, rest = waiting.pop()
+            lines.append(first + described(branch.domain))
+            for place, child in enumerate(reversed(branch.below)):
+                lead = f"{child.via}: "
+                stroke, onward = (strokes[1], "   ") if place == 0 else (strokes[0], strokes[2])
+                waiting.append((child, f"{rest}{stroke}{lead}", f"{rest}{onward}{' ' * len(lead)}"))
+    lonely = [server for server in topology.servers if not topology.domains_of(server)]
+    if lonely:
+        lines.append(f"in no domain: {' '.join(lonely)}")
+    return "\n".join(lines) + "\n"

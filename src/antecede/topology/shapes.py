@@ -1,0 +1,109 @@
+"""The organisations that Laumay et al. draw (Fig. 10), for any number of servers; and the flat one.
+
+* **flat**: one domain of all servers. A message costs n².
+* **bus**: leaves of s servers, the first server of each a router in one backbone. No way is longer than three domains,
+  so the cost is linear: about 2.83·n at the best size, 0.84·√n servers a leaf (:mod:`antecede.topology.cost`).
+* **daisy**: a chain of domains of s servers, each sharing one with the next.
+* **tree**: domains of s servers, k of which have a domain below them (``branches``; s − 1 unless told otherwise),
+  filled level by level. Ways grow with the logarithm of n.
+
+Every shape is a forest by construction. Servers are s1 … sN; leaves that would hold nobody but their router are left
+out.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from itertools import pairwise
+from math import sqrt
+
+from antecede import limits
+from antecede.errors import TopologyError
+from antecede.topology.file import DEFAULT_ORDER, Address, DomainEntry, TopologyFile, parse_topology
+
+Groups = list[tuple[str, list[int]]]
+"""Domains by name, their servers by number."""
+
+SHAPES = ("bus", "daisy", "tree", "flat")
+
+
+def best_size(shape: str, servers: int) -> int:
+    """A good size for the domains of a shape: for a bus the cheapest, for a daisy √n, for a tree 4."""
+    if shape == "bus":
+        return max(2, round(sqrt(servers) / 2**0.25))
+    if shape == "daisy":
+        return max(2, round(sqrt(servers)))
+    return 4 if shape == "tree" else max(servers, 1)
+
+
+def make(
+    shape: str,
+    servers: int,
+    size: int | None = None,
+    order: str = DEFAULT_ORDER,
+    host: str = "127.0.0.1",
+    port: int = 7101,
+    branches: int | None = None,
+) -> TopologyFile:
+    """An organisation of that shape, on consecutive ports of one host."""
+    if shape not in SHAPES:
+        raise TopologyError(f"unknown shape {shape!r}: expected one of {', '.join(SHAPES)}")
+    if not 1 <= servers <= limits.topology_servers_max:
+        raise TopologyError(f"{servers} servers: expected 1 to {limits.topology_servers_max}")
+    if size is None:
+        size = best_size(shape, servers)
+    if size < 2 and shape != "flat":
+        raise TopologyError(f"domains of {size}: expected 2 servers or more")
+    if branches is not None and (shape != "tree" or not 1 <= branches < size):
+        raise TopologyError(f"{branches} branches: expected a tree, and 1 to its size less one ({size - 1})")
+    if not 1 <= port <= 65_536 - servers:
+        raise TopologyError(f"port {port}: expected 1 to {65_536 - servers}, for {servers} servers from there")
+    groups = _shapes[shape](servers, size, branches)
+    made = TopologyFile(
+        {f"s{number}": Address(host, port + number - 1) for number in range(1, servers + 1)},
+        tuple(DomainEntry(name, tuple(f"s{number}" for number in members), order) for name, members in groups),
+    )
+    # Host and order came from outside: the file's own reader judges them.
+    return parse_topology(made.text(), shape)
+
+
+def _flat(servers: int, size: int, branches: int | None) -> Groups:
+    return [("all", list(range(1, servers + 1)))]
+
+
+def _bus(servers: int, size: int, branches: int | None) -> Groups:
+    leaves = -(-servers // size)
+    if leaves == 1:
+        return _flat(servers, size, branches)
+    # Sizes differ by one at most, so that no leaf is left with a remainder of one or two.
+    bounds = [servers * leaf // leaves for leaf in range(leaves + 1)]
+    members = [list(range(low + 1, high + 1)) for low, high in pairwise(bounds)]
+    groups = [("backbone", [leaf[0] for leaf in members])]
+    return groups + [(f"leaf{number}", leaf) for number, leaf in enumerate(members, 1) if len(leaf) > 1]
+
+
+def _daisy(servers: int, size: int, branches: int | None) -> Groups:
+    links = max(1, -(-(servers - 1) // (size - 1)))
+    bounds = [1 + (servers - 1) * link // links for link in range(links + 1)]
+    return [(f"d{number}", list(range(low, high + 1))) for number, (low, high) in enumerate(pairwise(bounds), 1)]
+
+
+def _tree(servers: int, size: int, branches: int | None) -> Groups:
+    below = branches or size - 1
+    first = list(range(1, min(size, servers) + 1))
+    groups: Groups = [("d1", first)]
+    placed = len(first)
+    routers = deque(first[:below])
+    while placed < servers:
+        new = list(range(placed + 1, min(placed + size - 1, servers) + 1))
+        groups.append((f"d{len(groups) + 1}", [routers.popleft(), *new]))
+        routers.extend(new[:below])
+        placed += len(new)
+    return groups
+
+
+_shapes: dict[str, Callable[[int, int, int | None], Groups]] = {
+    "bus": _bus,
+    "daisy": _daisy,
+    "tree": _tree,
+    "flat": _flat,
+}

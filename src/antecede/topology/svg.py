@@ -1,0 +1,231 @@
+"""An organisation as a picture: every domain a box, every server a pill in the box nearest to the centre.
+
+The central domain is on top. A router stands once, in the lowest row of its box, above the boxes of the other domains
+that it belongs to; a line from it into such a box makes it a member there. Boxes are as wide as what hangs below them,
+so that nothing can overlap: the layout is that of a tidy tree, found in one pass upwards (widths) and one downwards
+(places). The document needs nothing from outside, knows a dark page from a bright one, and says in words what it shows.
+"""
+
+from collections.abc import Iterator
+from html import escape
+from math import ceil, sqrt
+
+import msgspec
+
+from antecede import limits
+from antecede.errors import TopologyError
+from antecede.topology.file import TopologyFile
+from antecede.topology.outline import Branch, branches, outline
+
+_pill_height = 24.0
+_gap = 8.0
+_pad = 12.0
+_head = 26.0
+_drop = 44.0
+"""From a box to the boxes below it."""
+_apart = 22.0
+"""Between boxes side by side."""
+_edge = 20.0
+_letter = 7.4
+
+_style = """
+.antecede { font: 12px system-ui, sans-serif; }
+.antecede .page { fill: #ffffff; }
+.antecede text { fill: #24292f; }
+.antecede .domain { stroke-width: 1.4; }
+.antecede .name { font-weight: 600; font-size: 13px; }
+.antecede .order { fill: #57606a; font-size: 11px; }
+.antecede .server { fill: #ffffff; stroke: #8c959f; stroke-width: 1.2; }
+.antecede .router { fill: #24292f; stroke: #24292f; }
+.antecede .pill { text-anchor: middle; }
+.antecede .pill.of-router { fill: #ffffff; font-weight: 600; }
+.antecede .link { stroke: #24292f; stroke-width: 2; fill: none; }
+.antecede .h0 { fill: #ddf4ff; stroke: #54aeff; }
+.antecede .h1 { fill: #dafbe1; stroke: #4ac26b; }
+.antecede .h2 { fill: #fff8c5; stroke: #d4a72c; }
+.antecede .h3 { fill: #fbefff; stroke: #c297ff; }
+.antecede .h4 { fill: #ffeff7; stroke: #ff80c8; }
+.antecede .h5 { fill: #fff1e5; stroke: #fb8f44; }
+@media (prefers-color-scheme: dark) {
+.antecede .page { fill: #0d1117; }
+.antecede text { fill: #e6edf3; }
+.antecede .order { fill: #9198a1; }
+.antecede .server { fill: #0d1117; stroke: #6e7681; }
+.antecede .router { fill: #e6edf3; stroke: #e6edf3; }
+.antecede .pill.of-router { fill: #0d1117; }
+.antecede .link { stroke: #e6edf3; }
+.antecede .h0 { fill: #0c2d6b; stroke: #388bfd; }
+.antecede .h1 { fill: #033a16; stroke: #2ea043; }
+.antecede .h2 { fill: #4b2900; stroke: #bb8009; }
+.antecede .h3 { fill: #3c1e70; stroke: #a371f7; }
+.antecede .h4 { fill: #5e103e; stroke: #db61a2; }
+.antecede .h5 { fill: #5a1e02; stroke: #db6d28; }
+}
+"""
+_hues = 6
+
+
+class _Box(msgspec.Struct, eq=False):
+    """A domain that is being laid out."""
+
+    branch: Branch
+    plain: list[str]
+    """Servers that belong to no domain below."""
+    groups: list[tuple[str, list["_Box"]]]
+    """Routers, each with the boxes below it."""
+    pill: float
+    """How wide its pills are."""
+    columns: int = 1
+    own: float = 0.0
+    """What its title and its pills need in width."""
+    width: float = 0.0
+    """What it needs together with everything below."""
+    height: float = 0.0
+    left: float = 0.0
+    right: float = 0.0
+    top: float = 0.0
+    hue: int = 0
+
+
+def draw(file: TopologyFile) -> str:
+    """The whole document."""
+    if len(file.servers) > limits.topology_drawn_servers_max:
+        raise TopologyError(
+            f"{file.name}: {len(file.servers)} servers: a drawing shows at most {limits.topology_drawn_servers_max}"
+        )
+    orders = {domain.name: domain.order for domain in file.domains}
+    x = _edge
+    boxes: list[_Box] = []
+    for root in branches(file.organisation):
+        upwards = _measured(file, root, orders)
+        _place(upwards[-1], x, _edge)
+        boxes += upwards[::-1]
+        x += upwards[-1].width + _apart
+    for place, box in enumerate(sorted(boxes, key=lambda box: list(orders).index(box.branch.domain))):
+        box.hue = place % _hues
+    width = max(x - _apart + _edge, 2 * _edge)
+    height = max((box.top + box.height for box in boxes), default=0.0) + _edge
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="antecede" role="img" width="{width:.0f}" '
+        f'height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}">',
+        f"<title>{len(file.servers)} servers in {len(file.domains)} domains</title>",
+        f"<desc>{escape(outline(file, unicode=False))}</desc>",
+        f"<style>{_style}</style>",
+        f'<rect class="page" width="{width:.0f}" height="{height:.0f}"/>',
+    ]
+    for box in boxes:
+        parts += _frame(box, orders[box.branch.domain])
+    for box in boxes:
+        parts += _links(box)
+    for box in boxes:
+        parts += _pills(box)
+    parts.append("</svg>")
+    return "\n".join(parts) + "\n"
+
+
+def _measured(file: TopologyFile, root: Branch, orders: dict[str, str]) -> list[_Box]:
+    """The boxes of one tree, each after those below it, with their sizes."""
+    sequence = [root]
+    for branch in sequence:
+        sequence += branch.below
+    boxes: dict[str, _Box] = {}
+    for branch in reversed(sequence):
+        groups: dict[str, list[_Box]] = {}
+        for child in branch.below:
+            groups.setdefault(child.via, []).append(boxes[child.domain])
+        members = [name for name in file.organisation.domains[branch.domain].servers if name != branch.via]
+        plain = [name for name in members if name not in groups]
+        pill = max(34.0, 16 + _letter * max((len(name) for name in members), default=0))
+        box = boxes[branch.domain] = _Box(branch, plain, list(groups.items()), pill)
+        _measure(box, orders[branch.domain])
+    return list(boxes.values())
+
+
+def _measure(box: _Box, order: str) -> None:
+    title = 2 * _pad + _letter * (len(box.branch.domain) + 2 + 0.85 * len(order))
+    below = sum(_group_width(box, group) for _, group in box.groups) + _apart * max(len(box.groups) - 1, 0)
+    wide = int((below + _gap) // (box.pill + _gap)) if below else 0
+    box.columns = max(1, min(len(box.plain), max(ceil(sqrt(1.8 * len(box.plain))), wide)))
+    rows = ceil(len(box.plain) / box.columns) if box.plain else 0
+    box.own = max(title, 2 * _pad + box.columns * (box.pill + _gap) - _gap)
+    box.width = max(box.own, below)
+    rows += bool(box.groups)
+    box.height = _head + rows * (_pill_height + _gap) + (_pad - _gap if rows else 0.0)
+
+
+def _group_width(box: _Box, group: list[_Box]) -> float:
+    return max(sum(child.width for child in group) + _apart * (len(group) - 1), box.pill)
+
+
+def _place(root: _Box, left: float, top: float) -> None:
+    """Give every box its place, from the top down."""
+    waiting = [(root, left, top)]
+    while waiting:
+        box, left, top = waiting.pop()
+        box.top = top
+        middle = left + box.width / 2
+        centres = []
+        below = sum(_group_width(box, group) for _, group in box.groups) + _apart * max(len(box.groups) - 1, 0)
+        x = middle - below / 2
+        for _, group in box.groups:
+            wide = _group_width(box, group)
+            centres.append(x + wide / 2)
+            start = x + (wide - sum(child.width for child in group) - _apart * (len(group) - 1)) / 2
+            for child in group:
+                waiting.append((child, start, top + box.height + _drop))
+                start += child.width + _apart
+            x += wide + _apart
+        # The frame reaches over its routers, not over all that hangs below them.
+        reach = max((abs(centre - middle) for centre in centres), default=0.0) + box.pill / 2 + _pad
+        half = max(box.own / 2, reach if centres else 0.0)
+        box.left, box.right = middle - half, middle + half
+
+
+def _routers(box: _Box) -> Iterator[tuple[str, float, list[_Box]]]:
+    """Its routers with the middle of what hangs below each."""
+    for name, group in box.groups:
+        yield name, (group[0].left + group[0].right + group[-1].left + group[-1].right) / 4, group
+
+
+def _frame(box: _Box, order: str) -> Iterator[str]:
+    name = box.branch.domain
+    yield (
+        f'<rect class="domain h{box.hue}" x="{box.left:.1f}" y="{box.top:.1f}" rx="12" '
+        f'width="{box.right - box.left:.1f}" height="{box.height:.1f}"/>'
+    )
+    yield (
+        f'<text x="{box.left + _pad:.1f}" y="{box.top + 17:.1f}"><tspan class="name">{escape(name)}</tspan>'
+        f'<tspan class="order" dx="6">{escape(order)}</tspan></text>'
+    )
+
+
+def _links(box: _Box) -> Iterator[str]:
+    bottom = box.top + box.height
+    for _, x, group in _routers(box):
+        y = bottom - _pad - _pill_height / 2
+        for child in group:
+            to = (child.left + child.right) / 2
+            bend = bottom + _drop / 2
+            way = f"M{x:.1f} {y:.1f}C{x:.1f} {bend:.1f} {to:.1f} {bend:.1f} {to:.1f} {child.top:.1f}"
+            yield f'<path class="link" d="{way}"/>'
+            yield f'<circle class="router" cx="{to:.1f}" cy="{child.top:.1f}" r="4"/>'
+
+
+def _pills(box: _Box) -> Iterator[str]:
+    middle = (box.left + box.right) / 2
+    for place, name in enumerate(box.plain):
+        row, column = divmod(place, box.columns)
+        count = min(box.columns, len(box.plain) - row * box.columns)
+        x = middle + (column - (count - 1) / 2) * (box.pill + _gap)
+        yield from _pill(name, x, box.top + _head + row * (_pill_height + _gap) + _pill_height / 2, box.pill, False)
+    for name, x, _ in _routers(box):
+        yield from _pill(name, x, box.top + box.height - _pad - _pill_height / 2, box.pill, True)
+
+
+def _pill(name: str, x: float, y: float, width: float, router: bool) -> Iterator[str]:
+    kind = " router" if router else ""
+    yield (
+        f'<rect class="server{kind}" x="{x - width / 2:.1f}" y="{y - _pill_height / 2:.1f}" width="{width:.1f}" '
+        f'height="{_pill_height:.0f}" rx="{_pill_height / 2:.0f}"/>'
+    )
+    yield f'<text class="pill{" of-router" if router else ""}" x="{x:.1f}" y="{y + 4:.1f}">{escape(name)}</text>'
