@@ -54,8 +54,8 @@ scenario_processes_max: Final = 64
 scenario_wait_seconds_max: Final = 3_600
 """One ``wait`` of a scenario."""
 
-scenario_air_packets_max: Final = 20_000
-"""Packets of a scenario that are on their way at one time."""
+scenario_air_packets_max: Final = 4_000
+"""Packets of a scenario that are on their way or lost at one time."""
 
 scenario_steps_max: Final = 200_000
 """Packets posted and arrived, timers run down and queues looked through in playing one scenario."""

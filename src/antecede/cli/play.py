@@ -39,8 +39,8 @@ def register(app: typer.Typer) -> None:
 
         Exit 0: all expectations hold. 1: one fails. 2: the file cannot be played.
         """
-        scenario = _read(file)
         specs = _orders(order or [])
+        scenario = _read(file)
         if len(specs) > 1 and (svg or trace):
             raise UsageError("--svg and --trace write one play: choose one --order")
         plays = [_play(scenario, spec, raw) for spec in specs]
@@ -151,6 +151,7 @@ def _entry(spec: "OrderSpec | None", result: "Performance | str") -> dict[str, A
         "held": {process: held for process in stage.scenario.processes if (held := stage.held(process))},
         "unposted": stage.unposted(),
         "blocked": stage.blocked(),
+        "stuck": stage.stuck(),
         "kept": _verdicts(result),
     }
 
@@ -187,7 +188,7 @@ def _report(
 def _summary(performance: "Performance") -> str:
     skipped = f", {performance.skipped} for other orders" if performance.skipped else ""
     failed = len(performance.failures)
-    result = f"{failed} of {performance.checked} expectations fail" if failed else f"{performance.checked} hold"
+    result = f"{failed} of {performance.checked} expectations fail" if failed else f"{performance.checked} expectations hold"
     return f"{_title(performance)}: {result}{skipped}"
 
 

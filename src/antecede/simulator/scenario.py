@@ -101,9 +101,9 @@ class _Reader:
 
     def scenario(self) -> Scenario:
         for number, text in enumerate(self.lines, 1):
-            # An arrow may touch its names, and a control packet may have blanks inside: both are read as one.
+            # An arrow may touch its names, and lists and control packets may have blanks inside.
             bare = text.partition("#")[0].replace("->", " -> ")
-            words = re.sub(r"\s*([(),])\s*", r"\1", bare).replace(")", ") ").split()
+            words = re.sub(r"(?<=\()\s+|\s+(?=\))", "", re.sub(r"\s*,\s*", ",", bare)).split()
             if not words:
                 continue
             try:

@@ -173,7 +173,9 @@ class Stage:
 
     def _launch(self, server: str, domain: str, peer: int, target: str, frame: Frame) -> None:
         """A frame leaves; one that is known is a resend, and matters only if the first is lost."""
-        self.spend()
+        # Each step of a node saves its links, with all that is not acknowledged.
+        links = self.nodes[server, domain].links
+        self.spend(1 + links[self.topology.domains[domain].servers.index(target)].unacknowledged // 50)
         flight = self.air.known(domain, server, target, frame.number)
         if flight is None:
             flight = self.air.add(domain, server, peer, target, frame)
@@ -185,9 +187,9 @@ class Stage:
             self._remind(flight)
             return
         self.air.launch(flight)
-        if len(self.air) > limits.scenario_air_packets_max:
+        if len(self.air) + len(self.air.lost) > limits.scenario_air_packets_max:
             raise self.scenario.error(
-                self.record.line, f"more than {limits.scenario_air_packets_max} packets are on their way at one time"
+                self.record.line, f"more than {limits.scenario_air_packets_max} packets are on their way or lost"
             )
         if self._spoken_of(flight) or self._unattended(flight):
             self.air.hurry(flight)

@@ -1,0 +1,157 @@
+"""``antecede play`` as people meet it: exit codes, one line an error, JSON, trace and drawing."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antecede import cli
+from antecede.trace import verify
+
+_chain = """# Garg fig. 12.1
+processes P1 P2 P3
+send x P1 -> P3
+send y P1 -> P2
+arrive y P2
+send z P2 -> P3
+arrive z P3
+expect P3 holds z under causal
+expect P3 delivered z under none,fifo
+arrive x P3
+expect P3 delivered x z
+"""
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> str:
+    path = tmp_path / "chain.txt"
+    path.write_text(_chain)
+    return str(path)
+
+
+def test_all_expectations_hold(chain: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["play", chain]) == 0
+    said = capsys.readouterr()
+    assert said.out == "chain.txt under matrix: 2 expectations hold, 1 for other orders\n"
+    assert said.err == ""
+
+
+def test_one_fails(chain: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["play", chain, "--order", "fifo"]) == 1
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == f"{chain}:11: expected P3 delivered x z; actual: P3 delivered z x (under fifo)"
+    assert second == "chain.txt under fifo: 1 of 2 expectations fail, 1 for other orders"
+
+
+def test_several_orders(chain: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["play", chain, "--order", "matrix,pruned", "--order", "direct"]) == 0
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header.split()[:3] == ["order", "expectations", "failed"]
+    assert [row.split()[0] for row in rows] == ["matrix", "pruned", "direct"]
+
+
+def test_options_in_a_comma_list(chain: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = "buffer:pipelined=true,multicast=hold-delivery,skeen:causal=true,none"
+    cli.run(["play", chain, "--order", asked, "--json"])
+    plays = json.loads(capsys.readouterr().out)["plays"]
+    names = ["buffer:multicast=hold-delivery,pipelined=true", "skeen:causal=true", "none"]
+    assert [entry["order"] for entry in plays] == names
+
+
+def test_json(chain: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["play", chain, "--order", "fifo", "--json"]) == 1
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert list(document) == ["file", "raw", "holds", "plays"]
+    assert (document["file"], document["raw"], document["holds"]) == (chain, False, False)
+    assert document["plays"] == [
+        {
+            "order": "fifo",
+            "guarantees": ["fifo"],
+            "holds": False,
+            "checked": 2,
+            "skipped": 1,
+            "failures": [{"line": 11, "expected": "P3 delivered x z", "actual": "P3 delivered z x"}],
+            "delivered": {"P1": [], "P2": ["y"], "P3": ["z", "x"]},
+            "held": {},
+            "unposted": [],
+            "blocked": [],
+            "stuck": False,
+            "kept": {"fifo": True, "causal": False, "total": True, "synchronous": False},
+        }
+    ]
+
+
+def test_a_play_that_cannot_be(chain: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["play", chain, "--order", "matrix,vector", "--json"]) == 2
+    said = capsys.readouterr()
+    good, bad = json.loads(said.out)["plays"]
+    assert good["holds"]
+    assert bad == {"order": "vector", "error": said.err.removeprefix("antecede: ").rstrip("\n")}
+    assert said.err.startswith(f"antecede: {chain}:3: order vector serves broadcasts only")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["no-such-file.txt"], "no-such-file.txt: cannot be read: No such file or directory"),
+        (["CHAIN", "--order", "chaos"], "unknown order 'chaos'"),
+        (["CHAIN", "--order", "buffer:speed=1"], "no option speed"),
+        (["CHAIN", "--order", "coordinator:member=9"], "member=9"),
+        (["CHAIN", "--order", "coordinator:member=" + "9" * 5000], "--order"),
+        (["CHAIN", "--order", "none,fifo", "--trace", "t.jsonl"], "one --order"),
+        (["CHAIN", "--svg", "no/such/folder/x.svg"], "cannot be written"),
+        (["CHAIN", "--trace", "no/such/folder/x.jsonl"], "cannot be written"),
+        (["CHAIN", "--trace", "x.csv"], ".jsonl"),
+        ([], "FILE"),
+    ],
+)
+def test_bad_usage(arguments: list[str], said: str, chain: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["play", *(chain if word == "CHAIN" else word for word in arguments)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("antecede: ")
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_bad_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "bad.txt"
+    path.write_text("processes P Q\nsend x P => Q\n")
+    assert cli.run(["play", str(path)]) == 2
+    assert capsys.readouterr().err == f"antecede: {path}:2: expected send MESSAGE FROM -> TO[,TO…]\n"
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(_chain.encode())))
+    assert cli.run(["play", "-"]) == 0
+    assert "2 expectations hold" in capsys.readouterr().out
+
+
+def test_drawings(chain: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "chain.svg"
+    assert cli.run(["play", chain, "--order", "none", "--diagram", "--svg", str(picture)]) == 1
+    assert "x delivered late" in capsys.readouterr().out
+    assert picture.read_text().startswith("<svg")
+
+
+def test_story(chain: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["play", chain, "--verbose"]) == 0
+    said = capsys.readouterr().out
+    assert "   7  arrive z P3\n        z arrives at P3\n        P3 holds z\n" in said
+
+
+def test_trace_can_be_verified(chain: str, tmp_path: Path) -> None:
+    for order, late in (("none", 1), ("matrix", 0)):
+        path = tmp_path / f"{order}.jsonl"
+        cli.run(["play", chain, "--order", order, "--trace", str(path)])
+        report = verify([str(path)], ("fifo", "causal"), None, None)
+        assert report["complete"]
+        assert report["orders"]["causal"]["late"] == late
+
+
+def test_raw(tmp_path: Path) -> None:
+    path = tmp_path / "twice.txt"
+    path.write_text("processes P Q\norder none\nsend x P -> Q\narrive x Q\narrive x Q again\nexpect Q delivered x\n")
+    assert cli.run(["play", str(path)]) == 0
+    assert cli.run(["play", str(path), "--raw"]) == 1
