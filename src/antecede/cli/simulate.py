@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from antecede.trace import Event
+    from antecede.simulator.run import Setup
+    from antecede.topology import TopologyFile
+    from antecede.trace import Event, Metadata
 
 
 def register(app: typer.Typer) -> None:
     @app.command()
     def simulate(
-        order: str = typer.Option(
-            "pruned", help="Ordering protocol, as NAME or NAME:option=value,… (antecede orders)."
+        order: str | None = typer.Option(
+            None,
+            help="Ordering protocol, as NAME or NAME:option=value,… (antecede orders). "
+            "Default: pruned, or those of the topology.",
         ),
-        processes: int = typer.Option(8, help="How many processes."),
+        processes: int | None = typer.Option(None, help="How many processes. Default: 8, or those of the topology."),
         messages: int = typer.Option(1000, help="Sends over all processes."),
         multicast: bool = typer.Option(False, "--multicast", help="To a uniform number 1…n-1 of the others."),
         broadcast: bool = typer.Option(False, "--broadcast", help="To all the others."),
@@ -33,6 +37,12 @@ def register(app: typer.Typer) -> None:
         partition: float = typer.Option(0.0, help="Share of sends at which the network splits for a while."),
         warmup: int = typer.Option(0, help="The first K sends and their deliveries count in nothing but the trace."),
         seed: int = typer.Option(1, help="Same seed, same trace, byte for byte."),
+        topology: str | None = typer.Option(
+            None, metavar="FILE", help="Servers in domains, with routers between them; the servers are the processes."
+        ),
+        unchecked: bool = typer.Option(
+            False, "--unchecked", help="Run a topology that is refused, to see what goes wrong."
+        ),
         trace: str | None = typer.Option(None, metavar="FILE", help="Record the run: .jsonl, .jsonl.gz or .parquet."),
         diagram: bool = typer.Option(False, "--diagram", help="Draw the run as a space-time diagram (small runs)."),
         svg: str | None = typer.Option(None, metavar="FILE", help="Draw it into this SVG file."),
@@ -47,21 +57,38 @@ def register(app: typer.Typer) -> None:
         from antecede.orders import parse
         from antecede.simulator.run import Setup
         from antecede.simulator.run import simulate as run
-        from antecede.trace import Metadata, TraceWriter
+        from antecede.trace import TraceWriter
 
         if sum((multicast, broadcast, bool(workload))) > 1:
             raise UsageError("--multicast, --broadcast and --workload exclude each other")
         shape = "multicast" if multicast else "broadcast" if broadcast else workload or "unicast"
-        spec = parse(order)
+        if unchecked and topology is None:
+            raise UsageError("--unchecked is about a topology: add --topology")
+        file = None if topology is None else _topology(topology, unchecked)
+        spec = parse(order or "pruned")
         setup = Setup(
-            spec, processes, messages, shape, gap, delay, fifo_links, loss, duplicate, crash, partition, warmup, seed
+            spec,
+            processes if processes is not None else 8 if file is None else len(file.servers),
+            messages,
+            shape,
+            gap,
+            delay,
+            fifo_links,
+            loss,
+            duplicate,
+            crash,
+            partition,
+            warmup,
+            seed,
+            None if file is None else file.organisation,
+            {} if file is None or order else {domain.name: parse(domain.order) for domain in file.domains},
         )
         setup.check()
         rows: list[Event] = []
         sinks: list[Callable[[Event], None]] = []
         with ExitStack() as stack:
             if trace is not None:
-                sinks.append(stack.enter_context(TraceWriter(trace, Metadata(order=str(spec)))).write)
+                sinks.append(stack.enter_context(TraceWriter(trace, _metadata(setup, file))).write)
             if diagram or svg is not None:
                 sinks.append(rows.append)
             started = time.perf_counter()
@@ -72,8 +99,21 @@ def register(app: typer.Typer) -> None:
         else:
             _show(figures)
         if rows:
-            _draw(rows, processes, diagram, svg, sys.stderr if as_json else sys.stdout)
+            _draw(rows, setup.names(), diagram, svg, sys.stderr if as_json else sys.stdout)
         return 1 if figures["undelivered"] else 0
+
+
+def _topology(path: str, unchecked: bool) -> "TopologyFile":
+    from antecede.cli.organisation import read_topology, usable_topology
+
+    return read_topology(path) if unchecked else usable_topology(path)
+
+
+def _metadata(setup: "Setup", file: "TopologyFile | None") -> "Metadata":
+    from antecede.trace import Metadata
+
+    topology = None if file is None else json.loads(file.canonical())
+    return Metadata(order=", ".join(map(str, setup.used())), topology=topology)
 
 
 def _all(sinks: "list[Callable[[Event], None]]") -> "Callable[[Event], None]":
@@ -94,18 +134,19 @@ def _show(figures: dict[str, Any]) -> None:
         f"  stamp        {stamp['bytes_mean']:.1f} bytes a copy (max {stamp['bytes_max']}); "
         f"as the papers count: {stamp['dependents_mean']:.1f} dependents, {stamp['paper_bytes_mean']:.0f} bytes"
     )
+    if "hops" in figures:
+        print(f"  hops         {figures['hops']['mean']:.2f} packets a copy; its stamps are summed over them")
     speed = figures["deliveries"] / max(figures["seconds"], 1e-3)
     print(f"  took         {figures['seconds']} s, {speed:,.0f} deliveries/s")
 
 
-def _draw(rows: list[Any], processes: int, diagram: bool, svg: str | None, stream: Any) -> None:
+def _draw(rows: list[Any], names: list[str], diagram: bool, svg: str | None, stream: Any) -> None:
     from antecede.cli.drawing import print_diagram, write_svg
     from antecede.diagram import from_events
-    from antecede.simulator.recorder import process_names
     from antecede.trace import judge
 
     late = {(late.message, late.to) for late in judge(rows, ("causal",)).causal}
-    drawing = from_events(rows, processes=process_names(processes), late=late)
+    drawing = from_events(rows, processes=names, late=late)
     if diagram:
         print_diagram(drawing, stream)
     if svg is not None:

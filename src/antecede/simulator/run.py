@@ -16,9 +16,12 @@ from antecede.orders import OrderSpec
 from antecede.simulator.draws import parse_draw, stream
 from antecede.simulator.faults import FaultyWorld
 from antecede.simulator.figures import Figures
-from antecede.simulator.recorder import Recorder
+from antecede.simulator.recorder import Recorder, process_names
+from antecede.simulator.routed import RoutedWorld
+from antecede.simulator.routed_record import RoutedFigures, RoutedRecorder
 from antecede.simulator.workloads import SHAPES, PingPong, RequestReply, Spontaneous
 from antecede.simulator.world import Workload, World
+from antecede.topology import Topology
 from antecede.trace import Event
 
 WORKLOADS = (*SHAPES, "request-reply", "ping-pong")
@@ -40,6 +43,10 @@ class Setup(msgspec.Struct, frozen=True):
     partition: float = 0.0
     warmup: int = 0
     seed: int = 1
+    organisation: Topology | None = None
+    """Servers in domains; they are the processes. The organisation is taken as it is: who runs it has checked it."""
+    orders: dict[str, OrderSpec] = {}
+    """The order of each of its domains; ``order`` where one is not named."""
 
     def check(self) -> None:
         """Refuse what cannot be meant, before anything runs."""
@@ -52,11 +59,37 @@ class Setup(msgspec.Struct, frozen=True):
                 raise UsageError(f"{name} {share}: expected a share from 0 to 0.9")
         if self.workload not in WORKLOADS:
             raise UsageError(f"unknown workload {self.workload!r}: expected one of {', '.join(WORKLOADS)}")
-        if "broadcast" in self.order.kind.needs and self.workload != "broadcast":
-            raise BroadcastOnlyError(f"order {self.order.name} serves broadcasts only: add --broadcast")
+        for order in self.used():
+            if "broadcast" in order.kind.needs and self.workload != "broadcast":
+                raise BroadcastOnlyError(f"order {order.name} serves broadcasts only: add --broadcast")
+        if self.organisation is not None:
+            self._check_organised(self.organisation)
         if self.fifo_links and self.faulty():
             raise UsageError("links that lose, duplicate or crash cannot be FIFO: leave one of them out")
-        self.order.create(0, self.processes)
+        if self.organisation is None:
+            self.order.create(0, self.processes)
+
+    def _check_organised(self, organisation: Topology) -> None:
+        if self.processes != len(organisation.servers):
+            raise UsageError(f"processes {self.processes}: the topology has {len(organisation.servers)} servers")
+        if self.faulty():
+            raise UsageError(
+                "a simulated topology has reliable links and servers: leave out loss, crashes and the like"
+            )
+        if len(organisation.trees) > 1:
+            apart = next(iter(sorted(organisation.trees[1])))
+            raise UsageError(f"there is no way from {organisation.servers[0]} to {apart}: everybody sends to everybody")
+
+    def used(self) -> list[OrderSpec]:
+        """The orders of the run, each once."""
+        if self.organisation is None:
+            return [self.order]
+        chosen = [self.orders.get(name, self.order) for name in self.organisation.domains]
+        return list({str(order): order for order in chosen}.values())
+
+    def names(self) -> list[str]:
+        """What the processes are called in the trace."""
+        return process_names(self.processes) if self.organisation is None else list(self.organisation.servers)
 
     def faulty(self) -> bool:
         """Whether the run needs links and disks."""
@@ -71,13 +104,27 @@ def _within(name: str, value: int, least: int, most: int) -> None:
 def simulate(setup: Setup, sink: Callable[[Event], None] | None = None) -> dict[str, Any]:
     """Run it to the end; its figures. Every event goes to ``sink``."""
     setup.check()
-    recorder = None if sink is None else Recorder(setup.processes, sink)
-    world = _world(setup, recorder)
-    if recorder is not None:
-        recorder.orders = world.orders
+    if setup.organisation is not None:
+        world: World = _routed_world(setup, setup.organisation, sink)
+    else:
+        recorder = None if sink is None else Recorder(setup.processes, sink)
+        world = _world(setup, recorder)
+        if recorder is not None:
+            recorder.orders = world.orders
     world.run(_workload(setup))
     report = world.figures.report()
-    return {"order": str(setup.order), "processes": setup.processes, **report}
+    return {"order": ", ".join(map(str, setup.used())), "processes": setup.processes, **report}
+
+
+def _routed_world(setup: Setup, organisation: Topology, sink: Callable[[Event], None] | None) -> RoutedWorld:
+    return RoutedWorld(
+        organisation,
+        {name: setup.orders.get(name, setup.order) for name in organisation.domains},
+        parse_draw(setup.delay, stream(setup.seed, "delay")),
+        fifo_links=setup.fifo_links,
+        figures=RoutedFigures(setup.warmup),
+        watcher=None if sink is None else RoutedRecorder(organisation.servers, sink),
+    )
 
 
 def _world(setup: Setup, recorder: Recorder | None) -> World:

@@ -1,0 +1,207 @@
+"""``antecede topology``: check an organisation of servers into domains, show it, make one."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from antecede.topology import Check, TopologyFile
+
+_pairs_shown_max = 400
+"""More pairs of domains than this are summed up by what they guarantee; ``--json`` has them all."""
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(
+        no_args_is_help=True, help="Check an organisation of servers into domains, show it, or make one."
+    )
+    app.add_typer(group, name="topology")
+
+    @group.command("check")
+    def check(
+        file: str = typer.Argument(..., metavar="FILE", help="A topology file (TOML)."),
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> int:
+        """Is it a forest, and what does it guarantee between each two domains?
+
+        Exit code 1 if it must not be used: a cycle of servers and domains (printed), or orders that do not keep what
+        the file promises. Exit code 2 if it cannot be read.
+        """
+        from antecede.cli.organisation import check_topology, read_topology
+
+        topology = read_topology(file)
+        verdict = check_topology(topology)
+        if as_json:
+            print(json.dumps(_document(topology, verdict), indent=2))
+        else:
+            _report(topology, verdict)
+        return 0 if verdict.holds else 1
+
+    @group.command("show")
+    def show(
+        file: str = typer.Argument(..., metavar="FILE", help="A topology file (TOML)."),
+        svg: str | None = typer.Option(None, metavar="FILE", help="Draw it into this SVG file instead."),
+    ) -> None:
+        """Draw the domains as a tree. A star marks a router, a server of several domains."""
+        from antecede.cli.organisation import read_topology
+        from antecede.topology import shown
+        from antecede.topology.outline import outline
+        from antecede.topology.svg import draw
+
+        topology = read_topology(file)
+        cycle = topology.organisation.cycle
+        if cycle is not None:
+            print(f"antecede: not a forest: {shown(cycle)}", file=sys.stderr)
+        if svg is not None:
+            _write(svg, draw(topology))
+        else:
+            unicode = "utf" in (sys.stdout.encoding or "ascii").lower()
+            print(outline(topology, unicode=unicode), end="")
+
+    @group.command("make")
+    def make(
+        shape: str = typer.Argument(..., help="bus, daisy, tree or flat."),
+        servers: int = typer.Option(..., help="How many servers."),
+        size: int | None = typer.Option(
+            None, help="Servers a domain. Default: 0.84·√n for a bus (the cheapest), √n for a daisy, 4 for a tree."
+        ),
+        branches: int | None = typer.Option(None, help="Domains below each domain of a tree. Default: size less one."),
+        order: str = typer.Option("pruned", help="The order in every domain: NAME or NAME:option=value,…"),
+        host: str = typer.Option("127.0.0.1", help="Where the servers listen."),
+        port: int = typer.Option(7101, help="The port of the first; the others follow."),
+        output: str | None = typer.Option(None, "-o", "--output", metavar="FILE", help="Write it there."),
+    ) -> None:
+        """Write a topology file: a bus, a daisy or a tree of domains, or one flat domain."""
+        from antecede.cli.organisation import check_topology
+        from antecede.errors import UsageError
+        from antecede.topology import make as made
+
+        topology = made(shape, servers, size, order, host, port, branches)
+        refusals = check_topology(topology).refusals
+        if refusals:
+            raise UsageError(refusals[0])
+        if output is None:
+            print(topology.text(), end="")
+        else:
+            _write(output, topology.text())
+
+
+def _write(path: str, text: str) -> None:
+    from antecede.errors import UsageError
+
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _document(topology: "TopologyFile", verdict: "Check") -> dict[str, Any]:
+    from antecede.topology import shown
+    from antecede.topology.guarantees import strength
+
+    organisation = topology.organisation
+    return {
+        "file": topology.name,
+        "epoch": topology.epoch,
+        "forest": verdict.cycle is None,
+        "cycle": None if verdict.cycle is None else shown(verdict.cycle),
+        "refused": list(verdict.refusals),
+        "promised": topology.guarantee,
+        "trees": len(organisation.trees),
+        "servers": [
+            {"name": name, "address": str(address), "domains": list(organisation.domains_of(name))}
+            for name, address in topology.servers.items()
+        ],
+        "domains": [
+            {
+                "name": domain.name,
+                "order": domain.order,
+                "guarantees": sorted(verdict.facts[domain.name].guarantees),
+                "servers": list(domain.servers),
+                "routers": [server for server in domain.servers if organisation.is_router(server)],
+            }
+            for domain in topology.domains
+        ],
+        "pairs": [
+            {
+                "from": pair.source,
+                "to": pair.target,
+                "route": list(pair.route) or None,
+                "guarantee": strength(pair.guarantees),
+                "guarantees": sorted(pair.guarantees),
+            }
+            for pair in verdict.pairs
+        ],
+        "cost": _cost(topology) if verdict.cycle is None else None,
+    }
+
+
+def _cost(topology: "TopologyFile") -> dict[str, float]:
+    from antecede.topology import cost_max, cost_mean
+    from antecede.topology.cost import hops_mean
+
+    organisation = topology.organisation
+    return {
+        "mean": round(cost_mean(organisation), 3),
+        "max": cost_max(organisation),
+        "flat": float(len(topology.servers) ** 2),
+        "hops_mean": round(hops_mean(organisation), 3),
+    }
+
+
+def _report(topology: "TopologyFile", verdict: "Check") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from antecede.topology.guarantees import strength
+
+    organisation = topology.organisation
+    trees = len(organisation.trees)
+    print(
+        f"{topology.name}: {_count(len(topology.servers), 'server')}, {_count(len(topology.domains), 'domain')}, "
+        f"{_count(trees, 'part' if verdict.cycle else 'tree')}; epoch {topology.epoch}"
+    )
+    console = Console(soft_wrap=True)
+    if verdict.pairs:
+        routers = {name for name in topology.servers if organisation.is_router(name)}
+        domains = _table(Table, "domain", "order", "keeps", "servers (* routers)")
+        for domain in topology.domains:
+            members = " ".join(f"{name}*" if name in routers else name for name in domain.servers)
+            domains.add_row(domain.name, domain.order, strength(verdict.facts[domain.name].guarantees), members)
+        console.print(domains)
+        if len(verdict.pairs) <= _pairs_shown_max:
+            pairs = _table(Table, "from", "to", "route", "end to end")
+            for pair in verdict.pairs:
+                route = " – ".join(pair.route) or "no way"
+                pairs.add_row(pair.source, pair.target, route, strength(pair.guarantees))
+            console.print(pairs)
+        else:
+            kept: dict[str, int] = {}
+            for pair in verdict.pairs:
+                words = strength(pair.guarantees) if pair.route else "no way"
+                kept[words] = kept.get(words, 0) + 1
+            for words, count in kept.items():
+                print(f"{count} pairs of domains: {words}")
+        cost = _cost(topology)
+        print(
+            f"cost of a message (s² in a domain of s): mean {cost['mean']:.1f}, at most {cost['max']:.0f}, "
+            f"in one flat domain {cost['flat']:.0f}; {cost['hops_mean']:.2f} hops"
+        )
+    for refusal in verdict.refusals:
+        print(f"refused: {refusal}")
+    if verdict.holds:
+        print("ok")
+
+
+def _table(kind: Any, *columns: str) -> Any:
+    table = kind(box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
