@@ -85,3 +85,33 @@ class AgentError(AntecedeError):
 
 class StoreError(AntecedeError):
     """A log or a snapshot that cannot be read, or a disk that no longer takes writes."""
+
+
+class StoreLockedError(StoreError):
+    """A data directory that another process has open."""
+
+
+class StoreFormatError(StoreError):
+    """A data directory in a format that this version does not read."""
+
+
+class StoreFailedError(StoreError):
+    """A write or a sync failed: nothing more is acknowledged; what is durable is found by opening again."""
+
+
+class CorruptLogError(StoreError):
+    """Bytes that were durable and are not what was written. No crash does that, so nothing is repaired."""
+
+    def __init__(self, file: str, offset: int, reason: str) -> None:
+        super().__init__(f"{file}: byte {offset}: {reason}")
+        self.file = file
+        self.offset = offset
+        self.reason = reason
+
+
+class StoreFullError(StoreError):
+    """No room for this record now; what was accepted before is not touched."""
+
+
+class DiskFullError(StoreFullError):
+    """The file system has no room for the next segment of the log."""

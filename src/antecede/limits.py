@@ -116,3 +116,24 @@ timers_together_max: Final = 1_024
 
 frame_bytes_max: Final = 64 * 1024 * 1024
 """One frame on a connection; a train of letters, its stamp and its envelope fit with room to spare."""
+
+store_group_bytes_max: Final = 16 * 1024 * 1024
+"""The records of one commit group of a log, with their lengths; so also one record."""
+
+store_segment_bytes: Final = 64 * 1024 * 1024
+"""One segment of a log unless it is told otherwise; segments are allocated whole, one ahead."""
+
+store_pending_bytes_max: Final = 32 * 1024 * 1024
+"""Records that were appended to a log and are not yet written; they must fit into one segment."""
+
+store_log_bytes_max: Final = 16 * 1024 * 1024 * 1024
+"""All segments of one log, the one allocated ahead included."""
+
+store_snapshot_bytes_max: Final = 64 * 1024 * 1024 * 1024
+"""One snapshot of a log's owner, all its parts."""
+
+store_snapshot_part_bytes_max: Final = 1024 * 1024 * 1024
+"""One part of a snapshot: what has to be in memory at once."""
+
+store_retry_seconds: Final = 0.1
+"""How long a log that found the disk full waits before a refused append makes it look again."""

@@ -1,0 +1,69 @@
+"""The store: what a server must not forget, and the one thread that sees to it.
+
+:func:`open_store` gives a :class:`Store` by the name of its durability: ``disk``, ``os`` or ``memory``. It knows files
+and one thread; it knows nothing of servers, orders or event loops, and to it a record is bytes. The bytes on the disk
+are described in ``docs/guide/log.md``.
+"""
+
+from collections.abc import Iterator
+
+from antecede.errors import StoreError, UsageError
+from antecede.store.contract import OnDurable, OnFailed, Store
+from antecede.store.directory import named, read_identity, segment_numbers
+from antecede.store.files import Files
+from antecede.store.log import LogStore, open_log
+from antecede.store.memory import MemoryStore
+from antecede.store.recovery import Recovered
+from antecede.store.segments import Sizes
+from antecede.store.snapshots import Snapshot
+from antecede.store.walk import Cut, Walk, records_after
+
+__all__ = [
+    "Cut",
+    "Files",
+    "LogStore",
+    "MemoryStore",
+    "OnDurable",
+    "OnFailed",
+    "Recovered",
+    "Sizes",
+    "Snapshot",
+    "Store",
+    "open_log",
+    "open_store",
+    "read_records",
+]
+
+durabilities = ("disk", "os", "memory")
+
+
+def open_store(
+    directory: str | None = None,
+    *,
+    durability: str = "disk",
+    sizes: Sizes | None = None,
+    on_durable: OnDurable | None = None,
+    on_failed: OnFailed | None = None,
+) -> Store:
+    """A store that survives what its durability says: a power cut, a kill, or nothing."""
+    if durability not in durabilities:
+        raise UsageError(f"durability {durability!r} is none of {', '.join(durabilities)}")
+    if durability == "memory":
+        return MemoryStore()
+    if directory is None:
+        raise UsageError(f"durability {durability!r} needs a data directory")
+    return open_log(directory, durability=durability, sizes=sizes, on_durable=on_durable, on_failed=on_failed)
+
+
+def read_records(directory: str, after: int = 0, files: Files | None = None) -> Iterator[tuple[int, bytes]]:
+    """The records of a log with numbers larger than ``after``, changing nothing: also while a server has it open.
+
+    What that server is writing right now may be missing at the end.
+    """
+    files = files or Files()
+    with named(directory):
+        identity = read_identity(files, directory)
+        if identity is None:
+            raise StoreError(f"{directory}: not a data directory: it has no identity")
+        walk = Walk(files, directory, identity.seal, segment_numbers(files, directory))
+        yield from records_after(walk, after)

@@ -1,0 +1,73 @@
+"""What a store offers its owner, whatever is beneath: a log on a disk, or nothing at all.
+
+An owner appends opaque records and learns, by number, up to which of them its log is durable. ``append`` only puts a
+record into a list; what gathers while one group is being synced becomes the next group, so that the price of a sync is
+shared by as many records as came in the meantime.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from antecede.errors import StoreFailedError
+from antecede.store.recovery import Recovered
+
+OnDurable = Callable[[int], None]
+"""Called with a rising number: all records up to it are durable. From the commit thread; must not block or raise."""
+OnFailed = Callable[[StoreFailedError], None]
+"""Called at most once, from the commit thread: nothing more will be durable."""
+
+
+class Store(Protocol):
+    """A log of records numbered 1, 2, 3 … that survive what its durability says. Every method may be called from any
+    thread; all but ``append`` and the properties may block."""
+
+    @property
+    def incarnation(self) -> int:
+        """The random number that tells this data directory from any other, and from itself after a wipe."""
+        ...
+
+    @property
+    def recovered(self) -> Recovered:
+        """What was there when the store was opened."""
+        ...
+
+    @property
+    def last(self) -> int:
+        """The number of the newest record appended."""
+        ...
+
+    @property
+    def durable(self) -> int:
+        """All records up to this number are durable. Without a disk that is every record, already when ``append``
+        returns; then ``on_durable`` is never called."""
+        ...
+
+    @property
+    def pending_bytes(self) -> int:
+        """How much was appended and is not yet durable."""
+        ...
+
+    @property
+    def log_bytes(self) -> int:
+        """How much room the log takes on the disk."""
+        ...
+
+    def append(self, record: bytes) -> int:
+        """Accept a record; its number. StoreFullError or DiskFullError if there is no room for it now."""
+        ...
+
+    def wait(self, upto: int, timeout: float | None = None) -> bool:
+        """Block until all records up to a number are durable; False if the time is over before that."""
+        ...
+
+    def snapshot(self, data: bytes | Iterable[bytes], upto: int) -> None:
+        """Keep the owner's state after record ``upto``; recovery begins with the newest snapshot."""
+        ...
+
+    def release(self, upto: int) -> None:
+        """The owner needs no record up to this number for anything but recovery. Not remembered when closed."""
+        ...
+
+    def close(self) -> None:
+        """Make everything durable that was accepted, and let go of the directory."""
+        ...

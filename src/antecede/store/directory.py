@@ -1,0 +1,129 @@
+"""A data directory: who it is, who has it open, and what lies in it.
+
+Creation writes the first segment, then the identity. So a directory with an identity always has a segment (one that
+lost it is refused), and segments without an identity are either all zeros, an unfinished creation that starts over, or
+the remains of a directory whose identity is gone, which nobody may guess at.
+"""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from secrets import randbits
+
+from antecede.errors import CorruptLogError, DiskFullError, StoreError, StoreLockedError
+from antecede.store.files import Files
+from antecede.store.format import (
+    IDENTITY,
+    LOCK,
+    TEMPORARY,
+    Identity,
+    decode_identity,
+    encode_identity,
+    numbered,
+    segment_name,
+)
+
+
+@contextmanager
+def named(path: str) -> Iterator[None]:
+    """Turn what the operating system says into one typed line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFullError(f"{error.filename or path}: {error.strerror}") from error
+        raise StoreError(f"{error.filename or path}: {error.strerror}") from error
+
+
+def lock_directory(files: Files, directory: str) -> int:
+    """Take the directory for this process, making it if it is not there."""
+    parent = os.path.dirname(os.path.abspath(directory))
+    try:
+        files.make_directory(directory)
+        files.sync_directory(parent)
+    except FileExistsError:
+        pass
+    try:
+        return files.lock(f"{directory}/{LOCK}", b"%d\n" % os.getpid())
+    except BlockingIOError as error:
+        raise StoreLockedError(f"{directory}: in use by process {error.strerror or 'unknown'}") from error
+
+
+def read_identity(files: Files, directory: str) -> Identity | None:
+    """Who the directory is; None if it has no identity."""
+    path = f"{directory}/{IDENTITY}"
+    try:
+        file = files.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        return decode_identity(files.read(file, 64, 0), path)
+    finally:
+        files.close(file)
+
+
+def create(files: Files, directory: str, segment_bytes: int) -> Identity:
+    """A new log: its first segment, then its identity."""
+    names = files.names(directory)
+    if numbered(names, "snapshot"):
+        raise CorruptLogError(f"{directory}/{IDENTITY}", 0, "missing, but there are snapshots")
+    for number in numbered(names, "segment"):
+        if not _unused(files, f"{directory}/{segment_name(number)}"):
+            raise CorruptLogError(f"{directory}/{IDENTITY}", 0, f"missing, but {segment_name(number)} was used")
+    allocate_segment(files, directory, 1, segment_bytes)
+    identity = Identity(randbits(64), randbits(64))
+    path = f"{directory}/{IDENTITY}"
+    file = files.create(path + TEMPORARY)
+    try:
+        files.write(file, [encode_identity(identity)], 0)
+        files.fsync(file)
+    finally:
+        files.close(file)
+    files.rename(path + TEMPORARY, path)
+    files.sync_directory(directory)
+    return identity
+
+
+def allocate_segment(files: Files, directory: str, number: int, size: int) -> None:
+    """A segment of zeros with room on the disk, under its own name only when all of that is durable."""
+    path = f"{directory}/{segment_name(number)}"
+    file = files.create(path + TEMPORARY)
+    try:
+        files.allocate(file, size)
+        files.fsync(file)
+    except OSError:
+        files.close(file)
+        # Else the room that it got before the disk was full is lost to everybody.
+        files.unlink(path + TEMPORARY)
+        raise
+    files.close(file)
+    files.rename(path + TEMPORARY, path)
+    files.sync_directory(directory)
+
+
+def segment_numbers(files: Files, directory: str) -> list[int]:
+    """The numbers of all segments, ascending; there is at least one and none is missing between them."""
+    numbers = numbered(files.names(directory), "segment")
+    if not numbers:
+        raise CorruptLogError(f"{directory}/{segment_name(1)}", 0, "the directory has an identity but no segment")
+    for number, following in pairwise(numbers):
+        if following != number + 1:
+            raise CorruptLogError(
+                f"{directory}/{segment_name(number + 1)}", 0, "the segment is missing between two others"
+            )
+    return numbers
+
+
+def _unused(files: Files, path: str) -> bool:
+    file = files.open(path)
+    try:
+        offset = 0
+        while window := files.read(file, 1 << 20, offset):
+            if window.count(0) != len(window):
+                return False
+            offset += len(window)
+    finally:
+        files.close(file)
+    return True

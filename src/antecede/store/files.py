@@ -1,0 +1,125 @@
+"""The few file operations that a log is made of, in one small class, so that tests can put a worse disk under it.
+
+Every method is one promise of the operating system. What is durable when:
+
+- bytes written are durable after ``fdatasync`` of their file, and not before;
+- a name (created, renamed, unlinked) is durable after ``sync_directory``, and not before;
+- after a *failed* ``fdatasync`` the kernel may take the bytes for clean: a second one proves nothing, only writing
+  them again and syncing that does.
+
+Directories are paths; files are numbers (descriptors). Errors are ``OSError``, named by whoever knows what they mean.
+"""
+
+import errno
+import fcntl
+import os
+import sys
+from collections.abc import Sequence
+
+
+class Files:
+    """The real file system."""
+
+    def make_directory(self, path: str) -> None:
+        os.mkdir(path)
+
+    def names(self, directory: str) -> list[str]:
+        return os.listdir(directory)
+
+    def create(self, path: str) -> int:
+        """A new, empty file to read and write; one of that name is emptied."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+
+    def open(self, path: str, write: bool = False) -> int:
+        return os.open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC)
+
+    def close(self, file: int) -> None:
+        os.close(file)
+
+    def size(self, file: int) -> int:
+        return os.fstat(file).st_size
+
+    def read(self, file: int, count: int, offset: int) -> bytes:
+        """That many bytes, or fewer at the end of the file."""
+        data = os.pread(file, count, offset)
+        while data and len(data) < count:
+            more = os.pread(file, count - len(data), offset + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def write(self, file: int, buffers: Sequence[bytes], offset: int) -> None:
+        """All of these bytes, one after the other, beginning at ``offset``."""
+        written = os.pwritev(file, buffers, offset)
+        expected = sum(map(len, buffers))
+        if written == expected:
+            return
+        rest = memoryview(b"".join(buffers))
+        while written < expected:
+            step = os.pwrite(file, rest[written:], offset + written)
+            if not step:
+                raise OSError(errno.EIO, "a write made no progress")
+            written += step
+
+    def allocate(self, file: int, size: int) -> None:
+        """Make the file ``size`` bytes long, zeros where nothing was written, with room on the disk for all of it."""
+        try:
+            os.posix_fallocate(file, 0, size)
+        except (AttributeError, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                raise
+            # A file system that cannot promise room is made to have it by writing.
+            zeros = bytes(1 << 20)
+            for offset in range(self.size(file), size, len(zeros)):
+                self.write(file, [zeros[: size - offset]], offset)
+
+    def truncate(self, file: int, size: int) -> None:
+        os.ftruncate(file, size)
+
+    def fdatasync(self, file: int) -> None:
+        """The file's bytes, and its length where that is needed to read them, are on the disk."""
+        if sys.platform == "darwin":
+            fcntl.fcntl(file, fcntl.F_FULLFSYNC)
+        else:
+            os.fdatasync(file)
+
+    def fsync(self, file: int) -> None:
+        """All of the file, whatever was changed about it, is on the disk."""
+        if sys.platform == "darwin":
+            fcntl.fcntl(file, fcntl.F_FULLFSYNC)
+        else:
+            os.fsync(file)
+
+    def sync_directory(self, path: str) -> None:
+        """The names in a directory are on the disk."""
+        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def lock(self, path: str, holder: bytes) -> int:
+        """Take the lock of that name until ``close`` or the end of the process, and leave ``holder`` in it.
+
+        ``BlockingIOError`` with the other holder as its text if somebody has it.
+        """
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(file, 0)
+            os.pwrite(file, holder, 0)
+        except BlockingIOError as error:
+            other = os.pread(file, 64, 0).decode("ascii", "replace").strip()
+            os.close(file)
+            raise BlockingIOError(error.errno, other) from error
+        except OSError:
+            os.close(file)
+            raise
+        return file

@@ -1,0 +1,177 @@
+"""The bytes of a data directory: identity, commit groups, names. ``docs/guide/log.md`` says the same in prose.
+
+All numbers are little-endian. A **group** is a header and a body; the body is the lengths of all records, then all
+records::
+
+    header   magic 8 · seal u64 · format u16 · flags u16 · records u32 · segment u64 · group u64 · first u64
+             · bytes u32 · previous u32 · checksum u32
+    body     length u32 x records · the records
+
+``checksum`` is the CRC-32 of the header before it and the body; ``previous`` is the checksum of the group before, so
+that a group is good only where it was written and after what it followed. The flag ``VOUCHES`` says that every group
+before this one was synced before this one was written: it is what turns "the one before is bad" from a torn write into
+corruption.
+
+The **seal** is a random number that never leaves the directory. A client can put bytes into a record that look like a
+group, but not with the seal; so the search for a good group behind a bad one cannot be led astray.
+"""
+
+import re
+import struct
+from array import array
+from collections.abc import Iterator, Sequence
+from sys import byteorder
+from typing import Final
+from zlib import crc32
+
+import msgspec
+
+from antecede.errors import CorruptLogError, StoreFormatError
+
+FORMAT: Final = 1
+READABLE: Final = tuple(number for number in (FORMAT - 1, FORMAT) if number >= 1)
+"""The formats that this version reads: its own and the one before."""
+
+IDENTITY: Final = "identity"
+LOCK: Final = "lock"
+TEMPORARY: Final = ".new"
+"""How the name of a file ends that is not finished; recovery removes it."""
+
+VOUCHES: Final = 1
+"""A group's flag: all groups before it were synced before it was written."""
+
+_identity = struct.Struct("<8sHxxQQI")
+_identity_magic = b"ANTECEDE"
+_group = struct.Struct("<8sQHHIQQQIII")
+_group_magic = b"antegrp\n"
+HEADER_BYTES: Final = _group.size
+LENGTH_BYTES: Final = 4
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Which data directory this is."""
+
+    incarnation: int
+    """Random; told to peers, so that they notice a directory that was wiped or replaced."""
+    seal: int
+    """Random; told to nobody."""
+    format: int = FORMAT
+
+
+class Group(msgspec.Struct, frozen=True):
+    """The header of one commit group."""
+
+    segment: int
+    number: int
+    first: int
+    """The number of its first record; of the next record if it has none."""
+    records: int
+    bytes: int
+    previous: int
+    flags: int = 0
+    checksum: int = 0
+
+    @property
+    def last(self) -> int:
+        """The number of the last record up to and including this group."""
+        return self.first + self.records - 1
+
+    @property
+    def vouches(self) -> bool:
+        """Every group before this one was durable before this one was written."""
+        return bool(self.flags & VOUCHES)
+
+
+def encode_identity(identity: Identity) -> bytes:
+    """The content of the identity file."""
+    data = _identity.pack(_identity_magic, identity.format, identity.incarnation, identity.seal, 0)[:-4]
+    return data + crc32(data).to_bytes(4, "little")
+
+
+def decode_identity(data: bytes, path: str) -> Identity:
+    """The identity of a directory, or a typed error that names the file."""
+    if data[: len(_identity_magic)] != _identity_magic:
+        raise CorruptLogError(path, 0, "not the identity of a data directory")
+    if len(data) != _identity.size or crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
+        raise CorruptLogError(path, 0, "the identity does not match its checksum")
+    _, form, incarnation, seal, _ = _identity.unpack(data)
+    if form not in READABLE:
+        known = " and ".join(map(str, READABLE))
+        raise StoreFormatError(f"{path}: written in log format {form}; this version reads format {known}")
+    return Identity(incarnation, seal, form)
+
+
+def encode_group(group: Group, seal: int, records: Sequence[bytes]) -> tuple[bytes, bytes, int]:
+    """Header, body and checksum of a group of these records."""
+    lengths = array("I", map(len, records))
+    if byteorder == "big":
+        lengths.byteswap()
+    body = b"".join((lengths.tobytes(), *records))
+    header = _group.pack(
+        _group_magic,
+        seal,
+        FORMAT,
+        group.flags,
+        group.records,
+        group.segment,
+        group.number,
+        group.first,
+        len(body),
+        group.previous,
+        0,
+    )[:-4]
+    checksum = crc32(body, crc32(header))
+    return header + checksum.to_bytes(4, "little"), body, checksum
+
+
+def decode_header(data: bytes, seal: int) -> Group | str:
+    """What a header says, not yet checked against its checksum; or why it is none."""
+    if len(data) < HEADER_BYTES:
+        return "the file ends within a header"
+    magic, sealed, form, flags, records, segment, number, first, size, previous, checksum = _group.unpack(data)
+    if magic != _group_magic:
+        return "no group begins here" if any(data) else "nothing was written here"
+    if sealed != seal:
+        return "a group of another data directory"
+    if form not in READABLE:
+        return f"a group of format {form}"
+    if records * LENGTH_BYTES > size:
+        return f"a group of {records} records cannot have {size} bytes"
+    return Group(segment, number, first, records, size, previous, flags, checksum)
+
+
+def checked(header: bytes, body: bytes) -> bool:
+    """Whether header and body are what was written."""
+    return crc32(body, crc32(header[:-4])) == int.from_bytes(header[-4:], "little")
+
+
+def split_records(group: Group, body: bytes) -> Iterator[bytes]:
+    """The records of a group whose checksum was right."""
+    lengths = array("I", body[: group.records * LENGTH_BYTES])
+    if byteorder == "big":
+        lengths.byteswap()
+    start = group.records * LENGTH_BYTES
+    for length in lengths:
+        yield body[start : start + length]
+        start += length
+
+
+def group_pattern(seal: int) -> bytes:
+    """The bytes that every group of this directory begins with."""
+    return _group_magic + seal.to_bytes(8, "little")
+
+
+def segment_name(number: int) -> str:
+    """The file of one segment."""
+    return f"segment-{number:012d}.log"
+
+
+def snapshot_name(upto: int) -> str:
+    """The file of the snapshot that covers all records up to that number."""
+    return f"snapshot-{upto:020d}.state"
+
+
+def numbered(names: Sequence[str], kind: str) -> list[int]:
+    """The numbers of all segments or snapshots among these names, ascending."""
+    pattern = re.compile({"segment": r"segment-(\d{12,})\.log", "snapshot": r"snapshot-(\d{20,})\.state"}[kind])
+    return sorted(int(found[1]) for found in map(pattern.fullmatch, names) if found)

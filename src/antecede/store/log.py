@@ -1,0 +1,417 @@
+"""The write-ahead log of a server: records in, numbers out, and one thread that makes them durable.
+
+The commit thread takes everything that was appended so far as the next group, writes it with one call, syncs, and only
+then tells the owner. Meanwhile the next group gathers. So **group k+1 is written only after group k is synced**, and
+a group that is followed by another was whole: what recovery builds on.
+
+A failed write or sync is final. The kernel may have dropped the bytes and called them clean, so neither trying again
+nor going on can be right: every later call raises, and opening the directory again finds out what is durable.
+
+Durability by name: ``disk`` syncs every group; ``os`` hands groups to the kernel, which survives a kill but not a power
+cut (full segments, snapshots and a clean close are synced all the same); ``memory`` is :mod:`antecede.store.memory`.
+"""
+
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+from threading import Lock, Thread
+from time import monotonic
+from typing import Self
+
+import msgspec
+
+from antecede.errors import StoreError, StoreFailedError, StoreFullError, UsageError
+from antecede.limits import store_retry_seconds
+from antecede.store.contract import OnDurable, OnFailed
+from antecede.store.directory import create, lock_directory, named, read_identity
+from antecede.store.files import Files
+from antecede.store.format import HEADER_BYTES, LENGTH_BYTES, VOUCHES, Group, encode_group, segment_name
+from antecede.store.recovery import Judged, Recovered, judge, repair
+from antecede.store.retention import Retention
+from antecede.store.segments import Segments, Sizes
+
+_logger = logging.getLogger("antecede.store")
+_shut = -1
+"""The bound of a log that accepts nothing more."""
+
+
+class LogStore:
+    """A log in a data directory; see :class:`antecede.store.contract.Store`. Use :func:`open_log`.
+
+    Without its thread (``threaded=False``) the log is committed by whoever calls ``commit`` or ``wait``: a simulation,
+    or a test that wants to know what happens between any two steps.
+    """
+
+    def __init__(
+        self,
+        segments: Segments,
+        lock: int,
+        judged: Judged,
+        durability: str,
+        on_durable: OnDurable | None,
+        on_failed: OnFailed | None,
+        threaded: bool,
+    ) -> None:
+        self._segments = segments
+        self._directory_lock = lock
+        self._identity = judged.identity
+        self.recovered: Recovered = judged.recovered
+        self.durability = durability
+        self._on_durable = on_durable
+        self._on_failed = on_failed
+        self._previous = msgspec.structs.replace(judged.tail)
+        """The last group of the chain, as far as the next one needs it."""
+        self._sure = True
+        """Everything written so far is synced, so that the next group may vouch for it."""
+        self._record_bytes_max = segments.sizes.group_bytes_max - LENGTH_BYTES
+
+        self._lock = Lock()
+        """Guards what follows; held for a few instructions only."""
+        self._records: list[bytes] = []
+        self._gathered = 0
+        self._in_flight = 0
+        self._last = self._durable = judged.tail.record
+        self._bound = 0
+        """How large ``_gathered`` may become."""
+        self._asleep = False
+        self._closed = False
+        self._failure: StoreFailedError | None = None
+        self._full: StoreFullError | None = None
+        self._look = False
+        """Somebody was refused: look again whether there is room for a segment."""
+        self._look_after = 0.0
+        self._waiting: list[tuple[int, Lock]] = []
+
+        self._wake = Lock()
+        self._wake.acquire()
+        self._chores = Lock()
+        """Guards snapshots and releases against each other."""
+        self._kept = Retention(segments, judged.identity.seal, judged.recovered.snapshot)
+        self._prepare()
+        self._thread: Thread | None = None
+        if threaded:
+            self._thread = Thread(target=self._run, name="antecede-commit", daemon=True)
+            self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def incarnation(self) -> int:
+        return self._identity.incarnation
+
+    @property
+    def last(self) -> int:
+        return self._last
+
+    @property
+    def durable(self) -> int:
+        return self._durable
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._gathered + self._in_flight
+
+    @property
+    def log_bytes(self) -> int:
+        return self._segments.total_bytes
+
+    def append(self, record: bytes) -> int:
+        size = len(record)
+        with self._lock:
+            gathered = self._gathered + size + LENGTH_BYTES
+            if gathered > self._bound or size > self._record_bytes_max:
+                raise self._refusal(size)
+            self._gathered = gathered
+            self._records.append(record)
+            self._last = number = self._last + 1
+            if self._asleep:
+                self._asleep = False
+                self._wake.release()
+        return number
+
+    def wait(self, upto: int, timeout: float | None = None) -> bool:
+        if self._thread is None:
+            while self._durable < upto and self.commit():
+                pass
+        with self._lock:
+            if self._durable >= upto:
+                return True
+            if self._failure:
+                raise self._again(self._failure)
+            if upto > self._last or self._closed:
+                raise UsageError(f"nothing makes record {upto} durable: the newest appended is {self._last}")
+            woken = Lock()
+            woken.acquire()
+            self._waiting.append((upto, woken))
+        if not woken.acquire(timeout=-1 if timeout is None else timeout):
+            with self._lock:
+                self._waiting = [pair for pair in self._waiting if pair[1] is not woken]
+        if self._durable >= upto:
+            return True
+        if self._failure:
+            raise self._again(self._failure)
+        return False
+
+    def snapshot(self, data: bytes | Iterable[bytes], upto: int) -> None:
+        parts = (data,) if isinstance(data, bytes) else data
+        with self._chores:
+            self._check_open()
+            self._kept.check(upto)
+            # A snapshot vouches for the log: recovery refuses a log that ends before it.
+            self.wait(upto)
+            if self.durability != "disk":
+                self._sync_from_outside()
+            self._look_again(self._kept.add(parts, upto))
+
+    def release(self, upto: int) -> None:
+        with self._chores:
+            self._check_open()
+            self._look_again(self._kept.release(upto))
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._bound = _shut
+            self._rouse()
+        if self._thread is not None:
+            self._thread.join()
+        try:
+            while self.commit():
+                pass
+            if self._failure is None:
+                self._finish()
+        finally:
+            for _, woken in self._waiting:
+                woken.release()
+            with suppress(OSError):
+                self._segments.close()
+            self._segments.files.close(self._directory_lock)
+
+    def commit(self) -> bool:
+        """Commit what has gathered, as the next group; False if there was nothing to do. For the commit thread, or
+        for the owner of a log without one."""
+        taken = self._take()
+        if taken is None:
+            return False
+        records, size = taken
+        try:
+            if records:
+                self._write(records, size)
+                if self._on_durable:
+                    self._on_durable(self._durable)
+            self._prepare()
+        except Exception as error:
+            # Also a callback that raises: an owner that was not told will never act on what is durable.
+            self._fail(error)
+        return True
+
+    def _run(self) -> None:
+        while True:
+            if self.commit():
+                continue
+            with self._lock:
+                if self._closed or self._failure:
+                    return
+                if self._records or self._look:
+                    continue
+                self._asleep = True
+            self._wake.acquire()
+
+    def _take(self) -> tuple[list[bytes], int] | None:
+        """All that has gathered, up to the size of a group."""
+        with self._lock:
+            if self._failure or not (self._records or self._look):
+                return None
+            records, size = self._records, self._gathered
+            if size <= self._segments.sizes.group_bytes_max:
+                self._records = []
+            else:
+                count = size = 0
+                for record in records:
+                    if size + len(record) + LENGTH_BYTES > self._segments.sizes.group_bytes_max:
+                        break
+                    size += len(record) + LENGTH_BYTES
+                    count += 1
+                self._records = records[count:]
+                records = records[:count]
+            self._gathered -= size
+            self._in_flight = size
+            if self._bound != _shut:
+                self._bound -= size
+            return records, size
+
+    def _write(self, records: list[bytes], size: int) -> None:
+        segments = self._segments
+        if not segments.fits(HEADER_BYTES + size):
+            segments.turn()
+            self._sure = True
+        before = self._previous
+        flags = VOUCHES if self._sure else 0
+        group = Group(segments.current, before.group + 1, before.record + 1, len(records), size, before.checksum, flags)
+        header, body, checksum = encode_group(group, self._identity.seal, records)
+        segments.write([header, body], len(header) + len(body))
+        self._sure = self.durability == "disk"
+        if self._sure:
+            segments.sync()
+        segments.began(group.first)
+        before.group, before.record, before.checksum = group.number, group.last, checksum
+        with self._lock:
+            self._in_flight = 0
+            if self._bound != _shut:
+                self._bound = segments.room()
+            self._durable = group.last
+            if self._waiting:
+                for upto, woken in self._waiting:
+                    if upto <= group.last:
+                        woken.release()
+                self._waiting = [pair for pair in self._waiting if pair[0] > group.last]
+
+    def _prepare(self) -> None:
+        """See to the next segment; a full disk is remembered, and tried again when somebody is refused."""
+        if self._segments.spare and not self._look:
+            return
+        full: StoreFullError | None = None
+        if self._full is None or self._look:
+            try:
+                self._segments.prepare()
+            except StoreFullError as error:
+                full = error
+                if self._full is None:
+                    _logger.warning("%s", error)
+            with self._lock:
+                self._full = full
+                self._look = False
+                self._look_after = monotonic() + store_retry_seconds
+        with self._lock:
+            if self._bound != _shut:
+                self._bound = self._segments.room()
+
+    def _refusal(self, size: int) -> StoreError:
+        """Why this record is not accepted; called with the lock held."""
+        if self._failure:
+            return self._again(self._failure)
+        if self._closed:
+            return StoreError(f"{self._segments.directory}: the log is closed")
+        if size > self._record_bytes_max:
+            return StoreError(f"a record of {size} bytes: at most {self._record_bytes_max}")
+        if self._full is None:
+            return StoreFullError(
+                f"{self._segments.directory}: {self.pending_bytes} bytes are not yet written, and no more may wait"
+            )
+        if monotonic() >= self._look_after and not self._look:
+            self._look = True
+            self._rouse()
+        return type(self._full)(str(self._full))
+
+    def _fail(self, error: Exception) -> None:
+        """Nothing is durable any more that was not yet said to be."""
+        reason = getattr(error, "strerror", None) or repr(error)
+        failure = StoreFailedError(
+            f"{self._segments.directory}/{segment_name(self._segments.current)}: {reason}; "
+            f"records up to {self._durable} are durable, open the log again to go on"
+        )
+        failure.__cause__ = error
+        with self._lock:
+            if self._failure:
+                return
+            self._failure = failure
+            self._bound = _shut
+            self._records = []
+            self._gathered = self._in_flight = 0
+            for _, woken in self._waiting:
+                woken.release()
+            self._waiting = []
+        _logger.error("%s", failure)
+        if self._on_failed:
+            self._on_failed(failure)
+
+    def _again(self, failure: StoreFailedError) -> StoreFailedError:
+        """The failure, to be raised once more with its own traceback."""
+        error = StoreFailedError(str(failure))
+        error.__cause__ = failure.__cause__
+        return error
+
+    def _check_open(self) -> None:
+        if self._failure:
+            raise self._again(self._failure)
+        if self._closed:
+            raise StoreError(f"{self._segments.directory}: the log is closed")
+
+    def _sync_from_outside(self) -> None:
+        """Sync the current segment in a thread that does not own it; full segments are synced already."""
+        segments = self._segments
+        try:
+            file = segments.files.open(f"{segments.directory}/{segment_name(segments.current)}", write=True)
+            try:
+                segments.files.fdatasync(file)
+            finally:
+                segments.files.close(file)
+        except OSError as error:
+            self._fail(error)
+            self._check_open()
+
+    def _look_again(self, dropped: int) -> None:
+        """Segments went: there may be room again."""
+        with self._lock:
+            if dropped and self._full:
+                self._look = True
+                self._rouse()
+
+    def _rouse(self) -> None:
+        """Wake the commit thread if it sleeps; called with the lock held."""
+        if self._asleep:
+            self._asleep = False
+            self._wake.release()
+
+    def _finish(self) -> None:
+        """A last group without records vouches for all before it: after a clean close, damage is never taken for a
+        torn write."""
+        try:
+            if not self._sure:
+                self._segments.sync()
+                self._sure = True
+            if self._segments.fits(HEADER_BYTES):
+                self._write([], 0)
+                self._segments.sync()
+        except OSError as error:
+            self._fail(error)
+            self._check_open()
+
+
+def open_log(
+    directory: str,
+    *,
+    durability: str = "disk",
+    sizes: Sizes | None = None,
+    on_durable: OnDurable | None = None,
+    on_failed: OnFailed | None = None,
+    files: Files | None = None,
+    threaded: bool = True,
+) -> LogStore:
+    """Open the log in a directory, which is made if it is not there; what was found is in ``recovered``."""
+    files = files or Files()
+    sizes = sizes or Sizes()
+    sizes.check()
+    if durability not in ("disk", "os"):
+        raise UsageError(f"durability {durability!r}: a log is of disk or os")
+    with named(directory):
+        lock = lock_directory(files, directory)
+        try:
+            identity = read_identity(files, directory) or create(files, directory, sizes.segment_bytes)
+            judged = judge(files, directory, identity)
+            file, end = repair(files, directory, judged, sizes.segment_bytes)
+            segments = Segments(files, directory, sizes, judged.starts, judged.tail.segment)
+            segments.adopt(file, judged.tail.offset, end)
+            for line in (*judged.recovered.unreadable, judged.recovered.cut):
+                if line:
+                    _logger.warning("%s", line)
+            return LogStore(segments, lock, judged, durability, on_durable, on_failed, threaded)
+        except BaseException:
+            files.close(lock)
+            raise

@@ -1,0 +1,62 @@
+"""No disk at all: records are numbered and forgotten. They live as long as the server's own state does.
+
+Everything is as durable as it will ever be when ``append`` returns, so nothing is ever pending and no thread exists.
+"""
+
+from collections.abc import Iterable
+from secrets import randbits
+from threading import Lock
+from typing import Self
+
+from antecede.errors import StoreError, UsageError
+from antecede.store.recovery import Recovered
+
+
+class MemoryStore:
+    """A store for servers that need to survive nothing; see :class:`antecede.store.contract.Store`."""
+
+    durability = "memory"
+    pending_bytes = 0
+    log_bytes = 0
+
+    def __init__(self) -> None:
+        self.incarnation = randbits(64)
+        self.recovered = Recovered(self.incarnation)
+        self._lock = Lock()
+        self._last = 0
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def last(self) -> int:
+        return self._last
+
+    @property
+    def durable(self) -> int:
+        return self._last
+
+    def append(self, record: bytes) -> int:
+        with self._lock:
+            if self._closed:
+                raise StoreError("the log is closed")
+            self._last = number = self._last + 1
+        return number
+
+    def wait(self, upto: int, timeout: float | None = None) -> bool:
+        if upto > self._last:
+            raise UsageError(f"nothing makes record {upto} durable: the newest appended is {self._last}")
+        return True
+
+    def snapshot(self, data: bytes | Iterable[bytes], upto: int) -> None:
+        self.wait(upto)
+
+    def release(self, upto: int) -> None:
+        return
+
+    def close(self) -> None:
+        self._closed = True

@@ -1,0 +1,160 @@
+"""Open a data directory after whatever happened to it, and say what was found.
+
+1. The newest snapshot that can be read; records after it follow from the log, if the log reaches back that far.
+2. Walk the chain to its end (:mod:`antecede.store.walk`). A snapshot is taken only of durable records, so a log that
+   ends before its snapshot does has lost what it promised: refused.
+3. Cut what is torn: later segments are unlinked, then the last one is truncated where the chain ends.
+4. **Write the last groups again** and sync. After a mere kill they may be in the kernel's memory only; after a failed
+   sync the kernel may even call them clean. Whoever reads them now will act on them, so they must be durable first.
+
+Nothing is written before the directory was judged: a corrupt one is left exactly as it was found.
+"""
+
+import errno
+from collections.abc import Iterator
+
+import msgspec
+
+from antecede.errors import CorruptLogError
+from antecede.store.directory import segment_numbers
+from antecede.store.files import Files
+from antecede.store.format import TEMPORARY, Identity, numbered, segment_name, snapshot_name
+from antecede.store.snapshots import Snapshot, check_snapshot
+from antecede.store.walk import Cut, Tail, Walk, first_record, records_after
+
+_piece_bytes = 1 << 20
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    """What was found in a data directory when it was opened."""
+
+    incarnation: int
+    snapshot: Snapshot | None = None
+    first: int = 1
+    """The oldest record that the log still has; ``last`` + 1 if it has none."""
+    last: int = 0
+    """The newest record: numbering goes on after it."""
+    cut: Cut | None = None
+    unreadable: tuple[str, ...] = ()
+    """Newer snapshots that were passed over, each with its reason."""
+    walk: Walk | None = None
+
+    def records(self) -> Iterator[tuple[int, bytes]]:
+        """The records after the snapshot with their numbers, one group in memory at a time.
+
+        Can be read again, until a segment is released.
+        """
+        covered = self.snapshot.upto if self.snapshot else 0
+        if self.walk is None or covered >= self.last:
+            return iter(())
+        return records_after(self.walk.again(), covered, self.last)
+
+
+class Judged(msgspec.Struct):
+    """A directory that was looked through, and nothing changed."""
+
+    identity: Identity
+    recovered: Recovered
+    tail: Tail
+    starts: dict[int, int]
+    """The first record of each segment that has a group."""
+    segments: list[int]
+
+
+def judge(files: Files, directory: str, identity: Identity) -> Judged:
+    """Look a directory through; a typed error if it cannot be trusted."""
+    segments = segment_numbers(files, directory)
+    starts = {}
+    for number in segments:
+        first = first_record(files, directory, identity.seal, number)
+        if first is not None:
+            starts[number] = first
+    oldest = 1 if segments[0] == 1 else starts.get(segments[0])
+    if oldest is None:
+        raise CorruptLogError(f"{directory}/{segment_name(segments[0])}", 0, "expected the oldest group of the log")
+    snapshot, unreadable = _newest(files, directory, identity.seal, oldest)
+    walk = Walk(files, directory, identity.seal, _needed(segments, starts, snapshot))
+    for _ in walk:
+        pass
+    tail = walk.tail
+    if snapshot and snapshot.upto > tail.record:
+        where = f"the log ends with record {tail.record}, but a snapshot was taken after record {snapshot.upto}"
+        raise CorruptLogError(f"{directory}/{segment_name(tail.segment)}", tail.offset, where)
+    starts = {number: first for number, first in starts.items() if number <= tail.segment}
+    recovered = Recovered(identity.incarnation, snapshot, oldest, tail.record, tail.cut, tuple(unreadable), walk)
+    return Judged(identity, recovered, tail, starts, segments)
+
+
+def repair(files: Files, directory: str, judged: Judged, segment_bytes: int) -> tuple[int, int]:
+    """Cut what is torn and make the rest durable; the open last segment, and how long it is."""
+    tail = judged.tail
+    for number in reversed([number for number in judged.segments if number > tail.segment]):
+        # One at a time, newest first, so that a crash in between leaves no gap.
+        files.unlink(f"{directory}/{segment_name(number)}")
+        files.sync_directory(directory)
+    _tidy(files, directory, judged.recovered)
+    file = files.open(f"{directory}/{segment_name(tail.segment)}", write=True)
+    try:
+        if tail.cut:
+            files.truncate(file, tail.offset)
+            files.fsync(file)
+        for offset in range(tail.unsure, tail.offset, _piece_bytes):
+            piece = files.read(file, min(_piece_bytes, tail.offset - offset), offset)
+            files.write(file, [piece], offset)
+        if files.size(file) < segment_bytes:
+            try:
+                files.allocate(file, segment_bytes)
+            except OSError as error:
+                # Reading goes on; the next segment will say that the disk is full.
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                files.truncate(file, tail.offset)
+        files.fsync(file)
+        return file, files.size(file)
+    except OSError:
+        files.close(file)
+        raise
+
+
+def _newest(files: Files, directory: str, seal: int, oldest: int) -> tuple[Snapshot | None, list[str]]:
+    """The newest snapshot that can be read, and why not the ones that are newer."""
+    unreadable: list[str] = []
+    for upto in reversed(numbered(files.names(directory), "snapshot")):
+        try:
+            snapshot = check_snapshot(files, directory, seal, upto)
+        except CorruptLogError as error:
+            unreadable.append(str(error))
+            continue
+        if snapshot.upto + 1 < oldest:
+            break
+        return snapshot, unreadable
+    if oldest > 1:
+        reason = f"; {unreadable[0]}" if unreadable else ""
+        path = f"{directory}/{snapshot_name(oldest - 1)}"
+        raise CorruptLogError(path, 0, f"the log begins with record {oldest}, and no snapshot reaches it{reason}")
+    return None, unreadable
+
+
+def _needed(segments: list[int], starts: dict[int, int], snapshot: Snapshot | None) -> list[int]:
+    """The segments from the one on that has the first record after the snapshot."""
+    if snapshot is None:
+        return segments
+    begin = segments[0]
+    for number in segments:
+        # Not the segment that begins just after it: an empty log behind it still needs the last group to go on from.
+        if starts.get(number, snapshot.upto + 1) <= snapshot.upto:
+            begin = number
+    return [number for number in segments if number >= begin]
+
+
+def _tidy(files: Files, directory: str, recovered: Recovered) -> None:
+    """Remove what is unfinished, and set damaged snapshots aside, so that none is counted among those kept."""
+    for name in files.names(directory):
+        if name.endswith(TEMPORARY):
+            files.unlink(f"{directory}/{name}")
+    newest = recovered.snapshot.upto if recovered.snapshot else -1
+    for upto in numbered(files.names(directory), "snapshot"):
+        if upto > newest:
+            path = f"{directory}/{snapshot_name(upto)}"
+            files.rename(path, path + ".bad")
+    files.sync_directory(directory)

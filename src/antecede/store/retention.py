@@ -1,0 +1,58 @@
+"""What may be forgotten, and when.
+
+The two newest snapshots are kept, so that damage to the newest costs nothing. A segment goes when all its records are
+
+- covered by the *older* of the two snapshots that are known to be good, so that recovery can fall back to it, and
+- released by the owner, who may need them for something else (turning them into a trace).
+
+So nothing goes before there are two good snapshots and a release. A snapshot found when the log was opened counts when
+it was read through; the one before it is not read, so it does not count.
+"""
+
+from collections.abc import Iterable
+
+from antecede.errors import UsageError
+from antecede.store.directory import named
+from antecede.store.format import numbered, snapshot_name
+from antecede.store.segments import Segments
+from antecede.store.snapshots import Snapshot, write_snapshot
+
+_kept = 2
+
+
+class Retention:
+    """The snapshots of an open log and the floor below which segments go. For one thread at a time."""
+
+    def __init__(self, segments: Segments, seal: int, newest: Snapshot | None) -> None:
+        self.segments = segments
+        self.seal = seal
+        self.released = 0
+        self.good = [newest.upto] if newest else []
+        """Kept snapshots that are known to be good, oldest first."""
+
+    def check(self, upto: int) -> None:
+        """A snapshot older than one that we have would never be used."""
+        if self.good and upto < self.good[-1]:
+            raise UsageError(f"a snapshot up to record {upto}, but there is one up to {self.good[-1]}")
+
+    def add(self, parts: Iterable[bytes], upto: int) -> int:
+        """Write a snapshot; how many segments went because of it."""
+        segments = self.segments
+        write_snapshot(segments.files, segments.directory, self.seal, upto, parts)
+        self.good = sorted({*self.good, upto})[-_kept:]
+        return self._prune()
+
+    def release(self, upto: int) -> int:
+        """The owner needs no record up to this one; how many segments went because of it."""
+        self.released = max(self.released, upto)
+        return self._prune()
+
+    def _prune(self) -> int:
+        segments = self.segments
+        if len(self.good) < _kept:
+            return 0
+        with named(segments.directory):
+            for upto in numbered(segments.files.names(segments.directory), "snapshot"):
+                if upto < self.good[0]:
+                    segments.files.unlink(f"{segments.directory}/{snapshot_name(upto)}")
+            return segments.drop(min(self.released, self.good[0]))

@@ -1,0 +1,172 @@
+"""Where the next group goes: the current segment, one allocated ahead, and the old ones until they are released.
+
+The segment ahead is how a full disk is met *before* a record is accepted. While there is one, everything that may be
+pending fits into it, so what was accepted can be written whatever happens. When it cannot be allocated, only what
+fits into the rest of the current segment is accepted any more.
+
+A segment may be unlinked when all its records are below the floor and the segment after it has a durable group, from
+which the chain can be taken up again.
+"""
+
+import errno
+from threading import Lock
+
+import msgspec
+
+from antecede.errors import DiskFullError, StoreFullError, UsageError
+from antecede.limits import (
+    store_group_bytes_max,
+    store_log_bytes_max,
+    store_pending_bytes_max,
+    store_segment_bytes,
+)
+from antecede.store.directory import allocate_segment
+from antecede.store.files import Files
+from antecede.store.format import HEADER_BYTES, segment_name
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    """How large a log and its parts may be."""
+
+    segment_bytes: int = store_segment_bytes
+    group_bytes_max: int = store_group_bytes_max
+    pending_bytes_max: int = store_pending_bytes_max
+    log_bytes_max: int = store_log_bytes_max
+
+    @property
+    def headers_bytes_max(self) -> int:
+        """The headers of all groups that pending records can become: two in sequence are more than one full group."""
+        return (2 * self.pending_bytes_max // self.group_bytes_max + 2) * HEADER_BYTES
+
+    def check(self) -> None:
+        """Sizes under which something accepted might not fit are refused."""
+        if not 0 < self.group_bytes_max <= store_group_bytes_max:
+            raise UsageError(f"group_bytes_max must be from 1 to {store_group_bytes_max}, not {self.group_bytes_max}")
+        if self.pending_bytes_max < self.group_bytes_max:
+            raise UsageError("pending_bytes_max must be at least group_bytes_max")
+        if self.pending_bytes_max + self.headers_bytes_max > self.segment_bytes:
+            raise UsageError(
+                f"segment_bytes must be at least pending_bytes_max with its headers, "
+                f"{self.pending_bytes_max + self.headers_bytes_max}, not {self.segment_bytes}"
+            )
+        if self.log_bytes_max < 2 * self.segment_bytes:
+            raise UsageError(f"log_bytes_max must be at least two segments, {2 * self.segment_bytes} bytes")
+
+
+class Segments:
+    """The files of an open log. Writing is for one thread at a time; ``drop`` may come from another."""
+
+    def __init__(self, files: Files, directory: str, sizes: Sizes, starts: dict[int, int], current: int) -> None:
+        self.files = files
+        self.directory = directory
+        self.sizes = sizes
+        self.current = current
+        self.spare = False
+        """The segment after the current one is allocated."""
+        self.offset = 0
+        self.end = 0
+        self._file = -1
+        self._lock = Lock()
+        self._starts = starts
+        """The first record of each segment with a durable group, oldest first."""
+        self._lengths: dict[int, int] = {}
+        self.total_bytes = 0
+        """All segments, the one ahead included."""
+
+    def adopt(self, file: int, offset: int, end: int) -> None:
+        """Go on in a segment that recovery left open."""
+        self._file, self.offset, self.end = file, offset, end
+        for number in {*self._starts, self.current}:
+            other = self.files.open(self._path(number))
+            try:
+                self._lengths[number] = self.files.size(other)
+            finally:
+                self.files.close(other)
+        self.total_bytes = sum(self._lengths.values())
+
+    def room(self) -> int:
+        """How many more bytes of records may be pending, headers aside."""
+        if self.spare:
+            return self.sizes.pending_bytes_max
+        rest = self.end - self.offset - self.sizes.headers_bytes_max
+        return min(self.sizes.pending_bytes_max, rest)
+
+    def prepare(self) -> None:
+        """Allocate the next segment, if there is room for it."""
+        if self.spare:
+            return
+        size = self.sizes.segment_bytes
+        if self.total_bytes + size > self.sizes.log_bytes_max:
+            raise StoreFullError(
+                f"{self.directory}: the log is full: {self.total_bytes} bytes in segments that are not released, "
+                f"log_bytes_max is {self.sizes.log_bytes_max}"
+            )
+        try:
+            allocate_segment(self.files, self.directory, self.current + 1, size)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise DiskFullError(f"{self.directory}: no room for the next segment: {error.strerror}") from error
+            raise
+        with self._lock:
+            self._lengths[self.current + 1] = size
+            self.total_bytes += size
+        self.spare = True
+
+    def fits(self, size: int) -> bool:
+        """Whether the current segment has room for a group of that many bytes, header included."""
+        return size <= self.end - self.offset
+
+    def turn(self) -> None:
+        """Close the current segment, all of it durable, and go on in the next."""
+        assert self.spare, "a record was accepted that there is no room for"
+        self.files.fdatasync(self._file)
+        self.files.close(self._file)
+        self._file = -1
+        self._file = self.files.open(self._path(self.current + 1), write=True)
+        self.current += 1
+        self.offset, self.end, self.spare = 0, self.sizes.segment_bytes, False
+
+    def write(self, buffers: list[bytes], size: int) -> None:
+        """The next bytes of the current segment."""
+        self.files.write(self._file, buffers, self.offset)
+        self.offset += size
+
+    def sync(self) -> None:
+        """All that was written is durable."""
+        self.files.fdatasync(self._file)
+
+    def began(self, record: int) -> None:
+        """The current segment has a durable group, the first of which begins with this record."""
+        if self.current not in self._starts:
+            with self._lock:
+                self._starts[self.current] = record
+
+    def drop(self, floor: int) -> int:
+        """Unlink all segments whose records are all up to ``floor``; how many went."""
+        dropped = 0
+        while True:
+            with self._lock:
+                numbers = sorted(self._starts)
+                if len(numbers) < 2 or self._starts[numbers[1]] - 1 > floor:
+                    return dropped
+                oldest = numbers[0]
+                del self._starts[oldest]
+                self.total_bytes -= self._lengths.pop(oldest)
+            # One at a time, oldest first, so that a crash in between leaves no gap.
+            self.files.unlink(self._path(oldest))
+            self.files.sync_directory(self.directory)
+            dropped += 1
+
+    def oldest(self) -> int | None:
+        """The first record that the log still has, if it has any."""
+        with self._lock:
+            return min(self._starts.values(), default=None)
+
+    def close(self) -> None:
+        """Let go of the file, whatever state it is in."""
+        if self._file >= 0:
+            self.files.close(self._file)
+            self._file = -1
+
+    def _path(self, number: int) -> str:
+        return f"{self.directory}/{segment_name(number)}"

@@ -1,0 +1,237 @@
+"""A disk that forgets: the file layer for simulations and tests, with everything that a real one may do to us.
+
+A file has the bytes that its readers see and, underneath, the bytes that are on the disk; between them lie the writes
+that were not synced, page by page. Names are kept in the same two ways. Then
+
+- :meth:`kill` ends the process: what was not synced is still seen, and still not on the disk;
+- :meth:`power_cut` forgets: of each page that was not synced, any state since the last sync may be on the disk (pages
+  in any combination: writes are reordered), the last one torn at any byte; of the names, any that were not synced;
+- a sync that **fails** leaves bytes that are seen, are not on the disk, and count as clean, until written again;
+- ``room`` is how many bytes the disk has; ``script`` may raise or cut at any operation.
+
+The dice are passed in, so a seed replays a run. A file is a number, as for the operating system.
+"""
+
+import errno
+from collections.abc import Callable, Sequence
+from random import Random
+
+from antecede.store.files import Files
+
+page_bytes = 64
+"""Small, so that small groups span several."""
+
+
+class PowerCut(BaseException):
+    """The process is gone between two operations; no handler of ours can run."""
+
+
+class Inode:
+    """One file: what is seen, what is on the disk, and which states of each page lie between."""
+
+    def __init__(self) -> None:
+        self.seen = bytearray()
+        self.kept = bytearray()
+        self.sizes: list[int] = []
+        """The lengths that the file had since the last sync."""
+        self.pages: dict[int, list[bytes]] = {}
+        """The states of each page since its last sync, oldest first."""
+        self.lost: set[int] = set()
+        """Pages whose sync failed: seen, not kept, and clean."""
+
+    def touch(self, begin: int, end: int) -> None:
+        """The bytes from ``begin`` to ``end`` have just changed."""
+        for page in range(begin // page_bytes, -(-end // page_bytes)):
+            state = bytes(self.seen[page * page_bytes : (page + 1) * page_bytes])
+            self.pages.setdefault(page, []).append(state)
+            self.lost.discard(page)
+
+    def keep(self) -> None:
+        """A sync that succeeds: all dirty pages reach the disk, the lost ones don't."""
+        lost = {page: bytes(self.kept[page * page_bytes : (page + 1) * page_bytes]) for page in self.lost}
+        self.kept = bytearray(self.seen)
+        for page, state in lost.items():
+            place = slice(page * page_bytes, min((page + 1) * page_bytes, len(self.kept)))
+            self.kept[place] = state.ljust(page_bytes, b"\0")[: place.stop - place.start]
+        self.pages.clear()
+        self.sizes.clear()
+
+    def forget(self, random: Random, style: str) -> None:
+        """Only what is on the disk is left; of what was not synced, whatever the dice say."""
+        size = random.choice([len(self.kept), *self.sizes]) if style != "none" else len(self.kept)
+        if style == "all" and self.sizes:
+            size = self.sizes[-1]
+        kept = self.kept[:size].ljust(size, b"\0")
+        for page in sorted(self.pages):
+            states = self.pages[page]
+            if style == "none" or (style == "some" and random.random() < 0.5):
+                continue
+            state = states[-1] if style == "all" else random.choice(states)
+            if style != "all" and random.random() < 0.2:
+                old = bytes(kept[page * page_bytes : (page + 1) * page_bytes]).ljust(len(state), b"\0")
+                torn = random.randrange(len(state) + 1)
+                state = state[:torn] + old[torn : len(state)]
+            place = slice(page * page_bytes, page * page_bytes + len(state))
+            kept[place] = state[: max(0, size - place.start)]
+        self.kept = kept[:size]
+        self.settle()
+
+    def settle(self) -> None:
+        """What is on the disk is what is seen."""
+        self.seen = bytearray(self.kept)
+        self.pages.clear()
+        self.sizes.clear()
+        self.lost.clear()
+
+
+class SimulatedDisk(Files):
+    """One directory's worth of files."""
+
+    def __init__(self, room: int = 1 << 40) -> None:
+        self.room = room
+        self.seen: dict[str, Inode] = {}
+        self.kept: dict[str, Inode] = {}
+        self.changes: list[tuple[str, str, Inode | None]] = []
+        """Names that changed since the last sync of the directory: old name, new name, file."""
+        self.script: Callable[[str, str], None] | None = None
+        """Called with the operation and a path before each one."""
+        self._open: dict[int, tuple[str, Inode]] = {}
+        self._locked: set[str] = set()
+        self._next = 3
+
+    def kill(self, random: Random) -> None:
+        """The process is gone; the kernel is not. It may have dropped the pages whose sync failed."""
+        self._open.clear()
+        self._locked.clear()
+        for inode in self.seen.values():
+            if inode.lost and random.random() < 0.5:
+                for page in inode.lost:
+                    place = slice(page * page_bytes, min((page + 1) * page_bytes, len(inode.seen)))
+                    state = bytes(inode.kept[place]).ljust(place.stop - place.start, b"\0")
+                    inode.seen[place] = state
+                inode.lost.clear()
+
+    def power_cut(self, random: Random) -> None:
+        """The machine is gone."""
+        style = random.choice(("none", "all", "some", "some", "some"))
+        names = dict(self.kept)
+        ordered = random.random() < 0.5
+        upto = random.randrange(len(self.changes) + 1) if ordered else len(self.changes)
+        for old, new, inode in self.changes[:upto]:
+            if style == "none" or (style == "some" and not ordered and random.random() < 0.5):
+                continue
+            names.pop(old, None)
+            if new and inode:
+                names[new] = inode
+        for inode in {id(inode): inode for inode in [*self.seen.values(), *names.values()]}.values():
+            inode.forget(random, style)
+        self.seen, self.kept = dict(names), dict(names)
+        self.changes.clear()
+        self._open.clear()
+        self._locked.clear()
+
+    def make_directory(self, path: str) -> None:
+        raise FileExistsError(errno.EEXIST, "the only directory is there already", path)
+
+    def names(self, directory: str) -> list[str]:
+        return [path.rpartition("/")[2] for path in self.seen]
+
+    def create(self, path: str) -> int:
+        self._step("create", path)
+        inode = Inode()
+        self.seen[path] = inode
+        self.changes.append(("", path, inode))
+        return self._opened(path, inode)
+
+    def open(self, path: str, write: bool = False) -> int:
+        if path not in self.seen:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return self._opened(path, self.seen[path])
+
+    def close(self, file: int) -> None:
+        path, _ = self._open.pop(file, ("", None))
+        self._locked.discard(path)
+
+    def size(self, file: int) -> int:
+        return len(self._open[file][1].seen)
+
+    def read(self, file: int, count: int, offset: int) -> bytes:
+        return bytes(self._open[file][1].seen[offset : offset + count])
+
+    def write(self, file: int, buffers: Sequence[bytes], offset: int) -> None:
+        path, inode = self._open[file]
+        self._step("write", path)
+        data = b"".join(buffers)
+        self._grow(path, inode, offset + len(data))
+        inode.seen[offset : offset + len(data)] = data
+        inode.touch(offset, offset + len(data))
+
+    def allocate(self, file: int, size: int) -> None:
+        path, inode = self._open[file]
+        self._step("allocate", path)
+        self._grow(path, inode, size)
+
+    def truncate(self, file: int, size: int) -> None:
+        path, inode = self._open[file]
+        self._step("truncate", path)
+        before = len(inode.seen)
+        inode.seen = inode.seen[:size].ljust(size, b"\0")
+        inode.sizes.append(size)
+        if size < before:
+            # Pages behind the end are zeros should the file grow again, now or, where nothing was kept, after a cut.
+            inode.touch(size, before)
+
+    def fdatasync(self, file: int) -> None:
+        path, inode = self._open[file]
+        try:
+            self._step("sync", path)
+        except OSError:
+            inode.lost |= set(inode.pages)
+            inode.pages.clear()
+            raise
+        inode.keep()
+
+    def fsync(self, file: int) -> None:
+        self.fdatasync(file)
+
+    def sync_directory(self, path: str) -> None:
+        self._step("sync_directory", path)
+        self.kept = dict(self.seen)
+        self.changes.clear()
+
+    def rename(self, old: str, new: str) -> None:
+        self._step("rename", new)
+        inode = self.seen.pop(old)
+        self.seen[new] = inode
+        self.changes.append((old, new, inode))
+
+    def unlink(self, path: str) -> None:
+        self._step("unlink", path)
+        if path not in self.seen:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        del self.seen[path]
+        self.changes.append((path, "", None))
+
+    def lock(self, path: str, holder: bytes) -> int:
+        if path in self._locked:
+            raise BlockingIOError(errno.EAGAIN, holder.decode().strip())
+        self._locked.add(path)
+        return self._opened(path, Inode())
+
+    def _step(self, operation: str, path: str) -> None:
+        if self.script:
+            self.script(operation, path)
+
+    def _opened(self, path: str, inode: Inode) -> int:
+        self._next += 1
+        self._open[self._next] = (path, inode)
+        return self._next
+
+    def _grow(self, path: str, inode: Inode, size: int) -> None:
+        if size <= len(inode.seen):
+            return
+        used = sum(len(other.seen) for other in self.seen.values())
+        if used + size - len(inode.seen) > self.room:
+            raise OSError(errno.ENOSPC, "no room on the simulated disk", path)
+        inode.seen.extend(bytes(size - len(inode.seen)))
+        inode.sizes.append(size)

@@ -1,0 +1,142 @@
+"""Snapshots: the owner's state up to a record, so that recovery need not begin at the first one.
+
+A snapshot is written under a temporary name, synced, renamed, and the directory synced: under its own name it is
+whole or it is damaged, never half-written. It is a sequence of *parts*, given back exactly as they were handed in::
+
+    magic 8 · seal u64 · format u16 · 0 u16 · upto u64 · (length u32 · part) … · end u32 · parts u64 · checksum u32
+
+``end`` is the length 2^32-1, and the checksum is the CRC-32 of all before it. The two newest are kept. Recovery takes
+the newest that can be read, if the log reaches back to it.
+"""
+
+import errno
+import struct
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from zlib import crc32
+
+import msgspec
+
+from antecede.errors import CorruptLogError, DiskFullError, StoreError, StoreFullError
+from antecede.limits import store_snapshot_bytes_max, store_snapshot_part_bytes_max
+from antecede.store.files import Files
+from antecede.store.format import FORMAT, READABLE, TEMPORARY, snapshot_name
+
+_head = struct.Struct("<8sQHxxQ")
+_magic = b"antesnap"
+_end = 2**32 - 1
+_piece_bytes = 1 << 20
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """A snapshot that was read through once and found whole."""
+
+    files: Files
+    path: str
+    seal: int
+    upto: int
+    """It covers all records up to this number."""
+
+    def parts(self) -> Iterator[bytes]:
+        """The parts as they were handed in, one in memory at a time."""
+        return _read(self.files, self.path, self.seal, self.upto)
+
+    def data(self) -> bytes:
+        """All parts joined."""
+        return b"".join(self.parts())
+
+
+def write_snapshot(files: Files, directory: str, seal: int, upto: int, parts: Iterable[bytes]) -> Snapshot:
+    """Make a snapshot durable under its own name; on any error there is none."""
+    path = f"{directory}/{snapshot_name(upto)}"
+    try:
+        file = files.create(path + TEMPORARY)
+        try:
+            _write(files, file, seal, upto, parts)
+            files.fsync(file)
+        finally:
+            files.close(file)
+        files.rename(path + TEMPORARY, path)
+        files.sync_directory(directory)
+    except (OSError, StoreError) as error:
+        with suppress(OSError):
+            files.unlink(path + TEMPORARY)
+        if not isinstance(error, OSError):
+            raise
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFullError(f"{path}: no room for a snapshot: {error.strerror}") from error
+        raise StoreError(f"{path}: the snapshot could not be written: {error.strerror}") from error
+    return Snapshot(files, path, seal, upto)
+
+
+def check_snapshot(files: Files, directory: str, seal: int, upto: int) -> Snapshot:
+    """The snapshot of that name, read through; CorruptLogError if it is not what was written."""
+    path = f"{directory}/{snapshot_name(upto)}"
+    for _ in _read(files, path, seal, upto):
+        pass
+    return Snapshot(files, path, seal, upto)
+
+
+def _write(files: Files, file: int, seal: int, upto: int, parts: Iterable[bytes]) -> None:
+    offset = checksum = count = 0
+    waiting: list[bytes] = []
+    held = 0
+
+    def flush() -> None:
+        nonlocal offset, checksum, held
+        data = b"".join(waiting)
+        checksum = crc32(data, checksum)
+        files.write(file, [data], offset)
+        offset += len(data)
+        waiting.clear()
+        held = 0
+
+    waiting.append(_head.pack(_magic, seal, FORMAT, upto))
+    for part in parts:
+        if len(part) > store_snapshot_part_bytes_max:
+            raise StoreFullError(f"a snapshot part of {len(part)} bytes: at most {store_snapshot_part_bytes_max}")
+        waiting += (len(part).to_bytes(4, "little"), part)
+        held += len(part) + 4
+        count += 1
+        if offset + held > store_snapshot_bytes_max:
+            raise StoreFullError(f"a snapshot of more than {store_snapshot_bytes_max} bytes")
+        if held >= _piece_bytes:
+            flush()
+    waiting.append(_end.to_bytes(4, "little") + count.to_bytes(8, "little"))
+    flush()
+    files.write(file, [checksum.to_bytes(4, "little")], offset)
+
+
+def _read(files: Files, path: str, seal: int, upto: int) -> Iterator[bytes]:
+    """The parts, each checked for its bounds, all for the checksum at the end."""
+    file = files.open(path)
+    try:
+        size = files.size(file)
+        head = files.read(file, _head.size, 0)
+        if len(head) < _head.size or head[:8] != _magic:
+            raise CorruptLogError(path, 0, "not a snapshot")
+        _, sealed, form, covered = _head.unpack(head)
+        if (sealed, covered) != (seal, upto) or form not in READABLE:
+            raise CorruptLogError(path, 0, "a snapshot of another directory, record or format")
+        checksum, offset, count = crc32(head), _head.size, 0
+        while True:
+            prefix = files.read(file, 4, offset)
+            checksum = crc32(prefix, checksum)
+            offset += len(prefix)
+            length = int.from_bytes(prefix, "little")
+            if length == _end or len(prefix) < 4:
+                break
+            # What is behind the last part is 16 bytes long, so a length that leaves less is a lie.
+            if length > min(size - offset - 16, store_snapshot_part_bytes_max):
+                raise CorruptLogError(path, offset - 4, f"a part of {length} bytes does not fit into the snapshot")
+            part = files.read(file, length, offset)
+            checksum = crc32(part, checksum)
+            offset += length
+            count += 1
+            yield part
+        trailer = files.read(file, 13, offset)
+        checksum = crc32(trailer[:8], checksum)
+        if trailer != count.to_bytes(8, "little") + checksum.to_bytes(4, "little"):
+            raise CorruptLogError(path, offset, "the snapshot does not match its checksum")
+    finally:
+        files.close(file)

@@ -1,0 +1,233 @@
+"""Walk along the chain of commit groups, and decide what a bad group means. Changes nothing.
+
+A group is good if it matches its checksum and follows the one before: segment, group number, record number and the
+checksum of the previous group all agree. Where no good group follows, exactly three things can have happened:
+
+1. The segment is full and the chain goes on at the beginning of the next one: look there first.
+2. A later group is intact, here or in a later segment, and it **vouches** that everything before it was synced before
+   it was written. Then the bad bytes were durable once. No crash does that: :class:`CorruptLogError`, nothing is cut.
+3. Nothing behind the bad bytes vouches for them. Group k+1 is written only after group k is synced, so this was the
+   last write of a crashed process, and nobody was told that it is durable: it is torn and will be cut whole.
+
+The lengths in a bad header are worth nothing, so the search of 2. goes through every byte behind it for the beginning
+of a group. Memory is bounded by one group.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from antecede.errors import CorruptLogError
+from antecede.limits import store_group_bytes_max
+from antecede.store.files import Files
+from antecede.store.format import (
+    HEADER_BYTES,
+    Group,
+    checked,
+    decode_header,
+    group_pattern,
+    segment_name,
+    split_records,
+)
+
+_window_bytes = 1 << 20
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """What lies behind the last good group and will not be kept."""
+
+    file: str
+    offset: int
+    bytes: int
+    """From the offset to the last byte of the segment that is not zero."""
+    reason: str
+    segments: int
+    """Later segments that also hold something."""
+
+    def __str__(self) -> str:
+        more = f" and {self.segments} later segments" if self.segments else ""
+        return f"{self.file}: byte {self.offset}: a torn group of {self.bytes} bytes{more} was cut ({self.reason})"
+
+
+class Tail(msgspec.Struct):
+    """Where the chain ends, and where the next group goes."""
+
+    segment: int
+    offset: int = 0
+    group: int = 0
+    record: int = 0
+    checksum: int = 0
+    unsure: int = 0
+    """Offset in the segment from which on no group vouches that what is there was synced."""
+    cut: Cut | None = None
+
+
+class Walk:
+    """Iterate over the good groups from a segment on, each with its place and its body; then ``tail`` is known.
+
+    ``segments`` are the numbers of the segments, without gaps, at least one. The first group is taken at its word
+    unless it is the very first of the log: what it followed may have been released.
+    """
+
+    def __init__(self, files: Files, directory: str, seal: int, segments: list[int]) -> None:
+        self.files = files
+        self.directory = directory
+        self.seal = seal
+        self.segments = segments
+        self.tail = Tail(segments[0])
+        self._anywhere = segments[0] > 1
+
+    def again(self) -> "Walk":
+        """The same walk from its beginning, along the segments in which the first one ended."""
+        segments = [number for number in self.segments if number <= self.tail.segment]
+        return Walk(self.files, self.directory, self.seal, segments)
+
+    def __iter__(self) -> Iterator[tuple[int, Group, bytes]]:
+        """Offset, group and body, one after the other."""
+        at = 0
+        file = self.files.open(self._path(0))
+        try:
+            while True:
+                found = self._next(file, at)
+                if isinstance(found, str):
+                    # Perhaps the chain goes on in the next segment.
+                    if at + 1 < len(self.segments) and self._continues(at + 1):
+                        at += 1
+                        self.files.close(file)
+                        file = self.files.open(self._path(at))
+                        self.tail.segment, self.tail.offset = self.segments[at], 0
+                        continue
+                    self._judge(at, found)
+                    return
+                group, body = found
+                offset = self._advance(group)
+                yield offset, group, body
+        finally:
+            self.files.close(file)
+
+    def _path(self, at: int) -> str:
+        return f"{self.directory}/{segment_name(self.segments[at])}"
+
+    def _next(self, file: int, at: int) -> tuple[Group, bytes] | str:
+        """The group that follows, or why there is none."""
+        found = read_group(self.files, file, self.tail.offset, self.seal)
+        if isinstance(found, str):
+            return found
+        group, _ = found
+        tail = self.tail
+        if group.segment != self.segments[at]:
+            return f"a group of segment {group.segment}"
+        follows = (group.number, group.first, group.previous) == (tail.group + 1, tail.record + 1, tail.checksum)
+        if not follows and not self._anywhere:
+            return f"group {group.number} does not follow group {tail.group}"
+        return found
+
+    def _advance(self, group: Group) -> int:
+        tail = self.tail
+        offset = tail.offset
+        self._anywhere = False
+        if group.vouches or offset == 0:
+            tail.unsure = offset
+        tail.offset = offset + HEADER_BYTES + group.bytes
+        tail.group, tail.record, tail.checksum = group.number, group.last, group.checksum
+        return offset
+
+    def _continues(self, at: int) -> bool:
+        """Whether the next group stands at the beginning of that segment."""
+        before = self.tail.offset
+        file = self.files.open(self._path(at))
+        try:
+            self.tail.offset = 0
+            return not isinstance(self._next(file, at), str)
+        finally:
+            self.tail.offset = before
+            self.files.close(file)
+
+    def _judge(self, at: int, reason: str) -> None:
+        """Behind the last good group something is missing or bad: corrupt, torn, or simply the end?"""
+        if self._anywhere:
+            # A segment is released only after the next one has a durable group.
+            raise CorruptLogError(self._path(at), 0, f"expected the oldest group of the log: {reason}")
+        begin = self.tail.offset
+        held = []
+        for later in range(at, len(self.segments)):
+            file = self.files.open(self._path(later))
+            try:
+                held.append(self._last_byte(file, begin))
+                witness = self._witness(file, begin, self.segments[later])
+            finally:
+                self.files.close(file)
+            if witness is not None:
+                offset, group = witness
+                where = f"group {group.number} at byte {offset} of {segment_name(self.segments[later])}"
+                missing = f"group {self.tail.group + 1} was durable ({where} says so): {reason}"
+                raise CorruptLogError(self._path(at), self.tail.offset, missing)
+            begin = 0
+        if any(held):
+            torn = max(held[0] - self.tail.offset, 0)
+            self.tail.cut = Cut(self._path(at), self.tail.offset, torn, reason, sum(map(bool, held[1:])))
+
+    def _witness(self, file: int, begin: int, segment: int) -> tuple[int, Group] | None:
+        """A good group behind ``begin`` that vouches for the missing one."""
+        pattern = group_pattern(self.seal)
+        offset = begin
+        while window := self.files.read(file, _window_bytes, offset):
+            hit = window.find(pattern)
+            while hit >= 0:
+                found = read_group(self.files, file, offset + hit, self.seal)
+                if not isinstance(found, str):
+                    group = found[0]
+                    if group.segment == segment and group.number > self.tail.group and group.vouches:
+                        return offset + hit, group
+                hit = window.find(pattern, hit + 1)
+            if len(window) < _window_bytes:
+                break
+            offset += _window_bytes - len(pattern) + 1
+        return None
+
+    def _last_byte(self, file: int, begin: int) -> int:
+        """Where the last byte after ``begin`` ends that is not zero; 0 if there is none."""
+        last = 0
+        offset = begin
+        while window := self.files.read(file, _window_bytes, offset):
+            kept = len(window.rstrip(b"\0"))
+            last = offset + kept if kept else last
+            offset += len(window)
+        return last
+
+
+def read_group(files: Files, file: int, offset: int, seal: int) -> tuple[Group, bytes] | str:
+    """The group at that place with its body if it matches its checksum, else why not."""
+    header = files.read(file, HEADER_BYTES, offset)
+    group = decode_header(header, seal)
+    if isinstance(group, str):
+        return group
+    if group.bytes > store_group_bytes_max:
+        return f"a group of {group.bytes} bytes is longer than any"
+    body = files.read(file, group.bytes, offset + HEADER_BYTES)
+    if len(body) < group.bytes:
+        return f"the file ends within group {group.number}"
+    if not checked(header, body):
+        return f"group {group.number} does not match its checksum"
+    return group, body
+
+
+def records_after(walk: Walk, after: int, upto: int | None = None) -> Iterator[tuple[int, bytes]]:
+    """The records with larger numbers, to the end of the chain or up to a number."""
+    for _, group, body in walk:
+        if group.last > after:
+            for number, record in enumerate(split_records(group, body), group.first):
+                if number > after and (upto is None or number <= upto):
+                    yield number, record
+        if upto is not None and group.last >= upto:
+            return
+
+
+def first_record(files: Files, directory: str, seal: int, segment: int) -> int | None:
+    """The number of the first record of a segment, from its first group; None if that is not good."""
+    file = files.open(f"{directory}/{segment_name(segment)}")
+    try:
+        found = read_group(files, file, 0, seal)
+    finally:
+        files.close(file)
+    return None if isinstance(found, str) or found[0].segment != segment else found[0].first
