@@ -100,3 +100,9 @@ def test_names_are_unique() -> None:
         Topology([Domain("A", ("s0",)), Domain("A", ("s1",))])
     with pytest.raises(TopologyError, match="twice"):
         Topology([Domain("A", ("s0", "s0"))])
+
+
+def test_trees_and_routers() -> None:
+    topology = _topology({"A": "s0 s1", "B": "s2 s3", "C": "s3 s4"})
+    assert topology.trees == (frozenset({"s0", "s1"}), frozenset({"s2", "s3", "s4"}))
+    assert [server for server in topology.servers if topology.is_router(server)] == ["s3"]

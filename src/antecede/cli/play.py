@@ -188,7 +188,9 @@ def _report(
 def _summary(performance: "Performance") -> str:
     skipped = f", {performance.skipped} for other orders" if performance.skipped else ""
     failed = len(performance.failures)
-    result = f"{failed} of {performance.checked} expectations fail" if failed else f"{performance.checked} expectations hold"
+    result = (
+        f"{failed} of {performance.checked} expectations fail" if failed else f"{performance.checked} expectations hold"
+    )
     return f"{_title(performance)}: {result}{skipped}"
 
 

@@ -159,7 +159,8 @@ class _Reader:
             raise self.error(f"topology file of more than {limits.topology_bytes_max} bytes")
         try:
             document = tomllib.loads(self.text)
-        except tomllib.TOMLDecodeError as error:
+        except ValueError as error:
+            # Not only the reader's own: a number of many thousand digits is Python's refusal.
             raise self._bad_toml(str(error)) from None
         except RecursionError:
             raise self.error("bad TOML: nested too deeply") from None
