@@ -66,8 +66,8 @@ class Option(msgspec.Struct, frozen=True):
             return parsed
         if kind is int:
             text = str(value)
-            if not (text.isascii() and text.isdecimal()):
-                raise OrderError(f"{name}={value}: expected a whole number")
+            if not (text.isascii() and text.isdecimal() and len(text) <= 9):
+                raise OrderError(f"{name}={text[:20]}: expected a whole number of at most nine digits")
             return int(text)
         return str(value)
 

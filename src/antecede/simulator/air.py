@@ -127,6 +127,14 @@ class Air:
         """Remember a statement about a packet that is not there yet."""
         self.promises.setdefault((line.parcel, line.at), deque()).append(line)
 
+    def awaited(self, at: str) -> list[str]:
+        """Messages of which the script has said that they arrive at a process, and whose copies are not there yet."""
+        return [
+            parcel.message
+            for (parcel, place), waiting in self.promises.items()
+            if place == at and parcel.kind == COPY and any(isinstance(line, ArriveLine) for line in waiting)
+        ]
+
     def promised(self, flight: Flight) -> Promise | None:
         """What the script has already said about a packet that has just been posted."""
         waiting = self.promises.get((flight.parcel, flight.at))

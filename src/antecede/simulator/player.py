@@ -124,7 +124,7 @@ def _check(stage: Stage, statement: Expectation) -> Failure | None:
                     statement, f"{process} delivered {_list(messages)}", f"{process} delivered {_list(actual)}"
                 )
         case ExpectHolds(process=process, messages=messages):
-            held = stage.held(process)
+            held = stage.held(process) + stage.air.awaited(process)
             missing = [message for message in messages if message not in held]
             if missing:
                 already = [message for message in missing if message in stage.record.delivered[process]]

@@ -1,9 +1,13 @@
-"""The programs of those processes of a scenario that receive (Mattern, Fünfrocken §4.1–4.2).
+"""What each process of a scenario has still to do, in the sequence of the file.
 
-A process with ``receive`` statements takes messages only through them. Its sends and receives are one program: they
-happen in sequence, and all of them wait behind a receive that finds nothing. Where its messages wait depends on the
-order: see :mod:`antecede.simulator.mailbox`. A router cannot choose, for what it receives in one domain others wait for
-in the next; so where there are domains a program takes what its server delivers, in that sequence.
+A process is sequential. A send that the file lists after an arrival at the same process waits for that arrival, if the
+copy has not been posted yet: it may be an answer. (So Mattern and Fünfrocken's Fig. 6 comes out of the lines of Fig. 4:
+the buffer protocol delays y, and with it z.)
+
+A process with ``receive`` statements takes messages only through them (ibid. §4.1–4.2); its later statements wait
+behind a receive that finds nothing. Where its messages wait depends on the order: see
+:mod:`antecede.simulator.mailbox`. A router cannot choose, for what it receives in one domain others wait for in the
+next; so where there are domains a program takes what its server delivers, in that sequence.
 """
 
 from collections import deque
@@ -17,16 +21,13 @@ from antecede.simulator.statements import ReceiveLine, SendLine
 
 
 class Programs:
-    """What each receiving process has still to do, and what waits for it."""
+    """What each process has still to do, and what waits to be received."""
 
-    def __init__(self, processes: Collection[str], selective: bool) -> None:
+    def __init__(self, processes: Collection[str], receiving: Collection[str], selective: bool) -> None:
         self._waiting: dict[str, deque[SendLine | ReceiveLine]] = {process: deque() for process in processes}
         self._running: set[str] = set()
-        self._choices = {process: SelectiveMailbox() for process in processes} if selective else {}
-        self._queues = {process: QueueMailbox() for process in processes} if not selective else {}
-
-    def __contains__(self, process: str) -> bool:
-        return process in self._waiting
+        self._choices = {process: SelectiveMailbox() for process in receiving} if selective else {}
+        self._queues = {process: QueueMailbox() for process in receiving} if not selective else {}
 
     def add(self, process: str, line: SendLine | ReceiveLine) -> None:
         """The next thing that a process will do."""
@@ -46,7 +47,11 @@ class Programs:
 
     def waiting(self) -> list[str]:
         """Processes that wait in a receive."""
-        return sorted(process for process, program in self._waiting.items() if program)
+        return sorted(
+            process
+            for process, program in self._waiting.items()
+            if program and any(isinstance(line, ReceiveLine) for line in program)
+        )
 
     # Mailboxes.
 

@@ -8,8 +8,8 @@ Three kinds of packets arrive without a statement of their own, oldest first: co
 ``control manual``), copies on a detour at whom no later line stops them, and packets about which the script has spoken
 before they were posted. Acknowledgements of links are below all this: they arrive at once and are never seen.
 
-A process with ``receive`` statements runs a program: its sends and receives happen in sequence, and wait behind a
-receive that finds nothing (:mod:`antecede.simulator.programs`).
+A process is sequential: its sends wait behind an arrival that the script has named and that is not there yet, and
+behind a ``receive`` that finds nothing (:mod:`antecede.simulator.programs`).
 """
 
 import msgspec
@@ -40,7 +40,7 @@ class Journey(msgspec.Struct):
 
 
 class Stage:
-    """Nodes, what is in the air between them, and the programs of those that receive."""
+    """Nodes, what is in the air between them, and what each process has still to do."""
 
     def __init__(self, scenario: Scenario, override: OrderSpec | None = None, *, raw: bool = False) -> None:
         self.scenario = scenario
@@ -72,8 +72,9 @@ class Stage:
                     self.nodes[server, name] = BareNode(spec, me, members) if raw else Node(spec, me, members)
             except OrderError as error:
                 raise scenario.error(line, str(error)) from None
-        pulling = {line.process for line in scenario.statements if isinstance(line, ReceiveLine)}
-        self.programs = Programs(sorted(pulling), selective=not self.routed and default.kind.selective)
+        receiving = {line.process for line in scenario.statements if isinstance(line, ReceiveLine)}
+        selective = not self.routed and default.kind.selective
+        self.programs = Programs(scenario.processes, sorted(receiving), selective)
 
     @property
     def guarantees(self) -> frozenset[str]:
@@ -95,11 +96,8 @@ class Stage:
         """The application sends, or will once its program gets there."""
         if not self._up(line.source):
             raise self.scenario.error(line.line, f"{line.source} is down and cannot send {line.message}")
-        if line.source in self.programs:
-            self.programs.add(line.source, line)
-            self._run(line.source)
-        else:
-            self._send(line)
+        self.programs.add(line.source, line)
+        self._run(line.source)
 
     def _send(self, line: SendLine) -> None:
         self.spend()
@@ -373,14 +371,16 @@ class Stage:
         self._run(line.process)
 
     def _run(self, process: str) -> None:
-        if process in self.programs and self._up(process):
+        if self._up(process):
             self.programs.run(process, self._go_on)
 
     def _go_on(self, line: SendLine | ReceiveLine) -> bool:
         """Carry out the next statement of a program, if it need not wait."""
         if isinstance(line, SendLine):
-            self._send(line)
-            return True
+            ready = not self.air.awaited(line.source)
+            if ready:
+                self._send(line)
+            return ready
         self.spend()
         process = line.process
         if self.programs.chooses(process):
