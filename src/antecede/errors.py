@@ -115,3 +115,7 @@ class StoreFullError(StoreError):
 
 class DiskFullError(StoreFullError):
     """The file system has no room for the next segment of the log."""
+
+
+class SparkError(AntecedeError):
+    """Spark could not be started, or gave up."""

@@ -137,3 +137,6 @@ store_snapshot_part_bytes_max: Final = 1024 * 1024 * 1024
 
 store_retry_seconds: Final = 0.1
 """How long a log that found the disk full waits before a refused append makes it look again."""
+
+contested_runs_max: Final = 1_000_000
+"""Runs of indices that several rows of a trace claim, told to the driver of a Spark job."""

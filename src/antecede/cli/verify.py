@@ -1,15 +1,26 @@
 """``antecede verify``: was order kept in this recorded trace, and where did it break first?"""
 
 import json
+import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
 
-from antecede.errors import UsageError
+from antecede.errors import TraceError, UsageError
+from antecede.trace.cut import Cut
+from antecede.trace.sources import shown, trace_files
 
 _orders = ("fifo", "causal", "total", "synchronous", "significant")
 _engines = ("auto", "plain", "spark")
+
+_plain_bytes_max = 64 * 1024 * 1024
+"""As much text as the plain engine judges before Spark has started."""
 
 
 def register(app: typer.Typer) -> None:
@@ -25,8 +36,17 @@ def register(app: typer.Typer) -> None:
             None, "--quarantine", metavar="DIR", help="Write the rows that were set aside to DIR/quarantine.jsonl."
         ),
         late: str | None = typer.Option(
-            None, "--late", metavar="DIR", help="Write every late delivery to DIR/late.jsonl."
+            None, "--late", metavar="DIR", help="Write every late delivery to DIR/late.parquet."
         ),
+        conf: Annotated[
+            list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
+        ] = None,
+        since: str | None = typer.Option(None, "--since", metavar="TIME", help="Only rows from this time on."),
+        until: str | None = typer.Option(None, "--until", metavar="TIME", help="Only rows before this time."),
+        processes: str | None = typer.Option(
+            None, "--processes", metavar="A,B,…", help="Only rows of these processes."
+        ),
+        dry_run: bool = typer.Option(False, "--dry-run", help="Say what would be read and by which engine, and stop."),
         strict: bool = typer.Option(False, "--strict", help="Also exit 1 on a row set aside or an undelivered copy."),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
@@ -37,11 +57,31 @@ def register(app: typer.Typer) -> None:
         asked = _asked(order)
         if engine not in _engines:
             raise UsageError(f"--engine must be one of {', '.join(_engines)}, not {engine!r}")
-        if engine == "spark" or (engine == "auto" and master is not None):
-            raise UsageError("the spark engine arrives with the pipeline; use --engine plain")
-        if master is not None:
-            raise UsageError("--master is for --engine spark")
-        report = _judge(trace, asked, quarantine, late)
+        if engine == "plain" and (master is not None or conf):
+            raise UsageError("--master and --conf are for --engine spark")
+        settings = _settings(conf or [])
+        cut = _cut(since, until, processes)
+        chosen = "spark" if engine == "auto" and (master is not None or conf) else engine
+        if dry_run:
+            return _dry_run(trace, chosen, as_json)
+        if chosen == "auto":
+            chosen = _engine_for(trace)
+        if cut:
+            print(
+                "antecede: the trace is cut: violations that hang on what lies outside are missed, none is invented",
+                file=sys.stderr,
+            )
+        with _progress() as say:
+            if chosen == "spark":
+                from antecede.pipeline import verify_files
+
+                report = verify_files(
+                    trace, asked, master=master, conf=settings, quarantine=quarantine, late=late, cut=cut, say=say
+                )
+            else:
+                report = _judge_here(trace, asked, quarantine, late, cut)
+        if cut:
+            report["cut"] = {"since": cut.since, "until": cut.until, "processes": cut.processes}
         if as_json:
             print(json.dumps(report, indent=2))
         else:
@@ -57,15 +97,117 @@ def _asked(order: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(asked))
 
 
-def _judge(paths: list[str], orders: tuple[str, ...], quarantine: str | None, late: str | None) -> dict[str, Any]:
+def _settings(conf: list[str]) -> dict[str, str]:
+    settings = {}
+    for given in conf:
+        key, equals, value = given.partition("=")
+        if not equals or not key.startswith("spark."):
+            raise UsageError(f"--conf: expected spark.KEY=VALUE, not {given!r}")
+        settings[key] = value
+    return settings
+
+
+def _cut(since: str | None, until: str | None, processes: str | None) -> Cut:
+    names = tuple(name for name in processes.split(",") if name) if processes is not None else None
+    if names == ():
+        raise UsageError("--processes: expected names separated by commas")
+    return Cut(_time("--since", since), _time("--until", until), names)
+
+
+def _time(option: str, text: str | None) -> int | None:
+    """Nanoseconds, given as such or as a date and time of ISO 8601 (UTC unless it says otherwise)."""
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"{option}: expected nanoseconds or a time such as 2026-01-31T12:00:00, not {text!r}"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    since_epoch = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since_epoch.days * 86_400 + since_epoch.seconds) * 10**9 + since_epoch.microseconds * 1_000
+
+
+def _engine_for(paths: list[str]) -> str:
+    """The plain engine for what it can answer at once, and wherever Spark is not installed."""
+    return "spark" if _text_bytes(paths) > _plain_bytes_max and find_spec("pyspark") is not None else "plain"
+
+
+def _text_bytes(paths: list[str]) -> int:
+    """Roughly how large a trace is as plain text, from the sizes of its files; 0 where only reading can tell."""
+    size = 0
+    if any("://" in path for path in paths):
+        return _plain_bytes_max + 1
+    for path in trace_files(paths)[0]:
+        try:
+            factor = 10 if path.lower().endswith(".gz") else 3 if path.lower().endswith(".parquet") else 1
+            size += factor * os.path.getsize(path) if path != "-" else 0
+        except OSError as error:
+            raise TraceError(f"{shown(path)}: cannot be read: {error.strerror}") from None
+    return size
+
+
+def _dry_run(paths: list[str], engine: str, as_json: bool) -> int:
+    chosen = _engine_for(paths) if engine == "auto" else engine
+    rows: dict[str, int | None] = {}
+    for path in trace_files([path for path in paths if "://" not in path])[0] if paths else []:
+        rows[path] = _rows_of(path)
+    listed = [
+        {"file": shown(path), "bytes": os.path.getsize(path) if path != "-" else None, "rows": count}
+        for path, count in rows.items()
+    ]
+    listed += [{"file": path, "bytes": None, "rows": None} for path in paths if "://" in path]
+    known = [count for count in rows.values() if count is not None]
+    report = {"engine": chosen, "files": listed, "rows": sum(known) if len(known) == len(listed) else None}
+    if as_json:
+        print(json.dumps(report, indent=2))
+    else:
+        for one in listed:
+            size = "?" if one["bytes"] is None else f"{one['bytes']:,}"
+            count = "rows unknown before reading" if one["rows"] is None else f"{one['rows']:,} rows"
+            print(f"{one['file']}: {size} bytes, {count}")
+        print(f"engine {chosen}")
+    return 0
+
+
+def _rows_of(path: str) -> int | None:
+    """How many rows a file says it has; only Parquet does."""
+    if not path.lower().endswith(".parquet"):
+        return None
+    parquet = import_module("pyarrow.parquet")
+    try:
+        return int(parquet.read_metadata(path).num_rows)
+    except (OSError, ValueError) as error:
+        raise TraceError(f"{shown(path)}: not a readable Parquet file: {str(error).splitlines()[0][:200]}") from None
+
+
+def _judge_here(
+    paths: list[str], orders: tuple[str, ...], quarantine: str | None, late: str | None, cut: Cut
+) -> dict[str, Any]:
     from antecede.trace import verify
 
+    report = verify(paths, orders, quarantine, late, cut.keeps if cut else None)
+    if late is not None and find_spec("pyarrow") is not None and find_spec("numba") is not None:
+        import_module("antecede.pipeline.aside").late_to_parquet(late)
+    return report
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Something to look at on a terminal while the work goes on."""
     if not sys.stderr.isatty():
-        return verify(paths, orders, quarantine, late)
+        yield lambda _: None
+        return
     from rich.console import Console
 
-    with Console(stderr=True).status("reading and judging the trace"):
-        return verify(paths, orders, quarantine, late)
+    with Console(stderr=True).status("reading and judging the trace") as status:
+        yield lambda text: status.update(text)
 
 
 def _exit_code(report: dict[str, Any], strict: bool, paths: list[str]) -> int:

@@ -6,7 +6,7 @@ A file that is no Parquet, or whose pages are damaged, cannot be read at all; a 
 text (invalid UTF-8) is an unreadable line.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from importlib import import_module
 from typing import IO, Any
 
@@ -50,7 +50,7 @@ def read(file: IO[bytes], where: str, keep_raw: bool = True) -> tuple[Metadata |
 
 
 def _rows(pa: Any, opened: Any, schema: Any, where: str, keep_raw: bool) -> Iterator[Item]:
-    folded = {field.name for field in schema if field.metadata == _folded}
+    folded = folded_in(schema)
     number = 0
     batches = opened.iter_batches(batch_size=_batch_rows)
     while True:
@@ -60,14 +60,24 @@ def _rows(pa: Any, opened: Any, schema: Any, where: str, keep_raw: bool) -> Iter
             raise TraceError(f"{where}: row {number + 1}: damaged Parquet file: {_line(error)}") from None
         if batch is None:
             return
-        rows = _dicts(pa, batch)
-        for row in rows:
-            number += 1
-            if isinstance(row, Fault):
-                yield number, b"", row
-                continue
-            row = _unfolded(row, folded)
-            yield number, _raw(row) if keep_raw else b"", event_of(row)
+        for item in items_in(batch, folded, number + 1, keep_raw):
+            number = item[0]
+            yield item
+
+
+def items_in(batch: Any, folded: Collection[str], first: int, keep_raw: bool) -> Iterator[Item]:
+    """The rows of one Arrow batch, numbered from ``first``; ``folded`` are the columns that hold others as JSON."""
+    for number, row in enumerate(_dicts(_pyarrow(), batch), first):
+        if isinstance(row, Fault):
+            yield number, b"", row
+            continue
+        row = _unfolded(row, folded)
+        yield number, _raw(row) if keep_raw else b"", event_of(row)
+
+
+def folded_in(schema: Any) -> set[str]:
+    """The columns of a Parquet file that hold others as JSON."""
+    return {field.name for field in schema if field.metadata == _folded}
 
 
 def _dicts(pa: Any, batch: Any) -> list[Any]:
@@ -97,7 +107,7 @@ def _dicts(pa: Any, batch: Any) -> list[Any]:
     return rows
 
 
-def _unfolded(row: dict[str, Any], folded: set[str]) -> dict[str, Any]:
+def _unfolded(row: dict[str, Any], folded: Collection[str]) -> dict[str, Any]:
     clock = row.get("clock")
     if type(clock) is list:
         # A map column comes as a list of pairs. A key given twice is ambiguous, so it stays a list: a wrong type.

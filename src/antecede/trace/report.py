@@ -7,7 +7,7 @@ is written for the person who asked for it. The report holds the same keys in ev
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +28,16 @@ def verify(
     orders: Sequence[str] = ("fifo", "causal"),
     quarantine: Path_ | None = None,
     late: Path_ | None = None,
+    keep: Callable[[Event], bool] | None = None,
 ) -> dict[str, Any]:
     """Judge the traces that the paths name, as one trace; the report.
 
     ``quarantine`` and ``late`` are directories to be given ``quarantine.jsonl``, every row set aside, and
-    ``late.jsonl``, every late delivery.
+    ``late.jsonl``, every late delivery. Events that ``keep`` does not want are left out, as if the trace lacked them.
     """
     started = time.perf_counter()
     orders = tuple(order for order in (*ORDERS, "significant") if order in orders)
-    loaded = load(paths, keep_raw=quarantine is not None)
+    loaded = load(paths, quarantine is not None, keep)
     if "significant" in orders:
         _refuse_significant(loaded.metadata)
     sifted = sift(loaded.events, loaded.placed)

@@ -10,7 +10,7 @@ import os
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -42,7 +42,8 @@ class SetAside(msgspec.Struct, frozen=True):
 class Loaded:
     """Everything that was read: events in reading order, and the rows that are none."""
 
-    def __init__(self, keep_raw: bool) -> None:
+    def __init__(self, keep_raw: bool, keep: Callable[[Event], bool] | None = None) -> None:
+        self._keep = keep
         self.events: list[Event] = []
         self.files: list[str] = []
         self.metadata: list[Metadata] = []
@@ -69,6 +70,8 @@ class Loaded:
         self.files.append(name)
         for line, raw, said in items:
             if isinstance(said, Event):
+                if self._keep is not None and not self._keep(said):
+                    continue
                 self.events.append(said)
                 self._file_of.append(file)
                 self._line_of.append(line)
@@ -83,9 +86,11 @@ class Loaded:
                 self.set_aside.append(SetAside(name, line, said.reason, said.detail, text))
 
 
-def load(paths: Sequence[str | os.PathLike[str]], keep_raw: bool = False) -> Loaded:
-    """Read all that the paths name."""
-    loaded = Loaded(keep_raw)
+def load(
+    paths: Sequence[str | os.PathLike[str]], keep_raw: bool = False, keep: Callable[[Event], bool] | None = None
+) -> Loaded:
+    """Read all that the paths name; events that ``keep`` does not want are passed over."""
+    loaded = Loaded(keep_raw, keep)
     for path in _files(paths, loaded.metadata):
         try:
             if path == "-":
@@ -178,3 +183,14 @@ def _read_metadata(path: str, metadata: list[Metadata]) -> None:
 def shown(path: str | Path) -> str:
     """A path as it can be printed, whatever bytes are in it."""
     return os.fsencode(path).decode("utf-8", "replace")
+
+
+def trace_files(paths: Sequence[str | os.PathLike[str]]) -> tuple[list[str], list[Metadata]]:
+    """The files that the paths name, ``-`` for standard input, and the metadata beside them."""
+    metadata: list[Metadata] = []
+    files = []
+    for path in _files(paths, metadata):
+        if path != "-":
+            _read_metadata(path + _metadata_ending, metadata)
+        files.append(path)
+    return files, metadata

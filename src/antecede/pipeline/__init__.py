@@ -1,0 +1,32 @@
+"""The Spark pipeline: from a recorded trace alone, at any scale, a verdict with its proof.
+
+This room knows traces, arrays and Spark; verification judges from the trace alone and knows no orders and no servers.
+
+* :func:`verify_files` judges files on a Spark session of its own (``antecede verify --engine spark``).
+* :func:`verify` judges a DataFrame with the columns of a trace, on whatever session it belongs to; its stages
+  (:func:`events`, :func:`matched`, …) are functions from DataFrames to DataFrames.
+* :func:`session` is the one place that makes a Spark session.
+
+Nothing heavy is imported before it is needed.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from antecede.pipeline.files import verify_files, verify_in
+    from antecede.pipeline.session import session
+
+_homes = {
+    "session": "session",
+    "verify_files": "files",
+    "verify_in": "files",
+}
+
+__all__ = ["session", "verify_files", "verify_in"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _homes:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_homes[name]}"), name)

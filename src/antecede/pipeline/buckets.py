@@ -1,0 +1,250 @@
+"""The second stage, the larger part: a bucket of messages in, matched rows out, by process and index.
+
+Every row of a message is in its bucket, so the bucket decides which send belongs to which delivery and which rows
+cannot be right (:mod:`antecede.pipeline.kernels.match`). What is valid goes on as fixed-width numbers to whoever
+assembles the lines; of what is not, only a count by reason, and the rows' numbers if somebody wants to see them.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from antecede.pipeline.columns import joined
+from antecede.pipeline.encode import texts
+from antecede.pipeline.kernels.match import (
+    DELIVER,
+    LEFT_OUT,
+    REASON_NAMES,
+    SEND,
+    VALID,
+    leave_out,
+    match,
+)
+from antecede.pipeline.kernels.texts import mix, number
+from antecede.pipeline.lines import Piece
+from antecede.pipeline.packing import pack, unpack_batch
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+
+
+class Numbering(msgspec.Struct, frozen=True):
+    """What all tasks together said: the trace's own numbers for names, and the places that are contested."""
+
+    names: int
+    splits: dict[int, bytes]
+    """For each split the trace's numbers of its names, as int32."""
+    run_process: bytes = b""
+    run_first: bytes = b""
+    run_last: bytes = b""
+    run_once: bytes = b""
+    narrow: int = 2**64 - 1
+
+    def runs(self) -> tuple[Ints, Longs, Longs, NDArray[np.uint8]]:
+        return (
+            np.frombuffer(self.run_process, np.int32),
+            np.frombuffer(self.run_first, np.int64),
+            np.frombuffer(self.run_last, np.int64),
+            np.frombuffer(self.run_once, np.uint8),
+        )
+
+
+class Bucket:
+    """The rows of one bucket, with the trace's own numbers, matched."""
+
+    def __init__(self, packed: Iterable[bytes], numbering: Numbering) -> None:
+        batches = sorted(map(unpack_batch, packed), key=lambda found: found[:2])
+        self.split = np.concatenate(
+            [np.full(batch.num_rows, split, np.int32) for split, _, batch in batches] or [np.zeros(0, np.int32)]
+        )
+        table = joined(
+            _renumbered(batch, np.frombuffer(numbering.splits[split], np.int32)) for split, _, batch in batches
+        )
+        self.table = table.combine_chunks()
+        self.process = self._numbers("process", np.int32)
+        self.index = self._numbers("index", np.int64)
+        self.kind = self._numbers("kind", np.uint8)
+        rows = len(self.process)
+        self.reason = np.zeros(rows, np.uint8)
+        self._leave_out(numbering)
+        self.message = _one_chunk(self.table.column("message"))
+        offsets, data = texts(self.message)
+        mixed = np.zeros(rows, np.uint64)
+        mix(offsets, data, np.uint64(numbering.narrow), mixed)
+        self.code = np.zeros(rows, np.int32)
+        messages = number(offsets, data, mixed, self.code)
+        known, start, end, values = self._destinations(rows)
+        self.to_known = known
+        self.send_row = np.full(rows, -1, np.int64)
+        self.awaited = np.zeros(rows, np.int32)
+        self.named = np.zeros(numbering.names, np.uint8)
+        self.undelivered = match(
+            messages, self.code, self.kind, self.process, self.index, known, start, end, values, self.reason,
+            self.send_row, self.awaited, self.named,
+        )  # fmt: skip
+
+    def _numbers(self, name: str, kind: Any) -> Any:
+        return _one_chunk(self.table.column(name)).to_numpy(zero_copy_only=False).astype(kind, copy=False)
+
+    def _destinations(self, rows: int) -> tuple[NDArray[np.uint8], Longs, Longs, Ints]:
+        if "to" not in self.table.schema.names:
+            nothing = np.zeros(rows, np.int64)
+            return np.zeros(rows, np.uint8), nothing, nothing.copy(), np.zeros(0, np.int32)
+        to = _one_chunk(self.table.column("to"))
+        known = to.is_valid().to_numpy(zero_copy_only=False).astype(np.uint8)
+        ends = to.offsets.to_numpy().astype(np.int64)
+        values = to.values.to_numpy(zero_copy_only=False).astype(np.int32)
+        return known, ends[:-1].copy(), ends[1:].copy(), values.copy()
+
+    def _leave_out(self, numbering: Numbering) -> None:
+        runs = numbering.runs()
+        if not len(runs[0]):
+            return
+        once = np.zeros(len(self.process), np.uint8)
+        leave_out(self.process, self.index, self.kind, *runs, self.reason, once)
+        rows = np.flatnonzero(once)
+        # The same row again is the same in every column, so its copies are all in this bucket; the first one stays.
+        order = rows[np.lexsort((rows, self.index[rows], self.process[rows]))]
+        again = (self.process[order][1:] == self.process[order][:-1]) & (
+            self.index[order][1:] == self.index[order][:-1]
+        )
+        self.reason[order[1:][again]] = LEFT_OUT
+
+    def valid(self, kind: int) -> Longs:
+        """The valid rows of a kind."""
+        return np.flatnonzero((self.kind == kind) & (self.reason == VALID))
+
+    def ids(self, rows: Longs) -> list[str]:
+        """The message ids of these rows."""
+        return self.message.take(pa.array(rows)).to_pylist()  # type: ignore[no-any-return]
+
+    def piece(self) -> Piece:
+        """What the lines are assembled from."""
+        sends, delivers = self.valid(SEND), self.valid(DELIVER)
+        sent = self.send_row[delivers]
+        piece: Piece = {
+            "s_process": self.process[sends],
+            "s_index": self.index[sends],
+            "s_awaited": self.awaited[sends],
+            "d_process": self.process[delivers],
+            "d_index": self.index[delivers],
+            "d_source": self.process[sent],
+            "d_sent": self.index[sent],
+        }
+        names = self.table.schema.names
+        valid = self.reason == VALID
+        if "lamport" in names:
+            lamport = _one_chunk(self.table.column("lamport"))
+            rows = np.flatnonzero(valid & lamport.is_valid().to_numpy(zero_copy_only=False))
+            piece |= {
+                "l_process": self.process[rows],
+                "l_index": self.index[rows],
+                "l_value": lamport.fill_null(0).to_numpy()[rows],
+            }
+        if "clock_name" in names:
+            clock = _one_chunk(self.table.column("clock_name"))
+            rows = np.flatnonzero(valid & clock.is_valid().to_numpy(zero_copy_only=False))
+            keep = pa.array(rows)
+            entries = _one_chunk(self.table.column("clock_entry")).take(keep)
+            clock = clock.take(keep)
+            piece |= {
+                "c_process": self.process[rows],
+                "c_index": self.index[rows],
+                "c_size": np.diff(clock.offsets.to_numpy()).astype(np.int64),
+                "c_name": clock.flatten().to_numpy(zero_copy_only=False),
+                "c_entry": entries.flatten().to_numpy(zero_copy_only=False),
+            }
+        return piece
+
+    def summary(self) -> dict[str, Any]:
+        """What the report needs to know."""
+        counts = np.bincount(self.reason, minlength=len(REASON_NAMES))
+        deliveries = self.valid(DELIVER)
+        return {
+            "reasons": {name: int(count) for name, count in zip(REASON_NAMES, counts, strict=True) if name and count},
+            "messages": len(self.valid(SEND)),
+            "deliveries": len(deliveries),
+            "undelivered": int(self.undelivered),
+            "named": np.packbits(self.named),
+        }
+
+
+def _renumbered(batch: Any, numbers: Ints) -> Any:
+    """The batch with the trace's own numbers in place of its split's."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    columns["process"] = pa.array(numbers[columns["process"].to_numpy()])
+    for name in ("to", "clock_name"):
+        if name in columns:
+            lists = columns[name]
+            values = lists.values.to_numpy(zero_copy_only=False)
+            renamed = pa.array(numbers[values] if len(values) else np.zeros(0, np.int32))
+            columns[name] = pa.ListArray.from_arrays(
+                lists.offsets, renamed, mask=lists.is_null() if lists.null_count else None
+            )
+    return pa.record_batch(list(columns.values()), names=list(columns))
+
+
+def _one_chunk(column: Any) -> Any:
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks) if chunks else pa.array([], column.type)
+
+
+def matched(packed: Iterable[bytes], numbering: Numbering, narrow_index: bool) -> Iterator[tuple[int, bytes]]:
+    """Match one bucket: its piece for the lines (part 1) and its summary (part 0)."""
+    bucket = Bucket(packed, numbering)
+    piece = bucket.piece()
+    if narrow_index:
+        for name in ("s_index", "d_index", "d_sent"):
+            piece[name] = piece[name].astype(np.int32)
+    yield 1, pack(dict(piece))
+    yield 0, pack(bucket.summary())
+
+
+class Sought(msgspec.Struct, frozen=True):
+    """Places, sorted by process and then index, whose rows of a kind are sought."""
+
+    kind: int
+    process: bytes
+    index: bytes
+
+
+def look_up(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> bytes:
+    """The valid rows at the places sought, as far as they are in this bucket: which place (``found``), message ids,
+    whether the send's destinations are known, and the row's split and number (-1 if rows don't carry theirs)."""
+    key = place_keys(np.frombuffer(sought.process, np.int32), np.frombuffer(sought.index, np.int64))
+    bucket = Bucket(packed, numbering)
+    rows = bucket.valid(sought.kind)
+    mine = place_keys(bucket.process[rows], bucket.index[rows])
+    found = np.searchsorted(key, mine)
+    hit = key[np.minimum(found, len(key) - 1)] == mine if len(key) else np.zeros(len(rows), bool)
+    rows = rows[hit]
+    sends = bucket.send_row[rows] if sought.kind == DELIVER else rows
+    numbered = "at" in bucket.table.schema.names
+    return pack({
+        "found": found[hit].astype(np.int64),
+        "ids": bucket.ids(rows),
+        "known": bucket.to_known[sends],
+        "split": bucket.split[rows],
+        "at": _one_chunk(bucket.table.column("at")).to_numpy()[rows] if numbered else np.full(len(rows), -1, np.int64),
+    })  # fmt: skip
+
+
+def place_keys(process: Any, index: Any) -> Any:
+    """Places as values that sort by process and then index."""
+    keys = np.zeros(len(process), [("process", np.int64), ("index", np.int64)])
+    keys["process"], keys["index"] = process, index
+    return keys
+
+
+def set_aside(packed: Iterable[bytes], numbering: Numbering) -> Iterator[tuple[int, bytes]]:
+    """The rows of a bucket that were set aside: for each split (its number is the part) their numbers and reasons."""
+    bucket = Bucket(packed, numbering)
+    rows = np.flatnonzero((bucket.reason != VALID) & (bucket.reason != LEFT_OUT))
+    at = bucket.table.column("at").combine_chunks().to_numpy() if len(rows) else np.zeros(0, np.int64)
+    for split in np.unique(bucket.split[rows]):
+        mine = rows[bucket.split[rows] == split]
+        yield int(split), pack({"at": at[mine], "reason": bucket.reason[mine]})

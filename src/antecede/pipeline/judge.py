@@ -1,0 +1,318 @@
+"""Every verdict on assembled lines: which deliveries are late, which messages go in a circle, which clocks disagree.
+
+This is what one task does with a whole matched trace. It speaks of events by their flat position in the lines;
+names and message ids are looked up afterwards, for the few that are reported. The definitions, and what must be equal
+to the last detail, are those of :mod:`antecede.trace`.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.pipeline.kernels.causal import causal, recount
+from antecede.pipeline.kernels.clocks import clocks, lamport
+from antecede.pipeline.kernels.fifo import fifo, fifo_overtakers
+from antecede.pipeline.kernels.merge import agree_pairwise, deliveries_of, following, merge, message_at, owners
+from antecede.pipeline.kernels.walk import NOTHING, SENT, circular
+from antecede.pipeline.lines import Lines, Piece, Walk
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+
+_block_bytes = 256 * 1024 * 1024
+"""What the vectors of all processes may take at one time; more lanes than that are taken in blocks."""
+
+_late_at_once = 1 << 20
+
+
+def cut_cycles(lines: Lines) -> Longs:
+    """Take the deliveries that lie on a cycle with their send out of the lines; their flat positions."""
+    walk = Walk(lines)
+    for _ in walk:
+        pass
+    if not walk.stuck:
+        return np.zeros(0, np.int64)
+    found = circular(lines.offsets, lines.source, lines.argument, walk.cursors)
+    np.subtract.at(lines.argument, lines.send_of(found), 1)
+    lines.source[found] = NOTHING
+    return found
+
+
+def causal_late(
+    lines: Lines, lanes_max: int | None = None, segments: int = 1 << 18, slots: int = 64
+) -> Iterator[Longs]:
+    """The deliveries that are late by causal order, some at a time."""
+    for lane_of, lanes in _blocks(lines, lanes_max):
+        state = _Vectors(lines, lanes, slots)
+        yield from state.walk(Walk(lines, segments), lane_of)
+        recount(lines.offsets, lines.source, lines.argument)
+
+
+def causal_overtakers(lines: Lines, late: Longs, lanes_max: int | None = None, segments: int = 1 << 18) -> Longs:
+    """For each of these late deliveries, the first one before it of a message sent causally after its own."""
+    answers = np.full(len(late), -1, np.int64)
+    receiver = lines.process_at(late)
+    sender = lines.source[late]
+    sent = lines.argument[late]
+    askers = np.unique(receiver)
+    asker = np.full(lines.processes, -1, np.int32)
+    asker[askers] = np.arange(len(askers))
+    for lane_of, lanes in _blocks(lines, lanes_max):
+        mine = np.flatnonzero(lane_of[sender] >= 0)
+        if not len(mine):
+            continue
+        row, lane = asker[receiver[mine]].astype(np.int64), lane_of[sender[mine]].astype(np.int64)
+        order = np.lexsort((sent[mine], lane, row))
+        mine, key = mine[order], (row * lanes + lane)[order]
+        cells = np.arange(len(askers) * lanes)
+        shape = len(askers), lanes
+        questions = _Questions(
+            asker,
+            np.searchsorted(key, cells).astype(np.int64).reshape(shape),
+            np.searchsorted(key, cells, side="right").astype(np.int64).reshape(shape),
+            sent[mine].astype(np.int32),
+        )
+        state = _Vectors(lines, lanes, 64)
+        for _ in state.walk(Walk(lines, segments), lane_of, questions):
+            pass
+        recount(lines.offsets, lines.source, lines.argument)
+        answers[mine] = questions.answer
+    return answers
+
+
+class _Questions:
+    def __init__(self, asker: Ints, first: Longs, last: Longs, sent: Ints) -> None:
+        self.asker, self.first, self.last, self.sent = asker, first, last, sent
+        self.answer = np.full(len(sent), -1, np.int64)
+
+
+class _Vectors:
+    """What the causal kernel carries from one call to the next."""
+
+    def __init__(self, lines: Lines, lanes: int, slots: int) -> None:
+        self._lines = lines
+        self._known = lines.scratch.array((lines.processes, lanes), np.int32)
+        self._slot_of = np.full(lines.processes, -1, np.int32)
+        self._slots = lines.scratch.array((slots, lanes), np.int32)
+        self._owed = np.zeros(slots, np.int32)
+        self._free = np.arange(slots, dtype=np.int32)
+        self._counts = np.array([slots, 0], np.int64)
+
+    def walk(self, walk: Walk, lane_of: Ints, questions: _Questions | None = None) -> Iterator[Longs]:
+        lines = self._lines
+        late = np.zeros(_late_at_once, np.int64)
+        asked = questions or _Questions(
+            np.full(lines.processes, -1, np.int32), *(np.zeros((0, 0), np.int64),) * 2, np.zeros(0, np.int32)
+        )
+        for count in walk:
+            begin = 0
+            while begin < count:
+                begin = causal(
+                    lines.offsets, lines.source, lines.argument, walk.process, walk.begin, walk.end, begin, count,
+                    lane_of, self._known, self._slot_of, self._slots, self._owed, self._free, self._counts, late,
+                    asked.asker, asked.first, asked.last, asked.sent, asked.answer,
+                )  # fmt: skip
+                if self._counts[1]:
+                    yield late[: self._counts[1]].copy()
+                    self._counts[1] = 0
+                if begin < count and self._counts[0] == 0:
+                    self._grow()
+
+    def _grow(self) -> None:
+        old = len(self._owed)
+        slots = self._lines.scratch.array((2 * old, self._slots.shape[1]), np.int32)
+        slots[:old] = self._slots
+        self._slots = slots
+        self._owed = np.concatenate([self._owed, np.zeros(old, np.int32)])
+        self._free = np.concatenate([np.arange(old, 2 * old, dtype=np.int32), np.zeros(old, np.int32)])
+        self._counts[0] = old
+
+
+def _blocks(lines: Lines, lanes_max: int | None) -> Iterator[tuple[Ints, int]]:
+    """The senders whose messages are delivered, in blocks: for each process its lane or -1, and the number of lanes."""
+    sending = np.zeros(lines.processes, bool)
+    for start in range(0, len(lines.source), 1 << 24):
+        piece = lines.source[start : start + (1 << 24)]
+        sending[np.unique(piece[piece >= 0])] = True
+    senders = np.flatnonzero(sending)
+    size = lanes_max or max(64, _block_bytes // (4 * max(1, lines.processes)))
+    for start in range(0, len(senders), size):
+        block = senders[start : start + size]
+        lane_of = np.full(lines.processes, -1, np.int32)
+        lane_of[block] = np.arange(len(block))
+        yield lane_of, len(block)
+
+
+def fifo_late(lines: Lines) -> Iterator[Longs]:
+    """The deliveries that are late by FIFO order, some at a time, process by process."""
+    longest = int(np.diff(lines.offsets).max()) if lines.processes else 0
+    late = lines.scratch.array(max(_late_at_once, longest), np.int64)
+    newest = np.zeros(lines.processes, np.int64)
+    seen_by = np.full(lines.processes, -1, np.int32)
+    counts = np.zeros(1, np.int64)
+    process = 0
+    while process < lines.processes:
+        process = fifo(lines.offsets, lines.source, lines.argument, process, newest, seen_by, late, counts)
+        if counts[0]:
+            yield late[: counts[0]].copy()
+            counts[0] = 0
+        lines.scratch.rest()
+
+
+def fifo_overtaking(lines: Lines, late: Longs) -> Longs:
+    """For each of these deliveries, late by FIFO order and ascending, the first one of a later message before it."""
+    answers = np.full(len(late), -1, np.int64)
+    receiver = lines.process_at(late)
+    for process in np.unique(receiver):
+        a, b = np.searchsorted(receiver, process), np.searchsorted(receiver, process, "right")
+        start, end = lines.offsets[process], lines.offsets[process + 1]
+        fifo_overtakers(start, end, lines.source, lines.argument, lines.processes, late[a:b], answers[a:b])
+    return answers
+
+
+class Circle:
+    """A message sequence that cannot be merged, walked as :mod:`antecede.trace.knots` walks it."""
+
+    def __init__(self, lines: Lines, with_sends: bool) -> None:
+        self._lines = lines
+        self._arrays = lines.offsets, lines.source, lines.argument, with_sends
+        self._with_sends = with_sends
+        self._cursors = np.zeros(lines.processes, np.int64)
+        events = len(lines.source)
+        occurs = lines.scratch.array(events, np.int32)
+        at_head = lines.scratch.array(events, np.int32, -1)
+        self.merges: bool = merge(*self._arrays, occurs, at_head, self._cursors)
+
+    def witness(self) -> list[int]:
+        """The flat positions of the sends of the messages in a circle, each before the next."""
+        lines = self._lines
+        self._first, self._delivered = deliveries_of(lines.offsets, lines.source, lines.argument)
+        lengths = np.diff(lines.offsets)
+        start = int(np.flatnonzero(self._cursors < lengths)[0])
+        message = self._message(start, int(self._cursors[start]))
+        path: list[int] = []
+        seen: dict[int, int] = {}
+        while message not in seen:
+            seen[message] = len(path)
+            path.append(message)
+            message = self._blocker(message)
+        return path[seen[message] :][::-1]
+
+    def _message(self, process: int, position: int) -> int:
+        return int(message_at(*self._arrays, int(self._lines.offsets[process]) + position))
+
+    def _blocker(self, message: int) -> int:
+        flat = self._delivered[self._first[message] : self._first[message + 1]]
+        if self._with_sends:
+            flat = np.append(flat, message)
+        flat = np.sort(flat)
+        owner = self._lines.process_at(flat)
+        # The last event of the message in each process; a process comes once.
+        last = np.append(owner[1:] != owner[:-1], True)
+        for process, at in zip(owner[last].tolist(), flat[last].tolist(), strict=True):
+            head = int(self._cursors[process])
+            position = at - int(self._lines.offsets[process])
+            if position < head:
+                continue
+            first = self._message(process, head)
+            if first != message:
+                return first
+            second = int(following(*self._arrays, process, head, message))
+            if second <= position:
+                return self._message(process, second)
+        raise AssertionError("a stuck message is not blocked")
+
+
+def pairwise(lines: Lines) -> bool:
+    """Whether no two processes deliver two messages in opposite orders."""
+    first, delivered = deliveries_of(lines.offsets, lines.source, lines.argument)
+    owner = owners(lines.offsets)
+    return bool(agree_pairwise(lines.offsets, lines.source, lines.argument, owner, first, delivered))
+
+
+def check_lamport(lines: Lines, pieces: Sequence[Piece]) -> dict[str, Any]:
+    """The ``lamport`` object of a report."""
+    flat, value = _clocked(pieces, "l_flat"), _clocked(pieces, "l_value")
+    order = np.argsort(flat)
+    disagree = int(lamport(lines.offsets, lines.source, lines.argument, flat[order], value[order]))
+    return {"checked": len(flat), "disagree": disagree, "used": len(flat) > 0 and not disagree}
+
+
+def check_clocks(
+    lines: Lines, pieces: Sequence[Piece], names: int, names_max: int | None = None, segments: int = 1 << 18
+) -> dict[str, Any]:
+    """The ``clocks`` object of a report; ``names`` counts the processes and the other names that occur in clocks."""
+    flat, sizes = _clocked(pieces, "c_flat"), _clocked(pieces, "c_size")
+    if not len(flat):
+        return {"checked": 0, "disagree": 0, "rule": None}
+    name, entry = _clocked(pieces, "c_name").astype(np.int32), _clocked(pieces, "c_entry")
+    order = np.argsort(flat)
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    first = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes[order])])
+    pick = np.repeat(starts[:-1][order] - first[:-1], sizes[order]) + np.arange(len(name))
+    flat, name, entry = flat[order], name[pick], entry[pick]
+    process = lines.process_at(flat)
+    row = np.repeat(np.arange(len(flat)), np.diff(first))
+    own = np.zeros(len(flat), np.int64)
+    mine = name == process[row]
+    own[row[mine]] = entry[mine]
+    exact = 2 * int((own == lines.index_at(flat) + 1).sum()) > len(flat)
+    own_sorted = own[np.lexsort((own, process))]
+    disagrees = np.zeros(len(flat), np.uint8)
+    width = names_max or max(16, _block_bytes // (16 * max(1, lines.processes)))
+    for low in range(0, names, width):
+        lanes = min(width, names - low)
+        _check_block(lines, low, lanes, exact, flat, first, name, entry, own_sorted, disagrees, segments)
+    return {"checked": len(flat), "disagree": int(disagrees.sum()), "rule": "exact" if exact else "order"}
+
+
+def _check_block(
+    lines: Lines, low: int, lanes: int, exact: bool, flat: Longs, first: Longs, name: Ints, entry: Longs,
+    own_sorted: Longs, disagrees: NDArray[np.uint8], segments: int,
+) -> None:  # fmt: skip
+    known = np.zeros((lines.processes, lanes), np.int64)
+    floor = np.zeros((lines.processes, lanes), np.int64)
+    slots = np.zeros((64, 2 * lanes), np.int64)
+    owed, free, counts = np.zeros(64, np.int32), np.arange(64, dtype=np.int32), np.array([64], np.int64)
+    walk = Walk(lines, segments)
+    for count in walk:
+        begin = 0
+        while begin < count:
+            begin = clocks(
+                lines.offsets, lines.source, lines.argument, lines.indices, walk.process, walk.begin, walk.end, begin,
+                count, low, exact, flat, first, name, entry, own_sorted, known, floor, slots, owed, free, counts,
+                disagrees,
+            )  # fmt: skip
+            if begin < count:
+                old = len(owed)
+                slots = np.concatenate([slots, np.zeros_like(slots)])
+                owed = np.concatenate([owed, np.zeros(old, np.int32)])
+                free = np.concatenate([np.arange(old, 2 * old, dtype=np.int32), np.zeros(old, np.int32)])
+                counts[0] = old
+    recount(lines.offsets, lines.source, lines.argument)
+
+
+def without(piece: Piece, flat: Longs) -> Piece:
+    """A piece's clocks without those of the rows at these positions, which were set aside."""
+    left: Piece = {}
+    for mark in ("l_", "c_"):
+        if mark + "flat" not in piece:
+            continue
+        keep = ~np.isin(piece[mark + "flat"], flat)
+        entries = np.repeat(keep, piece["c_size"]) if mark == "c_" else keep
+        for name, array in piece.items():
+            if name.startswith(mark):
+                left[name] = array[entries if name in ("c_name", "c_entry") else keep]
+    return left
+
+
+def _clocked(pieces: Sequence[Piece], name: str) -> Longs:
+    found = [piece[name] for piece in pieces if name in piece]
+    return np.concatenate(found).astype(np.int64) if found else np.zeros(0, np.int64)
+
+
+def sends_in(lines: Lines) -> int:
+    """How many sends the lines hold."""
+    return int((lines.source == SENT).sum())

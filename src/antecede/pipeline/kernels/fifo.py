@@ -1,0 +1,70 @@
+"""Late deliveries by FIFO order: after a later message of the same sender, one receiver at a time."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.pipeline.kernels import compiled
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+
+
+@compiled
+def fifo(
+    offsets: Longs, source: Ints, argument: Ints, first: int, newest: Longs, seen_by: Ints, late: Longs, counts: Longs
+) -> int:
+    """Judge the lines from process ``first`` on while ``late`` has room for a whole line; the process to go on with."""
+    for process in range(first, len(offsets) - 1):
+        if counts[0] + offsets[process + 1] - offsets[process] > len(late):
+            return process
+        for at in range(offsets[process], offsets[process + 1]):
+            sender = source[at]
+            if sender >= 0:
+                if seen_by[sender] != process:
+                    seen_by[sender] = process
+                    newest[sender] = -1
+                if argument[at] < newest[sender]:
+                    late[counts[0]] = at
+                    counts[0] += 1
+                else:
+                    newest[sender] = argument[at]
+    return len(offsets) - 1
+
+
+@compiled
+def fifo_overtakers(
+    start: int, end: int, source: Ints, argument: Ints, senders: int, late: Longs, answer: Longs
+) -> None:
+    """For each late delivery of one line, the first delivery of a later message of its sender.
+
+    Those that were newer than all before are what can overtake; of them the first beyond the late one did. They are
+    kept sender by sender, each behind the one before it.
+    """
+    room = np.zeros(senders + 1, np.int64)
+    for at in range(start, end):
+        if source[at] >= 0:
+            room[source[at] + 1] += 1
+    for sender in range(senders):
+        room[sender + 1] += room[sender]
+    kept = np.zeros(senders, np.int64)
+    newest = np.empty(room[senders], np.int64)
+    asked = 0
+    for at in range(start, end):
+        sender = source[at]
+        if sender < 0:
+            continue
+        base = room[sender]
+        if kept[sender] and argument[at] < argument[newest[base + kept[sender] - 1]]:
+            low, high = base, base + kept[sender] - 1
+            while low < high:
+                middle = (low + high) // 2
+                if argument[newest[middle]] > argument[at]:
+                    high = middle
+                else:
+                    low = middle + 1
+            if asked < len(late) and late[asked] == at:
+                answer[asked] = newest[low]
+                asked += 1
+        else:
+            newest[base + kept[sender]] = at
+            kept[sender] += 1

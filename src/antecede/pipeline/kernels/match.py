@@ -1,0 +1,193 @@
+"""Which send belongs to which delivery, and which rows cannot be right: one bucket of messages at a time.
+
+A bucket holds every row of the messages in it, so each rule of DESIGN 3.3 from ``duplicate_send`` to ``before_send``
+can be decided inside it. Messages are numbered from 0, processes too; a row is a number into the arrays. The rules are
+tested in the order of the contract, each on the rows that are left.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.pipeline.kernels import compiled
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+SEND, DELIVER, ARRIVE, LOCAL, HOP = 0, 1, 2, 3, 4
+"""Kinds as numbers."""
+
+VALID, DUPLICATE_SEND, DUPLICATE_DELIVERY, ORPHAN_DELIVERY, ORPHAN_ARRIVAL, NOT_ADDRESSED, BEFORE_SEND, LEFT_OUT = (
+    range(8)
+)
+"""What becomes of a row. ``LEFT_OUT``: it was set aside before, for its place."""
+
+REASON_NAMES = (
+    "",
+    "duplicate_send",
+    "duplicate_delivery",
+    "orphan_delivery",
+    "orphan_arrival",
+    "not_addressed",
+    "before_send",
+    "",
+)
+
+
+@compiled
+def match(
+    messages: int,
+    code: Ints,
+    kind: Bytes,
+    process: Ints,
+    index: Longs,
+    to_known: Bytes,
+    to_start: Longs,
+    to_end: Longs,
+    to: Ints,
+    reason: Bytes,
+    send_row: Longs,
+    awaited: Ints,
+    named: Bytes,
+) -> int:
+    """Decide every row of a bucket; the number of undelivered copies.
+
+    ``reason`` comes with ``LEFT_OUT`` set and is filled in; ``send_row`` gets for each valid delivery the row of its
+    send, ``awaited`` for each valid send the number of its valid deliveries; ``named`` marks the destinations of valid
+    sends. ``to`` is sorted and freed of repeats in place.
+    """
+    rows = len(code)
+    unsent, twice = -1, -2
+    send_of = np.full(messages, unsent, np.int64)
+    for i in range(rows):
+        if kind[i] == SEND and reason[i] == VALID:
+            send_of[code[i]] = i if send_of[code[i]] == unsent else twice
+    starts = np.zeros(messages + 1, np.int64)
+    for i in range(rows):
+        if kind[i] <= DELIVER and reason[i] == VALID:
+            if send_of[code[i]] == twice:
+                reason[i] = DUPLICATE_SEND
+            elif kind[i] == DELIVER:
+                starts[code[i] + 1] += 1
+    for c in range(messages):
+        starts[c + 1] += starts[c]
+    by_message = np.empty(starts[messages], np.int64)
+    fill = starts[:-1].copy()
+    for i in range(rows):
+        if kind[i] == DELIVER and reason[i] == VALID:
+            by_message[fill[code[i]]] = i
+            fill[code[i]] += 1
+    for c in range(messages):
+        if starts[c + 1] - starts[c] > 1:
+            _one_delivery_each(by_message[starts[c] : starts[c + 1]], process, index, reason)
+    undelivered = 0
+    for i in range(rows):
+        if kind[i] == SEND and reason[i] == VALID and to_known[i]:
+            to_end[i] = _as_set(to, to_start[i], to_end[i])
+            undelivered += to_end[i] - to_start[i]
+            for k in range(to_start[i], to_end[i]):
+                named[to[k]] = 1
+    for i in range(rows):
+        if reason[i] != VALID or (kind[i] != DELIVER and kind[i] != ARRIVE):
+            continue
+        send = send_of[code[i]]
+        if send < 0:
+            reason[i] = ORPHAN_DELIVERY if kind[i] == DELIVER else ORPHAN_ARRIVAL
+        elif kind[i] == DELIVER:
+            if to_known[send] and not _among(to, to_start[send], to_end[send], process[i]):
+                reason[i] = NOT_ADDRESSED
+            elif process[send] == process[i] and index[i] < index[send]:
+                reason[i] = BEFORE_SEND
+            else:
+                send_row[i] = send
+                awaited[send] += 1
+                if to_known[send]:
+                    undelivered -= 1
+    return undelivered
+
+
+@compiled
+def _one_delivery_each(rows: Longs, process: Ints, index: Longs, reason: Bytes) -> None:
+    """Of the deliveries of one message keep, in each process, the one of the smallest index."""
+    if len(rows) <= 8:
+        for a in range(len(rows)):
+            for b in range(a):
+                if process[rows[a]] == process[rows[b]]:
+                    later = rows[a] if index[rows[a]] > index[rows[b]] else rows[b]
+                    reason[later] = DUPLICATE_DELIVERY
+        return
+    ordered = rows[np.argsort(process[rows], kind="mergesort")]
+    kept = ordered[0]
+    for k in range(1, len(ordered)):
+        row = ordered[k]
+        if process[row] != process[kept]:
+            kept = row
+        elif index[row] < index[kept]:
+            reason[kept] = DUPLICATE_DELIVERY
+            kept = row
+        else:
+            reason[row] = DUPLICATE_DELIVERY
+
+
+@compiled
+def _as_set(values: Ints, start: int, end: int) -> int:
+    """Sort a piece of an array and drop its repeats; where the piece now ends."""
+    if end - start > 16:
+        values[start:end] = np.sort(values[start:end])
+    else:
+        for i in range(start + 1, end):
+            value = values[i]
+            j = i
+            while j > start and values[j - 1] > value:
+                values[j] = values[j - 1]
+                j -= 1
+            values[j] = value
+    kept = start
+    for i in range(start, end):
+        if i == start or values[i] != values[kept - 1]:
+            values[kept] = values[i]
+            kept += 1
+    return kept
+
+
+@compiled
+def _among(values: Ints, start: int, end: int, wanted: int) -> bool:
+    low, high = start, end
+    while low < high:
+        middle = (low + high) // 2
+        if values[middle] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low < end and values[low] == wanted
+
+
+@compiled
+def leave_out(
+    process: Ints,
+    index: Longs,
+    kind: Bytes,
+    run_process: Ints,
+    run_start: Longs,
+    run_last: Longs,
+    run_once: Bytes,
+    reason: Bytes,
+    once: Bytes,
+) -> None:
+    """Mark the rows at contested places: ``LEFT_OUT`` where different rows claim one place, ``once`` where the same row
+    came several times. The runs are sorted by (process, start) and do not overlap."""
+    for i in range(len(process)):
+        if kind[i] == HOP:
+            continue
+        low, high = 0, len(run_process)
+        while low < high:
+            middle = (low + high) // 2
+            if run_process[middle] < process[i] or (run_process[middle] == process[i] and run_last[middle] < index[i]):
+                low = middle + 1
+            else:
+                high = middle
+        if low < len(run_process) and run_process[low] == process[i] and run_start[low] <= index[i]:
+            if run_once[low]:
+                once[i] = 1
+            else:
+                reason[i] = LEFT_OUT

@@ -1,0 +1,156 @@
+"""Can the processes' sequences of messages be merged into one? (Total and synchronous order; antecede.trace.knots.)
+
+A message is the flat position of its send. It is released when it is at the head of every sequence in which it still
+occurs; what cannot be released lies on or behind a cycle, whatever the order of releasing.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.pipeline.kernels import compiled
+from antecede.pipeline.kernels.walk import NOTHING, SENT
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+
+
+@compiled
+def message_at(offsets: Longs, source: Ints, argument: Ints, with_sends: bool, at: int) -> int:
+    """The message of an event that belongs to the sequence, else -1."""
+    sender = source[at]
+    if sender >= 0:
+        message: int = offsets[sender] + argument[at]
+        return message
+    return at if sender == SENT and with_sends else NOTHING
+
+
+@compiled
+def following(
+    offsets: Longs, source: Ints, argument: Ints, with_sends: bool, process: int, position: int, besides: int
+) -> int:
+    """The first position from this one on with a message other than ``besides``; the line's length if there is none."""
+    base = offsets[process]
+    length = offsets[process + 1] - base
+    while position < length:
+        message = message_at(offsets, source, argument, with_sends, base + position)
+        if message not in (NOTHING, besides):
+            break
+        position += 1
+    return position
+
+
+@compiled
+def merge(
+    offsets: Longs, source: Ints, argument: Ints, with_sends: bool, occurs: Ints, at_head: Ints, cursors: Longs
+) -> bool:
+    """Release what can be released; whether that is everything. ``cursors`` end where each sequence is stuck.
+
+    ``occurs`` must be zero everywhere and ``at_head`` -1.
+    """
+    processes = len(offsets) - 1
+    for process in range(processes):
+        last = NOTHING
+        for at in range(offsets[process], offsets[process + 1]):
+            message = message_at(offsets, source, argument, with_sends, at)
+            if message not in (NOTHING, last):
+                occurs[message] += 1
+                last = message
+    next_here = np.full(processes, -1, np.int32)
+    ready = np.empty(processes + 1, np.int64)
+    waiting = 0
+    for process in range(processes):
+        cursors[process] = following(offsets, source, argument, with_sends, process, 0, NOTHING)
+        waiting = _bring(
+            offsets, source, argument, with_sends, process, cursors, occurs, at_head, next_here, ready, waiting
+        )
+    while waiting:
+        waiting -= 1
+        message = ready[waiting]
+        process = at_head[message]
+        while process >= 0:
+            successor = next_here[process]
+            cursors[process] = following(offsets, source, argument, with_sends, process, cursors[process], message)
+            waiting = _bring(
+                offsets, source, argument, with_sends, process, cursors, occurs, at_head, next_here, ready, waiting
+            )
+            process = successor
+    stuck = 0
+    for process in range(processes):
+        stuck += cursors[process] < offsets[process + 1] - offsets[process]
+    return stuck == 0
+
+
+@compiled
+def _bring(
+    offsets: Longs,
+    source: Ints,
+    argument: Ints,
+    with_sends: bool,
+    process: int,
+    cursors: Longs,
+    occurs: Ints,
+    at_head: Ints,
+    next_here: Ints,
+    ready: Longs,
+    waiting: int,
+) -> int:
+    """Note the message at the head of a sequence; how many messages are ready then."""
+    if cursors[process] < offsets[process + 1] - offsets[process]:
+        message = message_at(offsets, source, argument, with_sends, offsets[process] + cursors[process])
+        next_here[process] = at_head[message]
+        at_head[message] = process
+        occurs[message] -= 1
+        if occurs[message] == 0:
+            ready[waiting] = message
+            waiting += 1
+    return waiting
+
+
+@compiled
+def owners(offsets: Longs) -> Ints:
+    """The process of every flat position."""
+    owner = np.empty(offsets[-1], np.int32)
+    for process in range(len(offsets) - 1):
+        owner[offsets[process] : offsets[process + 1]] = process
+    return owner
+
+
+@compiled
+def deliveries_of(offsets: Longs, source: Ints, argument: Ints) -> tuple[Longs, Longs]:
+    """For each send its deliveries, process by process: where they begin in the second array."""
+    events = len(source)
+    first = np.zeros(events + 1, np.int64)
+    for at in range(events):
+        if source[at] >= 0:
+            first[offsets[source[at]] + argument[at] + 1] += 1
+    for at in range(events):
+        first[at + 1] += first[at]
+    delivered = np.empty(first[events], np.int64)
+    fill = first[:-1].copy()
+    for at in range(events):
+        if source[at] >= 0:
+            send = offsets[source[at]] + argument[at]
+            delivered[fill[send]] = at
+            fill[send] += 1
+    return first, delivered
+
+
+@compiled
+def agree_pairwise(offsets: Longs, source: Ints, argument: Ints, owner: Ints, first: Longs, delivered: Longs) -> bool:
+    """Whether no two processes deliver two messages in opposite orders."""
+    processes = len(offsets) - 1
+    reached = np.zeros(processes, np.int64)
+    seen_by = np.full(processes, -1, np.int32)
+    for process in range(processes):
+        for at in range(offsets[process], offsets[process + 1]):
+            if source[at] < 0:
+                continue
+            send = offsets[source[at]] + argument[at]
+            for k in range(first[send], first[send + 1]):
+                other = owner[delivered[k]]
+                if other > process:
+                    if seen_by[other] == process and delivered[k] < reached[other]:
+                        return False
+                    seen_by[other] = process
+                    reached[other] = delivered[k]
+    return True

@@ -1,0 +1,201 @@
+"""An order of all events in which each comes after everything that happened before it, with one cursor a process.
+
+After matching, a delivery may come as soon as its sender's cursor has passed the send. A process is advanced only as
+far as some delivery needs it, and the processes that deliver most lead; few messages are then on their way at any
+moment, which is what the memory of everything that follows the walk depends on (READINGS, "Checking a recorded trace").
+
+The walk is written as *segments* (process, from, to) into arrays of bounded length, and goes on where it stopped: the
+cursors between two calls are a consistent cut of the trace.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.pipeline.kernels import compiled
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+
+NOTHING, SENT = -1, -2
+"""In ``source``: an event without edges; a send."""
+
+MORE, DONE, STUCK = 0, 1, 2
+"""How a call ended: the arrays are full, all is walked, or an event would have to come before itself."""
+
+
+@compiled
+def step(
+    offsets: Longs,
+    source: Ints,
+    argument: Ints,
+    leaders: Ints,
+    state: Longs,
+    cursors: Longs,
+    waiting: NDArray[np.uint8],
+    stack_process: Ints,
+    stack_target: Longs,
+    out_process: Ints,
+    out_from: Longs,
+    out_to: Longs,
+) -> tuple[int, int]:
+    """Walk on; the number of segments written, and how the call ended.
+
+    ``state`` holds the next leader and the depth of the stack.
+    """
+    written = 0
+    next_leader, depth = state[0], state[1]
+    status = MORE
+    while written < len(out_process):
+        if depth == 0:
+            if next_leader == len(leaders):
+                status = DONE
+                break
+            leader = leaders[next_leader]
+            next_leader += 1
+            stack_process[0] = leader
+            stack_target[0] = offsets[leader + 1] - offsets[leader]
+            waiting[leader] = 1
+            depth = 1
+        process = stack_process[depth - 1]
+        target = stack_target[depth - 1]
+        base = offsets[process]
+        begun = cursors[process]
+        position = begun
+        blocked_on = -1
+        while position < target:
+            sender = source[base + position]
+            if sender >= 0:
+                sent = argument[base + position]
+                if (sender == process and sent >= position) or (sender != process and cursors[sender] <= sent):
+                    blocked_on = sender
+                    break
+            position += 1
+        cursors[process] = position
+        if position > begun:
+            out_process[written] = process
+            out_from[written] = begun
+            out_to[written] = position
+            written += 1
+        if blocked_on < 0:
+            waiting[process] = 0
+            depth -= 1
+        elif waiting[blocked_on]:
+            status = STUCK
+            break
+        else:
+            waiting[blocked_on] = 1
+            stack_process[depth] = blocked_on
+            stack_target[depth] = argument[base + position] + 1
+            depth += 1
+    state[0], state[1] = next_leader, depth
+    return written, status
+
+
+@compiled
+def weigh(offsets: Longs, source: Ints) -> Longs:
+    """How many deliveries each process has."""
+    weights = np.zeros(len(offsets) - 1, np.int64)
+    for process in range(len(weights)):
+        for k in range(offsets[process], offsets[process + 1]):
+            weights[process] += source[k] >= 0
+    return weights
+
+
+@compiled
+def circular(offsets: Longs, source: Ints, argument: Ints, cursors: Longs) -> Longs:
+    """The deliveries that lie on a cycle with their send, as numbers into the flat arrays.
+
+    ``cursors`` is a cut below which no cycle lies. A delivery is on a cycle with its send iff both are in one strongly
+    connected component of the events with their edges along processes and from sends to deliveries (Tarjan's
+    algorithm, its recursion unrolled; see antecede.trace.cycles).
+    """
+    processes = len(offsets) - 1
+    events = offsets[processes]
+    owner = np.empty(events, np.int32)
+    first = np.zeros(events + 1, np.int64)
+    for process in range(processes):
+        for k in range(offsets[process], offsets[process + 1]):
+            owner[k] = process
+            if k - offsets[process] >= cursors[process] and source[k] >= 0:
+                send = offsets[source[k]] + argument[k]
+                if argument[k] >= cursors[source[k]]:
+                    first[send + 1] += 1
+    for k in range(events):
+        first[k + 1] += first[k]
+    delivered_as = np.empty(first[events], np.int64)
+    fill = first[:-1].copy()
+    for process in range(processes):
+        for k in range(offsets[process] + cursors[process], offsets[process + 1]):
+            if source[k] >= 0 and argument[k] >= cursors[source[k]]:
+                send = offsets[source[k]] + argument[k]
+                delivered_as[fill[send]] = k
+                fill[send] += 1
+    component = _components(offsets, owner, first, delivered_as, cursors)
+    found = np.zeros(0, np.int64)
+    for only_count in (True, False):
+        count = 0
+        for process in range(processes):
+            for k in range(offsets[process] + cursors[process], offsets[process + 1]):
+                if source[k] >= 0 and argument[k] >= cursors[source[k]]:
+                    send = offsets[source[k]] + argument[k]
+                    if component[send] == component[k]:
+                        if not only_count:
+                            found[count] = k
+                        count += 1
+        if only_count:
+            found = np.empty(count, np.int64)
+    return found
+
+
+@compiled
+def _components(offsets: Longs, owner: Ints, first: Longs, delivered_as: Longs, cursors: Longs) -> Longs:
+    events = len(owner)
+    unseen = -1
+    number = np.full(events, unseen, np.int64)
+    lowest = np.zeros(events, np.int64)
+    component = np.full(events, unseen, np.int64)
+    open_nodes = np.empty(events, np.int64)
+    path_node = np.empty(events + 1, np.int64)
+    path_edge = np.empty(events + 1, np.int64)
+    opened = counted = 0
+    for process in range(len(offsets) - 1):
+        for root in range(offsets[process] + cursors[process], offsets[process + 1]):
+            if number[root] != unseen:
+                continue
+            depth = 1
+            path_node[0], path_edge[0] = root, 0
+            while depth:
+                depth -= 1
+                node, edge = path_node[depth], path_edge[depth]
+                # Edge 0 leads along the process (if it goes on), the others to the deliveries of a send.
+                edges = 1 + first[node + 1] - first[node]
+                if edge == 0:
+                    number[node] = lowest[node] = counted
+                    counted += 1
+                    open_nodes[opened] = node
+                    opened += 1
+                else:
+                    child = node + 1 if edge == 1 else delivered_as[first[node] + edge - 2]
+                    lowest[node] = min(lowest[node], lowest[child])
+                descended = False
+                while edge < edges:
+                    target = node + 1 if edge == 0 else delivered_as[first[node] + edge - 1]
+                    edge += 1
+                    if edge == 1 and target >= offsets[owner[node] + 1]:
+                        continue
+                    if number[target] == unseen:
+                        path_node[depth], path_edge[depth] = node, edge
+                        path_node[depth + 1], path_edge[depth + 1] = target, 0
+                        depth += 2
+                        descended = True
+                        break
+                    if component[target] == unseen:
+                        lowest[node] = min(lowest[node], number[target])
+                if not descended and lowest[node] == number[node]:
+                    while True:
+                        opened -= 1
+                        member = open_nodes[opened]
+                        component[member] = node
+                        if member == node:
+                            break
+    return component

@@ -1,0 +1,228 @@
+"""A matched trace as arrays: every process a line of events, every delivery pointing at its send.
+
+All lines lie one after the other in flat arrays; process p's line is from ``offsets[p]`` to ``offsets[p + 1]``.
+Processes are numbered in the order of their names, so that whatever is decided by number is decided by name.
+
+* ``source`` is -1 at an event without edges, -2 at a send, else the sender of the message delivered there.
+* ``argument`` is, at a send, how many valid deliveries it has; at a delivery, the position of its send in the sender's
+  line.
+* A position is an index wherever a process's indices are dense enough. Where they are not, a line holds only the events
+  that matter, and ``indices`` gives their indices back.
+
+The arrays of a large trace are files in a scratch directory, mapped into memory, and given back to the system's page
+cache as the work moves on (:meth:`Lines.rest`): what they cost in memory is what is being looked at.
+"""
+
+import mmap
+import tempfile
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.errors import TraceError
+from antecede.pipeline.kernels.walk import DONE, MORE, NOTHING, SENT, STUCK, step, weigh
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+
+_mapped_bytes_min = 64 * 1024 * 1024
+_segments_at_once = 1 << 18
+
+
+class Scratch:
+    """Arrays that may be larger than memory should be; they vanish with the process, however it ends."""
+
+    def __init__(self, directory: str | None = None) -> None:
+        self._directory = directory
+        self._maps: list[mmap.mmap] = []
+
+    def array(self, shape: int | tuple[int, ...], dtype: Any, fill: int = 0) -> NDArray[Any]:
+        """An array of that shape, in memory if it is small and in an unnamed file if it is not."""
+        dtype = np.dtype(dtype)
+        size = int(np.prod(shape)) * dtype.itemsize
+        if size < _mapped_bytes_min:
+            return np.full(shape, fill, dtype)
+        with tempfile.TemporaryFile(dir=self._directory) as file:
+            file.truncate(size)
+            mapped = mmap.mmap(file.fileno(), size)
+        self._maps.append(mapped)
+        array = np.frombuffer(mapped, dtype).reshape(shape)
+        if fill:
+            array[...] = fill
+        return array
+
+    def rest(self) -> None:
+        """Let the pages of all mapped arrays go out of this process, into the page cache."""
+        for mapped in self._maps:
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+
+class Lines:
+    """The lines of all processes."""
+
+    def __init__(self, offsets: Longs, source: Ints, argument: Ints, indices: Longs, scratch: Scratch) -> None:
+        self.offsets = offsets
+        self.source = source
+        self.argument = argument
+        self.indices = indices
+        self.scratch = scratch
+
+    @property
+    def processes(self) -> int:
+        return len(self.offsets) - 1
+
+    def process_at(self, flat: Longs) -> Longs:
+        """The process of each flat position."""
+        return np.searchsorted(self.offsets, flat, side="right").astype(np.int64) - 1
+
+    def index_at(self, flat: Longs) -> Longs:
+        """The index of the event at each flat position."""
+        if len(self.indices):
+            return self.indices[flat]
+        return flat - self.offsets[self.process_at(flat)]
+
+    def send_of(self, flat: Longs) -> Longs:
+        """The flat position of the send of each delivery."""
+        return self.offsets[self.source[flat]] + self.argument[flat]
+
+    def flat(self, process: Ints, index: Longs) -> Longs:
+        """The flat position of the events with these places, which must be in the lines."""
+        if not len(self.indices):
+            return self.offsets[process] + index
+        return _search(self.offsets, self.indices, process, index)
+
+
+class Walk:
+    """All events in causal order, as segments in reused arrays: ``for count in walk: …walk.process[:count]…``."""
+
+    def __init__(self, lines: Lines, segments: int = _segments_at_once) -> None:
+        self.lines = lines
+        count = lines.processes
+        weights = weigh(lines.offsets, lines.source)
+        self._leaders = np.argsort(-weights, kind="stable").astype(np.int32)
+        self._state = np.zeros(2, np.int64)
+        self.cursors = np.zeros(count, np.int64)
+        self._waiting = np.zeros(count, np.uint8)
+        self._stack = np.zeros(count + 1, np.int32), np.zeros(count + 1, np.int64)
+        self.process = np.zeros(segments, np.int32)
+        self.begin = np.zeros(segments, np.int64)
+        self.end = np.zeros(segments, np.int64)
+        self.stuck = False
+        """Whether the walk ended at an event that would have to come before itself."""
+
+    def __iter__(self) -> Iterator[int]:
+        lines = self.lines
+        status = MORE
+        while status == MORE:
+            count, status = step(
+                lines.offsets,
+                lines.source,
+                lines.argument,
+                self._leaders,
+                self._state,
+                self.cursors,
+                self._waiting,
+                *self._stack,
+                self.process,
+                self.begin,
+                self.end,
+            )
+            self.stuck = status == STUCK
+            if count:
+                yield count
+            lines.scratch.rest()
+        assert self.stuck or status == DONE
+
+
+Piece = dict[str, NDArray[Any]]
+"""What a bucket says of its valid rows: arrays by name (see :func:`assemble`)."""
+
+
+def assemble(lengths: Longs, sparse: Ints, pieces: Iterable[Piece], scratch: Scratch) -> tuple[Lines, list[Piece]]:
+    """Put matched rows into their places; the lines, and the pieces' clocks with ``flat`` positions added.
+
+    ``lengths`` are the largest index + 1 of each process, ``sparse`` the processes whose indices are too far apart to
+    be positions. A piece has ``d_process``, ``d_index``, ``d_source``, ``d_sent`` (deliveries with their send's place),
+    ``s_process``, ``s_index``, ``s_awaited`` (sends), and may have ``l_…`` and ``c_…`` (Lamport and vector clocks).
+    """
+    indices = np.zeros(0, np.int64)
+    if len(sparse):
+        held = list(pieces)
+        pieces = held
+        offsets, indices = _ranks(lengths, sparse, held)
+    else:
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    if len(lengths) and int(np.diff(offsets).max()) > np.iinfo(np.int32).max:
+        raise TraceError("a process has more than 2,147,483,647 events: more than one line can hold")
+    events = int(offsets[-1])
+    lines = Lines(
+        offsets,
+        scratch.array(events, np.int32, NOTHING),
+        scratch.array(events, np.int32),
+        indices,
+        scratch,
+    )
+    clocks: list[Piece] = []
+    for piece in pieces:
+        if len(piece["s_process"]):
+            at = lines.flat(piece["s_process"], piece["s_index"])
+            lines.source[at] = SENT
+            lines.argument[at] = piece["s_awaited"]
+        if len(piece["d_process"]):
+            at = lines.flat(piece["d_process"], piece["d_index"])
+            lines.source[at] = piece["d_source"]
+            lines.argument[at] = (
+                lines.flat(piece["d_source"], piece["d_sent"]) - offsets[piece["d_source"]]
+                if len(sparse)
+                else piece["d_sent"]
+            )
+        extra: Piece = {}
+        for mark in ("l_", "c_"):
+            if mark + "process" in piece:
+                extra |= {name: array for name, array in piece.items() if name.startswith(mark)}
+                extra[mark + "flat"] = lines.flat(piece[mark + "process"], piece[mark + "index"])
+        if extra:
+            clocks.append(extra)
+        scratch.rest()
+    return lines, clocks
+
+
+def _ranks(lengths: Longs, sparse: Ints, pieces: list[Piece]) -> tuple[Longs, Longs]:
+    """Offsets and indices of lines in which a sparse process holds only the events that matter."""
+    is_sparse = np.zeros(len(lengths), bool)
+    is_sparse[sparse] = True
+    places = []
+    for piece in pieces:
+        for mark in ("s_", "d_", "l_", "c_"):
+            if mark + "process" in piece:
+                keep = is_sparse[piece[mark + "process"]]
+                places.append((piece[mark + "process"][keep], piece[mark + "index"][keep]))
+    process = np.concatenate([place[0] for place in places]) if places else np.zeros(0, np.int32)
+    index = np.concatenate([place[1] for place in places]).astype(np.int64) if places else np.zeros(0, np.int64)
+    order = np.lexsort((index, process))
+    process, index = process[order], index[order]
+    new = np.ones(len(process), bool)
+    new[1:] = (process[1:] != process[:-1]) | (index[1:] != index[:-1])
+    process, index = process[new], index[new]
+    sizes = np.where(is_sparse, 0, lengths)
+    np.add.at(sizes, process, 1)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    indices = np.arange(offsets[-1], dtype=np.int64) - np.repeat(offsets[:-1], sizes)
+    for p in sparse:
+        indices[offsets[p] : offsets[p + 1]] = index[np.searchsorted(process, p) : np.searchsorted(process, p, "right")]
+    return offsets, indices
+
+
+def _search(offsets: Longs, indices: Longs, process: Ints, index: Longs) -> Longs:
+    low = offsets[process].copy()
+    high = offsets[process.astype(np.int64) + 1].copy()
+    while True:
+        middle = (low + high) // 2
+        going = low < high
+        if not going.any():
+            return low
+        smaller = going & (indices[np.minimum(middle, len(indices) - 1)] < index)
+        low = np.where(smaller, middle + 1, low)
+        high = np.where(going & ~smaller, middle, high)

@@ -1,0 +1,286 @@
+"""A whole verification: the stages in their order, on whatever flow carries them out, and the report of DESIGN 3.3.
+
+Stages and what passes between them::
+
+    splits ── encode ──▶ summaries, runs of indices, encoded rows by bucket
+    runs ──── survey ──▶ processes, missing and contested places   (a second reading settles contested ones)
+    buckets ─ matched ─▶ matched rows, reasons
+    matched ─ judged ──▶ verdicts in places ── look_up ──▶ message ids of what is reported
+
+A :class:`Trace` is a trace that was encoded and surveyed; verdicts, explanations and figures are asked for
+through :meth:`Trace.judge`, :meth:`Trace.on_lines` and :meth:`Trace.ids`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.errors import UsageError
+from antecede.pipeline import verdict
+from antecede.pipeline.buckets import Numbering, Sought, look_up, matched, place_keys, set_aside
+from antecede.pipeline.encode import SUMMARY, Layout, encode
+from antecede.pipeline.flow import Flow, Parts
+from antecede.pipeline.kernels.match import DELIVER, SEND
+from antecede.pipeline.lines import Lines
+from antecede.pipeline.packing import unpack
+from antecede.pipeline.places import Contest, Process, claims, settle, survey, surveyed
+from antecede.pipeline.splits import Input
+from antecede.pipeline.verdict import LATE_PARTS, Docket, judged
+from antecede.trace.quarantine import REASONS
+from antecede.trace.verdicts import ORDERS
+
+Longs = NDArray[np.int64]
+
+_bucket_rows = 400_000
+_bucket_bytes = 48 * 1024 * 1024
+_looked_up_at_once = 2_000_000
+
+
+def layout_for(given: Input, **options: Any) -> Layout:
+    """Buckets that fit a worker's memory and the processor's caches."""
+    buckets = given.rows // _bucket_rows if given.rows is not None else given.bytes // _bucket_bytes
+    return Layout(places=4, buckets=int(min(4096, max(2, buckets))), **options)
+
+
+def _joined(blobs: Iterable[bytes]) -> bytes:
+    return msgspec.msgpack.encode(list(blobs))
+
+
+class Trace:
+    """A trace, encoded and surveyed; its matched rows are made when first asked for."""
+
+    def __init__(self, flow: Flow, given: Input, layout: Layout, scratch: str | None = None) -> None:
+        self.given, self.layout, self._scratch = given, layout, scratch
+        self._flow = flow
+        self._encoded = flow.scatter(partial(encode, layout=layout), given.splits, layout.parts)
+        summaries = [unpack(blob) for blob in msgspec.msgpack.decode(self._encoded.gather(_joined, [SUMMARY])[0])]
+        self.unread: Counter[str] = Counter()
+        self.rows = 0
+        for said in summaries:
+            self.unread.update(said["reasons"])
+            self.rows += int(said["kinds"].sum())
+        surveys = self._encoded.gather(survey, range(1, 1 + layout.places))
+        self.places: list[Process] = [process for packed in surveys for process in surveyed(packed)]
+        self._number([(said["split"], said["names"]) for said in summaries])
+        self._settle()
+        self._matched: Parts | None = None
+
+    def _number(self, told: list[tuple[int, list[str]]]) -> None:
+        own = {process.name: process for process in self.places if not process.hop}
+        self.names = sorted({name for _, names in told for name in names} | own.keys())
+        numbers = {name: number for number, name in enumerate(self.names)}
+        splits = {split: np.array([numbers[name] for name in names], np.int32).tobytes() for split, names in told}
+        self.numbering = Numbering(len(self.names), splits, narrow=self.layout.narrow)
+        self.has_rows = np.zeros(len(self.names), bool)
+        lengths = np.zeros(len(self.names), np.int64)
+        sparse = []
+        for name, process in own.items():
+            number = numbers[name]
+            self.has_rows[number] = True
+            if process.largest + 1 > 4 * process.distinct + 1024:
+                sparse.append(number)
+            else:
+                lengths[number] = process.largest + 1
+        self._lengths, self._sparse = lengths, np.array(sorted(sparse), np.int32)
+        self._narrow_index = not sparse
+        self._numbers = numbers
+
+    def _settle(self) -> None:
+        self.again = self.different = 0
+        self.contested_rows: list[tuple[int, int, bool]] = []
+        contest = {("h" if p.hop else "p") + p.name: p.contested for p in self.places if p.contested}
+        if not contest:
+            return
+        stage = partial(claims, layout=self.layout, contest=Contest(contest))
+        parts = self._flow.scatter(stage, self.given.splits, self.layout.parts)
+        settled = parts.gather(partial(settle, with_rows=self.layout.numbered), range(1, 1 + self.layout.places))
+        runs = []
+        for packed in settled:
+            said = unpack(packed)
+            self.again += said["again"]
+            self.different += said["different"]
+            self.contested_rows += [tuple(row) for row in said["rows"]]
+            runs += [(self._numbers[name], first, end - 1, once) for name, first, end, once in said["runs"]]
+        runs.sort()
+        columns = list(zip(*runs, strict=True)) or [(), (), (), ()]
+        self.numbering = msgspec.structs.replace(
+            self.numbering,
+            run_process=np.array(columns[0], np.int32).tobytes(),
+            run_first=np.array(columns[1], np.int64).tobytes(),
+            run_last=np.array(columns[2], np.int64).tobytes(),
+            run_once=np.array(columns[3], np.uint8).tobytes(),
+        )
+
+    @property
+    def _buckets(self) -> range:
+        return range(1 + self.layout.places, self.layout.parts)
+
+    def matched(self) -> Parts:
+        """Part 0: what each bucket counted. Part 1: the pieces from which lines are assembled."""
+        if self._matched is None:
+            stage = partial(matched, numbering=self.numbering, narrow_index=self._narrow_index)
+            self._matched = self._encoded.scatter(stage, self._buckets, 2)
+        return self._matched
+
+    def counted(self) -> dict[str, Any]:
+        """The sum of what all buckets counted, with ``named``: which names are destinations."""
+        said = [unpack(blob) for blob in msgspec.msgpack.decode(self.matched().gather(_joined, [0])[0])]
+        named = np.zeros(len(self.names), bool)
+        reasons: Counter[str] = Counter()
+        for one in said:
+            named |= np.unpackbits(one["named"])[: len(named)].astype(bool)
+            reasons.update(one["reasons"])
+        sums = {name: sum(one[name] for one in said) for name in ("messages", "deliveries", "undelivered")}
+        return {"reasons": reasons, "named": named, **sums}
+
+    def docket(self, orders: tuple[str, ...], **options: Any) -> Docket:
+        """What there is to know before the lines are assembled."""
+        return Docket(self._lengths.tobytes(), self._sparse.tobytes(), orders, scratch=self._scratch, **options)
+
+    def judge(self, orders: tuple[str, ...], **options: Any) -> Parts:
+        """Verdicts: part 0 is the summary, late deliveries are in the others."""
+        return self.matched().scatter(partial(judged, docket=self.docket(orders, **options)), [1], 1 + LATE_PARTS)
+
+    def on_lines(self, work: Callable[[Lines], bytes]) -> bytes:
+        """Have some work done on the assembled lines, where they are; its outcome must be small."""
+        return self.matched().gather(partial(verdict.on_lines, docket=self.docket(()), work=work), [1])[0]
+
+    def look_up(self, kind: int, process: Sequence[int] | Longs, index: Sequence[int] | Longs) -> dict[str, Any]:
+        """The valid rows of a kind at these places, in the order given: ids, known, split, at."""
+        keys = place_keys(np.asarray(process, np.int64), np.asarray(index, np.int64))
+        unique, back = np.unique(keys, return_inverse=True)
+        ids: list[str] = [""] * len(unique)
+        columns = {name: np.zeros(len(unique), np.int64) for name in ("known", "split", "at")}
+        for start in range(0, len(unique), _looked_up_at_once):
+            some = unique[start : start + _looked_up_at_once]
+            sought = Sought(kind, some["process"].astype(np.int32).tobytes(), some["index"].tobytes())
+            stage = partial(look_up, numbering=self.numbering, sought=sought)
+            for packed in self._encoded.gather(stage, self._buckets):
+                said = unpack(packed)
+                where = said["found"] + start
+                for k, text in zip(where.tolist(), said["ids"], strict=True):
+                    ids[k] = text
+                for name, column in columns.items():
+                    column[where] = said[name]
+        return {"ids": [ids[k] for k in back.tolist()], **{name: column[back] for name, column in columns.items()}}
+
+    def ids(self, process: Sequence[int] | Longs, index: Sequence[int] | Longs) -> list[str]:
+        """The ids of the messages sent at these places."""
+        return self.look_up(SEND, process, index)["ids"]  # type: ignore[no-any-return]
+
+    def set_aside(self) -> Parts:
+        """By split, the rows that matching set aside."""
+        return self._encoded.scatter(
+            partial(set_aside, numbering=self.numbering), self._buckets, len(self.given.splits)
+        )
+
+
+class Outcome(msgspec.Struct):
+    """A report without its timings, and the way to every late delivery."""
+
+    report: dict[str, Any]
+    late: Iterator[dict[str, Any]]
+    circular: list[tuple[int, int]]
+    """Split and row of the deliveries on a cycle, if rows are numbered."""
+
+
+def verdict_on(trace: Trace, orders: Sequence[str], every_late: bool = False, **options: Any) -> Outcome:
+    """Judge a trace; the report as :func:`antecede.trace.verify` gives it."""
+    asked = tuple(order for order in ORDERS if order in orders)
+    if "significant" in orders:
+        _refuse_significant(trace)
+    parts = trace.judge(asked, every_late=every_late, **options)
+    counted = trace.counted()
+    said = unpack(msgspec.msgpack.decode(parts.gather(_joined, [0])[0])[0])
+    circular = trace.look_up(DELIVER, said["cycle_process"], said["cycle_index"])
+    cycle = len(circular["ids"])
+    reasons = Counter(trace.unread)
+    reasons.update(counted["reasons"])
+    reasons["duplicate_row"] += trace.again
+    reasons["duplicate_index"] += trace.different
+    reasons["cycle"] += cycle
+    aside = sum(reasons.values()) - sum(trace.unread.values())
+    complete = not +reasons
+    reasons["index_gap"] = sum(process.largest + 1 - process.distinct for process in trace.places)
+    deliveries = counted["deliveries"] - cycle
+    report = {
+        "processes": int(trace.has_rows.sum()),
+        "silent": int((counted["named"] & ~trace.has_rows).sum()),
+        "events": trace.rows - aside,
+        "messages": counted["messages"],
+        "deliveries": deliveries,
+        "undelivered": counted["undelivered"] + int(circular["known"].sum()),
+        "complete": complete,
+        "quarantined": {reason: reasons[reason] for reason in REASONS if reasons[reason]},
+        "orders": _orders(trace, asked, said, deliveries),
+        "clocks": said["clocks"],
+        "lamport": said["lamport"],
+    }
+    rows = list(zip(circular["split"].tolist(), circular["at"].tolist(), strict=True))
+    return Outcome(report, _late(trace, parts), rows)
+
+
+def _refuse_significant(trace: Trace) -> None:
+    if not any(said.conflicts for said in trace.given.metadata):
+        raise UsageError("the significant order needs conflicts: the trace's metadata must name a conflict table")
+    raise UsageError("the significant order cannot be judged yet: it arrives with the objects order")
+
+
+def _orders(trace: Trace, asked: tuple[str, ...], said: dict[str, Any], deliveries: int) -> dict[str, Any]:
+    report: dict[str, Any] = {}
+    for order in asked:
+        if order == "fifo":
+            report[order] = {"holds": not said["fifo_late"], "late": said["fifo_late"]}
+        elif order == "causal":
+            first = list(_named(trace, said["first"])) if said["first"] else [None]
+            report[order] = {"holds": not said["causal_late"], "late": said["causal_late"], "first": first[0]}
+        elif order == "total":
+            cycle = _circle(trace, said["cycle"])
+            report[order] = {"holds": cycle is None, "pairwise": said["pairwise"], "cycle": cycle}
+            if not deliveries:
+                report[order]["pairwise"] = None
+        else:
+            crown = _circle(trace, said["crown"]) if deliveries else None
+            report[order] = {"holds": crown is None, "crown": crown}
+        if not deliveries:
+            report[order]["holds"] = None
+    return report
+
+
+def _circle(trace: Trace, places: list[list[int]] | None) -> list[str] | None:
+    """The messages in a circle, beginning with the least id."""
+    if places is None:
+        return None
+    ids = trace.ids(*places)
+    least = ids.index(min(ids))
+    return ids[least:] + ids[:least]
+
+
+def _named(trace: Trace, columns: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    ids = trace.ids(
+        np.concatenate([columns["source"], columns["over_process"]]),
+        np.concatenate([columns["send_index"], columns["over_index"]]),
+    )
+    count = len(columns["process"])
+    for k in range(count):
+        yield {
+            "message": ids[k],
+            "from": trace.names[columns["source"][k]],
+            "to": trace.names[columns["process"][k]],
+            "send_index": int(columns["send_index"][k]),
+            "deliver_index": int(columns["index"][k]),
+            "overtaken_by": ids[count + k],
+        }
+
+
+def _late(trace: Trace, parts: Parts) -> Iterator[dict[str, Any]]:
+    """Every late delivery, if they were asked for: ``order`` and the keys of ``first``."""
+    for packed in parts.stream(lambda blobs: blobs, range(1, 1 + LATE_PARTS)):
+        columns = unpack(packed)
+        for row in _named(trace, columns):
+            yield {"order": columns["order"], **row}

@@ -1,0 +1,284 @@
+"""The one place that makes a Spark session of our own, and leaves nothing behind.
+
+A session owns a scratch directory: Spark's shuffle files, its temporary files, the JVM's log and arrays larger than
+memory live there, and it goes with the session, also after Ctrl-C. The JVM writes to its log and not to a person's
+terminal. Python workers get this interpreter and this package.
+
+On a remote master the workers are asked first what they have. The package itself is shipped if they lack it; of
+libraries that they lack we can only say so, in one line.
+"""
+
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import antecede
+from antecede import errors
+from antecede.errors import AntecedeError, SparkError
+from antecede.pipeline.java import java_home
+
+_needed = ("msgspec", "numba", "numpy", "pyarrow")
+
+
+class Session:
+    """A running Spark with its scratch directory; ``seconds`` is what starting it took."""
+
+    def __init__(self, spark: Any, scratch: Path, local: bool, seconds: float) -> None:
+        self.spark = spark
+        self.scratch = scratch
+        self.local = local
+        self.seconds = seconds
+
+    @property
+    def context(self) -> Any:
+        return self.spark.sparkContext
+
+
+@contextmanager
+def session(master: str | None = None, conf: Mapping[str, str] | None = None) -> Iterator[Session]:
+    """A Spark session, ``local[*]`` unless a master is named; ``conf`` overrides what we set."""
+    started = time.perf_counter()
+    master = master or "local[*]"
+    local = master.startswith("local")
+    scratch = Path(tempfile.mkdtemp(prefix="antecede-spark-"))
+    before = dict(os.environ)
+    ended = _on_termination()
+    gateway = spark = None
+    try:
+        gateway, spark = _start(master, local, dict(conf or {}), scratch)
+        if not local:
+            _outfit(spark.sparkContext)
+        with one_line(scratch):
+            yield Session(spark, scratch, local, time.perf_counter() - started)
+    finally:
+        _stop(gateway, spark)
+        os.environ.clear()
+        os.environ.update(before)
+        shutil.rmtree(scratch, ignore_errors=True)
+        signal.signal(signal.SIGTERM, ended)
+
+
+def _on_termination() -> Any:
+    """Have a request to end unwind the stack as Ctrl-C does, so that everything is put away."""
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    try:
+        return signal.signal(signal.SIGTERM, end)
+    except ValueError:
+        # Only the main thread may; elsewhere somebody else is in charge of signals.
+        return signal.SIG_DFL
+
+
+def _start(master: str, local: bool, conf: dict[str, str], scratch: Path) -> tuple[Any, Any]:
+    try:
+        from pyspark import SparkConf, SparkContext
+        from pyspark.java_gateway import launch_gateway
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise SparkError("the spark engine needs pyspark: install antecede[spark]") from None
+    if SparkContext._active_spark_context is not None:
+        raise SparkError("a Spark session is running in this process already; give its DataFrame to pipeline.verify")
+    os.environ["JAVA_HOME"] = java_home(scratch)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.pop("SPARK_HOME", None)
+    home = str(Path(antecede.__file__).resolve().parent.parent)
+    # The JVM starts the workers of a local session with this environment.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH", "")]))
+    if local:
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    settings = _settings(master, local, scratch) | conf
+    spark_conf = SparkConf(loadDefaults=False)
+    for key, value in settings.items():
+        spark_conf.set(key, value)
+    log = open(scratch / "jvm.log", "wb")  # noqa: SIM115 (the JVM keeps it open)
+    with log:
+        try:
+            gateway = launch_gateway(  # type: ignore[no-untyped-call]
+                spark_conf, {"stdout": log, "stderr": log, "start_new_session": True}
+            )
+        except Exception as error:
+            raise SparkError(f"Spark did not start: {_last_line(scratch) or error}") from None
+    try:
+        context = SparkContext(conf=spark_conf, gateway=gateway)
+        context.setLogLevel("ERROR")
+        spark = SparkSession(context)
+    except BaseException as error:
+        _stop(gateway, None)
+        if isinstance(error, Exception):
+            raise SparkError(f"Spark did not start: {_said(error)}") from None
+        raise
+    if settings.get("spark.ui.enabled") == "true" and context.uiWebUrl:
+        print(f"antecede: Spark shows its progress at {context.uiWebUrl}", file=sys.stderr)
+    return gateway, spark
+
+
+def _settings(master: str, local: bool, scratch: Path) -> dict[str, str]:
+    log4j = scratch / "log4j2.properties"
+    log4j.write_text(
+        "rootLogger.level = error\nrootLogger.appenderRef.stderr.ref = stderr\n"
+        "appender.console.type = Console\nappender.console.name = stderr\nappender.console.target = SYSTEM_ERR\n"
+        "appender.console.layout.type = PatternLayout\nappender.console.layout.pattern = %p %c{1}: %m%n%ex\n"
+    )
+    # A user may have no home and no entry in the password file; the JVM and Ivy want a directory all the same.
+    options = f"-Duser.home={scratch} -Djava.io.tmpdir={scratch} -Dlog4j2.configurationFile=file:{log4j}"
+    settings = {
+        "spark.master": master,
+        "spark.app.name": "antecede",
+        "spark.driver.extraJavaOptions": options,
+        "spark.driver.memory": "1g",
+        "spark.jars.ivy": str(scratch / "ivy"),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
+        "spark.sql.shuffle.partitions": "16",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.shuffle.sort.bypassMergeThreshold": "512",
+    }
+    if local:
+        settings |= {
+            "spark.local.dir": str(scratch),
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            # What would go over a network goes to the page cache here: compressing costs more than it saves.
+            "spark.shuffle.compress": "false",
+            "spark.shuffle.spill.compress": "false",
+        }
+    return settings
+
+
+def _stop(gateway: Any, spark: Any) -> None:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        # A second Ctrl-C must not leave a JVM behind.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except ValueError:
+        before = None
+    try:
+        # The JVM may be gone already, and it is about to be.
+        with suppress(Exception):
+            if spark is not None:
+                spark.stop()
+    finally:
+        SparkContext._active_spark_context = None
+        SparkSession._instantiatedSession = None
+        if gateway is not None:
+            _end(gateway)
+            SparkContext._gateway = SparkContext._jvm = None
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+
+
+def _end(gateway: Any) -> None:
+    # A gateway whose JVM died cannot be told.
+    with suppress(Exception):
+        gateway.shutdown()
+    process = gateway.proc
+    process.stdin.close()
+    try:
+        process.wait(15)
+    except Exception:
+        process.kill()
+        process.wait()
+    # The JVM leads a session of its own; what is left of it are Python workers that had no time to notice.
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def one_line(scratch: Path | None = None) -> Iterator[None]:
+    """Turn what a Spark job dies of into an error of ours with one line."""
+    try:
+        yield
+    except AntecedeError:
+        raise
+    except Exception as error:
+        if not type(error).__module__.startswith(("py4j", "pyspark")) and not isinstance(error, ConnectionError):
+            raise
+        raise _translated(error) from None
+
+
+def _translated(error: Exception) -> AntecedeError:
+    text = str(error)
+    found = re.search(r"antecede\.errors\.(\w+): (.+)", text)
+    if found:
+        kind = getattr(errors, found.group(1), AntecedeError)
+        try:
+            return kind(found.group(2).strip())
+        except TypeError:
+            return AntecedeError(found.group(2).strip())
+    if "PYTHON_VERSION_MISMATCH" in text:
+        return SparkError(
+            f"the workers run another Python than {sys.version_info[0]}.{sys.version_info[1]}, the driver's"
+        )
+    if "OutOfMemoryError" in text:
+        return SparkError("Spark ran out of memory: give it more with --conf spark.driver.memory=4g")
+    if "No space left on device" in text:
+        return SparkError("no space left on the device that holds Spark's scratch files (TMPDIR)")
+    return SparkError(f"Spark failed: {_said(error)}")
+
+
+def _said(error: BaseException) -> str:
+    """The line of a long report that says most."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b", line)]
+    chosen = (telling or lines or [type(error).__name__])[-1 if telling else 0]
+    return chosen[:300]
+
+
+def _last_line(scratch: Path) -> str:
+    try:
+        lines = (scratch / "jvm.log").read_text(errors="replace").split("\n")
+    except OSError:
+        return ""
+    return next((line.strip()[:300] for line in lines if "rror" in line or "xception" in line), "")
+
+
+def _ask(_: Any) -> list[str]:
+    """What a worker lacks. It must not need this package to run, so it imports everything itself."""
+    import importlib.util
+
+    wanted = ("antecede", "msgspec", "numba", "numpy", "pyarrow")
+    return [name for name in wanted if importlib.util.find_spec(name) is None]
+
+
+def _outfit(context: Any) -> None:
+    """See that the workers of a remote master can run our stages."""
+    # A function of module __main__ travels as its code, not as a name that only this package could resolve.
+    ask = FunctionType(_ask.__code__, {"__builtins__": __builtins__, "__name__": "__main__"}, "ask")
+    ask.__module__ = "__main__"
+    try:
+        said = context.parallelize(range(64), 64).map(ask).collect()
+    except Exception as error:
+        raise _translated(error) from None
+    lacking = {name for one in said for name in one}
+    libraries = sorted(lacking & set(_needed))
+    if libraries:
+        raise SparkError(f"the workers lack {', '.join(libraries)}: install antecede[spark] where their Python is")
+    if "antecede" in lacking:
+        context.addPyFile(_package(Path(tempfile.mkdtemp(prefix="antecede-ship-"))))
+
+
+def _package(directory: Path) -> str:
+    """This package as an archive that Spark hands to its workers."""
+    home = Path(antecede.__file__).resolve().parent
+    target = directory / "antecede.zip"
+    with ZipFile(target, "w", ZIP_DEFLATED) as archive:
+        for file in sorted(home.rglob("*.py")):
+            archive.write(file, Path("antecede") / file.relative_to(home))
+    return str(target)
