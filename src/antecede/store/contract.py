@@ -18,8 +18,11 @@ OnFailed = Callable[[StoreFailedError], None]
 
 
 class Store(Protocol):
-    """A log of records numbered 1, 2, 3 … that survive what its durability says. Every method may be called from any
-    thread; all but ``append`` and the properties may block."""
+    """A log of records numbered 1, 2, 3 … that survive what its durability says.
+
+    ``append`` is for one thread at a time: the owner's, who alone knows in which order things happened. Every other
+    method may be called from any thread; all but ``append`` and the properties may block.
+    """
 
     @property
     def incarnation(self) -> int:

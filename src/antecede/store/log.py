@@ -12,8 +12,10 @@ cut (full segments, snapshots and a clean close are synced all the same); ``memo
 """
 
 import logging
+from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import accumulate, takewhile
 from threading import Lock, Thread
 from time import monotonic
 from typing import Self
@@ -32,7 +34,7 @@ from antecede.store.segments import Segments, Sizes
 
 _logger = logging.getLogger("antecede.store")
 _shut = -1
-"""The bound of a log that accepts nothing more."""
+"""How many bytes a log may accept that accepts nothing more."""
 
 
 class LogStore:
@@ -65,14 +67,22 @@ class LogStore:
         """Everything written so far is synced, so that the next group may vouch for it."""
         self._record_bytes_max = segments.sizes.group_bytes_max - LENGTH_BYTES
 
+        # Written by the appending thread only. It takes no lock: a record goes into a queue of which both ends are
+        # atomic, and both sides count bytes from the beginning, so that neither changes the other's number.
+        self._queue: deque[bytes] = deque()
+        self._push = self._queue.append
+        self._last = judged.tail.record
+        self._accepted_bytes = 0
+
+        # Written by the commit thread only.
+        self._durable = judged.tail.record
+        self._durable_bytes = 0
+        self._rest: list[bytes] = []
+        """Taken from the queue, but too much for one group."""
+
         self._lock = Lock()
         """Guards what follows; held for a few instructions only."""
-        self._records: list[bytes] = []
-        self._gathered = 0
-        self._in_flight = 0
-        self._last = self._durable = judged.tail.record
-        self._bound = 0
-        """How large ``_gathered`` may become."""
+        self._accepted_bytes_max = 0
         self._asleep = False
         self._closed = False
         self._failure: StoreFailedError | None = None
@@ -113,7 +123,7 @@ class LogStore:
 
     @property
     def pending_bytes(self) -> int:
-        return self._gathered + self._in_flight
+        return max(0, self._accepted_bytes - self._durable_bytes)
 
     @property
     def log_bytes(self) -> int:
@@ -121,16 +131,17 @@ class LogStore:
 
     def append(self, record: bytes) -> int:
         size = len(record)
-        with self._lock:
-            gathered = self._gathered + size + LENGTH_BYTES
-            if gathered > self._bound or size > self._record_bytes_max:
+        accepted = self._accepted_bytes + size + LENGTH_BYTES
+        if accepted > self._accepted_bytes_max or size > self._record_bytes_max:
+            with self._lock:
                 raise self._refusal(size)
-            self._gathered = gathered
-            self._records.append(record)
-            self._last = number = self._last + 1
-            if self._asleep:
-                self._asleep = False
-                self._wake.release()
+        self._accepted_bytes = accepted
+        self._last = number = self._last + 1
+        self._push(record)
+        # The commit thread says that it sleeps, then looks once more; so one of the two sees the other.
+        if self._asleep:
+            with self._lock:
+                self._rouse()
         return number
 
     def wait(self, upto: int, timeout: float | None = None) -> bool:
@@ -177,7 +188,7 @@ class LogStore:
             if self._closed:
                 return
             self._closed = True
-            self._bound = _shut
+            self._accepted_bytes_max = _shut
             self._rouse()
         if self._thread is not None:
             self._thread.join()
@@ -218,33 +229,28 @@ class LogStore:
             with self._lock:
                 if self._closed or self._failure:
                     return
-                if self._records or self._look:
-                    continue
                 self._asleep = True
+                if self._queue or self._look:
+                    self._asleep = False
+                    continue
             self._wake.acquire()
 
     def _take(self) -> tuple[list[bytes], int] | None:
-        """All that has gathered, up to the size of a group."""
-        with self._lock:
-            if self._failure or not (self._records or self._look):
-                return None
-            records, size = self._records, self._gathered
-            if size <= self._segments.sizes.group_bytes_max:
-                self._records = []
-            else:
-                count = size = 0
-                for record in records:
-                    if size + len(record) + LENGTH_BYTES > self._segments.sizes.group_bytes_max:
-                        break
-                    size += len(record) + LENGTH_BYTES
-                    count += 1
-                self._records = records[count:]
-                records = records[:count]
-            self._gathered -= size
-            self._in_flight = size
-            if self._bound != _shut:
-                self._bound -= size
-            return records, size
+        """All that has gathered, up to the size of a group; also nothing, if somebody was refused."""
+        if self._failure or not (self._queue or self._rest or self._look):
+            return None
+        pull = self._queue.popleft
+        records = self._rest + [pull() for _ in range(len(self._queue))]
+        self._rest = []
+        size = sum(map(len, records)) + LENGTH_BYTES * len(records)
+        most = self._segments.sizes.group_bytes_max
+        if size > most:
+            ends = accumulate(len(record) + LENGTH_BYTES for record in records)
+            count = sum(1 for _ in takewhile(lambda end: end <= most, ends))
+            self._rest = records[count:]
+            records = records[:count]
+            size = sum(map(len, records)) + LENGTH_BYTES * len(records)
+        return records, size
 
     def _write(self, records: list[bytes], size: int) -> None:
         segments = self._segments
@@ -262,10 +268,9 @@ class LogStore:
         segments.began(group.first)
         before.group, before.record, before.checksum = group.number, group.last, checksum
         with self._lock:
-            self._in_flight = 0
-            if self._bound != _shut:
-                self._bound = segments.room()
             self._durable = group.last
+            self._durable_bytes += size
+            self._admit()
             if self._waiting:
                 for upto, woken in self._waiting:
                     if upto <= group.last:
@@ -289,8 +294,12 @@ class LogStore:
                 self._look = False
                 self._look_after = monotonic() + store_retry_seconds
         with self._lock:
-            if self._bound != _shut:
-                self._bound = self._segments.room()
+            self._admit()
+
+    def _admit(self) -> None:
+        """Say how much more may be accepted; called with the lock held."""
+        if self._accepted_bytes_max != _shut:
+            self._accepted_bytes_max = self._durable_bytes + self._segments.room()
 
     def _refusal(self, size: int) -> StoreError:
         """Why this record is not accepted; called with the lock held."""
@@ -321,9 +330,9 @@ class LogStore:
             if self._failure:
                 return
             self._failure = failure
-            self._bound = _shut
-            self._records = []
-            self._gathered = self._in_flight = 0
+            self._accepted_bytes_max = _shut
+            self._queue.clear()
+            self._rest = []
             for _, woken in self._waiting:
                 woken.release()
             self._waiting = []

@@ -1,0 +1,134 @@
+"""``antecede inspect``: what is in the log of a server, and is it whole?"""
+
+import json
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from antecede.errors import UsageError
+
+if TYPE_CHECKING:
+    from antecede.store.format import Group
+
+Decode = Callable[[bytes], object]
+
+
+def register(app: typer.Typer) -> None:
+    @app.command()
+    def inspect(
+        log: str = typer.Argument(metavar="LOG", help="The data directory of a server."),
+        groups: bool = typer.Option(False, "--groups", help="Also list the commit groups."),
+        records: bool = typer.Option(False, "--records", help="Also list the records."),
+        after: int = typer.Option(0, "--after", min=0, metavar="N", help="List only what comes after record N."),
+        first: int = typer.Option(100, "--first", min=1, metavar="N", help="List at most N groups and N records."),
+        decoder: str = typer.Option(
+            "hex", "--as", metavar="HOW", help="Show records as hex, text, msgpack, or by MODULE:FUNCTION of bytes."
+        ),
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> int:
+        """Read the log of a server without changing it: segments, groups, records, snapshots, checksums, torn tail.
+
+        Exit 0: whole, but for a torn last group, which the server will cut. 1: damaged. 2: not a log.
+        """
+        from antecede.store.inspection import inspect_log
+
+        listed = _Listed(groups, records, after, first, _decoder(decoder))
+        report = inspect_log(log, listed.visit)
+        report |= {"listed_groups": listed.groups} if groups else {}
+        report |= {"listed_records": listed.records} if records else {}
+        print(json.dumps(report, indent=2) if as_json else "\n".join(_lines(report)))
+        return 1 if report["corrupt"] or any(row["damage"] for row in report["snapshots"]) else 0
+
+
+class _Listed:
+    """The groups and records to be shown, in the order of the log."""
+
+    def __init__(self, groups: bool, records: bool, after: int, first: int, decode: Decode) -> None:
+        self.groups: list[dict[str, Any]] = []
+        self.records: list[dict[str, Any]] = []
+        self._wanted = groups, records
+        self._after = after
+        self._first = first
+        self._decode = decode
+
+    def visit(self, offset: int, group: "Group", records: Iterator[bytes]) -> None:
+        if group.last < self._after or (group.records and group.last == self._after):
+            return
+        if self._wanted[0] and len(self.groups) < self._first:
+            self.groups.append(
+                {
+                    "segment": group.segment,
+                    "offset": offset,
+                    "group": group.number,
+                    "first": group.first,
+                    "records": group.records,
+                    "bytes": group.bytes,
+                    "checksum": f"{group.checksum:08x}",
+                    "previous": f"{group.previous:08x}",
+                    "vouches": group.vouches,
+                }
+            )
+        if self._wanted[1] and len(self.records) < self._first:
+            for number, record in enumerate(records, group.first):
+                if number > self._after and len(self.records) < self._first:
+                    self.records.append(
+                        {"record": number, "group": group.number, "bytes": len(record), "value": self._shown(record)}
+                    )
+
+    def _shown(self, record: bytes) -> str:
+        try:
+            return str(self._decode(record))
+        except Exception as error:
+            # A decoder may know only some of the records, or be wrong altogether; the bytes are still worth seeing.
+            return f"{record.hex()} (not decoded: {type(error).__name__}: {error})"
+
+
+def _decoder(name: str) -> Decode:
+    if name == "hex":
+        return bytes.hex
+    if name == "text":
+        return lambda record: record.decode("utf-8", "backslashreplace")
+    if name == "msgpack":
+        import msgspec
+
+        return msgspec.msgpack.decode
+    module, colon, function = name.partition(":")
+    if not colon:
+        raise UsageError(f"--as must be hex, text, msgpack or MODULE:FUNCTION, not {name!r}")
+    try:
+        found = getattr(import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"--as {name}: {error}") from error
+    if not callable(found):
+        raise UsageError(f"--as {name}: not a function")
+    decode: Decode = found
+    return decode
+
+
+def _lines(report: dict[str, Any]) -> Iterator[str]:
+    yield f"{report['directory']}: log format {report['format']}, incarnation {report['incarnation']}"
+    span = f" ({report['first']:,} to {report['last']:,})" if report["records"] else ""
+    yield f"{report['records']:,} records{span}, {report['record_bytes']:,} bytes in {report['groups']:,} groups"
+    for row in report["segments"]:
+        said = f"{row['used_bytes']:,} of {row['bytes']:,} bytes, {row['groups']:,} groups, {row['records']:,} records"
+        span = f" ({row['first']:,} to {row['last']:,})" if row["records"] else ""
+        yield f"  {row['file']}  {said}{span}"
+    for row in report["snapshots"]:
+        state = f"damaged: {row['damage']}" if row["damage"] else f"{row['bytes']:,} bytes in {row['parts']:,} parts"
+        yield f"  {row['file']}  up to record {row['upto']:,}: {state}"
+    for row in report.get("listed_groups", ()):
+        vouches = "" if row["vouches"] else ", vouches for nothing"
+        sums = f"checksum {row['checksum']} after {row['previous']}{vouches}"
+        held = f"{row['records']:,} records from {row['first']:,}, {row['bytes']:,} bytes"
+        yield f"  group {row['group']:,} at byte {row['offset']:,} of segment {row['segment']}: {held}, {sums}"
+    for row in report.get("listed_records", ()):
+        yield f"  record {row['record']:,} ({row['bytes']:,} bytes): {row['value']}"
+    if torn := report["torn"]:
+        more = f", and {torn['segments']} later segments" if torn["segments"] else ""
+        yield f"torn: {torn['file']}: byte {torn['offset']}: {torn['bytes']} bytes{more} will be cut: {torn['reason']}"
+    if corrupt := report["corrupt"]:
+        yield f"CORRUPT: {corrupt['file']}: byte {corrupt['offset']}: {corrupt['reason']}"
+    elif not torn:
+        yield "every checksum is right"

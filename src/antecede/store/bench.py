@@ -1,0 +1,133 @@
+"""How fast the log is, against the bare system calls on the same disk in the same minute.
+
+The floor is a loop that writes as many bytes as a group has into an allocated file and syncs, nothing else. Rounds of
+the floor and of the log take turns, and medians are compared, because one sync takes twenty times as long on a busy
+machine as on a quiet one.
+"""
+
+import os
+from collections.abc import Callable
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any
+
+from antecede.errors import StoreFullError
+from antecede.store import Store, open_store
+from antecede.store.format import HEADER_BYTES, LENGTH_BYTES
+
+_durabilities = ("disk", "os", "memory")
+
+
+def bench_store(
+    directory: str | None = None,
+    record_bytes: int = 100,
+    group_records: int = 1_000,
+    records: int = 300_000,
+    syncs: int = 200,
+    rounds: int = 3,
+) -> dict[str, Any]:
+    """Figures of each durability and of the floor, by name; ``directory`` says on which disk (default: the temporary
+    one's)."""
+    samples: dict[str, dict[str, list[float]]] = {}
+
+    def note(durability: str, figure: str, value: float) -> None:
+        samples.setdefault(durability, {}).setdefault(figure, []).append(value)
+
+    record = os.urandom(record_bytes)
+    single = HEADER_BYTES + LENGTH_BYTES + record_bytes
+    grouped = HEADER_BYTES + group_records * (LENGTH_BYTES + record_bytes)
+    for _ in range(rounds):
+        with TemporaryDirectory(dir=directory) as place:
+            note("floor", "one_in_flight_us", _floor(place, single, syncs) * 1e6)
+            note("floor", "grouped_per_second", group_records / _floor(place, grouped, syncs))
+        for durability in _durabilities:
+            with TemporaryDirectory(dir=directory) as place:
+                for figure, value in _measure(place, durability, record, group_records, records, syncs).items():
+                    note(durability, figure, value)
+    result: dict[str, Any] = {
+        name: {figure: median(values) for figure, values in figures.items()} for name, figures in samples.items()
+    }
+    disk, floor = samples["disk"], samples["floor"]
+    result["disk"]["one_in_flight_over_floor"] = _ratio(disk["one_in_flight_us"], floor["one_in_flight_us"])
+    result["disk"]["grouped_over_floor"] = _ratio(disk["grouped_per_second"], floor["grouped_per_second"])
+    return {
+        "bench": "store",
+        "record_bytes": record_bytes,
+        "group_records": group_records,
+        "records": records,
+        "rounds": rounds,
+        **result,
+    }
+
+
+def _ratio(ours: list[float], floor: list[float]) -> float:
+    return median(mine / bare for mine, bare in zip(ours, floor, strict=True))
+
+
+def _floor(place: str, size: int, syncs: int) -> float:
+    """The median seconds of one bare write and sync of that many bytes."""
+    data = os.urandom(size)
+    file = os.open(f"{place}/floor", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    try:
+        os.posix_fallocate(file, 0, size * syncs)
+        os.fsync(file)
+
+        def once(turn: int) -> None:
+            os.pwrite(file, data, turn * size)
+            os.fdatasync(file)
+
+        return _median_seconds(once, syncs)
+    finally:
+        os.close(file)
+
+
+def _measure(
+    place: str, durability: str, record: bytes, group_records: int, records: int, syncs: int
+) -> dict[str, float]:
+    store = open_store(f"{place}/log", durability=durability)
+    try:
+        return {
+            "one_in_flight_us": _median_seconds(lambda _: store.wait(store.append(record)), syncs) * 1e6,
+            "records_per_second": _flat_out(store, record, records),
+            "grouped_per_second": _grouped(store, record, group_records, records),
+        }
+    finally:
+        store.close()
+
+
+def _median_seconds(once: Callable[[int], object], count: int) -> float:
+    seconds = []
+    for turn in range(count):
+        started = perf_counter()
+        once(turn)
+        seconds.append(perf_counter() - started)
+    return median(seconds)
+
+
+def _flat_out(store: Store, record: bytes, records: int) -> float:
+    """Records a second from a producer that only stops when no more may be pending: groups as they come."""
+    append = store.append
+    started = perf_counter()
+    for _ in range(records):
+        try:
+            append(record)
+        except StoreFullError:
+            store.wait(store.last)
+            append(record)
+    store.wait(store.last)
+    return records / (perf_counter() - started)
+
+
+def _grouped(store: Store, record: bytes, group_records: int, records: int) -> float:
+    """Records a second in groups of about that size: one is gathered while the one before is being written."""
+    append = store.append
+    started = perf_counter()
+    before = store.last
+    for _ in range(max(1, records // group_records)):
+        for _ in range(group_records):
+            append(record)
+        store.wait(before)
+        before = store.last
+    store.wait(before)
+    return records / (perf_counter() - started)

@@ -1,0 +1,480 @@
+"""The log on a real file system and on a simulated one: what it promises, what it refuses, and in which words."""
+
+import errno
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from antecede import limits
+from antecede.errors import (
+    CorruptLogError,
+    DiskFullError,
+    StoreError,
+    StoreFailedError,
+    StoreFormatError,
+    StoreFullError,
+    StoreLockedError,
+    UsageError,
+)
+from antecede.store import LogStore, MemoryStore, Sizes, open_log, open_store, read_records
+from antecede.store.format import FORMAT, HEADER_BYTES, Identity, encode_identity
+from antecede.store.simulated import SimulatedDisk
+
+SMALL = Sizes(segment_bytes=2048, group_bytes_max=256, pending_bytes_max=1024, log_bytes_max=4 * 2048)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    return str(tmp_path / "data")
+
+
+@pytest.fixture
+def disk() -> SimulatedDisk:
+    return SimulatedDisk()
+
+
+def small(disk: SimulatedDisk, **options: object) -> LogStore:
+    return open_log("data", sizes=SMALL, files=disk, threaded=False, **options)  # type: ignore[arg-type]
+
+
+def filled(place: str, *groups: bytes) -> None:
+    """A log of one record a group, ended without a close, as by a kill."""
+    log = open_log(place, sizes=SMALL, threaded=False)
+    for record in groups:
+        log.append(record)
+        log.commit()
+    log._segments.close()
+    os.close(log._directory_lock)
+
+
+def fill(log: LogStore, size: int, together: int = 1) -> None:
+    """Append records until one is refused."""
+    while True:
+        number = log.append(bytes(size))
+        if number % together == 0:
+            log.wait(number)
+
+
+def segment(place: str, number: int = 1) -> Path:
+    return Path(place) / f"segment-{number:012d}.log"
+
+
+def turn(path: Path, offset: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    path.write_bytes(data)
+
+
+def test_records_come_back_with_their_numbers(place: str) -> None:
+    records = [b"", b"a", bytes(5000), *(b"%d" % number for number in range(500))]
+    with open_log(place) as log:
+        numbers = [log.append(record) for record in records]
+        assert numbers == list(range(1, 504))
+        assert log.wait(503)
+        assert log.durable == log.last == 503
+        incarnation = log.incarnation
+    with open_log(place) as log:
+        assert log.incarnation == incarnation == log.recovered.incarnation
+        assert list(log.recovered.records()) == list(enumerate(records, 1))
+        assert list(log.recovered.records()) == list(enumerate(records, 1))
+        assert (log.recovered.first, log.recovered.last, log.recovered.cut) == (1, 503, None)
+        assert log.append(b"next") == 504
+        log.wait(504)
+        assert list(read_records(place, after=502)) == [(503, b"499"), (504, b"next")]
+
+
+def test_what_gathers_during_a_sync_is_one_group(place: str) -> None:
+    heard: list[int] = []
+    gate = threading.Event()
+
+    def on_durable(number: int) -> None:
+        heard.append(number)
+        gate.wait(10)
+
+    with open_log(place, on_durable=on_durable) as log:
+        log.append(b"first")
+        while not heard:
+            pass
+        for _ in range(1000):
+            log.append(b"record")
+        gate.set()
+        log.wait(1001)
+    assert heard[0] == 1
+    assert heard[-1] == 1001
+    assert len(heard) == 2
+
+
+def test_waits_of_many_threads_all_end(place: str) -> None:
+    ended: list[int] = []
+    with open_log(place, durability="os") as log:
+        threads = []
+        for _ in range(50):
+            number = log.append(b"record")
+            threads.append(threading.Thread(target=lambda n=number: ended.append(n) if log.wait(n) else None))
+            threads[-1].start()
+        for thread in threads:
+            thread.join(10)
+    assert sorted(ended) == list(range(1, 51))
+
+
+def test_a_second_opener_is_told_who_has_it(place: str) -> None:
+    with open_log(place), pytest.raises(StoreLockedError, match=rf"in use by process {os.getpid()}$"):
+        open_log(place)
+    open_log(place).close()
+
+
+def test_a_torn_last_group_is_cut_whole_and_said_once(place: str, caplog: pytest.LogCaptureFixture) -> None:
+    filled(place, b"one", b"two", b"three")
+    turn(segment(place), segment(place).read_bytes().index(b"three") + 2)
+    with caplog.at_level(logging.WARNING), open_log(place) as log:
+        assert [record for _, record in log.recovered.records()] == [b"one", b"two"]
+        assert log.recovered.cut is not None
+        assert log.recovered.cut.offset == 2 * (HEADER_BYTES + 4 + 3)
+        assert log.append(b"drei") == 3
+        log.wait(3)
+    assert [line for line in caplog.messages if "torn group" in line] == [str(log.recovered.cut)]
+    with open_log(place) as log:
+        assert log.recovered.cut is None
+        assert [record for _, record in log.recovered.records()] == [b"one", b"two", b"drei"]
+
+
+@pytest.mark.parametrize("kept", [1, 20, HEADER_BYTES, HEADER_BYTES + 2])
+def test_a_half_written_group_is_cut(place: str, kept: int) -> None:
+    filled(place, b"one", b"second")
+    data = bytearray(segment(place).read_bytes())
+    begin = HEADER_BYTES + 4 + 3
+    data[begin + kept :] = bytes(len(data) - begin - kept)
+    segment(place).write_bytes(data)
+    with open_log(place) as log:
+        assert [record for _, record in log.recovered.records()] == [b"one"]
+        assert log.recovered.cut is not None
+
+
+def test_a_file_that_ends_early_is_a_torn_group(place: str) -> None:
+    filled(place, b"one", b"second")
+    os.truncate(segment(place), HEADER_BYTES + 7 + HEADER_BYTES + 5)
+    with open_log(place) as log:
+        assert log.recovered.last == 1
+
+
+def test_a_bad_group_before_a_good_one_is_refused_and_left_alone(place: str) -> None:
+    filled(place, b"one", b"two", b"three")
+    turn(segment(place), segment(place).read_bytes().index(b"two"))
+    before = segment(place).read_bytes()
+    with pytest.raises(CorruptLogError, match="group 2 was durable") as caught:
+        open_log(place)
+    assert (caught.value.file, caught.value.offset) == (str(segment(place)), HEADER_BYTES + 7)
+    assert segment(place).read_bytes() == before
+    with pytest.raises(CorruptLogError):
+        list(read_records(place))
+
+
+def test_a_record_that_looks_like_a_group_misleads_nobody(place: str) -> None:
+    filled(place, b"one", b"two", b"three")
+    forged = segment(place).read_bytes()[: 3 * (HEADER_BYTES + 16)]
+    other = place + "2"
+    filled(other, b"one", forged)
+    turn(segment(other), HEADER_BYTES + 7 + HEADER_BYTES)
+    with open_log(other) as log:
+        assert log.recovered.last == 1
+
+
+def test_a_lost_identity_is_not_made_up(place: str) -> None:
+    filled(place, b"one")
+    (Path(place) / "identity").unlink()
+    with pytest.raises(CorruptLogError, match=r"identity.*missing, but segment-0+1\.log was used"):
+        open_log(place)
+
+
+def test_an_unfinished_creation_starts_over(place: str) -> None:
+    Path(place).mkdir()
+    segment(place).write_bytes(bytes(100))
+    (Path(place) / "identity.new").write_bytes(b"half")
+    with open_log(place) as log:
+        assert log.recovered.last == 0
+        log.wait(log.append(b"one"))
+    assert not (Path(place) / "identity.new").exists()
+
+
+def test_a_missing_segment_is_named(disk: SimulatedDisk) -> None:
+    log = small(disk)
+    for _ in range(40):
+        log.wait(log.append(bytes(150)))
+        if log._segments.current == 4:
+            break
+    log.close()
+    removed = disk.seen.pop("data/segment-000000000002.log")
+    with pytest.raises(CorruptLogError, match=r"segment-000000000002\.log.*missing between two others"):
+        small(disk)
+    disk.seen["data/segment-000000000002.log"] = removed
+    disk.seen.pop("data/segment-000000000001.log")
+    with pytest.raises(CorruptLogError, match=r"the log begins with record .*, and no snapshot reaches it"):
+        small(disk)
+    disk.seen = {name: inode for name, inode in disk.seen.items() if "segment" not in name}
+    with pytest.raises(CorruptLogError, match="no segment"):
+        small(disk)
+
+
+def test_a_newer_format_is_refused(place: str) -> None:
+    filled(place, b"one")
+    path = Path(place) / "identity"
+    path.write_bytes(encode_identity(Identity(1, 2, FORMAT + 1)))
+    with pytest.raises(StoreFormatError, match=f"format {FORMAT + 1}; this version reads"):
+        open_log(place)
+    path.write_bytes(b"junk")
+    with pytest.raises(CorruptLogError, match="identity: byte 0"):
+        open_log(place)
+
+
+def test_a_segment_of_another_directory_is_not_ours(place: str) -> None:
+    filled(place, b"one")
+    filled(place + "2", b"other")
+    segment(place).write_bytes(segment(place + "2").read_bytes())
+    with open_log(place) as log:
+        assert log.recovered.last == 0
+        assert log.recovered.cut is not None
+        assert "another data directory" in log.recovered.cut.reason
+
+
+def failing(disk: SimulatedDisk, operation: str, error: int = errno.EIO) -> None:
+    def script(step: str, path: str) -> None:
+        if step == operation:
+            raise OSError(error, os.strerror(error), path)
+
+    disk.script = script
+
+
+@pytest.mark.parametrize("operation", ["sync", "write"])
+def test_a_failed_write_or_sync_is_final(disk: SimulatedDisk, operation: str) -> None:
+    failures: list[StoreFailedError] = []
+    heard: list[int] = []
+    log = small(disk, on_failed=failures.append, on_durable=heard.append)
+    log.wait(log.append(b"one"))
+    failing(disk, operation)
+    number = log.append(b"two")
+    with pytest.raises(StoreFailedError, match="records up to 1 are durable"):
+        log.wait(number)
+    disk.script = None
+    for later in (
+        lambda: log.append(b"x"),
+        lambda: log.wait(2),
+        lambda: log.snapshot(b"", 1),
+        lambda: log.release(1),
+    ):
+        with pytest.raises(StoreFailedError) as caught:
+            later()
+        assert isinstance(caught.value.__cause__, OSError)
+    assert log.wait(1)
+    assert len(failures) == 1
+    assert heard == [1]
+    log.close()
+    assert small(disk).recovered.last in (1, 2)
+
+
+def test_a_callback_that_raises_stops_the_log(place: str) -> None:
+    def on_durable(number: int) -> None:
+        raise RuntimeError("the loop is closed")
+
+    log = open_log(place, on_durable=on_durable)
+    log.append(b"one")
+    assert log.wait(1)
+    with pytest.raises(StoreFailedError, match="the loop is closed"):
+        fill(log, 10)
+    log.close()
+
+
+def test_a_full_disk_refuses_new_records_and_keeps_accepted_ones(disk: SimulatedDisk) -> None:
+    disk.room = 2 * 2048 + 100
+    log = small(disk)
+    with pytest.raises(DiskFullError, match="no room for the next segment"):
+        fill(log, 90, together=5)
+    accepted = log.last
+    assert log.durable < accepted
+    assert log.wait(accepted)
+    disk.room = 1 << 30
+    log._look_after = 0.0
+    with pytest.raises(DiskFullError):
+        log.append(bytes(90))
+    log.commit()
+    assert log.append(bytes(90)) == accepted + 1
+    log.close()
+    assert small(disk).recovered.last == accepted + 1
+
+
+def test_pending_records_are_bounded(disk: SimulatedDisk) -> None:
+    log = small(disk)
+    for _ in range(8):
+        log.append(bytes(1024 // 8 - 4))
+    assert log.pending_bytes == 1024
+    with pytest.raises(StoreFullError, match="1024 bytes are not yet written"):
+        log.append(b"")
+    log.wait(log.last)
+    assert log.pending_bytes == 0
+    assert log.append(b"") == 9
+
+
+def test_a_record_fills_a_group_at_most(disk: SimulatedDisk) -> None:
+    log = small(disk)
+    log.wait(log.append(bytes(256 - 4)))
+    with pytest.raises(StoreError, match="a record of 253 bytes: at most 252"):
+        log.append(bytes(253))
+
+
+def test_a_full_log_takes_records_again_after_a_release(disk: SimulatedDisk) -> None:
+    log = small(disk)
+    with pytest.raises(StoreFullError, match="log_bytes_max is 8192"):
+        fill(log, 200)
+    assert log.log_bytes == 4 * 2048
+    log.snapshot(b"older", log.durable - 1)
+    log.snapshot(b"newer", log.durable)
+    assert log.log_bytes == 4 * 2048, "nothing goes before it is released"
+    log.release(log.durable)
+    assert log.log_bytes < 4 * 2048
+    log.commit()
+    number = log.append(b"again")
+    log.wait(number)
+    log.close()
+    log = small(disk)
+    assert log.recovered.snapshot is not None
+    assert log.recovered.snapshot.data() == b"newer"
+    assert list(log.recovered.records()) == [(number, b"again")]
+    assert log.recovered.first > 1
+
+
+def snapshots(disk: SimulatedDisk) -> list[str]:
+    return sorted(name for name in disk.seen if "snapshot" in name)
+
+
+def test_two_snapshots_are_kept_and_the_older_serves_when_the_newer_is_damaged(disk: SimulatedDisk) -> None:
+    log = small(disk)
+    for number in range(1, 31):
+        log.wait(log.append(b"%d" % number * 40))
+        if number % 10 == 0:
+            log.snapshot((b"state", b"", b"%d" % number), number)
+    log.release(30)
+    log.close()
+    assert len(snapshots(disk)) == 2
+    newest = disk.seen[snapshots(disk)[1]]
+    newest.seen[30] ^= 1
+    log = small(disk)
+    assert log.recovered.snapshot is not None
+    assert list(log.recovered.snapshot.parts()) == [b"state", b"", b"20"]
+    assert [number for number, _ in log.recovered.records()] == list(range(21, 31))
+    assert len(log.recovered.unreadable) == 1
+    log.close()
+    disk.seen[snapshots(disk)[0]].seen[30] ^= 1
+    with pytest.raises(CorruptLogError, match="no snapshot reaches it"):
+        small(disk)
+
+
+def test_a_log_that_ends_before_its_snapshot_is_refused(place: str) -> None:
+    log = open_log(place, sizes=SMALL, threaded=False)
+    for record in (b"one", b"two"):
+        log.wait(log.append(record))
+    log.snapshot(b"state", 2)
+    log._segments.close()
+    os.close(log._directory_lock)
+    turn(segment(place), segment(place).read_bytes().index(b"two"))
+    with pytest.raises(CorruptLogError, match="the log ends with record 1, but a snapshot was taken after record 2"):
+        open_log(place)
+
+
+def test_a_snapshot_that_cannot_be_written_leaves_the_log_as_it_was(disk: SimulatedDisk) -> None:
+    log = small(disk)
+    log.wait(log.append(b"one"))
+    disk.room = 0
+    with pytest.raises(DiskFullError, match="no room for a snapshot"):
+        log.snapshot(bytes(100), 1)
+    assert snapshots(disk) == []
+    disk.room = 1 << 30
+
+    def parts() -> Iterator[bytes]:
+        yield b"some"
+        raise StoreError("the owner gave up")
+
+    with pytest.raises(StoreError, match="gave up"):
+        log.snapshot(parts(), 1)
+    assert [name for name in disk.seen if name.endswith(".new")] == []
+    log.wait(log.append(b"two"))
+    log.snapshot(b"fine", 2)
+    with pytest.raises(UsageError, match="there is one up to 2"):
+        log.snapshot(b"late", 1)
+    with pytest.raises(UsageError, match="the newest appended is 2"):
+        log.snapshot(b"early", 3)
+
+
+def test_snapshot_parts_are_bounded(disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    from antecede.store import snapshots as module
+
+    monkeypatch.setattr(module, "store_snapshot_part_bytes_max", 10)
+    monkeypatch.setattr(module, "store_snapshot_bytes_max", 50)
+    log = small(disk)
+    log.snapshot([bytes(10)] * 3, 0)
+    with pytest.raises(StoreFullError, match="part of 11 bytes"):
+        log.snapshot(bytes(11), 0)
+    with pytest.raises(StoreFullError, match="more than 50 bytes"):
+        log.snapshot([bytes(10)] * 4, 0)
+
+
+def test_closing_twice_is_once_and_a_closed_log_says_so(place: str) -> None:
+    log = open_log(place)
+    log.append(b"one")
+    log.close()
+    log.close()
+    assert log.durable == 1
+    with pytest.raises(StoreError, match="the log is closed"):
+        log.append(b"two")
+    with pytest.raises(StoreError, match="the log is closed"):
+        log.snapshot(b"", 1)
+
+
+def test_waiting_for_what_nobody_appended_is_an_error(place: str) -> None:
+    with open_log(place) as log, pytest.raises(UsageError, match="the newest appended is 0"):
+        log.wait(1)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        (Sizes(group_bytes_max=limits.store_group_bytes_max + 1), "group_bytes_max must be"),
+        (Sizes(pending_bytes_max=1), "at least group_bytes_max"),
+        (Sizes(segment_bytes=limits.store_pending_bytes_max), "segment_bytes must be at least"),
+        (Sizes(log_bytes_max=limits.store_segment_bytes), "two segments"),
+    ],
+)
+def test_sizes_that_cannot_hold_what_is_accepted_are_refused(place: str, sizes: Sizes, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        open_log(place, sizes=sizes)
+    assert not Path(place).exists()
+
+
+def test_stores_by_name(place: str) -> None:
+    with pytest.raises(UsageError, match="none of disk, os, memory"):
+        open_store(place, durability="tape")
+    with pytest.raises(UsageError, match="needs a data directory"):
+        open_store()
+    with pytest.raises(UsageError, match="of disk or os"):
+        open_log(place, durability="memory")
+    store = open_store(durability="memory")
+    assert isinstance(store, MemoryStore)
+    assert store.append(b"one") == store.durable == store.last == 1
+    assert store.wait(1)
+    store.snapshot(b"state", 1)
+    store.release(1)
+    with pytest.raises(UsageError):
+        store.wait(2)
+    store.close()
+    with pytest.raises(StoreError, match="closed"):
+        store.append(b"two")
+
+
+def test_a_directory_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StoreError, match="Not a directory"):
+        open_log(str(tmp_path / "file" / "data"))
+    with pytest.raises(StoreError, match="No such file or directory"):
+        open_log(str(tmp_path / "no" / "data"))
