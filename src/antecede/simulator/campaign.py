@@ -23,6 +23,7 @@ from random import Random
 import msgspec
 
 from antecede.diagram import from_events
+from antecede.errors import UsageError
 from antecede.messages import COPY, Deliver, Effects, Message, Packet, Send, Sent, Verdict, members_of
 from antecede.orders import OrderSpec
 from antecede.orders.contract import Order
@@ -149,6 +150,8 @@ class Plan:
         rng = self.rng = stream(seed, "campaign")
         random = rng.random
         sample = spec.sample()
+        if sample.members > len(_names):
+            raise UsageError(f"order {spec} needs {sample.members} members: schedules have at most {len(_names)}")
         self.faulty = random() < _faulty_share if faults is None else faults
         self.processes = max(2 + below(rng, 7), sample.members)
         self.messages = 8 + below(rng, 23)
