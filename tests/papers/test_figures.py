@@ -52,6 +52,18 @@ def test_pruned_is_the_smallest_of_the_causal_orders(workload: str) -> None:
     assert pruned < _stamps("matrix", workload, messages=2_000)["dependents_mean"]
 
 
+@pytest.mark.parametrize(("processes", "sends_each", "dearer"), [(20, 400, False), (30, 250, True)])
+def test_prs_costs_more_than_rst_for_unicast_above_25(processes: int, sends_each: int, dearer: bool) -> None:
+    """003 §6: the two curves cross near n = 25, in the paper's own accounting.
+
+    It takes a steady state to see it: the sets of direct predecessors go on growing for some hundred sends of each
+    process. After a hundred sends each, PRS is still below RST at n = 30 and at n = 50.
+    """
+    messages = processes * sends_each
+    setup = Setup(parse("direct"), processes, messages, "unicast", warmup=messages // 2, seed=1)
+    assert (simulate(setup)["stamp"]["paper_bytes_mean"] > 4 * processes**2) == dearer
+
+
 @pytest.mark.parametrize(
     ("gap", "latency", "tolerance"),
     [(20.0, 1.17, 0.05), (5.0, 2.0, 0.1), (2.2, 14.0, 0.5)],
