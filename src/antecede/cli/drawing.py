@@ -1,6 +1,7 @@
 """How commands show a space-time diagram: in the terminal as wide as it is, or as an SVG file."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -17,7 +18,14 @@ def print_diagram(diagram: Diagram, stream: IO[str]) -> None:
 
 def write_svg(diagram: Diagram, path: str | Path) -> None:
     """Draw into a file."""
+    write_svgs([diagram], path)
+
+
+def write_svgs(diagrams: Sequence[Diagram], path: str | Path) -> None:
+    """Draw several into one file, one below the other."""
+    from antecede.diagram.svg import draw_stack
+
     try:
-        Path(path).write_text(diagram.svg(), encoding="utf-8")
+        Path(path).write_text(draw_stack(diagrams), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}") from None

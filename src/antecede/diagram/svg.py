@@ -4,7 +4,7 @@ The document stands on its own: no scripts, no fonts or pictures from elsewhere,
 its own style sheet, and a title and a description for those who cannot see it. All text from outside is escaped.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import hypot
 from xml.sax.saxutils import escape
 
@@ -68,22 +68,41 @@ _meanings = (
 
 def draw(diagram: Diagram) -> str:
     """The whole document."""
+    return draw_stack([diagram])
+
+
+def draw_stack(diagrams: Sequence[Diagram]) -> str:
+    """One document with several drawings, one below the other."""
+    drawings = [_drawing(diagram) for diagram in diagrams]
+    width = max((width for width, _, _ in drawings), default=0.0)
+    height = sum(height for _, height, _ in drawings)
+    title = diagrams[0].title if len(diagrams) == 1 else f"{len(diagrams)} space-time diagrams"
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="antecede" role="img" width="{width:.0f}" '
+        f'height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}">',
+        f"<title>{escape(title or 'Space-time diagram')}</title>",
+        f"<desc>{escape(' '.join(map(_describe, diagrams)))}</desc>",
+        f"<style>{_style}</style>",
+        f'<rect class="page" width="{width:.0f}" height="{height:.0f}"/>',
+    ]
+    top = 0.0
+    for _, own_height, drawn in drawings:
+        # The first one stands where it is, so that a document of one drawing needs no group.
+        parts.extend([f'<g transform="translate(0 {top:.1f})">', *drawn, "</g>"] if top else drawn)
+        top += own_height
+    parts.append("</svg>")
+    return "\n".join(parts) + "\n"
+
+
+def _drawing(diagram: Diagram) -> tuple[float, float, list[str]]:
+    """How wide and how high a drawing is, and what it consists of."""
     names = max((LETTER * 1.12 * len(shorten(name, 24)) for name in diagram.processes), default=0.0)
     left = _edge + names + 14
     top = _edge + 30 + (24 if diagram.title else 0)
     layout = Layout(diagram, left - 8, top)
     legend, legend_width = _legend(diagram, layout)
     layout.right = max(layout.right, legend_width, _edge + LETTER * 1.2 * len(diagram.title))
-    width = layout.right + _edge
-    height = layout.y(max(len(diagram.processes) - 1, 0)) + 34 + (30 if legend else 0)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="antecede" role="img" width="{width:.0f}" '
-        f'height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}">',
-        f"<title>{escape(diagram.title or 'Space-time diagram')}</title>",
-        f"<desc>{escape(_describe(diagram))}</desc>",
-        f"<style>{_style}</style>",
-        f'<rect class="page" width="{width:.0f}" height="{height:.0f}"/>',
-    ]
+    parts = []
     if diagram.title:
         parts.append(f'<text class="title" x="{_edge:.0f}" y="{_edge + 10:.0f}">{escape(diagram.title)}</text>')
     for lane, name in enumerate(diagram.processes):
@@ -96,8 +115,8 @@ def draw(diagram: Diagram) -> str:
     parts.extend(_point(point, layout) for point in diagram.points)
     parts.extend(_labels(diagram, layout))
     parts.extend(legend)
-    parts.append("</svg>")
-    return "\n".join(parts) + "\n"
+    height = layout.y(max(len(diagram.processes) - 1, 0)) + 34 + (30 if legend else 0)
+    return layout.right + _edge, height, parts
 
 
 def _describe(diagram: Diagram) -> str:

@@ -1,17 +1,33 @@
 """Why a delivery is late: the overtaking chain with the fewest messages.
 
-A message m from p to q is overtaken by a chain m1 … mk that leaves p after send(m), hops from process to process, and
-reaches q before m does (Garg §12.1: "a single message not be overtaken by a sequence of messages"). Let T_h[r] be the
-least index at r that h messages or fewer can reach from send(m). T_0 is the send itself; T_h follows from T_(h−1) by
-one look at every message, for a message sent at r after T_(h−1)[r] reaches its receiver at its delivery. The first h
-with T_h[q] < deliver(m) is the length of a shortest chain, which is then walked back.
+A message m from p to q is overtaken by a chain m1 … mk that leaves p with or after send(m), hops from process to
+process, and reaches q before m does (Garg §12.1: "a single message not be overtaken by a sequence of messages"). A copy
+of m itself to another destination may begin the chain. Let T_h[r] be the least position at r that h messages or fewer
+reach from send(m). T_0 is the send itself. A message sent at r after T_(h−1)[r] reaches its receiver at its delivery;
+T_h is the least of these, and of T_(h−1). The first h with T_h[q] < deliver(m) is the length of a shortest chain.
+
+**Only what is new is looked at.** A process whose T became smaller offers the sends between its new T and its old one;
+those behind the old one were seen when that was new. So every send is looked at once, and each step of a chain follows
+from the step of just one message less: walking back gives as many messages as were counted.
+
+**Only the window is looked at.** In any causal order of all events, a chain lies between send(m) and deliver(m). One
+such order is computed once for all explanations; a look along a process stops at the first event behind deliver(m).
+
+Among the shortest chains it is the one that arrives first at q, and so at each process on its way back: one answer,
+whatever the sequence in which the search goes.
 """
+
+from array import array
+from bisect import bisect_left
+from operator import attrgetter
 
 import msgspec
 
 from antecede.trace.matched import Matched
-from antecede.trace.schema import DELIVER, Event
+from antecede.trace.schema import DELIVER, SEND
 from antecede.trace.verdicts import Late
+
+_index = attrgetter("index")
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -33,40 +49,83 @@ class Link(msgspec.Struct, frozen=True):
         }
 
 
-def overtaking_chain(trace: Matched, late: Late) -> list[Link]:
-    """The messages that overtook ``late``, first to last. Among shortest chains, the one that arrives first."""
-    deliveries = [
-        (trace.sent(event.message or ""), event) for line in trace.lines for event in line if event.kind == DELIVER
-    ]
-    # The message itself may begin the chain, by a copy of it that went elsewhere: hence "after the event before it".
-    reach = {late.source: late.send_index - 1}
-    came_by: dict[str, Link] = {}
-    chain_ends: list[Link] = []
-    while not chain_ends:
-        possible = [(send, deliver) for send, deliver in deliveries if send.index > reach.get(send.process, send.index)]
-        chain_ends = [
-            _link(send, deliver)
-            for send, deliver in possible
-            if deliver.process == late.to and deliver.index < late.deliver_index
+class _Step(msgspec.Struct, frozen=True, gc=False):
+    """A message on its way, in positions: sent at ``source``, delivered at ``to``."""
+
+    source: int
+    sent: int
+    to: int
+    delivered: int
+
+
+class Chains:
+    """The overtaking chains of one trace."""
+
+    def __init__(self, trace: Matched) -> None:
+        self._trace = trace
+        self._numbers = {name: number for number, name in enumerate(trace.names)}
+        self._moments = [array("q", bytes(8 * len(line))) for line in trace.lines]
+        """For each event its place in one causal order of all events."""
+        self._copies: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        """For each send, where its message is delivered."""
+        for moment, (process, position, event) in enumerate(trace.in_causal_order()):
+            self._moments[process][position] = moment
+            if event.kind == DELIVER:
+                sent = trace.sends[event.message or ""]
+                self._copies.setdefault(sent, []).append((process, position))
+
+    def shortest(self, late: Late) -> list[Link]:
+        """The messages that overtook a late delivery, first to last."""
+        source, sent = self._trace.sends[late.message]
+        target = self._numbers[late.to]
+        deadline = bisect_left(self._trace.lines[target], late.deliver_index, key=_index)
+        levels: list[dict[int, _Step]] = []
+        reach: dict[int, int] = {}
+        # The message itself may begin the chain, by a copy that went elsewhere: hence from its send on, inclusive.
+        fresh = [(source, sent, len(self._trace.lines[source]))]
+        while True:
+            reached: dict[int, _Step] = {}
+            for process, start, stop in fresh:
+                for step in self._sent_in(process, start, stop, self._moments[target][deadline]):
+                    limit = deadline if step.to == target else reach.get(step.to)
+                    best = reached.get(step.to)
+                    if (limit is None or step.delivered < limit) and (best is None or step.delivered < best.delivered):
+                        reached[step.to] = step
+            if target in reached:
+                return self._walked_back(reached[target], levels)
+            # Nothing is won by coming back to where the chain began.
+            reached.pop(source, None)
+            assert reached, "a late delivery has no overtaking chain"
+            levels.append(reached)
+            fresh = []
+            for process, step in reached.items():
+                stop = reach.get(process, len(self._trace.lines[process]))
+                fresh.append((process, step.delivered + 1, stop))
+                reach[process] = step.delivered
+
+    def _sent_in(self, process: int, start: int, stop: int, horizon: int) -> list[_Step]:
+        """The copies sent from ``start`` to before ``stop``, and before the horizon."""
+        line, moments = self._trace.lines[process], self._moments[process]
+        stop = bisect_left(moments, horizon, start, stop)
+        return [
+            _Step(process, position, to, delivered)
+            for position in range(start, stop)
+            if line[position].kind == SEND
+            for to, delivered in self._copies.get((process, position), ())
         ]
-        reached: dict[str, Link] = {}
-        for send, deliver in possible:
-            best = reached[deliver.process].deliver_index if deliver.process in reached else reach.get(deliver.process)
-            if best is None or deliver.index < best:
-                reached[deliver.process] = _link(send, deliver)
-        assert chain_ends or reached, "a late delivery has no overtaking chain"
-        if not chain_ends:
-            came_by.update(reached)
-            reach.update((process, link.deliver_index) for process, link in reached.items())
-    return _walk_back(min(chain_ends, key=lambda link: (link.deliver_index, link.message)), came_by, late.source)
+
+    def _walked_back(self, last: _Step, levels: list[dict[int, _Step]]) -> list[Link]:
+        steps = [last]
+        for reached in reversed(levels):
+            steps.append(reached[steps[-1].source])
+        return [self._link(step) for step in reversed(steps)]
+
+    def _link(self, step: _Step) -> Link:
+        names, lines = self._trace.names, self._trace.lines
+        send, delivery = lines[step.source][step.sent], lines[step.to][step.delivered]
+        return Link(send.message or "", names[step.source], send.index, names[step.to], delivery.index)
 
 
-def _link(send: Event, deliver: Event) -> Link:
-    return Link(send.message or "", send.process, send.index, deliver.process, deliver.index)
-
-
-def _walk_back(last: Link, came_by: dict[str, Link], origin: str) -> list[Link]:
-    chain = [last]
-    while chain[-1].source != origin:
-        chain.append(came_by[chain[-1].source])
-    return chain[::-1]
+def overtaking_chain(trace: Matched, late: Late) -> list[Link]:
+    """The messages that overtook one late delivery, first to last. For many of one trace, keep its :class:`Chains`."""
+    return Chains(trace).shortest(late)

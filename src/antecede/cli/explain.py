@@ -1,0 +1,178 @@
+"""``antecede explain``: by which messages was a late one overtaken?"""
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from antecede.errors import DiagramError, UsageError
+
+if TYPE_CHECKING:
+    from antecede.diagram import Diagram
+    from antecede.trace.explain import Asked
+
+_engines = ("auto", "plain", "spark")
+
+
+def register(app: typer.Typer) -> None:
+    @app.command()
+    def explain(
+        trace: Annotated[
+            list[str], typer.Argument(metavar="TRACE…", help="Files, directories or patterns; - is standard input.")
+        ],
+        message: str | None = typer.Option(
+            None, "--message", metavar="ID", help="Explain every late delivery of this message."
+        ),
+        first: int = typer.Option(10, "--first", metavar="N", help="Explain the first N late deliveries."),
+        order: str = typer.Option(
+            "causal", "--order", help="The order that was broken: fifo, causal, total or synchronous."
+        ),
+        diagram: bool = typer.Option(
+            False, "--diagram", help="Draw each explanation; one that is alone is always drawn."
+        ),
+        svg: str | None = typer.Option(None, "--svg", metavar="FILE", help="Draw just the events involved into FILE."),
+        engine: str = typer.Option("auto", "--engine", help="auto, plain (this process) or spark."),
+        master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master."),
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> int:
+        """Explain why deliveries are late: by which chain of messages each was overtaken.
+
+        A message is late where something that followed from it arrived first. The chain begins at its sender, with it
+        or after it, and reaches its receiver before it does; of all such chains you see one with the fewest messages.
+        Which deliveries are late, antecede verify counts; the first are those of the smallest index at their receiver.
+
+        Total and synchronous order are broken by messages in a circle: each step says who saw which one first.
+
+        Exit 0: explained, or nothing is late. 2: no such message, or nothing could be read.
+        """
+        from antecede.trace.explain import Asked
+
+        asked = Asked(order, message, first)
+        asked.check()
+        if engine not in _engines:
+            raise UsageError(f"--engine must be one of {', '.join(_engines)}, not {engine!r}")
+        if engine == "spark" or (engine == "auto" and master is not None):
+            raise UsageError("the spark engine arrives with the pipeline; use --engine plain")
+        if master is not None:
+            raise UsageError("--master is for --engine spark")
+        report = _explained(trace, asked)
+        if as_json:
+            print(json.dumps(report, indent=2))
+        else:
+            _show(report, diagram)
+        if svg is not None:
+            _write(report, svg)
+        return _exit_code(report, trace)
+
+
+def _explained(paths: list[str], asked: "Asked") -> dict[str, Any]:
+    from antecede.trace.explain import explain
+
+    if not sys.stderr.isatty():
+        return explain(paths, asked)
+    from rich.console import Console
+
+    with Console(stderr=True).status("reading the trace and looking for chains"):
+        return explain(paths, asked)
+
+
+def _exit_code(report: dict[str, Any], paths: list[str]) -> int:
+    from antecede.cli.wording import foreign_hint
+
+    if report["deliveries"] or report["message"]:
+        return 0
+    found = f"no valid delivery among {report['events']} events{foreign_hint(report['events'], paths)}"
+    print(f"antecede: nothing could be explained: {found}", file=sys.stderr)
+    return 2
+
+
+def _show(report: dict[str, Any], each: bool) -> None:
+    from antecede.cli.drawing import print_diagram
+    from antecede.cli.wording import set_aside
+
+    print("\n".join(_heading(report)))
+    for number, explanation in enumerate(report["explanations"], 1):
+        print()
+        print("\n".join(_overtaking(number, explanation) if "chain" in explanation else _circle(explanation, report)))
+        if each or report["shown"] == 1:
+            print()
+            try:
+                print_diagram(_diagram(explanation), sys.stdout)
+            except DiagramError as error:
+                print(f"     (not drawn: {error})")
+    aside = set_aside(report, "every chain is real, but there may be more late deliveries, and shorter chains")
+    if aside:
+        print("\n" + "\n".join(aside))
+
+
+def _heading(report: dict[str, Any]) -> Iterator[str]:
+    from antecede.cli.wording import counted, name
+
+    order, late, shown = report["order"], report["late"], report["shown"]
+    if report["holds"] is None:
+        yield f"{order} order: nothing to judge, no delivery"
+    elif late is None:
+        yield f"{order} order is broken by messages in a circle:" if shown else f"{order} order holds: no circle"
+    else:
+        part = f"{late:,} of {counted(report['deliveries'], 'delivery|deliveries')} {'is' if late == 1 else 'are'} late"
+        yield f"{part} by {order} order" if late else f"{order} order holds: no delivery is late"
+    about = report["message"]
+    if about is not None:
+        called = name(about["id"])
+        for reason, count in about["quarantined"].items():
+            yield f"  {called}: {counted(count, 'row')} set aside as {reason}"
+        fate = f"{shown} of its {counted(about['deliveries'], 'delivery|deliveries')} late"
+        yield f"{called}: {fate}" if about["deliveries"] else f"{called}: no valid delivery, so none that is late"
+    elif late and shown:
+        these = "" if shown == late else "the first, " if shown == 1 else f"the first {shown}, "
+        yield f"{these}{'each ' if shown > 1 else ''}with a shortest chain that overtook it:"
+
+
+def _overtaking(number: int, said: dict[str, Any]) -> Iterator[str]:
+    from antecede.cli.wording import name
+
+    message, source, to = (name(said[key]) for key in ("message", "from", "to"))
+    yield f"{number:>3}  {to} delivers {message} late: {source} had sent it at index {said['send_index']}, but"
+    for link in said["chain"]:
+        yield (
+            f"       {name(link['from'])} sends {name(link['message'])} (index {link['send_index']}), "
+            f"{name(link['to'])} delivers it (index {link['deliver_index']})"
+        )
+    yield f"     and only then does {to} deliver {message} (index {said['deliver_index']})"
+
+
+def _circle(said: dict[str, Any], report: dict[str, Any]) -> Iterator[str]:
+    from antecede.cli.wording import name
+
+    for step in said["circle"]:
+        first = f"{step['kind']}s {name(step['message'])} (index {step['index']})"
+        then = f"it {step['before_kind']}s " if report["order"] == "synchronous" else ""
+        then += f"{name(step['before'])} (index {step['before_index']})"
+        yield f"       {name(step['process'])} {first} before {then}"
+
+
+def _diagram(explanation: dict[str, Any]) -> "Diagram":
+    from antecede.cli.wording import counted
+    from antecede.diagram import from_events
+    from antecede.diagram.layout import shorten
+    from antecede.trace.explain import rows_of
+
+    rows = rows_of(explanation)
+    if "chain" not in explanation:
+        return from_events(rows, title=f"a circle of {explanation['length']} messages")
+    way = [explanation["from"], *(link["to"] for link in explanation["chain"])]
+    message, to = explanation["message"], explanation["to"]
+    called, source, target = (shorten(explanation[key], 40) for key in ("message", "from", "to"))
+    title = f"{called} from {source} to {target}, overtaken by {counted(explanation['length'], 'message')}"
+    return from_events(rows, processes=list(dict.fromkeys(way)), late={(message, to)}, title=title)
+
+
+def _write(report: dict[str, Any], path: str) -> None:
+    from antecede.cli.drawing import write_svgs
+
+    if not report["explanations"]:
+        print(f"antecede: nothing to draw, {path} is not written", file=sys.stderr)
+        return
+    write_svgs([_diagram(explanation) for explanation in report["explanations"]], path)

@@ -1,0 +1,234 @@
+"""``explain``: for each late delivery the chain that overtook it; for a circle, who saw what before what.
+
+* By causal and FIFO order a delivery is late by itself, and :mod:`antecede.trace.chain` gives its shortest chain. (One
+  that is late by FIFO order was overtaken by a later message of its own sender, a chain of one.)
+* Total and synchronous order are broken by a circle of messages. The verdict names one; here it is made as short as its
+  own messages allow, and each step is pinned to a process and two of its events.
+
+An explanation holds everything that is needed to draw it and to check it against the trace, so that what comes from
+another engine is drawn and checked in the same way.
+"""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from antecede import __version__
+from antecede.errors import UsageError
+from antecede.trace.chain import Chains, Link
+from antecede.trace.matched import Matched
+from antecede.trace.quarantine import counts, sift
+from antecede.trace.schema import DELIVER, SEND, Event
+from antecede.trace.sources import load
+from antecede.trace.streaming import judge_large
+from antecede.trace.verdicts import ORDERS, Late, Verdict
+
+Homes = Mapping[str, Sequence[tuple[int, str]]]
+"""Where a message has events: by process their indices and kinds, ascending."""
+
+_shortened_max = 256
+"""Messages of a circle that is searched for a shorter one among them: the search looks at all pairs."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What is to be explained."""
+
+    order: str = "causal"
+    message: str | None = None
+    """All late deliveries of this one, or else the first of all."""
+    first: int = 10
+
+    def check(self) -> None:
+        """Refuse what cannot be meant, before anything is read."""
+        if self.order not in ORDERS:
+            raise UsageError(f"--order: {self.order!r} is none of {', '.join(ORDERS)}")
+        if self.message is not None and not self.by_delivery():
+            raise UsageError(
+                f"--message is for fifo and causal order: {self.order} order is broken by a circle of many"
+            )
+        if self.first < 0:
+            raise UsageError(f"--first {self.first}: expected a number from 0")
+
+    def by_delivery(self) -> bool:
+        """Whether single deliveries break the order."""
+        return self.order in ("fifo", "causal")
+
+
+def explain(paths: Sequence[str | os.PathLike[str]], asked: Asked) -> dict[str, Any]:
+    """Explain what broke an order in the traces that the paths name, taken as one trace; the report."""
+    started = time.perf_counter()
+    asked.check()
+    loaded = load(paths)
+    sifted = sift(loaded.events, loaded.placed)
+    about = _about(loaded.events, sifted.reasons, asked.message) if asked.message is not None else None
+    verdict = judge_large(sifted.trace, (asked.order,))
+    late = verdict.fifo if asked.order == "fifo" else verdict.causal
+    if asked.by_delivery():
+        explanations = _overtakings(sifted.trace, chosen(late, asked))
+    else:
+        explanations = _circles(sifted.trace, verdict)
+    return {
+        "version": __version__,
+        "engine": "plain",
+        "order": asked.order,
+        "holds": verdict.holds(asked.order),
+        "events": sifted.events,
+        "deliveries": verdict.deliveries,
+        "late": len(late) if asked.by_delivery() else None,
+        "shown": len(explanations),
+        "explanations": explanations,
+        "message": about,
+        "complete": not sifted.reasons and not loaded.reasons,
+        "quarantined": counts(sifted, loaded.reasons),
+        "session_seconds": 0.0,
+        "seconds": round(time.perf_counter() - started, 3),
+    }
+
+
+def chosen(late: Sequence[Late], asked: Asked) -> Sequence[Late]:
+    """Those of the late deliveries, which are given ascending, that are to be explained."""
+    if asked.message is None:
+        return late[: asked.first]
+    return [one for one in late if one.message == asked.message]
+
+
+def unknown(message: str) -> UsageError:
+    """No row of the trace has that id."""
+    return UsageError(f"message {message!r} is not in the trace")
+
+
+def _about(events: list[Event], reasons: dict[int, str], message: str) -> dict[str, Any]:
+    """What became of one message's rows."""
+    rows = [number for number, event in enumerate(events) if event.message == message]
+    if not rows:
+        raise unknown(message)
+    valid = Counter(events[number].kind for number in rows if number not in reasons)
+    aside = Counter(reasons[number] for number in rows if number in reasons)
+    return about(message, valid[SEND], valid[DELIVER], dict(sorted(aside.items())))
+
+
+def about(message: str, sends: int, deliveries: int, aside: dict[str, int]) -> dict[str, Any]:
+    """The report's ``message``: valid sends and deliveries, and rows set aside by reason."""
+    return {"id": message, "sends": sends, "deliveries": deliveries, "quarantined": aside}
+
+
+def _overtakings(trace: Matched, late: Sequence[Late]) -> list[dict[str, Any]]:
+    if not late:
+        return []
+    chains = Chains(trace)
+    return [overtaking(one, chains.shortest(one)) for one in late]
+
+
+def overtaking(late: Late, chain: Sequence[Link]) -> dict[str, Any]:
+    """The explanation of one late delivery."""
+    return {
+        "message": late.message,
+        "from": late.source,
+        "to": late.to,
+        "send_index": late.send_index,
+        "deliver_index": late.deliver_index,
+        "length": len(chain),
+        "chain": [link.as_json() for link in chain],
+    }
+
+
+def _circles(trace: Matched, verdict: Verdict) -> list[dict[str, Any]]:
+    circle = verdict.cycle or verdict.crown
+    if circle is None:
+        return []
+    kinds = (DELIVER,) if verdict.cycle else (SEND, DELIVER)
+    homes: dict[str, dict[str, list[tuple[int, str]]]] = {message: {} for message in circle}
+    for name, line in zip(trace.names, trace.lines, strict=True):
+        for event in line:
+            if event.kind in kinds and event.message in homes:
+                homes[event.message].setdefault(name, []).append((event.index, event.kind))
+    sends = [trace.sent(message) for message in circle]
+    return [circle_of(circle, homes, {send.message or "": (send.process, send.index) for send in sends})]
+
+
+def circle_of(circle: list[str], homes: Mapping[str, Homes], sends: Mapping[str, tuple[str, int]]) -> dict[str, Any]:
+    """The explanation of a circle: its messages, each before the next, and for each step two events that show it."""
+    circle = _shortened(circle, homes)
+    steps = []
+    for message, following in zip(circle, [*circle[1:], circle[0]], strict=True):
+        found = _witness(homes[message], homes[following])
+        assert found is not None, "a message of a circle does not come before the next"
+        process, (index, kind), (next_index, next_kind) = found
+        steps.append(
+            {
+                "process": process,
+                "message": message,
+                "kind": kind,
+                "index": index,
+                "before": following,
+                "before_kind": next_kind,
+                "before_index": next_index,
+            }
+        )
+    sent = [{"message": message, "from": sends[message][0], "send_index": sends[message][1]} for message in circle]
+    return {"length": len(circle), "messages": sent, "circle": steps}
+
+
+def _witness(first: Homes, second: Homes) -> tuple[str, tuple[int, str], tuple[int, str]] | None:
+    """The first process, by name, in which one message has an event before an event of the other."""
+    for process in sorted(first.keys() & second.keys()):
+        earliest = first[process][0]
+        for event in second[process]:
+            if event > earliest:
+                return process, earliest, event
+    return None
+
+
+def _shortened(circle: list[str], homes: Mapping[str, Homes]) -> list[str]:
+    """A circle with the fewest messages among those of this one, beginning with the least id."""
+    if not 2 < len(circle) <= _shortened_max:
+        return circle
+    after = {a: [b for b in circle if b != a and _witness(homes[a], homes[b])] for a in circle}
+    best = circle
+    for start in circle:
+        way = _way_back(start, after, len(best))
+        best = way if way is not None else best
+    least = best.index(min(best))
+    return best[least:] + best[:least]
+
+
+def _way_back(start: str, after: Mapping[str, list[str]], shorter_than: int) -> list[str] | None:
+    """The shortest way from a message back to itself, if it has fewer messages than that."""
+    came_from = {start: start}
+    edge = [start]
+    for _ in range(shorter_than - 1):
+        further = []
+        for message in edge:
+            if start in after[message]:
+                way = [message]
+                while way[-1] != start:
+                    way.append(came_from[way[-1]])
+                return way[::-1]
+            for following in after[message]:
+                if following not in came_from:
+                    came_from[following] = message
+                    further.append(following)
+        edge = further
+    return None
+
+
+def rows_of(explanation: Mapping[str, Any]) -> list[Event]:
+    """Just the events that an explanation speaks of, in a sequence that they can have happened in."""
+    links = [*explanation.get("chain", ())]
+    if links:
+        links = [explanation, *links]
+    rows = {_row(link["from"], link["send_index"], SEND, link["message"]) for link in links}
+    rows |= {_row(link["to"], link["deliver_index"], DELIVER, link["message"]) for link in links}
+    rows |= {_row(sent["from"], sent["send_index"], SEND, sent["message"]) for sent in explanation.get("messages", ())}
+    for step in explanation.get("circle", ()):
+        rows.add(_row(step["process"], step["index"], step["kind"], step["message"]))
+        rows.add(_row(step["process"], step["before_index"], step["before_kind"], step["before"]))
+    return [Event(process, index, kind, message) for process, index, kind, message in sorted(rows)]
+
+
+def _row(process: str, index: int, kind: str, message: str) -> tuple[str, int, str, str]:
+    return process, index, kind, message
