@@ -146,3 +146,15 @@ class Air:
         waiting.popleft()
         if not waiting:
             del self.promises[flight.parcel, flight.at]
+
+    def why_never(self, line: Promise) -> str:
+        """Why a packet that the script speaks of was not there in the end."""
+        earlier = self.landed(line.parcel, line.at)
+        name = f"{line.parcel} to {line.at}"
+        if earlier is not None and earlier.state == ARRIVED:
+            return f"{name} has arrived before, and is not posted once more"
+        if isinstance(line, ArriveLine) and line.again:
+            return f"{name} cannot arrive again: it has not arrived before"
+        if any(flight.at == line.at and flight.parcel == line.parcel for flight in self.lost.values()):
+            return f"{name} was lost, and not resent (let time pass: wait or drain)"
+        return f"{name} is never posted"

@@ -15,7 +15,7 @@ behind a ``receive`` that finds nothing (:mod:`antecede.simulator.programs`).
 import msgspec
 
 from antecede import limits
-from antecede.errors import OrderError, ScenarioError, TopologyError
+from antecede.errors import OrderError, TopologyError
 from antecede.link import Frame
 from antecede.messages import COPY, Deliver, Message, Sent, Verdict, mask_of
 from antecede.orders import OrderSpec, parse
@@ -103,7 +103,10 @@ class Stage:
         self.spend()
         try:
             hops = self.topology.hops(line.source, line.to)
-            self.journeys[line.message] = Journey(line.source, line.to, hops)
+            self.journeys[line.message] = Journey(line.source, line.to, hops, sent=self.routed)
+            if self.routed:
+                # Its copies may leave in several domains, each at its order's own moment; it is sent once.
+                self.record.sent(line.source, line.message, line.to, None)
             for hop in hops.get(line.source, []):
                 self._post(line.source, hop, line.message)
         except TopologyError as error:
@@ -142,7 +145,7 @@ class Stage:
                 journey = self.journeys[output.message.id]
                 if server == journey.source and not journey.sent:
                     journey.sent = True
-                    size = None if self.routed else self._stamp_bytes(node, step, output.message.id)
+                    size = self._stamp_bytes(node, step, output.message.id)
                     self.record.sent(server, output.message.id, journey.to, size)
             else:
                 assert isinstance(output, Deliver)
@@ -436,15 +439,4 @@ class Stage:
         lines = [line for waiting in self.air.promises.values() for line in waiting]
         if lines:
             line = min(lines, key=lambda line: line.line)
-            raise self._never(line)
-
-    def _never(self, line: ArriveLine | LoseLine) -> ScenarioError:
-        earlier = self.air.landed(line.parcel, line.at)
-        name = f"{line.parcel} to {line.at}"
-        if earlier is not None and earlier.state == ARRIVED:
-            return self.scenario.error(line.line, f"{name} has arrived before, and is not posted once more")
-        if isinstance(line, ArriveLine) and line.again:
-            return self.scenario.error(line.line, f"{name} cannot arrive again: it has not arrived before")
-        if any(flight.at == line.at and flight.parcel == line.parcel for flight in self.air.lost.values()):
-            return self.scenario.error(line.line, f"{name} was lost, and not resent (let time pass: wait or drain)")
-        return self.scenario.error(line.line, f"{name} is never posted")
+            raise self.scenario.error(line.line, self.air.why_never(line))
