@@ -71,7 +71,7 @@ def _no_checksum(patch: pytest.MonkeyPatch) -> None:
 
 def _nobody_vouches(patch: pytest.MonkeyPatch) -> None:
     """Every bad group is taken for torn."""
-    patch.setattr(walk.Walk, "_witness", lambda self, file, begin, segment: None)
+    patch.setattr(walk.Walk, "_witness", lambda self, file, offset, segment: None)
 
 
 def _no_closing_group(patch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,7 @@ def _unused(files: Files, path: str) -> bool:
     try:
         offset = 0
         while window := files.read(file, 1 << 20, offset):
-            if window.count(0) != len(window):
+            if any(window):
                 return False
             offset += len(window)
     finally:

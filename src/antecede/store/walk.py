@@ -31,6 +31,7 @@ from antecede.store.format import (
 )
 
 _window_bytes = 1 << 20
+_zeros = bytes(_window_bytes)
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -153,10 +154,10 @@ class Walk:
         for later in range(at, len(self.segments)):
             file = self.files.open(self._path(later))
             try:
-                held.append(self._last_byte(file, begin))
-                witness = self._witness(file, begin, self.segments[later])
+                last, witness = self._behind(file, begin, self.segments[later])
             finally:
                 self.files.close(file)
+            held.append(last)
             if witness is not None:
                 offset, group = witness
                 where = f"group {group.number} at byte {offset} of {segment_name(self.segments[later])}"
@@ -167,33 +168,35 @@ class Walk:
             torn = max(held[0] - self.tail.offset, 0)
             self.tail.cut = Cut(self._path(at), self.tail.offset, torn, reason, sum(map(bool, held[1:])))
 
-    def _witness(self, file: int, begin: int, segment: int) -> tuple[int, Group] | None:
-        """A good group behind ``begin`` that vouches for the missing one."""
+    def _behind(self, file: int, begin: int, segment: int) -> tuple[int, tuple[int, Group] | None]:
+        """What lies behind ``begin``: where its last byte ends that is not zero (0 if there is none), and a good group
+        that vouches for the missing one."""
         pattern = group_pattern(self.seal)
-        offset = begin
+        last, offset = 0, begin
         while window := self.files.read(file, _window_bytes, offset):
-            hit = window.find(pattern)
-            while hit >= 0:
-                found = read_group(self.files, file, offset + hit, self.seal)
-                if not isinstance(found, str):
-                    group = found[0]
-                    if group.segment == segment and group.number > self.tail.group and group.vouches:
-                        return offset + hit, group
-                hit = window.find(pattern, hit + 1)
+            # Most of it is zeros, and comparing is the fastest way past them.
+            if window != _zeros[: len(window)]:
+                last = max(last, offset + len(window.rstrip(b"\0")))
+                hit = window.find(pattern)
+                while hit >= 0:
+                    witness = self._witness(file, offset + hit, segment)
+                    if witness is not None:
+                        return last, witness
+                    hit = window.find(pattern, hit + 1)
             if len(window) < _window_bytes:
                 break
+            # A group may begin within the last bytes of the window.
             offset += _window_bytes - len(pattern) + 1
-        return None
+        return last, None
 
-    def _last_byte(self, file: int, begin: int) -> int:
-        """Where the last byte after ``begin`` ends that is not zero; 0 if there is none."""
-        last = 0
-        offset = begin
-        while window := self.files.read(file, _window_bytes, offset):
-            kept = len(window.rstrip(b"\0"))
-            last = offset + kept if kept else last
-            offset += len(window)
-        return last
+    def _witness(self, file: int, offset: int, segment: int) -> tuple[int, Group] | None:
+        """The group at that place, if it is good and vouches for the missing one."""
+        found = read_group(self.files, file, offset, self.seal)
+        if isinstance(found, str):
+            return None
+        group = found[0]
+        vouches = group.segment == segment and group.number > self.tail.group and group.vouches
+        return (offset, group) if vouches else None
 
 
 def read_group(files: Files, file: int, offset: int, seal: int) -> tuple[Group, bytes] | str:
