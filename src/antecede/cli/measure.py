@@ -1,0 +1,176 @@
+"""``antecede measure``: what did order cost in this recorded trace?"""
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from antecede.errors import UsageError
+
+_engines = ("auto", "plain", "spark")
+_busiest = 5
+"""Pairs and processes named to a person; the JSON document and the tables have all."""
+
+
+def register(app: typer.Typer) -> None:
+    @app.command()
+    def measure(
+        trace: Annotated[
+            list[str], typer.Argument(metavar="TRACE…", help="Files, directories or patterns; - is standard input.")
+        ],
+        tables: str | None = typer.Option(
+            None,
+            "--tables",
+            metavar="DIR",
+            help="Also write tidy tables: DIR/traffic.parquet, delay, rates, held, hops.",
+        ),
+        engine: str = typer.Option("auto", "--engine", help="auto, plain (this process) or spark."),
+        master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master."),
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> int:
+        """Measure a recorded trace: who talks to whom, and what keeping order cost.
+
+        traffic: copies from process to process, and their bytes if send rows have a column "bytes".
+        stamp: what the order's control information weighs on each copy.
+        delay: from send to delivery, by the processes' own clocks.
+        held: the share of arrivals that had to wait for another message.
+        hops: packets per copy, where routers pass messages on from domain to domain.
+        concurrency: the share of pairs of messages that no order has to keep apart.
+        rates: messages sent per second.
+
+        What the trace does not record is "not recorded", and null in the JSON document, never 0.
+
+        Exit 0: measured. 2: nothing could be measured.
+        """
+        if engine not in _engines:
+            raise UsageError(f"--engine must be one of {', '.join(_engines)}, not {engine!r}")
+        if engine == "spark" or (engine == "auto" and master is not None):
+            raise UsageError("the spark engine arrives with the pipeline; use --engine plain")
+        if master is not None:
+            raise UsageError("--master is for --engine spark")
+        report = _measured(trace, tables)
+        if as_json:
+            print(json.dumps(report, indent=2))
+        else:
+            print("\n".join(_lines(report)))
+        return _exit_code(report, trace)
+
+
+def _measured(paths: list[str], tables: str | None) -> dict[str, Any]:
+    from antecede.trace.measure import measure
+
+    if not sys.stderr.isatty():
+        return measure(paths, tables)
+    from rich.console import Console
+
+    with Console(stderr=True).status("reading and measuring the trace"):
+        return measure(paths, tables)
+
+
+def _exit_code(report: dict[str, Any], paths: list[str]) -> int:
+    from antecede.cli.wording import foreign_hint
+
+    if report["messages"]:
+        return 0
+    found = f"no valid send among {report['events']} events{foreign_hint(report['events'], paths)}"
+    print(f"antecede: nothing could be measured: {found}", file=sys.stderr)
+    return 2
+
+
+def _lines(report: dict[str, Any]) -> list[str]:
+    from antecede.cli.wording import counted, set_aside
+
+    lines = [
+        f"{report['events']:,} events of {report['processes']:,} processes: {report['messages']:,} messages, "
+        f"{counted(report['deliveries'], 'delivery|deliveries')}"
+    ]
+    for figure, said in (
+        ("traffic", _traffic(report["traffic"])),
+        ("stamp", _stamp(report["stamp"])),
+        ("delay", _delay(report["delay"])),
+        ("held", _held(report)),
+        ("hops", _hops(report["hops"])),
+        ("concurrency", _concurrency(report)),
+        ("rates", _rates(report["rates"])),
+    ):
+        for number, line in enumerate(said or ["not recorded"]):
+            lines.append(f"{'' if number else figure:<12} {line}")
+    return lines + set_aside(report, "the figures are those of the rest")
+
+
+def _traffic(rows: list[dict[str, Any]]) -> list[str]:
+    from antecede.cli.wording import counted, name
+
+    if not rows:
+        return []
+    copies = sum(row["messages"] for row in rows)
+    known = [row["bytes"] for row in rows if row["bytes"] is not None]
+    size = f", {sum(known):,} bytes" if len(known) == len(rows) else ""
+    lines = [f"{counted(copies, 'copy|copies')}{size} between {counted(len(rows), 'pair')} of processes; the busiest:"]
+    busiest = sorted(rows, key=lambda row: (-row["messages"], row["from"], row["to"]))[:_busiest]
+    pairs = [f"{name(row['from'])} → {name(row['to'])}" for row in busiest]
+    width = max(map(len, pairs))
+    for pair, row in zip(pairs, busiest, strict=True):
+        size = "" if row["bytes"] is None else f"  {row['bytes']:>12,} bytes"
+        lines.append(f"  {pair:<{width}}  {row['messages']:>9,}{size}")
+    return lines
+
+
+def _stamp(stamp: dict[str, Any]) -> list[str]:
+    from antecede.cli.wording import counted
+
+    if stamp["copies"] is None:
+        return []
+    of = counted(stamp["copies"], "copy|copies")
+    return [f"mean {stamp['bytes_mean']:,.1f} bytes a copy, at most {stamp['bytes_max']:,} ({of})"]
+
+
+def _delay(delay: dict[str, Any]) -> list[str]:
+    if delay["unit"] is None:
+        return []
+    unit = delay["unit"]
+    figures = ", ".join(f"{name} {delay[name]:,.6g} {unit}" for name in ("mean", "p50", "p99", "min", "max"))
+    lines = [figures]
+    if delay["negative"]:
+        lines.append(
+            f"{delay['negative']:,} of {delay['deliveries']:,} deliveries come before their send by the clocks: "
+            "the clocks disagree"
+        )
+    return lines
+
+
+def _held(report: dict[str, Any]) -> list[str]:
+    if report["held"] is None:
+        return []
+    return [f"{report['held']:.1%} of {report['arrivals']:,} arrivals had to wait"]
+
+
+def _hops(hops: dict[str, Any]) -> list[str]:
+    if hops["mean"] is None:
+        return []
+    return [f"{hops['mean']:.2f} packets a copy" + (f", at most {hops['max']} hops" if hops["max"] is not None else "")]
+
+
+def _concurrency(report: dict[str, Any]) -> list[str]:
+    share, compared = report["concurrency"], report["concurrency_messages"]
+    if share is None:
+        return ["fewer than two messages"]
+    sample = "" if compared == report["messages"] else f", by a sample of {compared:,} messages"
+    return [f"{share:.1%} of pairs of messages are concurrent{sample}"]
+
+
+def _rates(rates: dict[str, Any] | None) -> list[str]:
+    from antecede.cli.wording import name
+
+    if rates is None:
+        return []
+    lines = [f"{_rate(rates)}; {rates['seconds']:,.6g} s in all; the busiest:"]
+    busiest = sorted(rates["processes"], key=lambda row: (-row["messages"], row["process"]))[:_busiest]
+    width = max(len(name(row["process"])) for row in busiest)
+    return lines + [f"  {name(row['process']):<{width}}  {_rate(row)}" for row in busiest]
+
+
+def _rate(row: dict[str, Any]) -> str:
+    mean = "" if row["mean"] is None else f"{row['mean']:,.4g} messages/s, "
+    return f"{mean}{row['peak']:,} in the fullest second"

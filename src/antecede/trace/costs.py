@@ -1,0 +1,293 @@
+"""What a trace says about the cost of its order, one figure a function, each with its definition.
+
+The events given here are valid (:mod:`antecede.trace.quarantine`); ``hops`` are the valid rows of routers. A *copy* is
+a message and one of its destinations; where the destinations of a message are unknown, wherever it arrived or was
+delivered is one. A figure that the trace lacks is ``None``, never 0.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from math import ceil
+from random import Random
+from typing import Any
+
+import msgspec
+
+from antecede.trace.matched import Matched
+from antecede.trace.schema import ARRIVE, DELIVER, INT64_MAX, SEND, Event
+
+Pair = tuple[str, str]
+
+compared_max = 4_096
+"""Messages of which every pair is compared; of more, that many are drawn."""
+
+
+def destinations(trace: Matched) -> dict[str, tuple[str, ...]]:
+    """The destinations of messages whose send does not say them: where they arrived or were delivered."""
+    reached: dict[str, dict[str, None]] = {}
+    for name, line in zip(trace.names, trace.lines, strict=True):
+        for event in line:
+            if event.kind in (ARRIVE, DELIVER) and trace.sent(event.message or "").to is None:
+                reached.setdefault(event.message or "", {})[name] = None
+    return {message: tuple(names) for message, names in reached.items()}
+
+
+def payload_bytes(send: Event) -> int | None:
+    """What a message weighs without its stamp: the column ``bytes`` of its send row, or else ``size``."""
+    for name in ("bytes", "size"):
+        value = (send.extra or {}).get(name)
+        if type(value) is int and 0 <= value <= INT64_MAX:
+            return value
+    return None
+
+
+def traffic(trace: Matched, unsaid: dict[str, tuple[str, ...]]) -> dict[Pair, tuple[int, int | None]]:
+    """Copies and payload bytes from each process to each. Bytes are known only if every message of a pair says them."""
+    messages: Counter[Pair] = Counter()
+    weighed: Counter[Pair] = Counter()
+    total: Counter[Pair] = Counter()
+    for send in _sends(trace):
+        size = payload_bytes(send)
+        for name in _to(send, unsaid):
+            pair = send.process, name
+            messages[pair] += 1
+            if size is not None:
+                weighed[pair] += 1
+                total[pair] += size
+    return {
+        pair: (messages[pair], total[pair] if weighed[pair] == messages[pair] else None) for pair in sorted(messages)
+    }
+
+
+class Stamps(msgspec.Struct):
+    """Bytes of stamps over the copies that say theirs."""
+
+    copies: int = 0
+    bytes: int = 0
+    most: int = 0
+
+    def add(self, copies: int, total: int) -> None:
+        self.copies += copies
+        self.bytes += total
+        self.most = max(self.most, ceil(total / copies))
+
+
+def stamps(trace: Matched, hops: Iterable[Event], unsaid: dict[str, tuple[str, ...]]) -> Stamps:
+    """What the stamps weigh, per copy and over all hops.
+
+    A copy's stamp is what its first arrival says, or else the mean that the send says. A message that routers passed on
+    weighs what all its packets weigh, divided by its destinations: one packet to each destination and to each router on
+    the way. That to a router h hops away is taken to be the mean of the packets that left h − 1 hops away, which is
+    exact for one destination. A message of which some packet is unknown is left out.
+    """
+    arrived: dict[tuple[str, str], int] = {}
+    for name, line in zip(trace.names, trace.lines, strict=True):
+        for event in line:
+            if event.kind == ARRIVE and event.stamp_bytes is not None:
+                arrived.setdefault((event.message or "", name), event.stamp_bytes)
+    passed = _by_message(hops)
+    found = Stamps()
+    for send in _sends(trace):
+        message = send.message or ""
+        to = _to(send, unsaid)
+        own = [arrived.get((message, name), None if message in passed else send.stamp_bytes) for name in to]
+        if message in passed:
+            packets = [*own, *_router_packets(send, passed[message], to)]
+            if to and None not in packets:
+                found.add(len(to), sum(size for size in packets if size is not None))
+        else:
+            for size in own:
+                if size is not None:
+                    found.add(1, size)
+    return found
+
+
+def _router_packets(send: Event, rows: list[Event], to: tuple[str, ...]) -> list[int | None]:
+    """The stamps of the packets to routers that are no destinations themselves."""
+    left: dict[int, list[int | None]] = {0: [send.stamp_bytes]}
+    for row in rows:
+        left.setdefault(row.hop or 0, []).append(row.stamp_bytes)
+    routers = {row.process: row.hop for row in rows if row.process not in to}
+    packets: list[int | None] = []
+    for hop in routers.values():
+        before = left.get((hop or 0) - 1, [None])
+        known = [size for size in before if size is not None]
+        packets.append(round(sum(known) / len(known)) if len(known) == len(before) else None)
+    return packets
+
+
+def delays(trace: Matched) -> dict[Pair, "array[int]"]:
+    """Nanoseconds from send to delivery by the two processes' own clocks, for each sender and receiver.
+
+    Clocks that disagree may make a delay negative; it is kept as it is.
+    """
+    found: dict[Pair, array[int]] = {}
+    for name, line in zip(trace.names, trace.lines, strict=True):
+        for event in line:
+            if event.kind == DELIVER and event.time is not None:
+                send = trace.sent(event.message or "")
+                if send.time is not None:
+                    pair = send.process, name
+                    if pair not in found:
+                        found[pair] = array("q")
+                    # Two clocks at the two ends of time must not overflow.
+                    found[pair].append(max(-INT64_MAX, min(INT64_MAX, event.time - send.time)))
+    return found
+
+
+def quantile(ascending: Sequence[int], percent: int) -> int:
+    """The least value that so many percent of all do not exceed."""
+    return ascending[max(0, -(-len(ascending) * percent // 100) - 1)]
+
+
+def held(trace: Matched) -> dict[str, tuple[int, int]]:
+    """For each process its arrivals, and how many of them were held back.
+
+    An arrival counts unless its message was delivered there before. It is *direct* if the delivery comes in the same
+    step: nothing but deliveries in between, and by the process's clock, where both rows have a time, no time. All
+    others were held, those that were never delivered among them. (A message that arrives again before its delivery was
+    lost by its receiver in between, and held the first time.)
+    """
+    found = {}
+    for name, line in zip(trace.names, trace.lines, strict=True):
+        waiting: dict[str, tuple[int, int | None]] = {}
+        delivered: set[str] = set()
+        arrivals = direct = pauses = 0
+        for event in line:
+            message = event.message or ""
+            if event.kind == DELIVER:
+                delivered.add(message)
+                since = waiting.pop(message, None)
+                if since is not None and since[0] == pauses:
+                    direct += since[1] is None or event.time is None or since[1] == event.time
+                continue
+            pauses += 1
+            if event.kind == ARRIVE and message not in delivered:
+                arrivals += 1
+                waiting[message] = pauses, event.time
+        if arrivals:
+            found[name] = arrivals, arrivals - direct
+    return found
+
+
+def hop_figures(
+    trace: Matched, hops: Iterable[Event], unsaid: dict[str, tuple[str, ...]]
+) -> tuple[float | None, int | None]:
+    """Packets per copy, and the most hops from a sender to a destination, where routers wrote ``hop`` rows.
+
+    A message takes one packet to each of its destinations and to each router that passed it on. A router that had h
+    hops behind it sent the message on its hop h + 1.
+    """
+    passed = {message: rows for message, rows in _by_message(hops).items() if message in trace.sends}
+    if not passed:
+        return None, None
+    packets = copies = 0
+    for send in _sends(trace):
+        to = _to(send, unsaid)
+        if to:
+            copies += len(to)
+            routers = {row.process for row in passed.get(send.message or "", ())} - {send.process}
+            packets += len(routers | set(to))
+    behind = [row.hop for rows in passed.values() for row in rows if row.hop is not None]
+    return packets / copies if copies else None, max(behind) + 1 if behind else None
+
+
+def drawn(messages: int) -> list[int]:
+    """The ranks of the messages that are compared, ascending: all, or one drawn from each of equally many strata.
+
+    A rank counts sends by process name, then index. The draw is the same for the same number of messages, everywhere.
+    """
+    if messages <= compared_max:
+        return list(range(messages))
+    dice = Random("concurrency")
+    edges = [stratum * messages // compared_max for stratum in range(compared_max + 1)]
+    return [edges[k] + int(dice.random() * (edges[k + 1] - edges[k])) for k in range(compared_max)]
+
+
+def concurrency(trace: Matched) -> tuple[float | None, int]:
+    """The share of pairs of messages of which neither send happened before the other; and how many were compared."""
+    ranks = iter([*drawn(len(trace.sends)), -1])
+    compared, rank, wanted = 0, -1, next(ranks)
+    bits: dict[str, int] = {}
+    for send in _sends(trace):
+        rank += 1
+        if rank == wanted:
+            bits[send.message or ""] = 1 << compared
+            compared += 1
+            wanted = next(ranks)
+    if compared < 2:
+        return None, compared
+    return 1 - _ordered(trace, bits) / (compared * (compared - 1) // 2), compared
+
+
+def _ordered(trace: Matched, bits: dict[str, int]) -> int:
+    """Of how many pairs of these messages one was sent in the past of the other."""
+    awaited = Counter(event.message for line in trace.lines for event in line if event.kind == DELIVER)
+    known = [0] * len(trace.lines)
+    carried: dict[str, int] = {}
+    ordered = 0
+    for process, _, event in trace.in_causal_order():
+        message = event.message or ""
+        if event.kind == SEND:
+            bit = bits.get(message)
+            if bit is not None:
+                ordered += known[process].bit_count()
+                known[process] |= bit
+            if awaited[message]:
+                carried[message] = known[process]
+        elif event.kind == DELIVER:
+            known[process] |= carried[message]
+            awaited[message] -= 1
+            if not awaited[message]:
+                del carried[message]
+    return ordered
+
+
+class Span(msgspec.Struct, frozen=True):
+    """The stretch of time that a trace covers, by its processes' clocks, in nanoseconds."""
+
+    first: int
+    last: int
+
+
+def span(trace: Matched) -> Span | None:
+    times = [event.time for line in trace.lines for event in line if event.time is not None]
+    return Span(min(times), max(times)) if times else None
+
+
+def sends_by_second(trace: Matched, first: int) -> dict[str, Counter[int]]:
+    """For each process how many messages it sent in each second since the trace's first time."""
+    found: dict[str, Counter[int]] = {}
+    for send in _sends(trace):
+        if send.time is not None:
+            found.setdefault(send.process, Counter())[(send.time - first) // 10**9] += 1
+    return found
+
+
+def hop_table(hops: Iterable[Event]) -> list[dict[str, Any]]:
+    """How many messages each router passed on into each domain, by the hops behind them, and their stamps."""
+    found: dict[tuple[str, str | None, int | None], list[int | None]] = {}
+    for row in hops:
+        found.setdefault((row.process, row.domain, row.hop), []).append(row.stamp_bytes)
+    table = []
+    for (router, domain, hop), sizes in sorted(found.items(), key=lambda item: str(item[0])):
+        known = [size for size in sizes if size is not None]
+        total = sum(known) if len(known) == len(sizes) else None
+        table.append({"router": router, "domain": domain, "hop": hop, "messages": len(sizes), "stamp_bytes": total})
+    return table
+
+
+def _by_message(hops: Iterable[Event]) -> dict[str, list[Event]]:
+    passed: dict[str, list[Event]] = {}
+    for row in hops:
+        passed.setdefault(row.message or "", []).append(row)
+    return passed
+
+
+def _sends(trace: Matched) -> Iterable[Event]:
+    return (event for line in trace.lines for event in line if event.kind == SEND)
+
+
+def _to(send: Event, unsaid: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+    return send.to if send.to is not None else unsaid.get(send.message or "", ())

@@ -1,0 +1,158 @@
+"""``measure``: what the order of a recorded trace cost, as a report and as tidy tables.
+
+Each figure is defined where it is computed, in :mod:`antecede.trace.costs`; here they become the document that every
+engine gives. Sums stay whole numbers until the last division, so that two engines agree to the last digit.
+"""
+
+import os
+import time
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from antecede import __version__
+from antecede.trace import costs
+from antecede.trace.costs import Pair, Span
+from antecede.trace.quarantine import counts, sift
+from antecede.trace.schema import HOP
+from antecede.trace.sources import load
+from antecede.trace.tables import Tables, write_tables
+
+
+def measure(paths: Sequence[str | os.PathLike[str]], tables: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+    """Measure the traces that the paths name, as one trace; the report. ``tables`` is a directory for Parquet."""
+    started = time.perf_counter()
+    loaded = load(paths)
+    sifted = sift(loaded.events, loaded.placed)
+    trace = sifted.trace
+    hops = [event for number, event in enumerate(loaded.events) if event.kind == HOP and number not in sifted.reasons]
+    unsaid = costs.destinations(trace)
+    traffic = costs.traffic(trace, unsaid)
+    stamps = costs.stamps(trace, hops, unsaid)
+    delays = costs.delays(trace)
+    held = costs.held(trace)
+    hops_mean, hops_max = costs.hop_figures(trace, hops, unsaid)
+    concurrency, compared = costs.concurrency(trace)
+    span = costs.span(trace)
+    by_second = costs.sends_by_second(trace, span.first) if span else {}
+    if tables is not None:
+        write_tables(tables, tidy(traffic, delays, by_second, held, costs.hop_table(hops)))
+    return {
+        "version": __version__,
+        "engine": "plain",
+        "processes": sifted.processes,
+        "events": sifted.events,
+        "messages": len(trace.sends),
+        "deliveries": trace.deliveries,
+        "traffic": traffic_rows(traffic),
+        "stamp": stamp_figures(stamps),
+        "delay": delay_figures(delays.values()),
+        **held_figures(held),
+        "hops": {"mean": hops_mean, "max": hops_max},
+        "concurrency": concurrency,
+        "concurrency_messages": compared,
+        "rates": rates(span, by_second),
+        "complete": not sifted.reasons and not loaded.reasons,
+        "quarantined": counts(sifted, loaded.reasons),
+        "session_seconds": 0.0,
+        "seconds": round(time.perf_counter() - started, 3),
+    }
+
+
+def traffic_rows(traffic: Mapping[Pair, tuple[int, int | None]]) -> list[dict[str, Any]]:
+    """The report's ``traffic``, by names."""
+    return [
+        {"from": pair[0], "to": pair[1], "messages": messages, "bytes": size}
+        for pair, (messages, size) in sorted(traffic.items())
+    ]
+
+
+def stamp_figures(stamps: costs.Stamps) -> dict[str, Any]:
+    """The report's ``stamp``."""
+    if not stamps.copies:
+        return {"bytes_mean": None, "bytes_max": None, "copies": None}
+    return {"bytes_mean": stamps.bytes / stamps.copies, "bytes_max": stamps.most, "copies": stamps.copies}
+
+
+def delay_figures(delays: Iterable["array[int]"]) -> dict[str, Any]:
+    """The report's ``delay``, in seconds."""
+    values = array("q")
+    for some in delays:
+        values.extend(some)
+    return delay_summary(sorted(values))
+
+
+def delay_summary(ascending: Sequence[int]) -> dict[str, Any]:
+    """What delays in nanoseconds, sorted, come to in seconds."""
+    if not ascending:
+        return dict.fromkeys(("unit", "mean", "p50", "p99", "min", "max", "deliveries", "negative"))
+    return {
+        "unit": "s",
+        "mean": seconds(sum(ascending) / len(ascending)),
+        "p50": seconds(costs.quantile(ascending, 50)),
+        "p99": seconds(costs.quantile(ascending, 99)),
+        "min": seconds(ascending[0]),
+        "max": seconds(ascending[-1]),
+        "deliveries": len(ascending),
+        "negative": sum(delay < 0 for delay in ascending),
+    }
+
+
+def seconds(nanoseconds: float) -> float:
+    return nanoseconds / 1e9
+
+
+def held_figures(held: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
+    """The report's ``held`` and ``arrivals``."""
+    arrivals = sum(one[0] for one in held.values())
+    if not arrivals:
+        return {"held": None, "arrivals": None}
+    return {"held": sum(one[1] for one in held.values()) / arrivals, "arrivals": arrivals}
+
+
+def rates(span: Span | None, by_second: Mapping[str, Mapping[int, int]]) -> dict[str, Any] | None:
+    """The report's ``rates``: messages sent per second, over the whole span and in the fullest second."""
+    if span is None or not by_second:
+        return None
+    length = seconds(span.last - span.first)
+    together: Counter[int] = Counter()
+    processes = []
+    for process, own in sorted(by_second.items()):
+        together.update(own)
+        processes.append({"process": process, **_rate(own, length)})
+    return {"seconds": length, **_rate(together, length), "processes": processes}
+
+
+def _rate(by_second: Mapping[int, int], length: float) -> dict[str, Any]:
+    messages = sum(by_second.values())
+    return {"messages": messages, "mean": messages / length if length else None, "peak": max(by_second.values())}
+
+
+def tidy(
+    traffic: Mapping[Pair, tuple[int, int | None]],
+    delays: Mapping[Pair, Sequence[int]],
+    by_second: Mapping[str, Mapping[int, int]],
+    held: Mapping[str, tuple[int, int]],
+    hops: list[dict[str, Any]],
+) -> Tables:
+    """The tables by name: one observation a row."""
+    delay_rows = []
+    for (source, to), values in sorted(delays.items()):
+        summary = delay_summary(sorted(values))
+        del summary["unit"]
+        delay_rows.append({"from": source, "to": to, **summary})
+    return {
+        "traffic": traffic_rows(traffic),
+        "delay": delay_rows,
+        "rates": [
+            {"process": process, "second": second, "messages": count}
+            for process, own in sorted(by_second.items())
+            for second, count in sorted(own.items())
+        ],
+        "held": [
+            {"process": process, "arrivals": arrivals, "held": kept}
+            for process, (arrivals, kept) in sorted(held.items())
+        ],
+        "hops": hops,
+    }

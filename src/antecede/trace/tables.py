@@ -1,0 +1,53 @@
+"""Tidy tables of figures as Parquet: one table a file, one observation a row, the same columns whatever is in them.
+
+A table of what a trace lacks has no rows. A file appears whole or not at all.
+"""
+
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from antecede.errors import TraceError, UsageError
+
+Tables = dict[str, list[dict[str, Any]]]
+
+COLUMNS: dict[str, dict[str, str]] = {
+    "traffic": {"from": "string", "to": "string", "messages": "int64", "bytes": "int64"},
+    "delay": {
+        "from": "string",
+        "to": "string",
+        "deliveries": "int64",
+        "negative": "int64",
+        "mean": "float64",
+        "p50": "float64",
+        "p99": "float64",
+        "min": "float64",
+        "max": "float64",
+    },
+    "rates": {"process": "string", "second": "int64", "messages": "int64"},
+    "held": {"process": "string", "arrivals": "int64", "held": "int64"},
+    "hops": {"router": "string", "domain": "string", "hop": "int64", "messages": "int64", "stamp_bytes": "int64"},
+}
+"""Every table's columns and their types."""
+
+
+def write_tables(directory: str | os.PathLike[str], tables: Tables) -> None:
+    """Write ``NAME.parquet`` for each table."""
+    try:
+        pa, pq = import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError:
+        raise UsageError("Parquet needs pyarrow: install antecede[spark]") from None
+    target = Path(directory)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        for name, rows in tables.items():
+            schema = pa.schema([(column, getattr(pa, kind)()) for column, kind in COLUMNS[name].items()])
+            temporary = target / f".{name}.parquet.{os.getpid()}.part"
+            try:
+                pq.write_table(pa.Table.from_pylist(rows, schema=schema), temporary)
+                os.replace(temporary, target / f"{name}.parquet")
+            finally:
+                temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise TraceError(f"{target}: cannot be written: {error.strerror or error}") from None
