@@ -242,3 +242,25 @@ def test_snapshot_parts_are_bounded(disk: SimulatedDisk, monkeypatch: pytest.Mon
         log.snapshot(bytes(11), 0)
     with pytest.raises(StoreFullError, match="more than 50 bytes"):
         log.snapshot([bytes(10)] * 4, 0)
+
+
+def test_a_reader_beside_a_writer_sees_no_corruption(disk: SimulatedDisk) -> None:
+    """The group that the reader looks for is being written, and the next one is there before it looks further."""
+    log = small(disk)
+    for record in (b"one", b"two", b"three"):
+        log.wait(log.append(record))
+    begin = HEADER_BYTES + 4 + 3
+    early = [True]
+    read = disk.read
+
+    def racing(file: int, count: int, offset: int) -> bytes:
+        data = read(file, count, offset)
+        if offset == begin and early:
+            early.clear()
+            return bytes(len(data))
+        return data
+
+    disk.read = racing  # type: ignore[method-assign]
+    assert list(read_records("data", files=disk)) == [(1, b"one"), (2, b"two"), (3, b"three")]
+    assert list(read_records("data", after=1, upto=2, files=disk)) == [(2, b"two")]
+    assert not early

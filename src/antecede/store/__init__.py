@@ -55,8 +55,10 @@ def open_store(
     return open_log(directory, durability=durability, sizes=sizes, on_durable=on_durable, on_failed=on_failed)
 
 
-def read_records(directory: str, after: int = 0, files: Files | None = None) -> Iterator[tuple[int, bytes]]:
-    """The records of a log with numbers larger than ``after``, changing nothing: also while a server has it open.
+def read_records(
+    directory: str, after: int = 0, upto: int | None = None, files: Files | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """The records of a log after one number, up to another, changing nothing: also while a server has it open.
 
     What that server is writing right now may be missing at the end.
     """
@@ -66,4 +68,4 @@ def read_records(directory: str, after: int = 0, files: Files | None = None) -> 
         if identity is None:
             raise StoreError(f"{directory}: not a data directory: it has no identity")
         walk = Walk(files, directory, identity.seal, segment_numbers(files, directory))
-        yield from records_after(walk, after)
+        yield from records_after(walk, after, upto)

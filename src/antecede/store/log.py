@@ -192,17 +192,19 @@ class LogStore:
             self._rouse()
         if self._thread is not None:
             self._thread.join()
-        try:
-            while self.commit():
-                pass
-            if self._failure is None:
-                self._finish()
-        finally:
-            for _, woken in self._waiting:
-                woken.release()
-            with suppress(OSError):
-                self._segments.close()
-            self._segments.files.close(self._directory_lock)
+        # A snapshot that is being written in another thread comes to its end first.
+        with self._chores:
+            try:
+                while self.commit():
+                    pass
+                if self._failure is None:
+                    self._finish()
+            finally:
+                for _, woken in self._waiting:
+                    woken.release()
+                with suppress(OSError):
+                    self._segments.close()
+                self._segments.files.close(self._directory_lock)
 
     def commit(self) -> bool:
         """Commit what has gathered, as the next group; False if there was nothing to do. For the commit thread, or
@@ -414,13 +416,17 @@ def open_log(
         try:
             identity = read_identity(files, directory) or create(files, directory, sizes.segment_bytes)
             judged = judge(files, directory, identity)
-            file, end = repair(files, directory, judged, sizes.segment_bytes)
             segments = Segments(files, directory, sizes, judged.starts, judged.tail.segment)
-            segments.adopt(file, judged.tail.offset, end)
-            for line in (*judged.recovered.unreadable, judged.recovered.cut):
-                if line:
-                    _logger.warning("%s", line)
-            return LogStore(segments, lock, judged, durability, on_durable, on_failed, threaded)
+            file, end = repair(files, directory, judged, sizes.segment_bytes)
+            try:
+                segments.adopt(file, judged.tail.offset, end)
+                for line in (*judged.recovered.unreadable, judged.recovered.cut):
+                    if line:
+                        _logger.warning("%s", line)
+                return LogStore(segments, lock, judged, durability, on_durable, on_failed, threaded)
+            except BaseException:
+                files.close(file)
+                raise
         except BaseException:
             files.close(lock)
             raise

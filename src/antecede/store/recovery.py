@@ -101,14 +101,15 @@ def repair(files: Files, directory: str, judged: Judged, segment_bytes: int) -> 
         for offset in range(tail.unsure, tail.offset, _piece_bytes):
             piece = files.read(file, min(_piece_bytes, tail.offset - offset), offset)
             files.write(file, [piece], offset)
-        if files.size(file) < segment_bytes:
-            try:
-                files.allocate(file, segment_bytes)
-            except OSError as error:
-                # Reading goes on; the next segment will say that the disk is full.
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                    raise
-                files.truncate(file, tail.offset)
+        size = files.size(file)
+        try:
+            # Also if it is long enough: a copy may have holes.
+            files.allocate(file, max(size, segment_bytes))
+        except OSError as error:
+            # Reading goes on; the next segment will say that the disk is full.
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            files.truncate(file, size)
         files.fsync(file)
         return file, files.size(file)
     except OSError:

@@ -86,6 +86,7 @@ class Walk:
     def __iter__(self) -> Iterator[tuple[int, Group, bytes]]:
         """Offset, group and body, one after the other."""
         at = 0
+        doubted = False
         file = self.files.open(self._path(0))
         try:
             while True:
@@ -98,8 +99,16 @@ class Walk:
                         file = self.files.open(self._path(at))
                         self.tail.segment, self.tail.offset = self.segments[at], 0
                         continue
-                    self._judge(at, found)
-                    return
+                    corrupt = self._judge(at, found)
+                    if corrupt is None:
+                        return
+                    if doubted:
+                        raise corrupt
+                    # A server may be writing: what we missed was durable before its witness was written, so now that
+                    # we saw the witness it must be there.
+                    doubted = True
+                    continue
+                doubted = False
                 group, body = found
                 offset = self._advance(group)
                 yield offset, group, body
@@ -144,11 +153,11 @@ class Walk:
             self.tail.offset = before
             self.files.close(file)
 
-    def _judge(self, at: int, reason: str) -> None:
+    def _judge(self, at: int, reason: str) -> CorruptLogError | None:
         """Behind the last good group something is missing or bad: corrupt, torn, or simply the end?"""
         if self._anywhere:
             # A segment is released only after the next one has a durable group.
-            raise CorruptLogError(self._path(at), 0, f"expected the oldest group of the log: {reason}")
+            return CorruptLogError(self._path(at), 0, f"expected the oldest group of the log: {reason}")
         begin = self.tail.offset
         held = []
         for later in range(at, len(self.segments)):
@@ -162,11 +171,12 @@ class Walk:
                 offset, group = witness
                 where = f"group {group.number} at byte {offset} of {segment_name(self.segments[later])}"
                 missing = f"group {self.tail.group + 1} was durable ({where} says so): {reason}"
-                raise CorruptLogError(self._path(at), self.tail.offset, missing)
+                return CorruptLogError(self._path(at), self.tail.offset, missing)
             begin = 0
         if any(held):
             torn = max(held[0] - self.tail.offset, 0)
             self.tail.cut = Cut(self._path(at), self.tail.offset, torn, reason, sum(map(bool, held[1:])))
+        return None
 
     def _behind(self, file: int, begin: int, segment: int) -> tuple[int, tuple[int, Group] | None]:
         """What lies behind ``begin``: where its last byte ends that is not zero (0 if there is none), and a good group
