@@ -72,6 +72,19 @@ def test_fifo_that_delivers_anything_newer_loses_the_older(caught: Caught) -> No
     caught(Impatient, "undelivered", budget=20)
 
 
+def test_fifo_that_waits_for_other_senders_delays_needlessly(caught: Caught) -> None:
+    """As if the links from all senders were one."""
+
+    class Timid(Fifo):
+        def missing(self, packet: Packet) -> tuple[int, int] | None:
+            found = Fifo.missing(self, packet)
+            for held in [] if packet in self._held.values() else self._held.values():
+                found = found or Fifo.missing(self, held)
+            return found
+
+    caught(Timid, "needless", budget=50)
+
+
 def test_self_send_blocks_in_figure_12_2(caught: Caught) -> None:
     """As printed, what was delivered is column i of M itself, which counts a self-send as soon as it is sent."""
 

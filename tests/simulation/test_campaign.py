@@ -13,7 +13,10 @@ import pytest
 
 from antecede.orders import OrderSpec, parse
 from antecede.simulator import campaign
+from antecede.simulator.adversary import STYLES
 from antecede.simulator.campaign import VARIANTS, Outcome, play
+from antecede.simulator.schedules import FaultySchedule, Plan
+from antecede.simulator.watcher import Watcher
 
 _budget_factor = 10
 """A schedule takes half a millisecond on the bare network, where most other tests' seeds take much longer."""
@@ -73,7 +76,7 @@ def test_schedules_are_as_varied_as_they_claim() -> None:
     outcomes = _seen("matrix", 300)
     assert {outcome.processes for outcome in outcomes} == set(range(2, 9))
     plans = " ".join(outcome.plan for outcome in outcomes)
-    for word in (*campaign.STYLES, "single", "subset", "everybody", "mixed", "others", "faulty links"):
+    for word in (*STYLES, "single", "subset", "everybody", "mixed", "others", "faulty links"):
         assert word in plans, word
     sends = [event for outcome in outcomes for event in outcome.events if event.kind == "send"]
     sizes = {len(event.to or ()) for event in sends}
@@ -91,8 +94,8 @@ def test_faults_do_happen() -> None:
     crashed = 0
     for seed in range(30):
         spec = parse("pruned")
-        plan = campaign.Plan(spec, seed, True)
-        schedule = campaign.FaultySchedule(spec, plan, campaign.Watcher())
+        plan = Plan(spec, seed, True)
+        schedule = FaultySchedule(spec, plan, Watcher())
         schedule.run()
         crashed += schedule.world.crashes
     assert crashed > 30

@@ -1,0 +1,207 @@
+"""Schedules: what a seed decides, and how it is played out.
+
+A **plan** is drawn from (order, seed) and nothing else: two to eight processes; some to many sends, single, to subsets,
+to everybody, to oneself, to nobody; how eager the applications are to send rather than to wait; how often a delivery is
+answered or passed on; one of the networks of :mod:`antecede.simulator.adversary`. In most schedules the orders stand
+on the bare network, which may hand a packet over a second time to an order that has counters. In a share of them they
+stand on links in a :class:`~antecede.simulator.faults.FaultyWorld`: frames are lost and duplicated, machines crash and
+come back, the network splits.
+
+Applications react to a delivery after the step that delivered, when all that the step did is done.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+from antecede.errors import UsageError
+from antecede.messages import COPY, Deliver, Effects, Message, Packet, Send, Sent, Verdict, members_of
+from antecede.orders import OrderSpec
+from antecede.orders.contract import Order
+from antecede.simulator.adversary import STYLES, Network, network
+from antecede.simulator.draws import below, parse_draw, stream, subset
+from antecede.simulator.faults import FaultyWorld
+from antecede.simulator.watcher import NAMES, Finding, Watcher
+from antecede.simulator.world import World
+
+_faulty_share = 0.1
+_travels_max = 20_000
+"""Frames of one faulty schedule: one that needs more is stuck, its links resending for ever."""
+
+
+class Plan:
+    """What a seed decides before anything happens."""
+
+    def __init__(self, spec: OrderSpec, seed: int, faults: bool | None) -> None:
+        rng = self.rng = stream(seed, "campaign")
+        random = rng.random
+        sample = spec.sample()
+        if sample.members > len(NAMES):
+            raise UsageError(f"order {spec} needs {sample.members} members: schedules have at most {len(NAMES)}")
+        self.faulty = random() < _faulty_share if faults is None else faults
+        self.processes = max(2 + below(rng, 7), sample.members)
+        self.messages = 8 + below(rng, 23)
+        self.eager = (0.15, 0.35, 0.6, 0.9)[below(rng, 4)]
+        self.style = STYLES[below(rng, len(STYLES))]
+        self.react = (0.0, 0.3, 0.8)[below(rng, 3)]
+        self.repeat = 0.2 if below(rng, 2) and recognises_duplicates(sample) else 0.0
+        everyone = list(range(self.processes))
+        actors = subset(rng, everyone, 1 + below(rng, self.processes)) if below(rng, 2) else (1 << self.processes) - 1
+        self.actors = list(members_of(actors))
+        """Who sends by itself; the others at most react."""
+        shapes = ("single", "subset", "everybody", "mixed", "others")
+        self.shape = "everybody" if "broadcast" in sample.needs else shapes[below(rng, len(shapes))]
+        self.destinations = _destinations(self.shape, self.processes, rng)
+
+    def __str__(self) -> str:
+        where = "faulty links" if self.faulty else f"network {self.style!r}"
+        return f"{self.processes} processes, at most {self.messages} messages, {self.shape}, {where}"
+
+
+def recognises_duplicates(order: Order) -> bool:
+    """Does the order promise to notice any packet that it had before? Others leave that to the link."""
+    return order.name != "none" and not (order.name == "buffer" and not order.settings["pipelined"])
+
+
+def _destinations(shape: str, processes: int, rng: Random) -> Callable[[int], int]:
+    """Process → the bit mask of whom it sends to now."""
+    everyone = (1 << processes) - 1
+    members = list(range(processes))
+
+    def single(process: int) -> int:
+        return 1 << below(rng, processes)
+
+    def some(process: int) -> int:
+        return subset(rng, members, 1 + below(rng, processes))
+
+    def everybody(process: int) -> int:
+        return everyone if rng.random() < 0.5 else everyone & ~(1 << process)
+
+    def others(process: int) -> int:
+        return 1 << (process + 1 + below(rng, processes - 1)) % processes
+
+    def nobody(process: int) -> int:
+        return 0
+
+    shapes = {"single": single, "subset": some, "everybody": everybody, "others": others}
+    if shape != "mixed":
+        return shapes[shape]
+    choices = [single, single, others, some, some, everybody, nobody]
+    return lambda process: choices[below(rng, len(choices))](process)
+
+
+class BareSchedule:
+    """Orders on the bare network of an adversary."""
+
+    def __init__(self, spec: OrderSpec, plan: Plan, recorder: Watcher) -> None:
+        self.plan = plan
+        self.recorder = recorder
+        self.orders = [spec.create(member, plan.processes) for member in range(plan.processes)]
+        self.accepted = 0
+        self._network: Network = network(plan.style, plan.processes, plan.rng)
+        self._repeated: dict[int, Packet] = {}
+        """Packets that have arrived once already and are in flight again, by their identity."""
+        self._fresh: list[tuple[int, Message]] = []
+        """Deliveries to which the application has not reacted."""
+
+    def run(self) -> None:
+        """Send and let arrive until nothing is left to do."""
+        plan, random, flying = self.plan, self.plan.rng.random, self._network
+        actors = plan.actors
+        while self.accepted < plan.messages or flying:
+            if self.accepted < plan.messages and (not flying or random() < plan.eager):
+                process = actors[int(random() * len(actors))]
+                self._send(process, plan.destinations(process))
+            else:
+                self._arrive(flying.take())
+            while self._fresh:
+                process, message = self._fresh.pop(0)
+                if self.accepted < plan.messages and random() < plan.react:
+                    answer = random() < 0.5 and plan.shape != "everybody"
+                    self._send(process, 1 << message.source if answer else plan.destinations(process))
+
+    def _send(self, process: int, to: int) -> None:
+        message = Message(f"m{self.accepted}", process, to)
+        self.accepted += 1
+        self._carry_out(process, self.orders[process].send(message))
+
+    def _arrive(self, packet: Packet) -> None:
+        again = self._repeated.pop(id(packet), None) is not None
+        if packet.kind == COPY:
+            self.recorder.arrived(packet.target, packet, 0.0)
+        verdict, effects = self.orders[packet.target].receive(packet)
+        if again and (verdict is not Verdict.DUPLICATE or effects):
+            where = f"{packet.kind} {packet.subject} at {NAMES[packet.target]}"
+            self.recorder.findings.append(Finding("duplicate", f"the second {where} is answered {verdict.name}"))
+        if effects:
+            self._carry_out(packet.target, effects)
+        if self.plan.repeat and self.plan.rng.random() < self.plan.repeat:
+            self._repeated[id(packet)] = packet
+            self._network.put(packet)
+
+    def _carry_out(self, process: int, effects: Effects) -> None:
+        recorder = self.recorder
+        for effect in effects:
+            kind = type(effect)
+            if kind is Send:
+                self._network.put(effect.packet)  # type: ignore[union-attr]
+            elif kind is Deliver:
+                message = effect.message  # type: ignore[union-attr]
+                recorder.delivered(process, message, 0.0)
+                self._fresh.append((process, message))
+            elif kind is Sent:
+                recorder.sent(process, effect.message, [], 0.0)  # type: ignore[union-attr]
+
+
+class Stuck(Exception):
+    """A faulty schedule does not come to its end."""
+
+
+class FaultySchedule:
+    """Orders on links and disks, in a world with faults. It is its own workload."""
+
+    def __init__(self, spec: OrderSpec, plan: Plan, recorder: Watcher) -> None:
+        rng = self._rng = plan.rng
+        random = rng.random
+        self.plan = plan
+        self._left = plan.messages
+        self._travels = 0
+        self._delay = parse_draw(("exponential:0.1", "pareto:1.1,0.02")[below(rng, 2)], rng)
+        self._gap = parse_draw(f"exponential:{(0.02, 0.2, 1.0)[below(rng, 3)]}", rng)
+        loss, duplicate, partition = (share * below(rng, 2) * random() for share in (0.4, 0.4, 0.2))
+        self.crash = (0.0, 0.02, 0.08)[below(rng, 3)]
+        self.world = FaultyWorld(
+            spec,
+            plan.processes,
+            self._travel,
+            stream(below(rng, 2**32), "faults"),
+            loss=loss,
+            duplicate=duplicate,
+            crash=self.crash,
+            partition=partition,
+            observer=recorder,
+        )
+
+    def run(self) -> None:
+        """Let everything happen until nothing is left to happen."""
+        self.world.run(self)
+
+    def _travel(self) -> float:
+        self._travels += 1
+        if self._travels > _travels_max:
+            raise Stuck
+        return self._delay()
+
+    def start(self, world: World) -> None:
+        for process in self.plan.actors:
+            world.wake_after(self._gap(), process)
+
+    def wake(self, world: World, process: int) -> None:
+        if self._left:
+            self._left -= 1
+            world.wake_after(self._gap(), process)
+            world.send(process, self.plan.destinations(process))
+
+    def delivered(self, world: World, process: int, message: Message) -> None:
+        if self._left and self._rng.random() < self.plan.react:
+            self._left -= 1
+            world.send(process, self.plan.destinations(process))
