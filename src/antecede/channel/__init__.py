@@ -21,7 +21,7 @@ from antecede.link import Ack, Arrival, Frame
 from antecede.orders import OrderSpec
 from antecede.topology import Topology
 
-__all__ = ["Channel", "Letter", "MessageConsumer", "Outgoing", "Taken", "couple", "uncouple"]
+__all__ = ["Channel", "Letter", "MessageConsumer", "Outgoing", "Taken", "couple", "first_hops", "uncouple"]
 
 _Plan = tuple[tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]
 """Agents that live here, and for each next domain the members to send to."""
@@ -47,7 +47,7 @@ class Channel:
         """(domain, reason) of trains that could not be read."""
         self._homes = homes
         self._servers = set(topology.servers)
-        self._first = _first_hops(topology, me)
+        self._first = first_hops(topology, me)
         self._plans: dict[tuple[str, tuple[str, ...]], _Plan] = {}
         self.consumers = {
             name: MessageConsumer(name, topology.domains[name].servers, me, orders[name], incarnation, self._delivered)
@@ -205,7 +205,7 @@ class Channel:
             self.consumers[name].load(saved, now)
 
 
-def _first_hops(topology: Topology, me: str) -> dict[str, tuple[str, str]]:
+def first_hops(topology: Topology, me: str) -> dict[str, tuple[str, str]]:
     """For every server that can be reached, the domain and the member of it to send to."""
     before = topology.tree(me)
     first: dict[str, tuple[str, str]] = {}

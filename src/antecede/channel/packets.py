@@ -64,3 +64,23 @@ def _message(order: Order, peer: int, body: _Body) -> Message:
     if body.source >= order.members or body.source < 0:
         raise StampError(f"message from member {body.source}: expected 0 to {order.members - 1}")
     return Message(body.subject, body.source, to, body.payload)
+
+
+class Copy(msgspec.Struct, frozen=True, gc=False):
+    """What a copy of a message says without its domain's order: enough for a trace."""
+
+    source: int
+    to: int
+    stamp_bytes: int
+    payload: bytes
+
+
+def copy_of(data: bytes) -> Copy | None:
+    """The copy in a packet that was taken; nothing if it is a control packet."""
+    try:
+        body = _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(f"unreadable packet: {error}") from None
+    if body.kind != COPY:
+        return None
+    return Copy(body.source, int.from_bytes(body.to, "little"), len(body.stamp), body.payload)

@@ -119,12 +119,18 @@ class Engine:
         mailbox = self.mailboxes[agent]
         letters = tuple(islice(mailbox, limits.reactions_together_max))
         self._reacting.add(agent)
-        handlers = tuple(self._handler(letter) if letter.answers else "" for letter in letters)
+        settled: set[str] = set()
+        handlers = tuple(self._handler(letter, settled) if letter.answers else "" for letter in letters)
         return React(agent, letters, handlers, self.states.get(agent))
 
-    def _handler(self, letter: Letter) -> str:
+    def _handler(self, letter: Letter, settled: set[str]) -> str:
+        """Who waits for this answer. The first answer settles a question, also one that is handed out together with
+        the timeout."""
         question = self.asks.get(letter.answers)
-        return STALE if question is None else question.handler
+        if question is None or letter.answers in settled:
+            return STALE
+        settled.add(letter.answers)
+        return question.handler
 
     def finish(self, agent: str, reactions: tuple[Reaction, ...], state: bytes | None) -> list[Letter]:
         """Take reacted letters off the mailbox and save the agent's new state; the letters."""

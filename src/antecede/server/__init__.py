@@ -236,17 +236,17 @@ class AgentServer:
                 if outbound.reply:
                     self._ask(item, outbound, letter)
             for alarm in reaction.alarms:
-                letter = self._letter(item.agent, (item.agent,), alarm.type, alarm.body)
-                self._set_timer(item.clock_ms + alarm.after_ms, item.agent, letter)
+                self._set_timer(item.clock_ms + alarm.after_ms, item.agent, alarm.type, alarm.body)
 
     def _ask(self, item: Reacted, outbound: Outbound, letter: Letter) -> None:
         self.engine.asks[letter.id] = Question(item.agent, outbound.reply)
         body = msgspec.msgpack.encode(Timeout(ask=letter.id))
-        late = self._letter(item.agent, (item.agent,), name_of(Timeout), body, answers=letter.id)
-        self._set_timer(item.clock_ms + outbound.timeout_ms, item.agent, late)
+        self._set_timer(item.clock_ms + outbound.timeout_ms, item.agent, name_of(Timeout), body, letter.id)
 
-    def _set_timer(self, when_ms: int, agent: str, letter: Letter) -> None:
+    def _set_timer(self, when_ms: int, agent: str, kind: str, body: bytes, answers: str = "") -> None:
+        """Have a letter come from the clock. Its id says so: to fire is no message, and obeys no order."""
         self._numbers += 1
+        letter = Letter(f"{self._prefix}t{self._numbers}", agent, (agent,), kind, body, answers=answers)
         self.timers[self._numbers] = (when_ms, agent, letter)
 
     def _send(self, source: str, outbound: Outbound, *, ask: bool = False, replays: str = "") -> Letter:

@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from secrets import randbits
 
 from antecede.errors import CorruptLogError, DiskFullError, StoreError, StoreLockedError
 from antecede.store.files import Files
@@ -73,7 +72,7 @@ def create(files: Files, directory: str, segment_bytes: int) -> Identity:
         if not _unused(files, f"{directory}/{segment_name(number)}"):
             raise CorruptLogError(f"{directory}/{IDENTITY}", 0, f"missing, but {segment_name(number)} was used")
     allocate_segment(files, directory, 1, segment_bytes)
-    identity = Identity(randbits(64), randbits(64))
+    identity = Identity(files.random_bits(64), files.random_bits(64))
     path = f"{directory}/{IDENTITY}"
     file = files.create(path + TEMPORARY)
     try:

@@ -15,10 +15,15 @@ import fcntl
 import os
 import sys
 from collections.abc import Sequence
+from secrets import randbits
 
 
 class Files:
     """The real file system."""
+
+    def random_bits(self, count: int) -> int:
+        """A number that nobody can have drawn before."""
+        return randbits(count)
 
     def make_directory(self, path: str) -> None:
         os.mkdir(path)

@@ -87,8 +87,9 @@ class Inode:
 class SimulatedDisk(Files):
     """One directory's worth of files."""
 
-    def __init__(self, room: int = 1 << 40) -> None:
+    def __init__(self, room: int = 1 << 40, random: Random | None = None) -> None:
         self.room = room
+        self.random = random
         self.seen: dict[str, Inode] = {}
         self.kept: dict[str, Inode] = {}
         self.changes: list[tuple[str, str, Inode | None]] = []
@@ -129,6 +130,12 @@ class SimulatedDisk(Files):
         self.changes.clear()
         self._open.clear()
         self._locked.clear()
+
+    def random_bits(self, count: int) -> int:
+        if self.random is None:
+            return super().random_bits(count)
+        # Of all draws only ``random()`` is the same on every Python; 0 is no incarnation.
+        return int(self.random.random() * (1 << 48)) + 1
 
     def make_directory(self, path: str) -> None:
         raise FileExistsError(errno.EEXIST, "the only directory is there already", path)

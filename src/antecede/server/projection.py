@@ -1,0 +1,152 @@
+"""The trace as a projection of the log: records in, rows out, nothing recorded twice.
+
+A committed record is the only witness. From a ``Reacted`` item come the ``deliver`` row of each letter at its agent (or
+client) and, right after it, the ``send`` rows of what that reaction sent; a reaction that ran twice and was committed
+once leaves one. A client's publishes are its ``send`` rows. A packet that a router took and passed on leaves ``hop``
+rows, numbered apart. A process is an agent or a client, by its address, never a server.
+
+**Ids are counted, not kept.** The machine numbers letters as it applies items, so whoever reads all records from the
+first counts along and arrives at the same ids; whoever goes on later begins from ``save``, which is small: the count
+and the next index of each process. ``tests/simulation`` compares the ids with those that servers really used.
+
+**Timers are no messages.** An agent's notification to itself at a certain time, or the timeout of its question, obeys
+no order, and a send row for it would make every later message look early. Where one is reacted to there is a ``local``
+row, with the timer's id as an extra column.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from antecede.channel import Taken, first_hops, uncouple
+from antecede.channel.packets import copy_of
+from antecede.errors import AntecedeError, StoreError
+from antecede.server.items import Published, Reacted, decode_record
+from antecede.topology import Topology
+from antecede.trace import DELIVER, HOP, LOCAL, SEND, Event
+
+_ms = 1_000_000
+"""Nanoseconds of a millisecond."""
+
+
+class Projection:
+    """The rows of one server's log, record by record."""
+
+    def __init__(
+        self, server: str, incarnation: int, topology: Topology | None = None, homes: dict[str, str] | None = None
+    ) -> None:
+        """Without a topology there are no ``hop`` rows."""
+        self.server = server
+        self.prefix = f"{server}.{incarnation & 0xFFFFFF:06x}."
+        self.numbers = 0
+        self.indices: dict[str, int] = {}
+        self.hops = 0
+        self._topology = topology
+        self._homes = homes or {}
+        self._first = {} if topology is None else first_hops(topology, server)
+        self._onward: dict[tuple[str, str, tuple[str, ...]], tuple[int, tuple[str, ...]]] = {}
+
+    def rows(self, record: bytes) -> list[Event]:
+        """The rows of the next record."""
+        rows: list[Event] = []
+        for item in decode_record(record):
+            if isinstance(item, Reacted):
+                self._reacted(item, rows)
+            elif isinstance(item, Published):
+                self._sent(rows, f"{item.client}@{self.server}", item.to, replays=item.replays or None)
+            elif isinstance(item, Taken) and self._topology is not None:
+                self._taken(item, rows)
+        return rows
+
+    def save(self) -> bytes:
+        """Where to go on after the last record."""
+        return msgspec.msgpack.encode((self.prefix, self.numbers, self.hops, self.indices))
+
+    def load(self, saved: bytes) -> None:
+        """Go on where ``save`` was called."""
+        try:
+            prefix, self.numbers, self.hops, self.indices = msgspec.msgpack.decode(saved, type=_Saved)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise StoreError(f"unreadable place in the trace of {self.server}: {error}") from None
+        if prefix != self.prefix:
+            raise StoreError(f"a place in the trace of {prefix}: expected {self.prefix}")
+
+    def _reacted(self, item: Reacted, rows: list[Event]) -> None:
+        agent, time = item.agent, item.clock_ms * _ms
+        for reaction in item.reactions:
+            letter = reaction.letter
+            if letter.rpartition(".")[2].startswith("t"):
+                rows.append(Event(agent, self._next(agent), LOCAL, time=time, extra={"timer": letter}))
+            else:
+                dead = True if reaction.dead else None
+                rows.append(Event(agent, self._next(agent), DELIVER, letter, time=time, dead=dead))
+            for outbound in reaction.outbound:
+                self._sent(rows, agent, outbound.to, time)
+                if outbound.reply:
+                    self.numbers += 1
+            self.numbers += len(reaction.alarms)
+
+    def _sent(
+        self, rows: list[Event], process: str, to: tuple[str, ...], time: int | None = None, replays: str | None = None
+    ) -> None:
+        self.numbers += 1
+        to = tuple(sorted(set(to))) if len(to) > 1 else to
+        id_ = f"{self.prefix}{self.numbers}"
+        rows.append(Event(process, self._next(process), SEND, id_, to, time, replays=replays))
+
+    def _next(self, process: str) -> int:
+        index = self.indices.get(process, 0)
+        self.indices[process] = index + 1
+        return index
+
+    # What a router passes on.
+
+    def _taken(self, item: Taken, rows: list[Event]) -> None:
+        assert self._topology is not None
+        members = self._topology.domains[item.domain].servers
+        copy = copy_of(item.packet)
+        me = members.index(self.server)
+        if copy is None or copy.source == me or not copy.to >> me & 1:
+            return
+        for letter in uncouple(copy.payload):
+            behind, onward = self._way(item.domain, letter.source, letter.to)
+            for domain in onward:
+                row = Event(self.server, self.hops, HOP, letter.id, stamp_bytes=copy.stamp_bytes)
+                rows.append(msgspec.structs.replace(row, domain=domain, hop=behind))
+                self.hops += 1
+
+    def _way(self, came_by: str, source: str, to: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+        """How many hops a letter has behind it here, and the domains that it enters next."""
+        known = self._onward.get((came_by, source, to))
+        if known is None:
+            assert self._topology is not None
+            domains = [self._first[home][0] for home in map(self._home, to) if home in self._first]
+            onward = tuple(dict.fromkeys(domain for domain in domains if domain != came_by))
+            try:
+                behind = len(self._topology.route(self._home(source), self.server)) - 1
+            except AntecedeError:
+                behind = 1
+            if len(self._onward) > _ways_max:
+                self._onward.clear()
+            known = self._onward[(came_by, source, to)] = behind, onward
+        return known
+
+    def _home(self, address: str) -> str:
+        return self._homes.get(address) or address.rpartition("@")[2]
+
+
+def project(
+    records: Iterable[bytes],
+    server: str,
+    incarnation: int,
+    topology: Topology | None = None,
+    homes: dict[str, str] | None = None,
+) -> Iterator[Event]:
+    """The rows of a server's whole log, given all its records from the first."""
+    projection = Projection(server, incarnation, topology, homes)
+    for record in records:
+        yield from projection.rows(record)
+
+
+_Saved = tuple[str, int, int, dict[str, int]]
+_ways_max = 65_536
