@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from antecede.errors import DiagramError, UsageError
+from antecede.cli.engines import chosen_engine, progress, spark_settings
+from antecede.errors import DiagramError
 
 if TYPE_CHECKING:
     from antecede.diagram import Diagram
-    from antecede.trace.explain import Asked
-
-_engines = ("auto", "plain", "spark")
 
 
 def register(app: typer.Typer) -> None:
@@ -35,6 +33,9 @@ def register(app: typer.Typer) -> None:
         svg: str | None = typer.Option(None, "--svg", metavar="FILE", help="Draw just the events involved into FILE."),
         engine: str = typer.Option("auto", "--engine", help="auto, plain (this process) or spark."),
         master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master."),
+        conf: Annotated[
+            list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
+        ] = None,
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
         """Explain why deliveries are late: by which chain of messages each was overtaken.
@@ -51,13 +52,17 @@ def register(app: typer.Typer) -> None:
 
         asked = Asked(order, message, first)
         asked.check()
-        if engine not in _engines:
-            raise UsageError(f"--engine must be one of {', '.join(_engines)}, not {engine!r}")
-        if engine == "spark" or (engine == "auto" and master is not None):
-            raise UsageError("the spark engine arrives with the pipeline; use --engine plain")
-        if master is not None:
-            raise UsageError("--master is for --engine spark")
-        report = _explained(trace, asked)
+        settings = spark_settings(conf)
+        chosen = chosen_engine(engine, master, conf, trace)
+        with progress("reading the trace and looking for chains") as say:
+            if chosen == "spark":
+                from antecede.pipeline.explain import explain_files
+
+                report = explain_files(trace, asked, master=master, conf=settings, say=say)
+            else:
+                from antecede.trace.explain import explain as explain_here
+
+                report = explain_here(trace, asked)
         if as_json:
             print(json.dumps(report, indent=2))
         else:
@@ -65,17 +70,6 @@ def register(app: typer.Typer) -> None:
         if svg is not None:
             _write(report, svg)
         return _exit_code(report, trace)
-
-
-def _explained(paths: list[str], asked: "Asked") -> dict[str, Any]:
-    from antecede.trace.explain import explain
-
-    if not sys.stderr.isatty():
-        return explain(paths, asked)
-    from rich.console import Console
-
-    with Console(stderr=True).status("reading the trace and looking for chains"):
-        return explain(paths, asked)
 
 
 def _exit_code(report: dict[str, Any], paths: list[str]) -> int:
@@ -121,8 +115,8 @@ def _heading(report: dict[str, Any]) -> Iterator[str]:
     about = report["message"]
     if about is not None:
         called = name(about["id"])
-        for reason, count in about["quarantined"].items():
-            yield f"  {called}: {counted(count, 'row')} set aside as {reason}"
+        if about["set_aside"]:
+            yield f"{called}: {counted(about['set_aside'], 'row')} set aside"
         fate = f"{shown} of its {counted(about['deliveries'], 'delivery|deliveries')} late"
         yield f"{called}: {fate}" if about["deliveries"] else f"{called}: no valid delivery, so none that is late"
     elif late and shown:

@@ -4,7 +4,8 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,15 @@ def verify_files(
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
     """Judge the traces that the paths name, as one trace, on Spark; the report."""
-    # What is wrong with the paths is said before a session is started for them.
+    with spark_for(paths, master, conf, say) as running:
+        return verify_in(running, [os.fspath(path) for path in paths], orders, quarantine, late, cut, say)
+
+
+@contextmanager
+def spark_for(
+    paths: Sequence[str | os.PathLike[str]], master: str | None, conf: Mapping[str, str] | None, say: Say
+) -> Iterator[Session]:
+    """A session for these paths; what is wrong with them is said before it is started."""
     named = [os.fspath(path) for path in paths]
     if "-" in named and master is not None and not master.startswith("local"):
         raise UsageError("standard input cannot be read by the workers of a remote master; give a path they all have")
@@ -40,7 +49,15 @@ def verify_files(
         plan(named)
     say("starting Spark")
     with session(master, conf) as running:
-        return verify_in(running, named, orders, quarantine, late, cut, say)
+        yield running
+
+
+def open_trace(running: Session, paths: Sequence[str], say: Say = lambda _: None, **layout: Any) -> Trace:
+    """Read, encode and survey what the paths name; ``layout`` says what the stages are to carry."""
+    given = plan([_spooled(path, running.scratch) for path in paths], tasks=2 * running.context.defaultParallelism)
+    say("reading the trace")
+    scratch = str(running.scratch) if running.local else None
+    return Trace(Spark(running.context), given, layout_for(given, **layout), scratch)
 
 
 def verify_in(
@@ -54,10 +71,7 @@ def verify_in(
 ) -> dict[str, Any]:
     """The same in a session that is running."""
     started = time.perf_counter()
-    given = plan([_spooled(path, running.scratch) for path in paths], tasks=2 * running.context.defaultParallelism)
-    layout = layout_for(given, cut=cut, numbered=quarantine is not None)
-    say("reading the trace")
-    trace = Trace(Spark(running.context), given, layout, str(running.scratch) if running.local else None)
+    trace = open_trace(running, paths, say, cut=cut, numbered=quarantine is not None)
     say(f"matching and judging {trace.rows:,} rows")
     outcome = verdict_on(trace, orders, every_late=late is not None)
     if quarantine is not None:

@@ -150,6 +150,10 @@ class Trace:
         """Have some work done on the assembled lines, where they are; its outcome must be small."""
         return self.matched().gather(partial(verdict.on_lines, docket=self.docket(()), work=work), [1])[0]
 
+    def on_buckets(self, stage: Callable[[Iterable[bytes]], bytes]) -> list[bytes]:
+        """Have some work done on each bucket of encoded rows; its outcomes must be small."""
+        return self._encoded.gather(stage, self._buckets)
+
     def look_up(self, kind: int, process: Sequence[int] | Longs, index: Sequence[int] | Longs) -> dict[str, Any]:
         """The valid rows of a kind at these places, in the order given: ids, known, split, at."""
         keys = place_keys(np.asarray(process, np.int64), np.asarray(index, np.int64))

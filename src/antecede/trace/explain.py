@@ -22,13 +22,15 @@ from antecede.errors import UsageError
 from antecede.trace.chain import Chains, Link
 from antecede.trace.matched import Matched
 from antecede.trace.quarantine import counts, sift
-from antecede.trace.schema import DELIVER, SEND, Event
+from antecede.trace.schema import ARRIVE, DELIVER, SEND, Event
 from antecede.trace.sources import load
 from antecede.trace.streaming import judge_large
 from antecede.trace.verdicts import ORDERS, Late, Verdict
 
 Homes = Mapping[str, Sequence[tuple[int, str]]]
 """Where a message has events: by process their indices and kinds, ascending."""
+
+_of_messages = (SEND, ARRIVE, DELIVER)
 
 _shortened_max = 256
 """Messages of a circle that is searched for a shorter one among them: the search looks at all pairs."""
@@ -103,17 +105,16 @@ def unknown(message: str) -> UsageError:
 
 def _about(events: list[Event], reasons: dict[int, str], message: str) -> dict[str, Any]:
     """What became of one message's rows."""
-    rows = [number for number, event in enumerate(events) if event.message == message]
+    rows = [number for number, event in enumerate(events) if event.message == message and event.kind in _of_messages]
     if not rows:
         raise unknown(message)
     valid = Counter(events[number].kind for number in rows if number not in reasons)
-    aside = Counter(reasons[number] for number in rows if number in reasons)
-    return about(message, valid[SEND], valid[DELIVER], dict(sorted(aside.items())))
+    return about(message, valid[SEND], valid[DELIVER], sum(number in reasons for number in rows))
 
 
-def about(message: str, sends: int, deliveries: int, aside: dict[str, int]) -> dict[str, Any]:
-    """The report's ``message``: valid sends and deliveries, and rows set aside by reason."""
-    return {"id": message, "sends": sends, "deliveries": deliveries, "quarantined": aside}
+def about(message: str, sends: int, deliveries: int, set_aside: int) -> dict[str, Any]:
+    """The report's ``message``: how many valid sends and deliveries it has, and rows that were set aside."""
+    return {"id": message, "sends": sends, "deliveries": deliveries, "set_aside": set_aside}
 
 
 def _overtakings(trace: Matched, late: Sequence[Late]) -> list[dict[str, Any]]:

@@ -1,0 +1,22 @@
+"""When each event comes in one causal order of all: its place in the walk."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.pipeline.kernels import compiled
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+
+
+@compiled
+def number_segments(
+    offsets: Longs, process: Ints, begin: Longs, end: Longs, count: int, moment: int, moments: Longs
+) -> int:
+    """Number the events of the walk's next segments, from ``moment`` on; the number that comes next."""
+    for segment in range(count):
+        base = offsets[process[segment]]
+        for position in range(begin[segment], end[segment]):
+            moments[base + position] = moment
+            moment += 1
+    return moment
