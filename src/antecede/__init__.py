@@ -1,7 +1,71 @@
 """Antecede: messages between processes in which nothing arrives before what it follows from.
 
-The rooms of the house, lowest first, are listed in ``docs/architecture.md``;
-a room imports only from the rooms below it.
+What applications need is here: ``Agent``, ``Notification``, ``Context``, ``Topic``, ``connect``. Names are imported
+when they are used, so that ``import antecede`` costs nothing. The rooms of the house, lowest first, are listed in
+``docs/architecture.md``; a room imports only from the rooms below it.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+_homes = {
+    "Agent": "antecede.engine.agents",
+    "AntecedeError": "antecede.errors",
+    "Bus": "antecede.client",
+    "ClosedError": "antecede.errors",
+    "Context": "antecede.engine.context",
+    "Letter": "antecede.channel.letters",
+    "Notification": "antecede.engine.agents",
+    "OverloadError": "antecede.errors",
+    "Received": "antecede.client",
+    "RefusedError": "antecede.errors",
+    "ServerRuntime": "antecede.runtime",
+    "Subscribe": "antecede.engine.topic",
+    "Timeout": "antecede.engine.agents",
+    "Topic": "antecede.engine.topic",
+    "Unsubscribe": "antecede.engine.topic",
+    "UsageError": "antecede.errors",
+    "connect": "antecede.client.line",
+    "parse_topology": "antecede.topology",
+}
+
+if TYPE_CHECKING:
+    from antecede.channel.letters import Letter
+    from antecede.client import Bus, Received
+    from antecede.client.line import connect
+    from antecede.engine.agents import Agent, Notification, Timeout
+    from antecede.engine.context import Context
+    from antecede.engine.topic import Subscribe, Topic, Unsubscribe
+    from antecede.errors import AntecedeError, ClosedError, OverloadError, RefusedError, UsageError
+    from antecede.runtime import ServerRuntime
+    from antecede.topology import parse_topology
+
+__all__ = [
+    "Agent",
+    "AntecedeError",
+    "Bus",
+    "ClosedError",
+    "Context",
+    "Letter",
+    "Notification",
+    "OverloadError",
+    "Received",
+    "RefusedError",
+    "ServerRuntime",
+    "Subscribe",
+    "Timeout",
+    "Topic",
+    "Unsubscribe",
+    "UsageError",
+    "connect",
+    "parse_topology",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _homes.get(name)
+    if home is None:
+        raise AttributeError(f"module 'antecede' has no attribute {name!r}")
+    return getattr(import_module(home), name)

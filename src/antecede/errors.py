@@ -79,6 +79,14 @@ class OverloadError(AntecedeError):
     """The server takes no more from outside until it has caught up."""
 
 
+class ClosedError(AntecedeError):
+    """A bus or a server that is closed, or that nobody answers."""
+
+
+class RefusedError(AntecedeError):
+    """The other end does not talk to us, and says why."""
+
+
 class AgentError(AntecedeError):
     """An agent's class, handler or state that cannot be used."""
 

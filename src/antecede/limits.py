@@ -102,8 +102,8 @@ train_letters_max: Final = 1_024
 train_bytes_max: Final = 1024 * 1024
 """Bytes of one train; a single larger letter travels alone."""
 
-letter_bytes_max: Final = 16 * 1024 * 1024
-"""One notification."""
+letter_bytes_max: Final = 8 * 1024 * 1024
+"""One notification; with all that one step does it must fit into a record of the log."""
 
 message_id_chars_max: Final = 200
 """The id of one message."""
@@ -116,6 +116,66 @@ timers_together_max: Final = 1_024
 
 frame_bytes_max: Final = 64 * 1024 * 1024
 """One frame on a connection; a train of letters, its stamp and its envelope fit with room to spare."""
+
+frame_bytes_wanted: Final = 1024 * 1024
+"""Parts that are ready together share frames of about this length."""
+
+hello_bytes_max: Final = 256 * 1024
+"""The longest frame from somebody who has not yet said who it is."""
+
+hello_seconds_max: Final = 10.0
+"""How long a new connection may take to say who it is."""
+
+connections_max: Final = 4_096
+"""Connections of one server at one time."""
+
+write_buffer_bytes_max: Final = 8 * 1024 * 1024
+"""What may wait in one connection; above it nothing more is written until the other end has read."""
+
+heartbeat_seconds: Final = 5.0
+"""After that long without a word an end says that it is there; after three times that, it is taken to be gone."""
+
+dial_seconds_max: Final = 5.0
+"""The longest pause between two tries to reach a peer."""
+
+deferred_frames_max: Final = 8_192
+"""Frames that wait for a connection which is full; more are dropped, and resent by their link."""
+
+peer_resend_seconds: Final = 5.0
+"""How long a frame to a connected peer may go unacknowledged: a connection loses nothing, so there is no hurry."""
+
+reaction_tries_max: Final = 5
+"""How often a reaction is tried before its letter is dead."""
+
+reaction_pause_seconds: Final = 0.1
+"""The pause before the second try; each pause after that is twice as long."""
+
+step_bytes_max: Final = 4 * 1024 * 1024
+"""What one step of a server takes in, but for a single larger input."""
+
+inputs_bytes_max: Final = 32 * 1024 * 1024
+"""Inputs that wait for a step; above it a server stops reading from its connections."""
+
+record_piece_bytes_max: Final = 8 * 1024 * 1024
+"""What of one step's record goes into one record of the log; a longer one is kept in pieces."""
+
+backlog_frames_max: Final = 16_384
+"""Frames that peers have not acknowledged above which clients' publishes are refused."""
+
+backlog_letters_max: Final = 400_000
+"""Letters in mailboxes and on their way to peers above which clients' publishes are refused."""
+
+publish_window_max: Final = 65_536
+"""Publishes of one client that are not accepted yet."""
+
+publish_batch_max: Final = 1_024
+"""Publishes of one client that share one part of a frame."""
+
+deliver_bytes_wanted: Final = 1024 * 1024
+"""Letters that are pushed to a client together; a single larger one travels alone."""
+
+snapshot_log_bytes: Final = 128 * 1024 * 1024
+"""How much log may gather before a server takes the next snapshot of itself."""
 
 store_group_bytes_max: Final = 16 * 1024 * 1024
 """The records of one commit group of a log, with their lengths; so also one record."""

@@ -332,6 +332,17 @@ class Link:
         """Frames received and not accepted yet."""
         return len(self._received)
 
+    def missing(self, count: int = 8) -> list[int]:
+        """The first numbers that have not been received, below one that has."""
+        largest = max(self._received, default=0)
+        found: list[int] = []
+        number = self._accepted.upto + 1
+        while number < largest and len(found) < count:
+            if number not in self._accepted and number not in self._received:
+                found.append(number)
+            number += 1
+        return found
+
     def dump(self) -> tuple[int, int, int, dict[int, Any], int, int]:
         """The durable state: incarnations, last number, bodies not acknowledged (as they are), numbers accepted."""
         return self.incarnation, self.peer, self.sent, dict(self._bodies), self._accepted.upto, self._accepted.beyond

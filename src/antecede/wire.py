@@ -80,8 +80,6 @@ class ClientHello(Part, frozen=True, array_like=True, gc=False, tag=4):
     oldest: int
     token: str
     client: str
-    receives: bool
-    """Whether letters may be pushed to this connection."""
 
 
 class Welcome(Part, frozen=True, array_like=True, gc=False, tag=5):
@@ -95,30 +93,32 @@ class Welcome(Part, frozen=True, array_like=True, gc=False, tag=5):
 
 
 class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
-    """A client sends; numbers rise by one."""
+    """A client sends, one or several of a type to the same destinations; numbers rise by one."""
 
     number: int
+    """Of the first."""
     to: tuple[str, ...]
     type: str
-    body: bytes
+    bodies: list[bytes]
     ask: bool = False
     answers: str = ""
     replays: str = ""
 
 
 class Accepted(Part, frozen=True, array_like=True, gc=False, tag=7):
-    """Every publish up to this number is accepted, but for those refused."""
+    """Every publish up to this number is on disk."""
 
     upto: int
 
 
 class Refused(Part, frozen=True, array_like=True, gc=False, tag=8):
-    """A publish that was not taken."""
+    """Publishes that were not taken; nor were any after them. The client numbers those anew, from here."""
 
     number: int
+    count: int
     reason: str
     retry: bool
-    """Whether the same publish may be taken later."""
+    """Whether the same publish may be taken later; all after it share its fate."""
 
 
 class Deliver(Part, frozen=True, array_like=True, gc=False, tag=9):
@@ -131,6 +131,12 @@ class Done(Part, frozen=True, array_like=True, gc=False, tag=10):
     """A client has handled these letters, in this sequence."""
 
     letters: list[str]
+    dead: str = ""
+    """Not empty: it could not handle the last of them, for this reason."""
+
+
+class Listen(Part, frozen=True, array_like=True, gc=False, tag=16):
+    """From now on letters may be pushed to this connection."""
 
 
 class Ping(Part, frozen=True, array_like=True, gc=False, tag=11):
@@ -145,6 +151,8 @@ class Bye(Part, frozen=True, array_like=True, gc=False, tag=13):
     """The connection ends, and why."""
 
     reason: str
+    final: bool = False
+    """There is no point in trying again."""
 
 
 class Request(Part, frozen=True, array_like=True, gc=False, tag=14):
@@ -173,6 +181,7 @@ AnyPart = (
     | Refused
     | Deliver
     | Done
+    | Listen
     | Ping
     | Pong
     | Bye
@@ -180,24 +189,50 @@ AnyPart = (
     | Answer
 )
 
-_encode_into = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[AnyPart]).decode
 
 
 def frame(parts: Iterable[Part]) -> bytes:
     """Parts as one frame."""
-    body = _encode_into(list(parts))
-    if len(body) > limits.frame_bytes_max:
-        raise WireError(f"frame of {len(body)} bytes: expected at most {limits.frame_bytes_max}")
-    return (len(body) + 1).to_bytes(4, "big") + VERSION.to_bytes(1, "big") + body
+    return _framed([_encode(part) for part in parts])
+
+
+def frames(parts: Iterable[Part]) -> list[bytes]:
+    """Parts as frames of bearable length: a new one is begun where the last has enough."""
+    found: list[bytes] = []
+    pieces: list[bytes] = []
+    size = 0
+    for part in parts:
+        piece = _encode(part)
+        if pieces and size + len(piece) > limits.frame_bytes_wanted:
+            found.append(_framed(pieces))
+            pieces, size = [], 0
+        pieces.append(piece)
+        size += len(piece)
+    if pieces:
+        found.append(_framed(pieces))
+    return found
+
+
+def _framed(pieces: list[bytes]) -> bytes:
+    count = len(pieces)
+    # The head of a MessagePack array; its elements follow as they are.
+    head = bytes([0x90 | count]) if count < 16 else b"\xdd" + count.to_bytes(4, "big")
+    length = len(head) + sum(map(len, pieces))
+    if length > limits.frame_bytes_max:
+        raise WireError(f"frame of {length} bytes: expected at most {limits.frame_bytes_max}")
+    return b"".join([(length + 1).to_bytes(4, "big"), VERSION.to_bytes(1, "big"), head, *pieces])
 
 
 class Unframer:
     """Turns a stream of bytes back into parts, whatever the pieces in which it comes."""
 
-    __slots__ = ("_pending",)
+    __slots__ = ("_pending", "bytes_max")
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int = limits.frame_bytes_max) -> None:
+        self.bytes_max = bytes_max
+        """The longest frame that is read; a stranger is allowed less than a peer."""
         self._pending = bytearray()
 
     def feed(self, data: bytes) -> list[AnyPart]:
@@ -208,8 +243,8 @@ class Unframer:
         start = 0
         while len(pending) - start >= _header_bytes:
             length = int.from_bytes(pending[start : start + 4], "big")
-            if not 1 <= length <= limits.frame_bytes_max + 1:
-                raise WireError(f"frame of {length} bytes announced: expected 1 to {limits.frame_bytes_max + 1}")
+            if not 1 <= length <= self.bytes_max + 1:
+                raise WireError(f"frame of {length} bytes announced: expected 1 to {self.bytes_max + 1}")
             version = pending[start + 4]
             if not VERSION_OLDEST <= version <= VERSION:
                 raise WireError(f"frame of wire version {version}: this end speaks {VERSION_OLDEST} to {VERSION}")

@@ -17,6 +17,7 @@ from typing import Any
 from antecede.channel.consumer import MessageConsumer, Outgoing, Taken
 from antecede.channel.letters import Letter, couple, uncouple
 from antecede.errors import NoRouteError, UnknownAgentError, UsageError, WireError
+from antecede.limits import link_resend_first_seconds
 from antecede.link import Ack, Arrival, Frame
 from antecede.orders import OrderSpec
 from antecede.topology import Topology
@@ -37,6 +38,7 @@ class Channel:
         orders: dict[str, OrderSpec],
         homes: dict[str, str],
         incarnation: int,
+        resend_after: float = link_resend_first_seconds,
     ) -> None:
         self.me = me
         self.arrived: list[tuple[str, Letter]] = []
@@ -50,7 +52,9 @@ class Channel:
         self._first = first_hops(topology, me)
         self._plans: dict[tuple[str, tuple[str, ...]], _Plan] = {}
         self.consumers = {
-            name: MessageConsumer(name, topology.domains[name].servers, me, orders[name], incarnation, self._delivered)
+            name: MessageConsumer(
+                name, topology.domains[name].servers, me, orders[name], incarnation, self._delivered, resend_after
+            )
             for name in topology.domains_of(me)
         }
         self._total = {
@@ -76,6 +80,14 @@ class Channel:
     def send(self, letter: Letter) -> None:
         """An agent of this server sends."""
         self._forward("", letter)
+
+    def send_many(self, to: tuple[str, ...], letters: list[Letter]) -> None:
+        """Several letters to the same agents, one after the other."""
+        local, onward = self._plan("", to)
+        for agent in local:
+            self.arrived += [(agent, letter) for letter in letters]
+        for domain, members in onward:
+            self.consumers[domain].enqueue_many(members, letters)
 
     def _delivered(self, domain: str, train: bytes, own: bool) -> None:
         try:

@@ -55,13 +55,14 @@ class MessageConsumer:
         spec: OrderSpec,
         incarnation: int,
         deliver: Callable[[str, bytes, bool], None],
+        resend_after: float = limits.link_resend_first_seconds,
     ) -> None:
         self.domain = domain
         self.members = members
         self.me = members.index(me)
         self.spec = spec
         self.order: Order = spec.create(self.me, len(members))
-        self.links = {peer: Link(incarnation) for peer in members if peer != me}
+        self.links = {peer: Link(incarnation, resend_after=resend_after) for peer in members if peer != me}
         self.sent = 0
         self._deliver = deliver
         self._bits = {name: 1 << position for position, name in enumerate(members)}
@@ -90,6 +91,21 @@ class MessageConsumer:
                 bytes_[0] += size
                 return
         self._trains.append((mask, [letter], [size]))
+
+    def enqueue_many(self, targets: tuple[str, ...], letters: list[Letter]) -> None:
+        """Put letters on the train of this step, one after the other: in whole pieces as long as they fit."""
+        for start in range(0, len(letters), _piece_letters):
+            piece = letters[start : start + _piece_letters]
+            self.enqueue(targets, piece[0])
+            _, train, bytes_ = self._trains[-1]
+            rest = piece[1:]
+            size = sum(len(letter.body) for letter in rest) + 64 * len(rest)
+            if len(train) + len(rest) <= limits.train_letters_max and bytes_[0] + size <= limits.train_bytes_max:
+                train += rest
+                bytes_[0] += size
+            else:
+                for letter in rest:
+                    self.enqueue(targets, letter)
 
     def flush(self, now: float) -> bool:
         """Stamp the trains of this step, in the sequence in which they were begun; whether there were any."""
@@ -155,6 +171,14 @@ class MessageConsumer:
 
     # State.
 
+    def waiting(self, count: int) -> list[dict[str, Any]]:
+        """The first packets that are held: who sent them, and which frames of each link are still missing."""
+        missing = {peer: link.missing() for peer, link in self.links.items() if link.pending}
+        return [
+            {"message": packet.subject or packet.kind, "from": peer, "frame": number, "missing": missing}
+            for packet, peer, number, _ in list(self._held.values())[:count]
+        ]
+
     def dump(self) -> Any:
         """The durable state, as plain values."""
         links = {peer: link.snapshot(bytes) for peer, link in self.links.items()}
@@ -169,3 +193,6 @@ class MessageConsumer:
         self.own.restore(own, bytes, now)
         for frame in self.own.tick(now):
             self.receive(self.members[self.me], frame, now)
+
+
+_piece_letters = 128

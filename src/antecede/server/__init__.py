@@ -11,13 +11,15 @@ Recovery is the same machine reading the same records: ``replay(record)`` arrive
 stamps on the same frames; what was not acknowledged is then resent. There is no other recovery code.
 
 **Exactly once.** A frame is accepted in the record that delivers or forwards its packet; a reaction's sends, the
-agent's new state and the end of its letter are one record. A client's publish carries its own number, and a repeated
-one is answered and not sent again.
+agent's new state and the end of its letter are one record. A client's publishes carry its own numbers, 1, 2, 3 …
+without gaps: a repeated one is answered and not sent again; what comes after a refused one is passed over, for the
+client will number it anew.
 
 The server does no I/O, owns no clock (``now`` in seconds drives resends, ``clock_ms`` is the wall clock that timers
 count by) and rolls no dice.
 """
 
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 import msgspec
@@ -25,10 +27,22 @@ import msgspec
 from antecede import limits
 from antecede.channel import Channel, Letter, Outgoing, Taken
 from antecede.engine import Dead, Engine, Outbound, Question, React, Timeout, name_of
-from antecede.errors import LinkError, OverloadError, SnapshotError, StampError, UsageError, WireError
+from antecede.errors import AntecedeError, LinkError, OverloadError, SnapshotError, StampError, UsageError, WireError
 from antecede.link import Ack, Frame, Hello
 from antecede.orders import OrderSpec
-from antecede.server.items import Buried, Fired, Forgot, Item, Published, Reacted, decode_record, encode_record
+from antecede.server.items import (
+    Began,
+    Buried,
+    Fired,
+    Forgot,
+    Item,
+    Met,
+    Published,
+    PublishedMany,
+    Reacted,
+    decode_record,
+    encode_record,
+)
 from antecede.topology import Topology
 
 __all__ = ["Accepted", "AgentServer", "FromPeer", "Plan", "Refused", "Step"]
@@ -40,6 +54,8 @@ class Plan(msgspec.Struct, frozen=True):
     topology: Topology
     orders: dict[str, OrderSpec]
     homes: dict[str, str]
+    resend_after: float = limits.link_resend_first_seconds
+    """How long a frame may go unacknowledged. Where the network beneath loses nothing but whole connections, longer."""
 
 
 class FromPeer(msgspec.Struct, frozen=True, gc=False):
@@ -51,18 +67,21 @@ class FromPeer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
-    """A client's publish is on disk (or was, the first time): from here delivery exactly once is promised."""
+    """A client's publishes up to this number are on disk: from here delivery exactly once is promised."""
 
     client: str
     number: int
 
 
 class Refused(msgspec.Struct, frozen=True, gc=False):
-    """A client's publish was not taken, and why."""
+    """A client's publish, or several in a row, was not taken, and why; nor is any after it under its old number."""
 
     client: str
     number: int
     reason: str
+    count: int = 1
+    retry: bool = False
+    """The same publish may be taken later."""
 
 
 class Step(msgspec.Struct):
@@ -76,7 +95,7 @@ class Step(msgspec.Struct):
     """(domain, peer, reason): what peers did wrong. The driver closes that connection and logs the reason."""
 
 
-Input = FromPeer | Published | Reacted | Forgot | Buried
+Input = FromPeer | Published | PublishedMany | Reacted | Forgot | Buried
 
 
 class AgentServer:
@@ -86,7 +105,9 @@ class AgentServer:
         self.name = name
         self.plan = plan
         self.incarnation = incarnation
-        self.channel = Channel(name, plan.topology, plan.orders, plan.homes, incarnation)
+        self.epoch = ""
+        """Under which topology the log was begun; empty: it was not told."""
+        self.channel = Channel(name, plan.topology, plan.orders, plan.homes, incarnation, plan.resend_after)
         self.engine = Engine()
         self.clients: dict[str, int] = {}
         """Clients that live here, and the number of the last publish of each."""
@@ -96,6 +117,8 @@ class AgentServer:
         """Links that stopped until an operator lets them begin anew: (domain, peer) → reason."""
         self.overloaded = False
         """Set by the driver above its high-water mark: clients' publishes are refused, all else goes on."""
+        self._alarms: list[tuple[int, int]] = []
+        """(when, number) of every timer, as a heap."""
         self._numbers = 0
         self._prefix = f"{name}.{incarnation & 0xFFFFFF:06x}."
         self._replies: list[Accepted | Refused] = []
@@ -118,6 +141,12 @@ class AgentServer:
             self.engine.due(),
             self._drain_faults(),
         )
+
+    def begin(self, epoch: str) -> bytes:
+        """The record to begin an empty log with."""
+        began = Began(self.name, epoch)
+        self._apply(began, 0.0)
+        return encode_record([began])
 
     def replay(self, record: bytes, now: float) -> None:
         """Take a record of the log again. What it sent was sent before: it is resent if nobody acknowledged it."""
@@ -142,25 +171,21 @@ class AgentServer:
 
     def alarm_ms(self) -> int | None:
         """The wall clock at which the next timer is due."""
-        return min((due for due, _, _ in self.timers.values()), default=None)
+        return self._alarms[0][0] if self._alarms else None
 
     # Inputs.
 
     def _take(self, given: Input, items: list[Item], now: float) -> None:
-        if isinstance(given, FromPeer):
-            self._from_peer(given, now)
-        elif isinstance(given, Published):
-            refusal = self._refusal(given)
-            if refusal is not None:
-                self._replies.append(refusal)
-            else:
-                items.append(given)
-                self._apply(given, now)
+        kind = type(given)
+        if kind is FromPeer:
+            self._from_peer(given, items, now)  # type: ignore[arg-type]
+        elif kind is Published or kind is PublishedMany:
+            self._publish(given, items, now)  # type: ignore[arg-type]
         else:
-            items.append(given)
-            self._apply(given, now)
+            items.append(given)  # type: ignore[arg-type]
+            self._apply(given, now)  # type: ignore[arg-type]
 
-    def _from_peer(self, given: FromPeer, now: float) -> None:
+    def _from_peer(self, given: FromPeer, items: list[Item], now: float) -> None:
         place = (given.domain, given.peer)
         if place in self.stopped:
             return
@@ -171,37 +196,60 @@ class AgentServer:
             elif isinstance(given.content, Ack):
                 self.channel.acknowledged(given.domain, given.peer, given.content, now)
             else:
-                self.channel.consumers[given.domain].links[given.peer].on_hello(given.content, now)
+                link = self.channel.consumers[given.domain].links[given.peer]
+                known = link.peer
+                link.on_hello(given.content, now)
+                if link.peer != known:
+                    items.append(Met(given.domain, given.peer, link.peer))
         except LinkError as error:
             self.stopped[place] = str(error)
             self._faults.append((*place, str(error)))
         except (WireError, StampError) as error:
             self._faults.append((*place, str(error)))
 
-    def _refusal(self, given: Published) -> Accepted | Refused | None:
-        """A publish that is not taken: one that was before, one that cannot be sent, one too many."""
-        if given.number <= self.clients.get(given.client, 0):
-            return Accepted(given.client, given.number)
+    def _publish(self, given: Published | PublishedMany, items: list[Item], now: float) -> None:
+        last = self.clients.get(given.client, 0)
+        bodies = given.bodies if isinstance(given, PublishedMany) else [given.body]
+        count = len(bodies)
+        if given.number + count - 1 <= last:
+            self._replies.append(Accepted(given.client, last))
+            return
+        if given.number > last + 1:
+            # Something before it was refused: the client is being told, and comes back with new numbers.
+            return
+        if given.number <= last and isinstance(given, PublishedMany):
+            bodies = bodies[last + 1 - given.number :]
+            given = PublishedMany(given.client, last + 1, given.to, given.type, bodies)
+        refusal = self._refusal(given.to, bodies)
+        if refusal is not None:
+            self._replies.append(Refused(given.client, given.number, str(refusal), len(bodies), self.overloaded))
+            return
+        items.append(given)
+        self._apply(given, now)
+
+    def _refusal(self, to: tuple[str, ...], bodies: list[bytes]) -> AntecedeError | None:
+        """Why a publish is not taken: one that cannot be sent, one too many."""
         if self.overloaded:
-            return Refused(given.client, given.number, str(OverloadError("the server is catching up: try again later")))
-        if len(given.body) > limits.letter_bytes_max:
-            return Refused(
-                given.client,
-                given.number,
-                f"notification of {len(given.body)} bytes: at most {limits.letter_bytes_max}",
-            )
+            return OverloadError("the server is catching up: try again later")
+        longest = max(map(len, bodies))
+        if longest > limits.letter_bytes_max:
+            return UsageError(f"notification of {longest} bytes: at most {limits.letter_bytes_max}")
         try:
-            self.channel.check(given.to)
+            self.channel.check(to)
         except UsageError as error:
-            return Refused(given.client, given.number, str(error))
+            return error
         return None
 
     def _fire(self, items: list[Item], now: float, clock_ms: int) -> None:
-        due = sorted((when, number) for number, (when, _, _) in self.timers.items() if when <= clock_ms)
-        if due:
-            item = Fired(tuple(number for _, number in due[: limits.timers_together_max]))
-            items.append(item)
-            self._apply(item, now)
+        alarms = self._alarms
+        if not alarms or alarms[0][0] > clock_ms:
+            return
+        due: list[int] = []
+        while alarms and alarms[0][0] <= clock_ms and len(due) < limits.timers_together_max:
+            due.append(heappop(alarms)[1])
+        item = Fired(tuple(due))
+        items.append(item)
+        self._apply(item, now)
 
     # What an item does, live and from the log.
 
@@ -211,18 +259,37 @@ class AgentServer:
         elif isinstance(item, Published):
             self.clients[item.client] = item.number
             outbound = Outbound(item.to, item.type, item.body, answers=item.answers)
-            self._send(f"{item.client}@{self.name}", outbound, ask=item.ask, replays=item.replays)
+            ask = f"?{item.number}" if item.ask else ""
+            self._send(f"{item.client}@{self.name}", outbound, ask=ask, replays=item.replays)
             self._replies.append(Accepted(item.client, item.number))
+        elif isinstance(item, PublishedMany):
+            self._apply_many(item)
         elif isinstance(item, Fired):
             for number in item.timers:
                 _, agent, letter = self.timers.pop(number)
                 self.engine.deliver(agent, letter)
+            while self._alarms and self._alarms[0][1] not in self.timers:
+                heappop(self._alarms)
         elif isinstance(item, Forgot):
             self.channel.consumers[item.domain].links[item.peer].forget()
             self.stopped.pop((item.domain, item.peer), None)
         elif isinstance(item, Buried):
             self.engine.dead.pop(item.key, None)
+        elif isinstance(item, Met):
+            self.channel.consumers[item.domain].links[item.peer].peer = item.incarnation
+        elif isinstance(item, Began):
+            self.epoch = item.epoch
         self._collect()
+
+    def _apply_many(self, item: PublishedMany) -> None:
+        last = item.number + len(item.bodies) - 1
+        self.clients[item.client] = last
+        source, to, kind = f"{item.client}@{self.name}", item.to, item.type
+        prefix, first = self._prefix, self._numbers + 1
+        self._numbers += len(item.bodies)
+        letters = [Letter(f"{prefix}{first + place}", source, to, kind, body) for place, body in enumerate(item.bodies)]
+        self.channel.send_many(to, letters)
+        self._replies.append(Accepted(item.client, last))
 
     def _apply_reaction(self, item: Reacted) -> None:
         self.engine.finish(item.agent, item.reactions, item.state)
@@ -232,7 +299,7 @@ class AgentServer:
                 self.engine.born[address] = birth.kind
                 self.engine.states[address] = birth.state
             for outbound in reaction.outbound:
-                letter = self._send(item.agent, outbound, ask=bool(outbound.reply))
+                letter = self._send(item.agent, outbound, ask="." if outbound.reply else "")
                 if outbound.reply:
                     self._ask(item, outbound, letter)
             for alarm in reaction.alarms:
@@ -248,8 +315,9 @@ class AgentServer:
         self._numbers += 1
         letter = Letter(f"{self._prefix}t{self._numbers}", agent, (agent,), kind, body, answers=answers)
         self.timers[self._numbers] = (when_ms, agent, letter)
+        heappush(self._alarms, (when_ms, self._numbers))
 
-    def _send(self, source: str, outbound: Outbound, *, ask: bool = False, replays: str = "") -> Letter:
+    def _send(self, source: str, outbound: Outbound, *, ask: str = "", replays: str = "") -> Letter:
         letter = self._letter(
             source, outbound.to, outbound.type, outbound.body, ask=ask, answers=outbound.answers, replays=replays
         )
@@ -263,13 +331,14 @@ class AgentServer:
         kind: str,
         body: bytes,
         *,
-        ask: bool = False,
+        ask: str = "",
         answers: str = "",
         replays: str = "",
     ) -> Letter:
+        """The next letter. A question is quoted by its own id (``ask="."``), or as its asker says."""
         self._numbers += 1
         id_ = self._prefix + str(self._numbers)
-        return Letter(id_, source, to, kind, body, id_ if ask else "", answers, replays)
+        return Letter(id_, source, to, kind, body, id_ if ask == "." else ask, answers, replays)
 
     def _collect(self) -> None:
         """Letters that the channel brought for agents of this server go into their mailboxes, in that sequence."""
@@ -307,6 +376,7 @@ class AgentServer:
             (
                 self.name,
                 self.incarnation,
+                self.epoch,
                 self._numbers,
                 self.channel.dump(),
                 self.engine.dump(),
@@ -319,7 +389,7 @@ class AgentServer:
     def restore(self, snapshot: bytes, now: float) -> None:
         """Become the state of a snapshot; called on a fresh server."""
         try:
-            name, incarnation, numbers, channel, engine, clients, timers, stopped = msgspec.msgpack.decode(
+            name, incarnation, self.epoch, numbers, channel, engine, clients, timers, stopped = msgspec.msgpack.decode(
                 snapshot, type=_Saved
             )
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -331,12 +401,15 @@ class AgentServer:
         self.engine.load(engine)
         self.clients = clients
         self.timers = {int(number): timer for number, timer in timers.items()}
+        self._alarms = [(timer[0], number) for number, timer in self.timers.items()]
+        heapify(self._alarms)
         self.stopped = {(domain, peer): reason for domain, peer, reason in stopped}
 
 
 _Saved = tuple[
     str,
     int,
+    str,
     int,
     Any,
     Any,

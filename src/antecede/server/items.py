@@ -2,10 +2,11 @@
 
 The machine is deterministic. To take the same inputs again from the same state is to arrive at the same state, with the
 same stamps on the same frames. So a record holds what came in (a packet of a peer, a client's publish, what became of a
-reaction, a timer that fired) and nothing that follows from it. All items of one record were one step: what they sent
-was stamped together, at its end.
+reaction, a timer that fired, whom a link met) and nothing that follows from it. All items of one record were one step:
+what they sent was stamped together, at its end.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from antecede.channel import Taken
 from antecede.engine import Reaction
 from antecede.errors import StoreError
+from antecede.limits import record_piece_bytes_max
 
 
 class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=2):
@@ -57,7 +59,33 @@ class Buried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
     key: str
 
 
-Item = Taken | Published | Reacted | Fired | Forgot | Buried
+class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=7):
+    """A client sent several of one type to the same destinations, one after the other; their numbers rise by one."""
+
+    client: str
+    number: int
+    """Of the first."""
+    to: tuple[str, ...]
+    type: str
+    bodies: list[bytes]
+
+
+class Met(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=8):
+    """A peer said for the first time which incarnation it is. From now on any other one means that it lost data."""
+
+    domain: str
+    peer: str
+    incarnation: int
+
+
+class Began(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=9):
+    """The first item of a log: whose it is, and under which topology."""
+
+    server: str
+    epoch: str
+
+
+Item = Taken | Published | Reacted | Fired | Forgot | Buried | PublishedMany | Met | Began
 
 encode_record = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[Item]).decode
@@ -69,3 +97,35 @@ def decode_record(record: bytes) -> list[Item]:
         return _decode(record)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise StoreError(f"unreadable record in the log: {error}") from None
+
+
+def pieces_of(record: bytes) -> list[bytes]:
+    """A record as the log takes it: whole, or in pieces if it is too long. No piece can be taken for a record."""
+    if len(record) <= record_piece_bytes_max:
+        return [record]
+    cuts = range(0, len(record), record_piece_bytes_max)
+    last = cuts[-1]
+    return [
+        _piece + (b"L" if at == last else b"F" if at == 0 else b"M") + record[at : at + record_piece_bytes_max]
+        for at in cuts
+    ]
+
+
+def joined(stored: Iterable[bytes]) -> Iterator[bytes]:
+    """The records of a log. One whose last piece is missing never took place: nothing that it did had left."""
+    pieces: list[bytes] = []
+    for one in stored:
+        if one[:1] != _piece:
+            pieces = []
+            yield one
+            continue
+        if one[1:2] == b"F":
+            pieces = []
+        pieces.append(one[2:])
+        if one[1:2] == b"L":
+            yield b"".join(pieces)
+            pieces = []
+
+
+_piece: Final = b"\xc1"
+"""The one byte that begins nothing in MessagePack."""

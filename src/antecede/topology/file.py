@@ -132,6 +132,11 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
         return "\n".join(lines) + "\n"
 
 
+def is_name(text: str) -> bool:
+    """Whether something may be called that: a server, a domain, an agent, a client."""
+    return _name.fullmatch(text) is not None
+
+
 def natural(name: str) -> tuple[list[tuple[bool, int, str]], str]:
     """A key that sorts numbers in names by their value: s2 before s10."""
     parts = re.findall(r"[0-9]+|[^0-9]+", name)

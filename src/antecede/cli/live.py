@@ -1,0 +1,77 @@
+"""What commands that run or reach servers share: addresses, tokens, TLS."""
+
+import asyncio
+import ipaddress
+import ssl
+from pathlib import Path
+from typing import Any
+
+from antecede.errors import UsageError
+from antecede.topology import Address, TopologyFile
+
+
+def read_token(path: str | None) -> str:
+    """The first line of a token file; nothing without one."""
+    if path is None:
+        return ""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None
+    if not lines or not lines[0].strip():
+        raise UsageError(f"{path}: expected a token on its first line")
+    return lines[0].strip()
+
+
+def listening_address(topology: TopologyFile, server: str, host: str | None, token: str) -> None:
+    """Refuse to be reached from outside without a token: whoever can connect can send."""
+    if server not in topology.servers:
+        raise UsageError(f"{topology.name} has no server {server}: expected one of {', '.join(topology.servers)}")
+    where = host or topology.servers[server].host
+    if not _is_loopback(where) and not token:
+        raise UsageError(f"server {server} would listen on {where} for everybody: expected --token-file")
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def tls_contexts(
+    certificate: str | None, key: str | None, authority: str | None
+) -> tuple[ssl.SSLContext, ssl.SSLContext] | None:
+    """The contexts to listen and to dial with."""
+    if certificate is None and key is None and authority is None:
+        return None
+    if certificate is None or key is None:
+        raise UsageError("TLS: expected --certificate and --key")
+    try:
+        listening = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        listening.load_cert_chain(certificate, key)
+        dialing = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=authority)
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(f"TLS: {error}") from None
+    return listening, dialing
+
+
+def addresses(where: str) -> dict[str, Address]:
+    """The servers to reach: all of a topology file, or the one at ``tcp://HOST:PORT``."""
+    if where.startswith("tcp://"):
+        host, _, port = where.removeprefix("tcp://").rpartition(":")
+        if not host or not port.isdecimal():
+            raise UsageError(f"address {where!r}: expected tcp://HOST:PORT")
+        return {where: Address(host.strip("[]"), int(port))}
+    from antecede.cli.organisation import read_topology
+
+    return read_topology(where).servers
+
+
+def ask_server(address: Address, token: str, command: str, *arguments: str) -> Any:
+    """One request to one server."""
+    from antecede.client.operator import request
+
+    return asyncio.run(request(address, token, command, *arguments))

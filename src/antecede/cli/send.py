@@ -1,0 +1,55 @@
+"""``antecede send``: send one notification, or ask one question, from the command line."""
+
+import asyncio
+import json
+from typing import Any
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    @app.command("send")
+    def send(
+        topology: str = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT."),
+        to: str = typer.Argument(..., metavar="TO", help="An agent; several with commas between them."),
+        kind: str = typer.Argument(..., metavar="TYPE", help="The notification's name."),
+        fields: str = typer.Argument("{}", metavar="JSON", help="Its fields."),
+        client: str = typer.Option("command-line", metavar="NAME", help="The client's durable name."),
+        server: str | None = typer.Option(None, metavar="NAME", help="The entry server. Default: the first."),
+        ask: bool = typer.Option(False, "--ask", help="Wait for an answer and print it."),
+        timeout: float = typer.Option(10.0, help="Seconds to wait for the server, and for an answer."),
+        token_file: str | None = typer.Option(None, metavar="FILE", help="The servers' token."),
+    ) -> int:
+        """Send one notification; done when it is on the entry server's disk. With --ask, print the answer."""
+        from antecede.cli.live import addresses, read_token
+        from antecede.errors import UsageError
+
+        servers = addresses(topology)
+        if server is not None and server not in servers:
+            raise UsageError(f"{topology} has no server {server}: expected one of {', '.join(servers)}")
+        address = servers[server] if server is not None else next(iter(servers.values()))
+        try:
+            document = json.loads(fields)
+        except ValueError as error:
+            raise UsageError(f"fields {fields!r}: {error}") from None
+        if not isinstance(document, dict):
+            raise UsageError(f"fields {fields!r}: expected a JSON object")
+        return asyncio.run(_send(str(address), read_token(token_file), client, to, kind, document, ask, timeout))
+
+
+async def _send(
+    address: str, token: str, client: str, to: str, kind: str, fields: dict[str, Any], ask: bool, timeout: float
+) -> int:
+    from antecede.client.line import connect
+    from antecede.errors import ClosedError
+
+    async with connect(address, name=client, token=token, patience=timeout) as bus:
+        if not ask:
+            await bus.post(to.split(","), kind, fields)
+            return 0
+        try:
+            answer = await bus.inquire(to, kind, fields, timeout=timeout)
+        except TimeoutError:
+            raise ClosedError(f"no answer from {to} within {timeout} s") from None
+        print(json.dumps({"type": answer.type, "from": answer.sender, "fields": answer.fields}, default=str))
+    return 0

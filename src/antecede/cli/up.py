@@ -1,0 +1,73 @@
+"""``antecede up``: run all servers of a topology on this machine, one process each."""
+
+import asyncio
+import contextlib
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    @app.command("up")
+    def up(
+        topology: str = typer.Argument(..., metavar="TOPOLOGY", help="A topology file (TOML)."),
+        data: str | None = typer.Option(None, metavar="DIR", help="Where the servers' data directories are kept."),
+        durability: str = typer.Option("disk", help="disk, os or memory."),
+        token_file: str | None = typer.Option(None, metavar="FILE", help="Who talks to the servers must know this."),
+        log: str = typer.Option("text", help="text or json."),
+    ) -> int:
+        """Run all servers of a topology on this machine, one process each, until Ctrl-C.
+
+        Without --data the servers forget everything when they stop. Exit code 0 if all stopped gracefully.
+        """
+        from antecede.cli.organisation import usable_topology
+
+        file = usable_topology(topology)
+        options = ["--durability", durability, "--log", log]
+        if token_file is not None:
+            options += ["--token-file", token_file]
+        with contextlib.ExitStack() as stack:
+            folder = data or stack.enter_context(tempfile.TemporaryDirectory(prefix="antecede-"))
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            return asyncio.run(_run(topology, list(file.servers), folder, options))
+
+
+async def _run(topology: str, servers: list[str], folder: str, options: list[str]) -> int:
+    processes: dict[str, asyncio.subprocess.Process] = {}
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    for server in servers:
+        command = [sys.executable, "-m", "antecede", "serve", topology, "--server", server]
+        # A session of its own: Ctrl-C reaches the servers through us, once and in good order.
+        processes[server] = await asyncio.create_subprocess_exec(
+            *command,
+            "--data",
+            f"{folder}/{server}",
+            *options,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+    width = max(map(len, servers))
+    printing = [loop.create_task(_print(server.ljust(width), processes[server])) for server in servers]
+    ending = [loop.create_task(process.wait()) for process in processes.values()]
+    watching = loop.create_task(stopped.wait())
+    # One server that cannot start, or fails, ends them all: whoever typed the command sees why.
+    await asyncio.wait([watching, *ending], return_when=asyncio.FIRST_COMPLETED)
+    for process in processes.values():
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+    codes = await asyncio.gather(*ending)
+    await asyncio.gather(*printing)
+    watching.cancel()
+    return 0 if not any(codes) else 2
+
+
+async def _print(prefix: str, process: asyncio.subprocess.Process) -> None:
+    assert process.stderr is not None
+    while line := await process.stderr.readline():
+        print(f"{prefix} | {line.decode(errors='replace').rstrip()}", file=sys.stderr, flush=True)

@@ -1,0 +1,179 @@
+"""The line from a bus to a server over the network: hello, heartbeats, and coming back after a broken connection.
+
+What is written within one turn of the event loop leaves in one frame. A connection that breaks is made again, with
+growing pauses and some jitter, for as long as the bus is open; the server says which publishes it has, and the bus
+sends the others again. A server that says good-bye for good (a wrong token, another client of the same name) ends the
+bus.
+"""
+
+import asyncio
+import ssl
+from random import uniform
+
+from antecede import limits, wire
+from antecede.channel.letters import uncouple
+from antecede.client import Bus, Ticket
+from antecede.errors import ClosedError, RefusedError, UsageError
+from antecede.topology import Address
+from antecede.topology.file import is_name
+from antecede.transports import Connection
+from antecede.transports.tcp import dial
+
+
+class TcpLine:
+    """A bus's connection to its home server; see :class:`antecede.client.Line`."""
+
+    def __init__(self, bus: Bus, address: Address, token: str, tls: ssl.SSLContext | None, patience: float) -> None:
+        self._bus = bus
+        self._address = address
+        self._token = token
+        self._tls = tls
+        self._patience = patience
+        self._connection: Connection | None = None
+        self._welcomed = False
+        self._parts: list[wire.Part] = []
+        self._scheduled = False
+        self._keeper: asyncio.Task[None] | None = None
+        self._first: asyncio.Future[None] | None = None
+        self._broken = asyncio.Event()
+        self._last_words = ""
+        self._refused = ""
+
+    async def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._first = self._loop.create_future()
+        self._keeper = self._loop.create_task(self._keep())
+        try:
+            async with asyncio.timeout(self._patience):
+                await asyncio.shield(self._first)
+        except TimeoutError:
+            await self.close()
+            raise ClosedError(f"no answer from {self._address}: {self._last_words or 'nobody is there'}") from None
+        except RefusedError:
+            await self.close()
+            raise
+
+    def publish(self, ticket: Ticket) -> None:
+        self._put(wire.Publish(ticket.number, ticket.to, ticket.kind, list(ticket.bodies), ticket.ask))
+
+    def done(self, letters: list[str], dead: str) -> None:
+        self._put(wire.Done(letters, dead))
+
+    def listen(self) -> None:
+        self._put(wire.Listen())
+
+    async def close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+        if self._connection is not None:
+            self._flush()
+            self._connection.close("done")
+
+    # The connection.
+
+    async def _keep(self) -> None:
+        """Connect, watch, connect again."""
+        pause = _pause_first
+        while not self._refused:
+            self._broken.clear()
+            try:
+                await dial(self._opened, self._address.host, self._address.port, self._tls)
+                await self._watch()
+                pause = _pause_first if self._last_words != "refused" else pause
+            except (OSError, TimeoutError) as error:
+                self._last_words = str(error)
+            if not self._refused:
+                await asyncio.sleep(uniform(pause / 2, pause))
+                pause = min(2 * pause, limits.dial_seconds_max)
+        refusal = RefusedError(f"{self._address}: {self._refused}")
+        if self._first is not None and not self._first.done():
+            self._first.set_exception(refusal)
+        else:
+            self._bus.gone(refusal)
+
+    async def _watch(self) -> None:
+        """Until the connection breaks: speak now and then, and listen whether the server still does."""
+        while not self._broken.is_set():
+            try:
+                async with asyncio.timeout(limits.heartbeat_seconds):
+                    await self._broken.wait()
+            except TimeoutError:
+                connection, now = self._connection, self._loop.time()
+                if connection is not None and now - connection.heard > 3 * limits.heartbeat_seconds:
+                    connection.close("no word from the server")
+                elif connection is not None and now - connection.spoke >= limits.heartbeat_seconds:
+                    connection.send([wire.Ping()])
+
+    def _opened(self, connection: Connection) -> "TcpLine":
+        self._connection = connection
+        connection.trust()
+        connection.send([wire.ClientHello(wire.VERSION, wire.VERSION_OLDEST, self._token, self._bus.name)])
+        return self
+
+    def received(self, parts: list[wire.AnyPart]) -> None:
+        for part in parts:
+            if isinstance(part, wire.Accepted):
+                self._bus.accepted(part.upto)
+            elif isinstance(part, wire.Deliver):
+                self._bus.delivered(uncouple(part.train))
+            elif isinstance(part, wire.Refused):
+                self._bus.refused(part.number, part.reason, part.retry)
+            elif isinstance(part, wire.Welcome):
+                self._welcome(part)
+            elif isinstance(part, wire.Ping):
+                self._put(wire.Pong())
+            elif isinstance(part, wire.Bye):
+                self._last_words = part.reason
+                if part.final:
+                    self._refused = part.reason
+
+    def _welcome(self, part: wire.Welcome) -> None:
+        self._parts = []
+        self._welcomed = True
+        self._bus.welcomed(part.address, part.last)
+        if self._first is not None and not self._first.done():
+            self._first.set_result(None)
+
+    def closed(self, reason: str) -> None:
+        self._connection = None
+        self._welcomed = False
+        self._last_words = self._last_words or reason
+        self._broken.set()
+
+    def writable(self) -> None:
+        self._flush()
+
+    def _put(self, part: wire.Part) -> None:
+        """What cannot be said now is not kept: after the next welcome the bus says it again."""
+        if not self._welcomed:
+            return
+        self._parts.append(part)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        if self._connection is None or not self._parts or self._connection.full:
+            return
+        parts, self._parts = self._parts, []
+        self._connection.send(parts)
+
+
+_pause_first = 0.05
+
+
+def connect(
+    address: str, *, name: str, token: str = "", tls: ssl.SSLContext | None = None, patience: float = 10.0
+) -> Bus:
+    """A bus to the server at ``tcp://HOST:PORT``, to be entered with ``async with``.
+
+    ``name`` is durable: whoever comes back under it finds its mailbox. ``patience`` is how long to try the first time.
+    """
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise UsageError(f"address {address!r}: expected tcp://HOST:PORT")
+    if not is_name(name):
+        raise UsageError(f"client name {name!r}: expected 1 to 64 letters, digits, _, . or -")
+    where = Address(host.strip("[]"), int(port))
+    return Bus(name, lambda bus: TcpLine(bus, where, token, tls, patience))

@@ -1,0 +1,136 @@
+"""Who knocks: the first frame of a connection says whether it is a server, a client or an operator.
+
+Until it has spoken a stranger may send little and has little time. Whoever may not come in is told why.
+"""
+
+import asyncio
+import hmac
+
+from antecede import limits, wire
+from antecede.errors import WireError
+from antecede.runtime.logs import ServerLog
+from antecede.runtime.operations import Operations
+from antecede.runtime.peers import Answered, Peers
+from antecede.runtime.sessions import RemoteSession, Sessions
+from antecede.topology.file import is_name
+from antecede.transports import Connection, Receiver
+from antecede.wire import AnyPart
+
+
+class Door:
+    """Where connections come in."""
+
+    def __init__(self, token: str, peers: Peers, sessions: Sessions, operations: Operations, log: ServerLog) -> None:
+        self.token = token
+        self.peers = peers
+        self.sessions = sessions
+        self.operations = operations
+        self.log = log
+        self.shut = ""
+        """Why nobody may come in; empty: the door is open."""
+        self.inside: set[Visitor] = set()
+
+    def opened(self, connection: Connection) -> "Visitor":
+        """Somebody knocks."""
+        visitor = Visitor(self, connection)
+        self.inside.add(visitor)
+        if self.shut:
+            connection.close(self.shut)
+        elif len(self.inside) > limits.connections_max:
+            self.log.warning("too-many-connections", remote=connection.remote)
+            connection.close(f"more than {limits.connections_max} connections")
+        return visitor
+
+    def watch(self, now: float) -> None:
+        """Speak where it has been silent, and hang up on whoever is silent for too long."""
+        for visitor in list(self.inside):
+            visitor.watch(now)
+
+    def hold(self, held: bool) -> None:
+        """Read nothing from anybody for a while."""
+        for visitor in self.inside:
+            visitor.connection.hold(held)
+
+
+class Visitor:
+    """One connection: a stranger at first, then what its first word says."""
+
+    def __init__(self, door: Door, connection: Connection) -> None:
+        self._door = door
+        self.connection = connection
+        self._since = asyncio.get_running_loop().time()
+        self._known: Receiver | None = None
+
+    def received(self, parts: list[AnyPart]) -> None:
+        if self._known is not None:
+            self._known.received(parts)
+            return
+        while parts and self._known is None:
+            self._greet(parts.pop(0))
+        if parts and self._known is not None:
+            self._known.received(parts)
+
+    def _greet(self, part: AnyPart) -> None:
+        door, connection = self._door, self.connection
+        if isinstance(part, wire.ServerHello):
+            refusal = door.peers.refusal(part)
+            if refusal:
+                door.peers.refuse(part.server, connection, refusal)
+            else:
+                self._known = Answered(door.peers, connection, part)
+        elif isinstance(part, wire.ClientHello):
+            refusal = self._unwelcome(part)
+            if refusal:
+                door.log.warning("client-refused", client=part.client[:64], remote=connection.remote, reason=refusal)
+                connection.close(refusal, final=True)
+            else:
+                self._known = RemoteSession(door.sessions, connection, part.client)
+        elif isinstance(part, wire.Request):
+            if not hmac.compare_digest(part.token.encode(), door.token.encode()):
+                door.log.warning("operator-refused", remote=connection.remote, reason="wrong token")
+                connection.close("wrong token", final=True)
+            else:
+                connection.send([wire.Answer(*door.operations.run(part.command, part.arguments))])
+        elif not isinstance(part, wire.Bye | wire.Ping | wire.Pong):
+            raise WireError(f"{type(part).__name__} where a hello was expected")
+
+    def _unwelcome(self, part: wire.ClientHello) -> str:
+        try:
+            wire.agree(part.version, part.oldest)
+        except WireError as error:
+            return str(error)
+        if not hmac.compare_digest(part.token.encode(), self._door.token.encode()):
+            return "wrong token"
+        if not is_name(part.client):
+            return "a client's name is 1 to 64 letters, digits, _, . or -"
+        return ""
+
+    def closed(self, reason: str) -> None:
+        self._door.inside.discard(self)
+        if self._known is not None:
+            self._known.closed(reason)
+        elif reason not in _usual:
+            self._door.log.warning("stranger-gone", remote=self.connection.remote, reason=reason)
+
+    def writable(self) -> None:
+        if self._known is not None:
+            self._known.writable()
+
+    def watch(self, now: float) -> None:
+        connection = self.connection
+        if self._known is None:
+            if now - self._since > limits.hello_seconds_max:
+                connection.close("no hello")
+        else:
+            keep_alive(connection, now)
+
+
+_usual = ("the other end hung up", "wrong token")
+
+
+def keep_alive(connection: Connection, now: float) -> None:
+    """A word when there was none for a while; the end of one that says nothing."""
+    if now - connection.heard > 3 * limits.heartbeat_seconds:
+        connection.close(f"no word for {3 * limits.heartbeat_seconds:.0f} s")
+    elif now - connection.spoke >= limits.heartbeat_seconds:
+        connection.send([wire.Ping()])

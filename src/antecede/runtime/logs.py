@@ -1,0 +1,73 @@
+"""What a server says about itself: one line an event, for people or as JSON.
+
+12:31:07.220 s1 peer-connected peer=s2 remote=127.0.0.1:51334
+{"time": "2026-01-31T12:31:07.220+00:00", "level": "info", "server": "s1", "event": "peer-connected", …}
+"""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+logger = logging.getLogger("antecede.server")
+
+
+class ServerLog:
+    """The log of one server."""
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+
+    def info(self, event: str, **fields: Any) -> None:
+        """Something that an operator may want to know."""
+        logger.info(event, extra={"server": self._server, "fields": fields})
+
+    def warning(self, event: str, **fields: Any) -> None:
+        """Something that an operator should look at."""
+        logger.warning(event, extra={"server": self._server, "fields": fields})
+
+    def error(self, event: str, **fields: Any) -> None:
+        """Something that keeps the server from doing its work."""
+        logger.error(event, extra={"server": self._server, "fields": fields})
+
+
+class _Line(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        when = datetime.fromtimestamp(record.created, UTC)
+        fields = getattr(record, "fields", {})
+        server = getattr(record, "server", record.name)
+        shown = "".join(f" {key}={_plain(value)}" for key, value in fields.items())
+        mark = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()} "
+        text = f"{when:%H:%M:%S}.{when.microsecond // 1000:03d} {server} {mark}{record.getMessage()}{shown}"
+        return text if record.exc_info is None else f"{text}\n{self.formatException(record.exc_info)}"
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        document: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "server": getattr(record, "server", ""),
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info is not None:
+            document["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(document, default=str)
+
+
+def _plain(value: Any) -> str:
+    """A value on one line; nothing from outside can end it."""
+    text = str(value)
+    return json.dumps(text, ensure_ascii=False) if " " in text or not text.isprintable() or not text else text
+
+
+def write_logs(style: str = "text") -> None:
+    """Write the log of everything of this house to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Json() if style == "json" else _Line())
+    root = logging.getLogger("antecede")
+    root.handlers = [handler]
+    root.setLevel(logging.INFO)
+    root.propagate = False

@@ -1,0 +1,180 @@
+"""What operators ask a running server: how it is, what is dead, which link should begin anew.
+
+A request is one part with a token, a command and its arguments; the answer is one JSON document. The same functions
+serve a program that has the server in its own process.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from antecede.engine import Dead
+from antecede.errors import AntecedeError, UsageError
+from antecede.runtime.peers import Peers
+from antecede.runtime.reactions import Reactions
+from antecede.runtime.sessions import Sessions
+from antecede.server import AgentServer
+from antecede.server.items import Buried, Forgot, Published
+from antecede.store import Store
+
+OPERATOR = "dead-letters"
+"""The client as which dead letters are sent again."""
+
+
+class _Server(Protocol):
+    machine: AgentServer
+    store: Store
+    peers: Peers
+    sessions: Sessions
+    reactions: Reactions
+    epoch: str
+    stopping: bool
+    trouble: str
+
+    def submit(self, given: Any) -> None: ...
+
+
+class Operations:
+    """An operator's commands on one server."""
+
+    def __init__(self, server: _Server) -> None:
+        self._server = server
+        self._commands: dict[str, tuple[int, Callable[..., Any]]] = {
+            "status": (0, self.status),
+            "dead-list": (0, self.dead_list),
+            "dead-show": (1, self.dead_show),
+            "dead-replay": (1, self.dead_replay),
+            "dead-bury": (1, self.dead_bury),
+            "forget": (2, self.forget),
+        }
+
+    def run(self, command: str, arguments: list[str]) -> tuple[bool, bytes]:
+        """Whether it went well, and the document: what was asked for, or what was wrong."""
+        try:
+            count, do = self._commands.get(command, (0, None))
+            if do is None or len(arguments) != count:
+                raise UsageError(f"unknown request {command[:64]!r} with {len(arguments)} arguments")
+            return True, json.dumps(do(*arguments)).encode()
+        except AntecedeError as error:
+            return False, json.dumps(str(error)).encode()
+
+    def status(self) -> dict[str, Any]:
+        """Health, links, queue depths, and what each held message waits for."""
+        server = self._server
+        machine, store = server.machine, server.store
+        stopped = [
+            {"domain": domain, "peer": peer, "reason": reason} for (domain, peer), reason in machine.stopped.items()
+        ]
+        health = "stopping" if server.stopping else "overloaded" if machine.overloaded else "ok"
+        if server.trouble:
+            health = "in trouble"
+        elif stopped:
+            health = "link stopped"
+        mailboxes = {agent: len(mailbox) for agent, mailbox in machine.engine.mailboxes.items()}
+        return {
+            "server": machine.name,
+            "health": health,
+            "trouble": server.trouble,
+            "epoch": server.epoch,
+            "incarnation": f"{machine.incarnation:016x}",
+            "log": {
+                "last": store.last,
+                "durable": store.durable,
+                "pending_bytes": store.pending_bytes,
+                "bytes": store.log_bytes,
+            },
+            "domains": {name: self._domain(name) for name in machine.channel.consumers},
+            "stopped": stopped,
+            "refused": dict(server.peers.refusals),
+            "clients": {"here": server.sessions.names, "known": len(machine.clients)},
+            "mailboxes": dict(sorted(mailboxes.items(), key=lambda pair: -pair[1])[:_shown_max]),
+            "waiting_letters": sum(mailboxes.values()),
+            "reactions": server.reactions.done,
+            "failed_reactions": server.reactions.failed,
+            "timers": len(machine.timers),
+            "questions": len(machine.engine.asks),
+            "dead": len(machine.engine.dead),
+        }
+
+    def _domain(self, name: str) -> dict[str, Any]:
+        consumer = self._server.machine.channel.consumers[name]
+        peers = self._server.peers.peers
+        return {
+            "order": str(consumer.spec),
+            "links": {
+                peer: {
+                    "connected": peers[peer].ready,
+                    "sent": link.sent,
+                    "unacknowledged": link.unacknowledged,
+                    "held": link.pending,
+                }
+                for peer, link in consumer.links.items()
+            },
+            "held": consumer.waiting(_shown_max),
+        }
+
+    def dead_list(self) -> list[dict[str, Any]]:
+        """All dead letters, oldest first."""
+        return [self._shown(key, dead) for key, dead in self._server.machine.engine.dead.items()]
+
+    def dead_show(self, id_: str) -> dict[str, Any]:
+        """One dead letter with its fields."""
+        key, dead = self._find(id_)
+        letter = dead.letter
+        try:
+            fields = json.loads(msgspec.json.encode(msgspec.msgpack.decode(letter.body)))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
+            fields = None
+        return {**self._shown(key, dead), "to": list(letter.to), "fields": fields, "bytes": letter.body.hex()[:4_000]}
+
+    def dead_replay(self, id_: str) -> dict[str, Any]:
+        """Send a dead letter again, as a new letter to the agent that could not react; and take it off the list."""
+        key, dead = self._find(id_)
+        server, letter = self._server, dead.letter
+        number = server.machine.clients.get(OPERATOR, 0) + 1
+        server.submit(Published(OPERATOR, number, (dead.agent,), letter.type, letter.body, False, "", letter.id))
+        server.submit(Buried(key))
+        return {"replayed": letter.id, "agent": dead.agent}
+
+    def dead_bury(self, id_: str) -> dict[str, Any]:
+        """Take a dead letter off the list for good."""
+        key, dead = self._find(id_)
+        self._server.submit(Buried(key))
+        return {"buried": dead.letter.id, "agent": dead.agent}
+
+    def forget(self, domain: str, peer: str) -> dict[str, Any]:
+        """Let a stopped link begin anew. What was not acknowledged on it is given up."""
+        server = self._server
+        consumer = server.machine.channel.consumers.get(domain)
+        if consumer is None or peer not in consumer.links:
+            raise UsageError(f"server {server.machine.name} has no link {domain} with {peer}")
+        given_up = consumer.links[peer].unacknowledged
+        server.submit(Forgot(domain, peer))
+        server.peers.redial(peer)
+        return {"domain": domain, "peer": peer, "given_up": given_up}
+
+    def _find(self, id_: str) -> tuple[str, Dead]:
+        dead = self._server.machine.engine.dead
+        found = [(key, one) for key, one in dead.items() if id_ in (key, one.letter.id)]
+        if len(found) != 1:
+            raise UsageError(
+                f"{'several' if found else 'no'} dead letters {id_[:200]!r} on {self._server.machine.name}"
+            )
+        return found[0]
+
+    def _shown(self, key: str, dead: Dead) -> dict[str, Any]:
+        letter = dead.letter
+        return {
+            "key": key,
+            "id": letter.id,
+            "server": self._server.machine.name,
+            "agent": dead.agent,
+            "from": letter.source,
+            "type": letter.type,
+            "reason": dead.reason,
+        }
+
+
+_shown_max = 50

@@ -1,0 +1,369 @@
+"""The other servers: one connection to each neighbour, made by the one whose name is smaller.
+
+The first word on a connection is a hello with version, topology epoch, names, token, and where each shared link stands.
+A hello says which frames were accepted, and the peer forgets them: so it leaves only when all that it says is durable.
+Whoever may not talk to us (another topology, another token, a link that stopped because data was lost) is told why and
+hung up on; ``refusals`` keeps the last reason for each.
+
+While a connection is missing nothing is kept for it: every frame is in its link until it is acknowledged, and the next
+hello makes the link send it again. While a connection is full, first copies wait, up to a bound, and resends are
+dropped.
+"""
+
+import asyncio
+import hmac
+import ssl
+from collections.abc import Callable
+from random import uniform
+
+from antecede import limits, wire
+from antecede.channel import Outgoing
+from antecede.errors import WireError
+from antecede.link import Ack, Frame, Hello
+from antecede.runtime.logs import ServerLog
+from antecede.server import AgentServer, FromPeer
+from antecede.topology import TopologyFile
+from antecede.transports import Connection
+from antecede.transports.tcp import TcpConnection, dial
+
+
+class Peer:
+    """One neighbour."""
+
+    def __init__(self, name: str, domains: list[str]) -> None:
+        self.name = name
+        self.domains = domains
+        self.connection: Connection | None = None
+        self.ready = False
+        """Both hellos were said."""
+        self.deferred: list[Outgoing] = []
+        self.newest: dict[str, int] = {}
+        """For each domain the largest frame number that was written to this connection: what is larger is no resend."""
+        self.dialer: asyncio.Task[None] | None = None
+        self.wake = asyncio.Event()
+
+
+class Peers:
+    """All neighbours of a server."""
+
+    def __init__(
+        self,
+        machine: AgentServer,
+        topology: TopologyFile,
+        token: str,
+        tls: ssl.SSLContext | None,
+        submit: Callable[[FromPeer], None],
+        when_durable: Callable[[Callable[[], None]], None],
+        log: ServerLog,
+    ) -> None:
+        self._machine = machine
+        self._topology = topology
+        self._token = token
+        self._tls = tls
+        self._submit = submit
+        self._when_durable = when_durable
+        self._log = log
+        self._stopping = False
+        self.refusals: dict[str, str] = {}
+        """For each peer why it was last refused, or refused us."""
+        shared: dict[str, list[str]] = {}
+        for domain, consumer in machine.channel.consumers.items():
+            for peer in consumer.links:
+                shared.setdefault(peer, []).append(domain)
+        self.peers = {peer: Peer(peer, domains) for peer, domains in shared.items()}
+
+    def start(self) -> None:
+        """Dial those whom we have to dial."""
+        for peer in self.peers.values():
+            if self._machine.name < peer.name:
+                peer.dialer = asyncio.get_running_loop().create_task(self._keep(peer))
+
+    async def stop(self) -> None:
+        """Hang up on all."""
+        self._stopping = True
+        for peer in self.peers.values():
+            if peer.dialer is not None:
+                peer.dialer.cancel()
+            if peer.connection is not None:
+                peer.connection.close("the server stops")
+
+    def redial(self, name: str) -> None:
+        """Try a peer at once, after an operator has let a link begin anew."""
+        if name in self.peers:
+            self.refusals.pop(name, None)
+            self.peers[name].wake.set()
+
+    # Connections.
+
+    async def _keep(self, peer: Peer) -> None:
+        """Dial, watch, dial again."""
+        pause = _pause_first
+        address = self._topology.servers[peer.name]
+        while True:
+            peer.wake.clear()
+            try:
+                await dial(lambda connection: _Dialed(self, peer, connection), address.host, address.port, self._tls)
+                await peer.wake.wait()
+                pause = _pause_first if peer.name not in self.refusals else max(pause, 1.0)
+            except (OSError, TimeoutError):
+                pass
+            peer.wake.clear()
+            try:
+                async with asyncio.timeout(uniform(pause / 2, pause)):
+                    await peer.wake.wait()
+            except TimeoutError:
+                pause = min(2 * pause, limits.dial_seconds_max)
+
+    def say_hello(self, peer: Peer, connection: Connection, then: Callable[[], None]) -> None:
+        """Say where our links stand, once that is durable."""
+        consumers = self._machine.channel.consumers
+        links = []
+        for domain in peer.domains:
+            hello = consumers[domain].links[peer.name].hello()
+            links.append(wire.LinkHello(domain, hello.source, hello.target, hello.sent, hello.accepted))
+        word = wire.ServerHello(
+            wire.VERSION,
+            wire.VERSION_OLDEST,
+            self._topology.epoch,
+            self._machine.name,
+            peer.name,
+            self._token,
+            links,
+        )
+
+        def say() -> None:
+            connection.send([word])
+            then()
+
+        self._when_durable(say)
+
+    def refusal(self, hello: wire.ServerHello) -> str:
+        """Why this server may not talk to us; empty: it may."""
+        try:
+            wire.agree(hello.version, hello.oldest)
+        except WireError as error:
+            return str(error)
+        if not hmac.compare_digest(hello.token.encode(), self._token.encode()):
+            return "wrong token"
+        if hello.to != self._machine.name:
+            return f"this is server {self._machine.name}, not {hello.to}"
+        if hello.server not in self.peers:
+            return f"server {hello.server} is no neighbour of {self._machine.name}"
+        if hello.epoch != self._topology.epoch:
+            return (
+                f"server {hello.server} has topology epoch {hello.epoch} and {self._machine.name} has "
+                f"{self._topology.epoch}: start both with the same topology file"
+            )
+        if sorted(link.domain for link in hello.links) != sorted(self.peers[hello.server].domains):
+            return f"server {hello.server} names other links than the topology"
+        return self.stopped(hello.server)
+
+    def stopped(self, peer: str) -> str:
+        """Why the link to a peer is stopped; empty: it is not."""
+        for (domain, name), reason in self._machine.stopped.items():
+            if name == peer:
+                return f"link {domain} with {peer} is stopped: {reason}"
+        return ""
+
+    def met(self, peer: Peer, connection: Connection, hello: wire.ServerHello) -> None:
+        """A peer's hello is in order: from now on this is its connection."""
+        if peer.connection is not None and peer.connection is not connection:
+            peer.connection.close("another connection took its place")
+        peer.connection = connection
+        peer.ready = False
+        peer.deferred.clear()
+        peer.newest.clear()
+        self.refusals.pop(peer.name, None)
+        connection.trust()
+        for link in hello.links:
+            content = Hello(link.source, link.target, link.sent, link.accepted)
+            self._submit(FromPeer(link.domain, peer.name, content))
+
+    def open_for_frames(self, peer: Peer, connection: Connection) -> None:
+        """Both hellos were said."""
+        if peer.connection is connection:
+            peer.ready = True
+            self._log.info("peer-connected", peer=peer.name, remote=connection.remote)
+
+    def received(self, peer: Peer, parts: list[wire.AnyPart]) -> None:
+        """Frames and acknowledgements of a peer."""
+        submit, name = self._submit, peer.name
+        for part in parts:
+            if isinstance(part, wire.PeerFrames):
+                if part.domain not in peer.domains or len(part.numbers) != len(part.bodies):
+                    raise WireError(f"frames of {name} in domain {part.domain[:64]!r} that are none")
+                for number, body in zip(part.numbers, part.bodies, strict=True):
+                    submit(FromPeer(part.domain, name, Frame(part.source, part.target, number, body)))
+            elif isinstance(part, wire.PeerAck):
+                if part.domain not in peer.domains:
+                    raise WireError(f"acknowledgement of {name} in domain {part.domain[:64]!r}")
+                ack = Ack(part.source, part.target, part.upto, part.beyond)
+                submit(FromPeer(part.domain, name, ack))
+            elif isinstance(part, wire.Ping):
+                if peer.connection is not None:
+                    peer.connection.send([wire.Pong()])
+            elif isinstance(part, wire.Bye):
+                self.hung_up(peer, part)
+            elif not isinstance(part, wire.Pong):
+                raise WireError(f"{type(part).__name__} from server {name}")
+
+    def hung_up(self, peer: Peer, part: wire.Bye) -> None:
+        """A peer says good-bye."""
+        if part.final:
+            if self.refusals.get(peer.name) != part.reason:
+                self._log.warning("refused-by-peer", peer=peer.name, reason=part.reason)
+            self.refusals[peer.name] = part.reason
+
+    def refuse(self, name: str, connection: Connection, reason: str) -> None:
+        """Tell a server why we don't talk to it."""
+        if self.refusals.get(name) != reason:
+            self._log.warning("peer-refused", peer=name, remote=connection.remote, reason=reason)
+        if name in self.peers:
+            self.refusals[name] = reason
+        connection.close(reason, final=True)
+
+    def lost(self, peer: Peer, connection: Connection, reason: str) -> None:
+        """A connection ended."""
+        if peer.connection is connection:
+            if peer.ready:
+                self._log.info("peer-lost", peer=peer.name, reason=reason)
+            peer.connection = None
+            peer.ready = False
+            peer.deferred.clear()
+
+    def fault(self, domain: str, name: str, reason: str) -> None:
+        """A peer did something wrong: hang up, with the reason."""
+        peer = self.peers.get(name)
+        if (domain, name) in self._machine.stopped:
+            self._log.error("link-stopped", domain=domain, peer=name, reason=reason)
+            reason = self.stopped(name)
+            self.refusals[name] = reason
+        else:
+            self._log.warning("bad-frame", domain=domain, peer=name, reason=reason)
+        if peer is not None and peer.connection is not None:
+            peer.connection.close(reason, final=True)
+
+    # Frames.
+
+    def send(self, outgoing: list[Outgoing]) -> None:
+        """What is durable may leave: one write a connection."""
+        to: dict[str, list[Outgoing]] = {}
+        for one in outgoing:
+            if one.peer in to:
+                to[one.peer].append(one)
+            else:
+                to[one.peer] = [one]
+        for name, several in to.items():
+            peer = self.peers[name]
+            if peer.ready:
+                self._write(peer, several)
+
+    def writable(self, peer: Peer) -> None:
+        """A connection has room again."""
+        if peer.ready and peer.deferred:
+            deferred, peer.deferred = peer.deferred, []
+            self._write(peer, deferred)
+
+    def _write(self, peer: Peer, several: list[Outgoing]) -> None:
+        connection = peer.connection
+        assert connection is not None
+        if connection.full:
+            for one in several:
+                content = one.content
+                first = isinstance(content, Ack) or content.number > peer.newest.get(one.domain, 0)
+                if first and len(peer.deferred) < limits.deferred_frames_max:
+                    peer.deferred.append(one)
+            return
+        connection.send(_parts(peer, several))
+
+
+def _parts(peer: Peer, several: list[Outgoing]) -> list[wire.Part]:
+    """Frames of one link share a part, and only the newest acknowledgement of each link leaves."""
+    parts: list[wire.Part] = []
+    acks: dict[str, Ack] = {}
+    open_: tuple[str, int, int] | None = None
+    numbers: list[int] = []
+    bodies: list[bytes] = []
+    size = 0
+    for one in several:
+        content = one.content
+        if isinstance(content, Ack):
+            acks[one.domain] = content
+            continue
+        link = (one.domain, content.source, content.target)
+        if link != open_ or size > limits.frame_bytes_wanted:
+            numbers, bodies, size, open_ = [], [], 0, link
+            parts.append(wire.PeerFrames(*link, numbers, bodies))
+        numbers.append(content.number)
+        bodies.append(content.body)
+        size += len(content.body)
+        if content.number > peer.newest.get(one.domain, 0):
+            peer.newest[one.domain] = content.number
+    for domain, ack in acks.items():
+        parts.append(wire.PeerAck(domain, ack.source, ack.target, ack.upto, ack.beyond))
+    return parts
+
+
+class _Dialed:
+    """The dialing end of a connection to a peer, from its first word."""
+
+    def __init__(self, peers: Peers, peer: Peer, connection: TcpConnection) -> None:
+        self._peers = peers
+        self._peer = peer
+        self._connection = connection
+        self._met = False
+        stopped = peers.stopped(peer.name)
+        if stopped:
+            peers.refuse(peer.name, connection, stopped)
+        else:
+            peers.say_hello(peer, connection, lambda: None)
+
+    def received(self, parts: list[wire.AnyPart]) -> None:
+        if not self._met:
+            first = parts.pop(0)
+            if isinstance(first, wire.Bye):
+                self._peers.hung_up(self._peer, first)
+                return
+            if not isinstance(first, wire.ServerHello):
+                raise WireError(f"{type(first).__name__} where a server's hello was expected")
+            refusal = self._peers.refusal(first)
+            if not refusal and first.server != self._peer.name:
+                refusal = f"dialed {self._peer.name} and {first.server} answered"
+            if refusal:
+                self._peers.refuse(self._peer.name, self._connection, refusal)
+                return
+            self._met = True
+            self._peers.met(self._peer, self._connection, first)
+            self._peers.open_for_frames(self._peer, self._connection)
+        if parts:
+            self._peers.received(self._peer, parts)
+
+    def closed(self, reason: str) -> None:
+        self._peers.lost(self._peer, self._connection, reason)
+        self._peer.wake.set()
+
+    def writable(self) -> None:
+        self._peers.writable(self._peer)
+
+
+class Answered:
+    """The answering end of a connection to a peer, after its hello was read."""
+
+    def __init__(self, peers: Peers, connection: Connection, hello: wire.ServerHello) -> None:
+        self._peers = peers
+        self._connection = connection
+        self._peer = peers.peers[hello.server]
+        peers.met(self._peer, connection, hello)
+        peers.say_hello(self._peer, connection, lambda: peers.open_for_frames(self._peer, connection))
+
+    def received(self, parts: list[wire.AnyPart]) -> None:
+        self._peers.received(self._peer, parts)
+
+    def closed(self, reason: str) -> None:
+        self._peers.lost(self._peer, self._connection, reason)
+
+    def writable(self) -> None:
+        self._peers.writable(self._peer)
+
+
+_pause_first = 0.05

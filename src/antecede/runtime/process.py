@@ -1,0 +1,59 @@
+"""A server as a process of its own: its event loop, its signals, its exit code.
+
+SIGTERM and SIGINT stop it gracefully: nothing more is taken from outside, what is under way comes to an end, a snapshot
+is kept, exit code 0. A second signal ends it at once; its log is as good as after any kill. A failed disk is exit
+code 2.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Coroutine
+from importlib import import_module
+from typing import Any
+
+from antecede.errors import StoreFailedError
+from antecede.runtime.server import ServerRuntime
+from antecede.topology import TopologyFile
+
+
+def run(main: Coroutine[Any, Any, int]) -> int:
+    """Run to the end, on uvloop where there is one (``ANTECEDE_LOOP=asyncio``: not even then)."""
+    factory = None
+    if os.environ.get("ANTECEDE_LOOP") != "asyncio":
+        try:
+            factory = import_module("uvloop").new_event_loop
+        except ImportError:
+            factory = None
+    # The commit thread must not wait for five milliseconds whenever it comes back from the disk.
+    sys.setswitchinterval(_switch_seconds)
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(main)
+
+
+async def serve(topology: TopologyFile, server: str, data: str | None, **options: Any) -> int:
+    """Run a server until it is told to stop."""
+    runtime = ServerRuntime(topology, server, data, **options)
+    await runtime.start()
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        if told.is_set():
+            os._exit(130)
+        told.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    waiting = loop.create_task(told.wait())
+    awaited: list[asyncio.Future[Any]] = [waiting, runtime.failed]
+    await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+    if runtime.failed.done():
+        raise StoreFailedError(str(runtime.failed.result()))
+    runtime.log.info("stopping")
+    await runtime.stop()
+    return 0
+
+
+_switch_seconds = 0.0005

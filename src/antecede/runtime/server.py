@@ -1,0 +1,408 @@
+"""One server's life: recover, open the door, tick, stop; see :mod:`antecede.runtime`."""
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Callable
+from time import monotonic, time
+from typing import Any
+
+from antecede import limits
+from antecede.channel import Outgoing
+from antecede.client import Bus
+from antecede.engine.agents import Agent
+from antecede.engine.host import Host
+from antecede.errors import AntecedeError, StoreError, StoreFailedError, StoreFullError
+from antecede.runtime.application import agents_of, load_class, plan_of
+from antecede.runtime.door import Door, keep_alive
+from antecede.runtime.logs import ServerLog
+from antecede.runtime.operations import Operations
+from antecede.runtime.peers import Peers
+from antecede.runtime.reactions import Reactions
+from antecede.runtime.recovery import recover
+from antecede.runtime.sessions import LocalSession, Sessions
+from antecede.server import Accepted, AgentServer, FromPeer, Input, Refused, Step
+from antecede.server.items import Published, PublishedMany, pieces_of
+from antecede.store import open_store
+from antecede.topology import TopologyFile
+from antecede.transports.tcp import listen
+
+_Waiting = tuple[int, list[Outgoing], list[Accepted | Refused], Callable[[], None] | None]
+
+
+class ServerRuntime:
+    """A server that runs in this event loop."""
+
+    def __init__(
+        self,
+        topology: TopologyFile,
+        server: str,
+        data: str | None = None,
+        *,
+        durability: str = "disk",
+        token: str = "",
+        host: str | None = None,
+        tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None,
+        agents: dict[str, type[Agent]] | None = None,
+    ) -> None:
+        """``host``: where to listen, if not where the topology says. ``tls``: the contexts to listen and to dial with.
+        ``agents``: the classes of this server's agents, if they are not to be imported."""
+        self.name = server
+        self.epoch = topology.epoch
+        self.log = ServerLog(server)
+        self.stopping = False
+        self.trouble = ""
+        self._topology = topology
+        self._host = host
+        self._tls = tls
+        plan = plan_of(topology)
+        classes = agents_of(topology, server) if agents is None else agents
+        self._loop = asyncio.get_running_loop()
+        self.failed: asyncio.Future[StoreFailedError] = self._loop.create_future()
+        """Done when the disk has failed: the server must end."""
+
+        self.store = open_store(data, durability=durability, on_durable=self._on_durable, on_failed=self._on_failed)
+        try:
+            self.machine = AgentServer(server, plan, self.store.incarnation)
+            recover(self.machine, self.store, self.epoch, monotonic())
+            host_ = Host(server, self.machine.channel.check)
+            for name, kind in classes.items():
+                host_.declare(name, kind)
+            for address, born in self.machine.engine.born.items():
+                host_.declare(address, load_class(born))
+        except BaseException:
+            self.store.close()
+            raise
+        self._lives = host_.lives
+        self._inputs: deque[Input] = deque()
+        self._inputs_bytes = 0
+        self._scheduled = False
+        self._unstored: list[bytes] = []
+        self._waiting: deque[_Waiting] = deque()
+        self._durable = self.store.durable
+        self._snapshot_at = self.store.last
+        self._logged_bytes = 0
+        self._snapshotting: asyncio.Future[None] | None = None
+        self._stepped: list[Callable[[], None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._held = False
+        dial_tls = None if tls is None else tls[1]
+        self.peers = Peers(self.machine, topology, token, dial_tls, self.submit, self._when_durable, self.log)
+        self.sessions = Sessions(
+            self.machine, self.submit, self._poke, self._when_stepped, self._when_durable, self.log
+        )
+        self.reactions = Reactions(host_, self.submit, self.log)
+        self.operations = Operations(self)
+        self.door = Door(token, self.peers, self.sessions, self.operations, self.log)
+        self._listener: asyncio.Server | None = None
+        self._housekeeper: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Open the door and go on where the log ended."""
+        address = self._topology.servers[self.name]
+        host = self._host or address.host
+        try:
+            self._listener = await listen(self.door.opened, host, address.port, self._tls and self._tls[0])
+        except AntecedeError:
+            self.store.close()
+            raise
+        self.log.info(
+            "started",
+            address=f"{host}:{address.port}",
+            epoch=self.epoch,
+            incarnation=f"{self.store.incarnation:016x}",
+            records=self.store.last,
+            letters=sum(map(len, self.machine.engine.mailboxes.values())),
+        )
+        self.peers.start()
+        self._housekeeper = self._loop.create_task(self._keep_house())
+        self._poke()
+
+    async def stop(self, drain_seconds: float = 5.0) -> None:
+        """Take nothing more from outside, let what is under way come to an end, keep a snapshot, close."""
+        self.stopping = True
+        self.machine.overloaded = True
+        self.door.shut = "the server stops"
+        if self._listener is not None:
+            self._listener.close()
+        until = self._loop.time() + drain_seconds
+        while self._busy() and self._loop.time() < until and not self.failed.done():
+            await asyncio.sleep(0.01)
+        self.reactions.stop()
+        self.sessions.end("the server stops")
+        await self.peers.stop()
+        if self._housekeeper is not None:
+            self._housekeeper.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._inputs and not self._unstored and not self.failed.done():
+            self._tick()
+        if self._snapshotting is not None:
+            await asyncio.wait([self._snapshotting])
+        if not self.failed.done() and not self._unstored:
+            try:
+                await asyncio.to_thread(self.store.snapshot, self.machine.snapshot(), self.store.last)
+            except StoreError as error:
+                self.log.error("snapshot-failed", reason=str(error))
+        await asyncio.sleep(0)
+        self._scheduled = True
+        await asyncio.to_thread(self.store.close)
+        self.log.info("stopped", records=self.store.last)
+
+    def bus(self, name: str) -> Bus:
+        """A client in this very process; to be entered with ``async with``."""
+        return Bus(name, lambda bus: LocalSession(self.sessions, bus))
+
+    def _busy(self) -> bool:
+        """Whether something is still on its way to this server's agents or to its disk."""
+        mine = any(self._lives(agent) for agent in self.machine.engine.mailboxes)
+        return bool(self._inputs or self._waiting or mine)
+
+    # Ticks.
+
+    def submit(self, given: Input) -> None:
+        """Something for the next step."""
+        self._inputs.append(given)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._tick)
+
+    def _poke(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._tick)
+
+    def _tick(self) -> None:
+        self._scheduled = False
+        if self._unstored and not self._store_again():
+            return
+        step = self.machine.step(self._take_inputs(), monotonic(), int(time() * 1000))
+        if step.record is not None:
+            self._append(step.record)
+        if step.outgoing or step.replies:
+            self._waiting.append((self._last(), step.outgoing, step.replies, None))
+        for due in step.due:
+            if self._lives(due.agent):
+                self.reactions.run(due)
+            else:
+                self.sessions.due(due)
+        self._after(step)
+
+    def _after(self, step: Step) -> None:
+        if self._stepped:
+            stepped, self._stepped = self._stepped, []
+            for call in stepped:
+                call()
+        for domain, peer, reason in step.faults:
+            self.peers.fault(domain, peer, reason)
+        if self._waiting and self._waiting[0][0] <= self._durable:
+            self._release()
+        if self._inputs:
+            self._poke()
+        self._set_timer()
+
+    def _take_inputs(self) -> list[Input]:
+        """The inputs of one step, so many that its record stays bearable."""
+        inputs = self._inputs
+        if len(inputs) <= 2:
+            taken = list(inputs)
+            inputs.clear()
+            return taken
+        taken = []
+        size = 0
+        while inputs and size < limits.step_bytes_max:
+            given = inputs.popleft()
+            taken.append(given)
+            size += _size(given)
+        return taken
+
+    def _set_timer(self) -> None:
+        """Be woken when a link wants to resend or an agent's timer is due."""
+        alarm = self.machine.alarm_ms()
+        due = None if alarm is None else self._loop.time() + max(0.0, alarm / 1000 - time())
+        if self._timer is not None:
+            if due is None or due >= self._timer_at - 0.001:
+                return
+            self._timer.cancel()
+        deadline = self.machine.deadline()
+        if deadline is not None:
+            resend = self._loop.time() + max(0.001, deadline - monotonic())
+            due = resend if due is None else min(due, resend)
+        if due is None:
+            self._timer = None
+        else:
+            self._timer_at = due
+            self._timer = self._loop.call_at(due, self._alarm)
+
+    def _alarm(self) -> None:
+        self._timer = None
+        self._poke()
+
+    # Durability.
+
+    def _append(self, record: bytes) -> None:
+        self._logged_bytes += len(record)
+        for piece in pieces_of(record):
+            if self._unstored:
+                self._unstored.append(piece)
+                continue
+            try:
+                self.store.append(piece)
+            except StoreFullError as error:
+                self._unstored.append(piece)
+                self._in_trouble(str(error))
+            except StoreFailedError as error:
+                self._unstored.append(piece)
+                self._fail(error)
+        if self.store.durable > self._durable:
+            self._durable = self.store.durable
+
+    def _last(self) -> int:
+        """The number of the newest record, also of one that still waits for room on the disk."""
+        return self.store.last + len(self._unstored)
+
+    def _store_again(self) -> bool:
+        while self._unstored and not self.failed.done():
+            try:
+                self.store.append(self._unstored[0])
+            except StoreFullError:
+                self._scheduled = True
+                self._loop.call_later(_full_seconds, self._tick)
+                return False
+            except StoreFailedError as error:
+                self._fail(error)
+                return False
+            self._unstored.pop(0)
+        if not self._unstored and self.trouble:
+            self.trouble = ""
+            self.door.hold(False)
+            self.log.info("trouble-over")
+        return not self._unstored
+
+    def _in_trouble(self, reason: str) -> None:
+        """Nothing more may be stepped until this record has room: stop reading, and try again."""
+        if not self.trouble:
+            self.log.error("no-room", reason=reason)
+        self.trouble = reason
+        self.door.hold(True)
+        self._poke()
+
+    def _on_durable(self, number: int) -> None:
+        """From the commit thread."""
+        self._loop.call_soon_threadsafe(self._became_durable, number)
+
+    def _on_failed(self, error: StoreFailedError) -> None:
+        """From the commit thread."""
+        self._loop.call_soon_threadsafe(self._fail, error)
+
+    def _fail(self, error: StoreFailedError) -> None:
+        if not self.failed.done():
+            self.trouble = str(error)
+            self.log.error("disk-failed", reason=str(error))
+            self.failed.set_result(error)
+
+    def _became_durable(self, number: int) -> None:
+        if number > self._durable:
+            self._durable = number
+        if self._waiting and self._waiting[0][0] <= self._durable:
+            self._release()
+
+    def _release(self) -> None:
+        """Let everything leave that waited for what is durable now."""
+        waiting, durable = self._waiting, self._durable
+        outgoing: list[Outgoing] = []
+        replies: list[Accepted | Refused] = []
+        while waiting and waiting[0][0] <= durable:
+            _, frames, told, call = waiting.popleft()
+            outgoing += frames
+            replies += told
+            if call is not None:
+                call()
+        if replies:
+            self.sessions.replies(replies)
+        if outgoing:
+            self.peers.send(outgoing)
+
+    def _when_durable(self, call: Callable[[], None]) -> None:
+        """Call when everything appended so far is durable, in sequence with all that waits for that."""
+        self._waiting.append((self._last(), [], [], call))
+        if self._waiting[0][0] <= self._durable:
+            self._loop.call_soon(self._became_durable, self._durable)
+
+    def _when_stepped(self, call: Callable[[], None]) -> None:
+        """Call after the next step has taken all that is here now."""
+        self._stepped.append(call)
+        self._poke()
+
+    # Housekeeping.
+
+    async def _keep_house(self) -> None:
+        turns = 0
+        while True:
+            await asyncio.sleep(_house_seconds)
+            turns += 1
+            self._watch_load()
+            if self._logged_bytes > limits.snapshot_log_bytes and self._snapshotting is None:
+                self._take_snapshot()
+            if turns % 10 == 0:
+                now = self._loop.time()
+                self.door.watch(now)
+                for peer in self.peers.peers.values():
+                    if peer.dialer is not None and peer.connection is not None:
+                        keep_alive(peer.connection, now)
+
+    def _watch_load(self) -> None:
+        machine, store = self.machine, self.store
+        letters = sum(map(len, machine.engine.mailboxes.values()))
+        frames = sum(link.unacknowledged for one in machine.channel.consumers.values() for link in one.links.values())
+        overloaded = (
+            self.stopping
+            or letters > limits.backlog_letters_max
+            or frames > limits.backlog_frames_max
+            or store.pending_bytes > limits.store_pending_bytes_max // 2
+            or store.log_bytes > limits.store_log_bytes_max * 3 // 4
+        )
+        if overloaded != machine.overloaded:
+            machine.overloaded = overloaded
+            if not self.stopping:
+                self.log.warning(
+                    "overloaded" if overloaded else "caught-up",
+                    letters=letters,
+                    frames=frames,
+                    pending_bytes=store.pending_bytes,
+                    log_bytes=store.log_bytes,
+                )
+
+    def _take_snapshot(self) -> None:
+        upto = self.store.last
+        if self._unstored:
+            return
+        self._logged_bytes = 0
+        data = self.machine.snapshot()
+        self._snapshotting = asyncio.ensure_future(asyncio.to_thread(self._keep_snapshot, data, upto))
+        self._snapshotting.add_done_callback(self._kept)
+
+    def _keep_snapshot(self, data: bytes, upto: int) -> None:
+        self.store.snapshot(data, upto)
+        self.store.release(upto)
+
+    def _kept(self, done: "asyncio.Future[None]") -> None:
+        self._snapshotting = None
+        error = None if done.cancelled() else done.exception()
+        if error is not None:
+            self.log.error("snapshot-failed", reason=str(error))
+
+
+def _size(given: Any) -> int:
+    if isinstance(given, FromPeer):
+        return len(getattr(given.content, "body", b"")) + 64
+    if isinstance(given, PublishedMany):
+        return sum(map(len, given.bodies)) + 64
+    if isinstance(given, Published):
+        return len(given.body) + 64
+    return 4_096
+
+
+_house_seconds = 0.1
+_full_seconds = 0.1

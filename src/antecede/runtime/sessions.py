@@ -1,0 +1,269 @@
+"""Clients that are here: over a connection, or in the same process.
+
+A session is one presence of a client. A client has at most one; a newer one takes its place. Publishes become inputs of
+the machine; what the machine says of them, and letters for the client, leave when they are durable. Letters are handed
+out again from the first that was not taken off the mailbox when a session begins to listen.
+"""
+
+import asyncio
+from collections.abc import Callable
+from time import time
+from typing import Protocol
+
+from antecede import limits, wire
+from antecede.channel import Letter, couple
+from antecede.client import Bus, Ticket
+from antecede.engine import React, Reaction
+from antecede.errors import RefusedError, WireError
+from antecede.runtime.logs import ServerLog
+from antecede.server import Accepted, AgentServer, Refused
+from antecede.server.items import Published, PublishedMany, Reacted
+from antecede.transports import Connection
+
+Submit = Callable[[Published | PublishedMany | Reacted], None]
+
+
+class Session(Protocol):
+    """A client that is here, as the server sees it."""
+
+    client: str
+    listening: bool
+    handed: list[str]
+    """The letters that it has and has not yet said to have handled."""
+
+    def welcome(self, address: str, last: int) -> None: ...
+
+    def reply(self, reply: Accepted | Refused) -> None: ...
+
+    def deliver(self, letters: list[Letter]) -> None: ...
+
+    def end(self, reason: str) -> None: ...
+
+
+class Sessions:
+    """All clients of a server that are here."""
+
+    def __init__(
+        self,
+        machine: AgentServer,
+        submit: Submit,
+        poke: Callable[[], None],
+        when_stepped: Callable[[Callable[[], None]], None],
+        when_durable: Callable[[Callable[[], None]], None],
+        log: ServerLog,
+    ) -> None:
+        self._machine = machine
+        self._submit = submit
+        self._poke = poke
+        self._when_stepped = when_stepped
+        self._when_durable = when_durable
+        self._log = log
+        self._here: dict[str, Session] = {}
+        """By address."""
+
+    def __len__(self) -> int:
+        return len(self._here)
+
+    @property
+    def names(self) -> list[str]:
+        """Who is here."""
+        return sorted(session.client for session in self._here.values())
+
+    def begin(self, session: Session) -> None:
+        """A client came: it is welcomed once the publishes of its last session have been taken or refused."""
+        address = f"{session.client}@{self._machine.name}"
+        before = self._here.get(address)
+        if before is not None:
+            before.end(f"another client came as {session.client}")
+        self._here[address] = session
+
+        def welcome() -> None:
+            last = self._machine.clients.get(session.client, 0)
+            self._when_durable(lambda: session.welcome(address, last))
+
+        self._when_stepped(welcome)
+
+    def finish(self, session: Session) -> None:
+        """A client went."""
+        address = f"{session.client}@{self._machine.name}"
+        if self._here.get(address) is session:
+            del self._here[address]
+
+    def is_here(self, session: Session) -> bool:
+        """Whether no newer session took its place."""
+        return self._here.get(f"{session.client}@{self._machine.name}") is session
+
+    def listen(self, session: Session) -> None:
+        """From now on letters are handed out to this session."""
+        if self.is_here(session):
+            session.listening = True
+            session.handed = []
+            self._machine.engine.abandon(f"{session.client}@{self._machine.name}")
+            self._poke()
+
+    def publish(self, session: Session, part: wire.Publish | Ticket) -> None:
+        """A client sends."""
+        if not self.is_here(session):
+            return
+        kind = part.kind if isinstance(part, Ticket) else part.type
+        bodies = part.bodies
+        if len(bodies) == 1:
+            self._submit(Published(session.client, part.number, part.to, kind, bodies[0], part.ask))
+        else:
+            self._submit(PublishedMany(session.client, part.number, part.to, kind, bodies))
+
+    def done(self, session: Session, letters: list[str], dead: str) -> None:
+        """A client has handled letters; those that it was not handed, or handled in an earlier session, don't count."""
+        if not self.is_here(session) or not letters or session.handed[: len(letters)] != letters:
+            return
+        del session.handed[: len(letters)]
+        reactions = [Reaction(letter) for letter in letters]
+        if dead:
+            reactions[-1] = Reaction(letters[-1], dead=dead[:_reason_chars])
+            self._log.warning("dead-letter", agent=session.client, letter=letters[-1], reason=dead[:_reason_chars])
+        address = f"{session.client}@{self._machine.name}"
+        self._submit(Reacted(address, tuple(reactions), None, int(time() * 1000)))
+
+    def due(self, due: React) -> None:
+        """Letters for a client; if it is not here they wait in its mailbox."""
+        session = self._here.get(due.agent)
+        if session is None or not session.listening:
+            return
+        fresh: list[Letter] = []
+        size = 0
+        for letter in due.letters[len(session.handed) :]:
+            size += len(letter.body)
+            if fresh and size > limits.deliver_bytes_wanted:
+                break
+            fresh.append(letter)
+        if fresh:
+            session.handed += [letter.id for letter in fresh]
+            self._when_durable(lambda: session.deliver(fresh))
+
+    def replies(self, replies: list[Accepted | Refused]) -> None:
+        """What the machine says of publishes; of several acceptances of a client only the last counts."""
+        newest: dict[str, Accepted | Refused] = {}
+        for reply in replies:
+            before = newest.get(reply.client)
+            if before is not None and not (isinstance(before, Accepted) and isinstance(reply, Accepted)):
+                self._tell(before)
+            newest[reply.client] = reply
+        for reply in newest.values():
+            self._tell(reply)
+
+    def _tell(self, reply: Accepted | Refused) -> None:
+        session = self._here.get(f"{reply.client}@{self._machine.name}")
+        if session is not None:
+            session.reply(reply)
+
+    def end(self, reason: str) -> None:
+        """Send all away."""
+        for session in list(self._here.values()):
+            session.end(reason)
+
+
+class RemoteSession:
+    """A client at the other end of a connection."""
+
+    def __init__(self, sessions: Sessions, connection: Connection, client: str) -> None:
+        self.client = client
+        self.listening = False
+        self.handed: list[str] = []
+        self._sessions = sessions
+        self._connection = connection
+        self._welcomed = False
+        connection.trust()
+        sessions.begin(self)
+
+    def welcome(self, address: str, last: int) -> None:
+        self._welcomed = True
+        self._connection.send([wire.Welcome(wire.VERSION, address.rpartition("@")[2], address, last)])
+
+    def reply(self, reply: Accepted | Refused) -> None:
+        if not self._welcomed:
+            return
+        if isinstance(reply, Accepted):
+            self._connection.send([wire.Accepted(reply.number)])
+        else:
+            self._connection.send([wire.Refused(reply.number, reply.count, reply.reason, reply.retry)])
+
+    def deliver(self, letters: list[Letter]) -> None:
+        if self._sessions.is_here(self):
+            self._connection.send([wire.Deliver(couple(letters))])
+
+    def end(self, reason: str) -> None:
+        self._connection.close(reason, final=reason.startswith("another"))
+
+    # From the connection.
+
+    def received(self, parts: list[wire.AnyPart]) -> None:
+        for part in parts:
+            if isinstance(part, wire.Publish):
+                if not part.bodies or not part.to or (part.ask and len(part.bodies) > 1) or part.number < 1:
+                    raise WireError(f"a publish of client {self.client} that is none")
+                self._sessions.publish(self, part)
+            elif isinstance(part, wire.Done):
+                self._sessions.done(self, part.letters, part.dead)
+            elif isinstance(part, wire.Listen):
+                self._sessions.listen(self)
+            elif isinstance(part, wire.Ping):
+                self._connection.send([wire.Pong()])
+            elif not isinstance(part, wire.Pong | wire.Bye):
+                raise WireError(f"{type(part).__name__} from client {self.client}")
+
+    def closed(self, reason: str) -> None:
+        self._sessions.finish(self)
+
+    def writable(self) -> None:
+        return
+
+
+class LocalSession:
+    """A client in the server's own process: its bus, and the bus's line (:class:`antecede.client.Line`)."""
+
+    def __init__(self, sessions: Sessions, bus: Bus) -> None:
+        self.client = bus.name
+        self.listening = False
+        self.handed: list[str] = []
+        self._sessions = sessions
+        self._bus = bus
+        self._welcomed = asyncio.Event()
+
+    async def open(self) -> None:
+        self._sessions.begin(self)
+        await self._welcomed.wait()
+
+    def publish(self, ticket: Ticket) -> None:
+        self._sessions.publish(self, ticket)
+
+    def done(self, letters: list[str], dead: str) -> None:
+        self._sessions.done(self, letters, dead)
+
+    def listen(self) -> None:
+        self._sessions.listen(self)
+
+    async def close(self) -> None:
+        self._sessions.finish(self)
+
+    # From the server.
+
+    def welcome(self, address: str, last: int) -> None:
+        self._bus.welcomed(address, last)
+        self._welcomed.set()
+
+    def reply(self, reply: Accepted | Refused) -> None:
+        if isinstance(reply, Accepted):
+            self._bus.accepted(reply.number)
+        else:
+            self._bus.refused(reply.number, reply.reason, reply.retry)
+
+    def deliver(self, letters: list[Letter]) -> None:
+        if self._sessions.is_here(self):
+            self._bus.delivered(letters)
+
+    def end(self, reason: str) -> None:
+        self._sessions.finish(self)
+        self._bus.gone(RefusedError(reason))
+
+
+_reason_chars = 1_000

@@ -1,0 +1,54 @@
+"""What a transport offers, and what it wants of whoever uses it."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from antecede.wire import AnyPart, Part
+
+
+class Connection(Protocol):
+    """One end of a connection."""
+
+    remote: str
+    """The other end's address, for logs."""
+    heard: float
+    """When the other end was last heard, by the event loop's clock."""
+    spoke: float
+    """When something was last written."""
+
+    @property
+    def full(self) -> bool:
+        """Whether so much waits to be read by the other end that nothing more should be written."""
+        ...
+
+    def send(self, parts: Sequence[Part]) -> None:
+        """Write parts; lost if the connection is closed."""
+        ...
+
+    def close(self, reason: str, final: bool = False) -> None:
+        """Tell the other end why (``final``: it need not try again), and close. ``closed`` follows."""
+        ...
+
+    def trust(self) -> None:
+        """The other end has said who it is: frames of full length are read from now on."""
+        ...
+
+    def hold(self, held: bool) -> None:
+        """Stop reading for a while, or go on."""
+        ...
+
+
+class Receiver(Protocol):
+    """Whom a connection calls."""
+
+    def received(self, parts: list[AnyPart]) -> None:
+        """Parts arrived. A :class:`antecede.errors.WireError` closes the connection with its text as the reason."""
+        ...
+
+    def closed(self, reason: str) -> None:
+        """The connection ended, by either end; called once."""
+        ...
+
+    def writable(self) -> None:
+        """A connection that was full is not any more."""
+        ...

@@ -1,0 +1,133 @@
+"""Real servers: processes of their own, real sockets, a real disk."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_here = Path(__file__).resolve().parent
+_source = _here.parent.parent / "src"
+sys.path.insert(0, str(_here))
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on right now."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+class Cluster:
+    """The servers of one topology."""
+
+    def __init__(self, folder: Path, domains: dict[str, list[str]], agents: dict[str, tuple[str, str]]) -> None:
+        self.folder = folder
+        self.servers = list(dict.fromkeys(server for members in domains.values() for server in members))
+        ports = free_ports(len(self.servers))
+        self.ports = dict(zip(self.servers, ports, strict=True))
+        self.addresses = {server: f"tcp://127.0.0.1:{port}" for server, port in self.ports.items()}
+        self.file = folder / "topology.toml"
+        self.file.write_text(self.text(domains, agents))
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.environment = {**os.environ, "PYTHONPATH": f"{_source}{os.pathsep}{_here}"}
+
+    def text(self, domains: dict[str, list[str]], agents: dict[str, tuple[str, str]]) -> str:
+        lines = ["[servers]", *(f'{server} = "{self.addresses[server]}"' for server in self.servers), "[domains]"]
+        lines += [f"{name} = {{ servers = {json.dumps(members)} }}" for name, members in domains.items()]
+        lines += ["[agents]"]
+        lines += [f'{name} = {{ server = "{server}", class = "{kind}" }}' for name, (server, kind) in agents.items()]
+        return "\n".join(lines) + "\n"
+
+    def log(self, server: str) -> str:
+        """What the server has said so far."""
+        path = self.folder / f"{server}.log"
+        return path.read_text() if path.exists() else ""
+
+    def start(self, *servers: str, options: tuple[str, ...] = ()) -> None:
+        """Start servers (all), and wait until they listen."""
+        chosen = servers or tuple(self.servers)
+        for server in chosen:
+            with (self.folder / f"{server}.log").open("ab") as log:
+                command = [sys.executable, "-m", "antecede", "serve", str(self.file), "--server", server]
+                command += ["--data", str(self.folder / server), *options]
+                self.processes[server] = subprocess.Popen(
+                    command, stderr=log, stdout=log, env=self.environment, cwd=self.folder
+                )
+        for server in chosen:
+            self.until(lambda server=server: self.listens(server), f"{server} listens:\n{self.log(server)}")
+
+    def listens(self, server: str) -> bool:
+        assert self.processes[server].poll() is None, f"{server} ended:\n{self.log(server)}"
+        with socket.socket() as one:
+            return one.connect_ex(("127.0.0.1", self.ports[server])) == 0
+
+    def until(self, true: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
+        """Wait for something to become true."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            found = true()
+            if found:
+                return found
+            time.sleep(0.02)
+        raise AssertionError(f"in vain: {what}")
+
+    def kill(self, server: str) -> None:
+        """kill -9."""
+        self.processes[server].kill()
+        self.processes[server].wait()
+
+    def stop(self, *servers: str) -> list[int]:
+        """SIGTERM; the exit codes."""
+        chosen = servers or tuple(self.processes)
+        for server in chosen:
+            self.processes[server].send_signal(signal.SIGTERM)
+        return [self.processes[server].wait(20) for server in chosen]
+
+    def command(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run a command of Antecede."""
+        return subprocess.run(
+            [sys.executable, "-m", "antecede", *arguments],
+            env=self.environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def status(self) -> dict[str, Any]:
+        """What ``antecede status --json`` says."""
+        document: dict[str, Any] = json.loads(self.command("status", str(self.file), "--json").stdout)
+        return document
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+    """Make clusters; whatever still runs at the end is killed."""
+    made: list[Cluster] = []
+
+    def make(domains: dict[str, list[str]], agents: dict[str, tuple[str, str]]) -> Cluster:
+        folder = tmp_path / f"cluster{len(made)}"
+        folder.mkdir()
+        made.append(Cluster(folder, domains, agents))
+        return made[-1]
+
+    yield make
+    for one in made:
+        for process in one.processes.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait()
