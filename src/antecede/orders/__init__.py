@@ -59,7 +59,9 @@ class OrderSpec(msgspec.Struct, frozen=True):
 
     def sample(self) -> Order:
         """Somebody's order, in a group large enough for every member that an option names."""
-        largest = max((int(value) for value in map(str, self.options.values()) if value.isdecimal()), default=0)
+        # A number longer than any member's need not be read: its option refuses it.
+        numbers = [int(v) for v in map(str, self.options.values()) if v.isdecimal() and len(v) <= 9]
+        largest = max(numbers, default=0)
         return self.create(0, min(max(2, largest + 1), limits.members_max))
 
 

@@ -204,6 +204,8 @@ class Buffer(Order):
         number = data.counter(self.expected[source])
         if number == 0:
             raise StampError("sequence number 0 in a stamp: expected 1 or more")
+        if source == self.me and number > self.numbers[source]:
+            raise StampError(f"copy {number} from ourselves: we sent {self.numbers[source]}")
         return number
 
     def size(self, packet: Packet) -> int:

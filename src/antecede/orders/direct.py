@@ -145,6 +145,8 @@ class Direct(StampedOrder):
         time = data.counter(self.delivered[source])
         if time == 0:
             raise StampError("timestamp 0 in a stamp: expected 1 or more")
+        if source == self.me and time > self.time:
+            raise StampError("stamp counts messages that we never sent")
         sets = [self._read_set(source, time, data) for _ in range(self.members + 1)]
         return Predecessors(time, sets[0], tuple(sets[1:]))
 

@@ -84,6 +84,8 @@ class Fifo(StampedOrder):
         number = data.counter(self.delivered[source])
         if number == 0:
             raise StampError("sequence number 0 in a stamp: expected 1 or more")
+        if source == self.me and number > self.sent[self.me]:
+            raise StampError("stamp counts messages that we never sent")
         return number
 
     def size(self, packet: Packet) -> int:

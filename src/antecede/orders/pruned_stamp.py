@@ -119,6 +119,8 @@ def read_control(source: int, me: int, known: list[int], data: Reader) -> Contro
     time = data.counter(known[source])
     if time == 0:
         raise StampError("timestamp 0 in a stamp: expected 1 or more")
+    if source == me and time > known[me]:
+        raise StampError("stamp counts messages that we never sent")
     present = int.from_bytes(data.raw(width), "little")
     richer = int.from_bytes(data.raw(width), "little")
     if present >> members or richer & ~present:
@@ -235,6 +237,8 @@ def _read_set(data: Reader) -> int:
         mask = int.from_bytes(data.raw(_map_size(data.members)), "little")
         if mask >> data.members:
             raise StampError("stamp names members that do not exist")
+        if _list_size(mask) <= 1 + _map_size(data.members):
+            raise StampError("stamp maps members that are shorter as a list")
         return mask
     mask = member = 0
     for position in range(head - 1):
@@ -243,4 +247,6 @@ def _read_set(data: Reader) -> int:
         if member >= data.members or (position and step == 0):
             raise StampError("stamp names members that do not exist, or one of them twice")
         mask |= 1 << member
+    if _list_size(mask) > 1 + _map_size(data.members):
+        raise StampError("stamp lists members that are shorter as a bit map")
     return mask

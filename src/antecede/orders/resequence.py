@@ -86,6 +86,8 @@ class SequencedOrder(PlainOrder):
         number = data.counter(self.taken[source])
         if number == 0:
             raise StampError("sequence number 0 in a stamp: expected 1 or more")
+        if source == self.me and number > self.numbered[source]:
+            raise StampError(f"packet {number} from ourselves: we sent {self.numbered[source]}")
         return (number, *self.read_numbers(kind, source, data))
 
     def dump_links(self) -> Any:

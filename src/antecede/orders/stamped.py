@@ -73,12 +73,17 @@ class StampedOrder(Order):
         members = self.members
         candidates = self._parked.pop(key)
         for packet in candidates:
+            number = self.number(packet)
+            if number <= self.delivered[packet.source]:
+                # Its sender's forged stamp has overtaken it. To deliver it now would move ``delivered`` backwards.
+                del self._held[number * members + packet.source]
+                effects.append(Accept(packet))
+                continue
             missing = self.missing(packet)
             if missing is not None:
                 self._parked.setdefault(missing[1] * members + missing[0], []).append(packet)
                 continue
             assert packet.message is not None
-            number = self.number(packet)
             freed = number * members + packet.source
             del self._held[freed]
             self.delivered[packet.source] = number

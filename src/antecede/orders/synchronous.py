@@ -158,6 +158,8 @@ class Synchronous(PlainOrder):
             known = 0 if source == self.me else self.requested[source] + 1
         elif kind == GRANT:
             known = 0 if source == self.me else self.asked[source]
+        elif source == self.me:
+            known = self.asked[source]
         elif self._turns and self._turns[0][0] == source:
             known = self.delivered[source] + 1
         else:

@@ -168,6 +168,8 @@ class Token(PlainOrder):
         number = data.counter(self.delivered if kind == COPY else self.requested[source])
         if number == 0:
             raise StampError(f"number 0 in the stamp of a {kind}: expected 1 or more")
+        if source == self.me and (kind == REQUEST or number > self.numbers[source]):
+            raise StampError(f"{kind} {number} from ourselves: no such packet was sent")
         return (number,)
 
     def _read_token(self, source: int, data: Reader) -> tuple[int, ...]:

@@ -116,6 +116,8 @@ class Updates(StampedOrder):
         number = data.counter(self.delivered[source])
         if number == 0:
             raise StampError("sequence number 0 in a stamp: expected 1 or more")
+        if source == self.me and number > self._value(self.me * self.members + self.me):
+            raise StampError("stamp counts messages that we never sent")
         places = self.members**2
         changes: list[Entry] = []
         place = 0

@@ -79,6 +79,8 @@ class Vector(StampedOrder):
             raise StampError("stamp does not count its own message")
         if stamp[self.me] > self.sent:
             raise StampError("stamp counts messages that we never sent")
+        if source == self.me and stamp[source] > self.delivered[source] and stamp[source] not in self.due:
+            raise StampError("stamp of a broadcast of ours that was not for us")
         return stamp
 
     def size(self, packet: Packet) -> int:
