@@ -45,6 +45,9 @@ topology_servers_max: Final = 4_096
 topology_drawn_servers_max: Final = 1_024
 """Servers of a topology that is drawn: more cannot be read."""
 
+simulated_delay_seconds_max: Final = 1_000_000
+"""One gap or delay of a simulated run: eleven days. Longer draws are cut to it."""
+
 scenario_bytes_max: Final = 1024 * 1024
 """One scenario file."""
 

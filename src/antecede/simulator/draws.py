@@ -10,8 +10,13 @@ A distribution of times is written as in ``constant:0.1``, ``exponential:0.1`` (
 from collections.abc import Callable
 from math import isfinite, log
 from random import Random
+from typing import Final
 
+from antecede import limits
 from antecede.errors import UsageError
+
+_shape_min: Final = 0.1
+"""The least shape of a Pareto distribution: below, its draws can exceed what a float holds."""
 
 Draw = Callable[[], float]
 """The next time, in seconds."""
@@ -51,6 +56,9 @@ def parse_draw(text: str, rng: Random) -> Draw:
         raise UsageError(f"bad distribution {text!r}: expected {expected}") from None
     if len(numbers) != shapes[name] or any(not isfinite(number) or number < 0 for number in numbers):
         raise UsageError(f"bad distribution {text!r}: expected {expected}")
+    longest = limits.simulated_delay_seconds_max
+    if max(numbers) > longest:
+        raise UsageError(f"bad distribution {text!r}: expected no number above {longest}")
     random = rng.random
     first, second = numbers[0], numbers[-1]
     if name == "constant":
@@ -61,7 +69,7 @@ def parse_draw(text: str, rng: Random) -> Draw:
         if first > second:
             raise UsageError(f"bad distribution {text!r}: expected the lesser bound first")
         return lambda: first + (second - first) * random()
-    if first == 0:
-        raise UsageError(f"bad distribution {text!r}: expected a shape above 0")
+    if first < _shape_min:
+        raise UsageError(f"bad distribution {text!r}: expected a shape of {_shape_min} or more")
     exponent = -1.0 / first
-    return lambda: float(second * (1.0 - random()) ** exponent)
+    return lambda: float(min(second * (1.0 - random()) ** exponent, longest))

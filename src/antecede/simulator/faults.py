@@ -45,7 +45,8 @@ class FaultyWorld(World):
         self.crashes = 0
         self.twice: list[tuple[int, str]] = []
         """Deliveries of a message that its process had delivered before: there must be none."""
-        self._delivered: set[tuple[int, str]] = set()
+        self._awaited: dict[str, int] = {}
+        """Messages not yet delivered everywhere: by id, the destinations that have not delivered, as a mask."""
         self._faults = faults
         self._loss = loss
         self._duplicate = duplicate
@@ -61,6 +62,7 @@ class FaultyWorld(World):
     def send(self, process: int, to: int, payload: bytes = b"") -> Message:
         message = Message(f"m{self._sends}", process, to, payload)
         self._sends += 1
+        self._awaited[message.id] = to
         self._maybe_cut()
         self._send(message)
         return message
@@ -150,10 +152,14 @@ class FaultyWorld(World):
 
     def _deliver(self, process: int, message: Message) -> bool:
         """Note a delivery, unless it is a second one."""
-        if (process, message.id) in self._delivered:
+        awaited = self._awaited.get(message.id, 0)
+        if not awaited >> process & 1:
             self.twice.append((process, message.id))
             return False
-        self._delivered.add((process, message.id))
+        if awaited == 1 << process:
+            del self._awaited[message.id]
+        else:
+            self._awaited[message.id] = awaited ^ 1 << process
         self.figures.delivered(message, self.now)
         if self.observer is not None:
             self.observer.delivered(process, message, self.now)

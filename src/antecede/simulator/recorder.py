@@ -9,11 +9,17 @@ from collections.abc import Callable, Sequence
 from antecede.messages import Message, Packet, members_of
 from antecede.orders.contract import Order
 from antecede.trace import ARRIVE, DELIVER, SEND, Event
+from antecede.trace.schema import INT64_MAX
 
 
 def process_names(processes: int) -> list[str]:
     """The names that simulated processes have in traces."""
     return [f"P{number}" for number in range(1, processes + 1)]
+
+
+def nanoseconds(now: float) -> int:
+    """Virtual seconds as a trace counts them; its numbers end after some 292 years."""
+    return min(round(now * 1e9), INT64_MAX)
 
 
 class Recorder:
@@ -35,7 +41,7 @@ class Recorder:
                 SEND,
                 message.id,
                 to=tuple(self.names[target] for target in members_of(message.to)),
-                time=round(now * 1e9),
+                time=nanoseconds(now),
                 stamp_bytes=round(sum(sizes) / len(sizes)) if sizes else None,
             )
         )
@@ -46,10 +52,10 @@ class Recorder:
             return
         size = self.orders[process].size(packet) if self.orders else None
         index = self._index(process)
-        self._sink(Event(self.names[process], index, ARRIVE, packet.subject, time=round(now * 1e9), stamp_bytes=size))
+        self._sink(Event(self.names[process], index, ARRIVE, packet.subject, time=nanoseconds(now), stamp_bytes=size))
 
     def delivered(self, process: int, message: Message, now: float) -> None:
-        self._sink(Event(self.names[process], self._index(process), DELIVER, message.id, time=round(now * 1e9)))
+        self._sink(Event(self.names[process], self._index(process), DELIVER, message.id, time=nanoseconds(now)))
 
     def _index(self, process: int) -> int:
         index = self._next[process]

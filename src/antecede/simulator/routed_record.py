@@ -18,6 +18,7 @@ import msgspec
 from antecede.messages import COPY, Message, Packet, members_of
 from antecede.orders.contract import Order
 from antecede.simulator.figures import Course, Figures
+from antecede.simulator.recorder import nanoseconds
 from antecede.trace import ARRIVE, DELIVER, HOP, SEND, Event
 
 
@@ -70,7 +71,7 @@ class RoutedRecorder:
     def hopped(self, server: int, message: Message, domain: str, hop: int, sizes: list[int], now: float) -> None:
         index = self._hops[server]
         self._hops[server] += 1
-        row = Event(self.names[server], index, HOP, message.id, time=round(now * 1e9), stamp_bytes=_mean(sizes))
+        row = Event(self.names[server], index, HOP, message.id, time=nanoseconds(now), stamp_bytes=_mean(sizes))
         self._sink(msgspec.structs.replace(row, domain=domain, hop=hop))
 
     def arrived(self, server: int, message: Message, size: int, now: float) -> None:
@@ -90,7 +91,7 @@ class RoutedRecorder:
     ) -> None:
         index = self._next[server]
         self._next[server] += 1
-        self._sink(Event(self.names[server], index, kind, message.id, to, round(now * 1e9), stamp_bytes=size))
+        self._sink(Event(self.names[server], index, kind, message.id, to, nanoseconds(now), stamp_bytes=size))
 
 
 def _mean(sizes: list[int]) -> int | None:

@@ -1,0 +1,47 @@
+"""Simulated worlds: what they remember, and the bounds of virtual time."""
+
+from random import Random
+
+import pytest
+
+from antecede.errors import UsageError
+from antecede.orders import parse
+from antecede.simulator.draws import parse_draw
+from antecede.simulator.faults import FaultyWorld
+from antecede.simulator.run import Setup, simulate
+from antecede.simulator.workloads import Spontaneous, broadcast
+from antecede.trace import Event
+
+
+def test_a_faulty_world_remembers_only_what_is_under_way() -> None:
+    """Memory must not grow with the number of messages, however a second delivery is told."""
+    world = FaultyWorld(parse("none"), 3, lambda: 0.1, Random(1), loss=0.2, duplicate=0.2)
+    world.run(Spontaneous(300, lambda: 0.05, broadcast(3, Random(2))))
+    assert world.figures.deliveries == 600
+    assert world.twice == []
+    assert world._awaited == {}
+
+
+def test_a_second_delivery_is_counted_apart() -> None:
+    world = FaultyWorld(parse("none"), 3, lambda: 0.1, Random(1))
+    message = world.send(0, 0b110)
+    assert [world._deliver(1, message), world._deliver(1, message), world._deliver(2, message)] == [True, False, True]
+    assert [world._deliver(2, message), world.twice] == [False, [(1, message.id), (2, message.id)]]
+
+
+@pytest.mark.parametrize("spec", ["constant:1e12", "exponential:1e7", "pareto:0.01,1", "uniform:0,1e300"])
+def test_no_time_is_beyond_what_a_trace_can_hold(spec: str) -> None:
+    with pytest.raises(UsageError, match="bad distribution"):
+        parse_draw(spec, Random(1))
+
+
+def test_the_longest_draws_are_cut() -> None:
+    draw = parse_draw("pareto:0.1,1000000", Random(1))
+    assert {draw() for _ in range(100)} == {1_000_000}
+
+
+def test_virtual_time_ends_with_the_integers_of_a_trace() -> None:
+    rows: list[Event] = []
+    setup = Setup(parse("fifo"), 2, 40_000, gap="constant:1000000", delay="constant:1000000")
+    simulate(setup, rows.append)
+    assert max(row.time or 0 for row in rows) == 2**63 - 1
