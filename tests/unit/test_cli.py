@@ -1,5 +1,9 @@
 """The command line's own promises: one line an error, exit codes, help, and commands found by being there."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import typer
 
@@ -90,3 +94,36 @@ def test_interruption_leaves_no_traceback(capsys: pytest.CaptureFixture[str], mo
     _with(monkeypatch, stopped)
     assert cli.run(["try"]) == 130
     assert capsys.readouterr().err == "antecede: interrupted\n"
+
+
+@pytest.mark.parametrize("option", ["coordinator:member=" + "9" * 5_000, "coordinator:member=-1"])
+def test_numbers_without_end_are_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["simulate", "--order", option]) == 2
+    assert "expected a whole number" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["", "/", "."])
+def test_a_trace_needs_a_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["simulate", "--messages", "1", "--trace", name]) == 2
+    assert "a trace ends in" in capsys.readouterr().err
+
+
+def test_a_diagram_of_too_much_is_refused_before_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["simulate", "--messages", "1000000000", "--diagram"]) == 2
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+@pytest.mark.parametrize("arguments", [["--version"], ["orders"], ["orders", "--json"], ["--help"]])
+def test_output_that_nobody_takes_is_one_line(arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "antecede", *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (2, "antecede: No space left on device\n")
+
+
+def test_closed_standard_streams_are_no_traceback() -> None:
+    command = f"{sys.executable} -m antecede orders <&- >&- && {sys.executable} -m antecede verify - <&- >&-"
+    done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)

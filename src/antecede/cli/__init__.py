@@ -55,6 +55,10 @@ def build() -> typer.Typer:
 
 def main() -> None:
     """Run the command line and exit."""
+    # A caller may have closed our standard streams; then nobody reads or writes there.
+    sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115 (it stays open to the end)
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # A name in a trace may hold anything; a terminal that cannot show it gets an escape, not a traceback.
         if isinstance(stream, io.TextIOWrapper):
@@ -75,6 +79,11 @@ def run(arguments: list[str]) -> int:
         code = 130
     except BrokenPipeError:
         return _unheard()
+    except OSError as error:
+        # Commands name the file in their own errors: what is left is standard output that takes no more.
+        _unheard()
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{where}{error.strerror or error}")
     except SystemExit as stop:
         if not isinstance(stop.__context__, BrokenPipeError):
             raise

@@ -53,6 +53,7 @@ def register(app: typer.Typer) -> None:
         SPEC is a distribution of seconds: constant:0.1, exponential:0.1, uniform:0.05,0.15 or pareto:1.5,0.03.
         The same seed gives the same run. Exit code 1 if a message was never delivered.
         """
+        from antecede import limits
         from antecede.errors import UsageError
         from antecede.orders import parse
         from antecede.simulator.run import Setup
@@ -84,6 +85,8 @@ def register(app: typer.Typer) -> None:
             {} if file is None or order else {domain.name: parse(domain.order) for domain in file.domains},
         )
         setup.check()
+        if (diagram or svg is not None) and messages > limits.diagram_events_max:
+            raise UsageError(f"a diagram shows at most {limits.diagram_events_max} events: choose fewer messages")
         rows: list[Event] = []
         sinks: list[Callable[[Event], None]] = []
         with ExitStack() as stack:

@@ -7,6 +7,7 @@ Metadata go into the Parquet file itself, or beside a JSON Lines file as ``FILE.
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Protocol
@@ -45,11 +46,11 @@ class TraceWriter:
     def __init__(self, path: str | os.PathLike[str], metadata: Metadata | None = None) -> None:
         self._path = Path(path)
         self._metadata = metadata
-        self._temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.part")
         name = self._path.name.lower()
         is_parquet = name.endswith(".parquet")
         if not is_parquet and not name.endswith(_line_endings):
             raise UsageError(f"{self._path}: a trace ends in .jsonl, .jsonl.gz or .parquet")
+        self._temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.part")
         try:
             self._raw = open(self._temporary, "wb")  # noqa: SIM115 (it outlives this function)
         except OSError as error:
@@ -67,7 +68,10 @@ class TraceWriter:
 
     def write(self, event: Event) -> None:
         """Append one event."""
-        self._sink.write(event)
+        try:
+            self._sink.write(event)
+        except OSError as error:
+            raise TraceError(f"{self._path}: cannot be written: {error.strerror}") from None
         self.events += 1
 
     def close(self) -> None:
@@ -86,12 +90,15 @@ class TraceWriter:
     def abandon(self) -> None:
         """Leave nothing behind."""
         try:
-            self._sink.abandon()
+            # What a full disk did not take fails once more here, and does not matter any more.
+            with suppress(OSError):
+                self._sink.abandon()
         finally:
             self._discard()
 
     def _discard(self) -> None:
-        self._raw.close()
+        with suppress(OSError):
+            self._raw.close()
         self._temporary.unlink(missing_ok=True)
 
     def __enter__(self) -> "TraceWriter":
