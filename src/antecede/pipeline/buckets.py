@@ -194,14 +194,14 @@ def _one_chunk(column: Any) -> Any:
 
 
 def matched(packed: Iterable[bytes], numbering: Numbering, narrow_index: bool) -> Iterator[tuple[int, bytes]]:
-    """Match one bucket: its piece for the lines (part 1) and its summary (part 0)."""
+    """Match one bucket: its piece for the lines, and its summary."""
     bucket = Bucket(packed, numbering)
     piece = bucket.piece()
     if narrow_index:
         for name in ("s_index", "d_index", "d_sent"):
             piece[name] = piece[name].astype(np.int32)
-    yield 1, pack(dict(piece))
     yield 0, pack(bucket.summary())
+    yield 0, pack(dict(piece))
 
 
 class Sought(msgspec.Struct, frozen=True):

@@ -274,7 +274,7 @@ def _decoded(column: Any) -> Any:
 
 def _list_parts(column: Any) -> tuple[Any, Any]:
     """Offsets from 0 and the values of a list column; what a null hides is left out."""
-    if column.null_count:
+    if column.null_count and _hides_something(column):
         column = column.fill_null([])
     if pa.types.is_large_list(column.type):
         column = column.cast(pa.list_(column.type.value_type))
@@ -282,6 +282,12 @@ def _list_parts(column: Any) -> tuple[Any, Any]:
     values = column.flatten()
     offsets = pc.subtract(column.offsets, start) if start else column.offsets
     return offsets, values
+
+
+def _hides_something(column: Any) -> bool:
+    """Whether there are values behind the nulls of a list column, which Arrow allows and no reader of files makes."""
+    lengths = np.diff(column.offsets.to_numpy())
+    return bool(lengths[column.is_null().to_numpy(zero_copy_only=False)].any())
 
 
 def _map_parts(column: Any) -> tuple[Any, Any, Any]:

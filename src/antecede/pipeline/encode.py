@@ -1,8 +1,8 @@
 """The first stage: a split in; encoded rows for the buckets, runs of indices for the places, and a summary out.
 
-Parts are numbered: 0 gathers the summaries, then come the places (a process name is at home in one of them), then the
-buckets (a message id is at home in one of them). Rows that no later stage asks about stay here: ``hop`` rows, and
-``local`` rows without clocks, are counted and leave nothing but their index.
+Parts are numbered: first the places (a process name is at home in one of them; the first one also gathers the
+summaries), then the buckets (a message id is at home in one of them). Rows that no later stage asks about stay here:
+``hop`` rows, and ``local`` rows without clocks, are counted and leave nothing but their index.
 """
 
 from collections import Counter
@@ -29,9 +29,6 @@ from antecede.trace.schema import Event, Fault
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
-SUMMARY = 0
-"""The part that gathers the summaries."""
-
 _runs_at_once = 1 << 20
 
 
@@ -48,10 +45,10 @@ class Layout(msgspec.Struct, frozen=True):
 
     @property
     def parts(self) -> int:
-        return 1 + self.places + self.buckets
+        return self.places + self.buckets
 
     def place(self, name: str) -> int:
-        return 1 + crc32(name.encode("utf-8", "surrogatepass")) % self.places
+        return crc32(name.encode("utf-8", "surrogatepass")) % self.places
 
 
 class _Runs:
@@ -116,7 +113,7 @@ class _Task:
         for hop in (False, True):
             yield from self.runs[hop].drain(self.layout, hop, fault=False)
             yield from self.fault_runs[hop].drain(self.layout, hop, fault=True)
-        yield SUMMARY, pack({
+        yield 0, pack({
             "split": self.split.number, "names": self.encoder.names.list(), "kinds": self.kinds,
             "reasons": dict(self.reasons), "clocked": self.clocked, "lamported": self.lamported,
         })  # fmt: skip
@@ -206,7 +203,7 @@ class _Task:
         if not batch.num_rows:
             return
         buckets = self.layout.buckets
-        first = 1 + self.layout.places
+        first = self.layout.places
         if buckets == 1:
             yield first, self._packed(batch)
             return

@@ -12,7 +12,7 @@ from typing import Any
 from antecede import __version__
 from antecede.errors import UsageError
 from antecede.pipeline import aside
-from antecede.pipeline.flow import Spark
+from antecede.pipeline.flow import Flow, SparkFiles, SparkShuffle
 from antecede.pipeline.run import Trace, layout_for, verdict_on
 from antecede.pipeline.session import Session, session
 from antecede.pipeline.splits import plan
@@ -57,7 +57,7 @@ def open_trace(running: Session, paths: Sequence[str], say: Say = lambda _: None
     given = plan([_spooled(path, running.scratch) for path in paths], tasks=2 * running.context.defaultParallelism)
     say("reading the trace")
     scratch = str(running.scratch) if running.local else None
-    return Trace(Spark(running.context), given, layout_for(given, **layout), scratch)
+    return Trace(flow_of(running), given, layout_for(given, **layout), scratch)
 
 
 def verify_in(
@@ -87,6 +87,13 @@ def verify_in(
         "seconds": round(seconds, 3),
         "events_per_second": round(report["events"] / seconds),
     }
+
+
+def flow_of(running: Session) -> Flow:
+    """How stages are joined in a session: by files where all tasks share a machine with us, else by shuffles."""
+    if running.local:
+        return SparkFiles(running.context, str(running.scratch))
+    return SparkShuffle(running.context)
 
 
 def _spooled(path: str, scratch: Path) -> str:

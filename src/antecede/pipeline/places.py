@@ -41,10 +41,14 @@ class Process(msgspec.Struct):
 
 
 def survey(packed: Iterable[bytes]) -> bytes:
-    """What all runs of one part say of its processes."""
+    """What all runs of one part say of its processes, and the summaries among them as they are."""
+    summaries = []
     runs: dict[tuple[bool, str], list[tuple[bool, Longs, Longs]]] = {}
     for blob in packed:
         said = unpack(blob)
+        if "split" in said:
+            summaries.append(blob)
+            continue
         order = np.argsort(said["lane"], kind="stable")
         ends = np.searchsorted(said["lane"][order], np.arange(len(said["names"]) + 1))
         for k, name in enumerate(said["names"]):
@@ -56,12 +60,12 @@ def survey(packed: Iterable[bytes]) -> bytes:
         distinct, largest, _ = _overlaps([piece[1:] for piece in pieces])
         contested = _overlaps(events)[2] if events else []
         found.append(Process(name, hop, bool(events), distinct, largest, contested))
-    return msgspec.msgpack.encode(found)
+    return msgspec.msgpack.encode((found, summaries))
 
 
-def surveyed(packed: bytes) -> list[Process]:
-    """The processes of a survey."""
-    return msgspec.msgpack.decode(packed, type=list[Process])
+def surveyed(packed: bytes) -> tuple[list[Process], list[bytes]]:
+    """The processes of a survey, and the summaries."""
+    return msgspec.msgpack.decode(packed, type=tuple[list[Process], list[bytes]])
 
 
 def _overlaps(pieces: list[tuple[Longs, Longs]]) -> tuple[int, int, list[tuple[int, int]]]:

@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 from antecede.errors import UsageError
 from antecede.pipeline import verdict
 from antecede.pipeline.buckets import Numbering, Sought, look_up, matched, place_keys, set_aside
-from antecede.pipeline.encode import SUMMARY, Layout, encode
+from antecede.pipeline.encode import Layout, encode
 from antecede.pipeline.flow import Flow, Parts
 from antecede.pipeline.kernels.match import DELIVER, SEND
 from antecede.pipeline.lines import Lines
 from antecede.pipeline.packing import unpack
 from antecede.pipeline.places import Contest, Process, claims, settle, survey, surveyed
 from antecede.pipeline.splits import Input
-from antecede.pipeline.verdict import LATE_PARTS, Docket, judged
+from antecede.pipeline.verdict import LATE_PARTS, Docket
 from antecede.trace.quarantine import REASONS
 from antecede.trace.verdicts import ORDERS
 
@@ -44,11 +44,7 @@ _looked_up_at_once = 2_000_000
 def layout_for(given: Input, **options: Any) -> Layout:
     """Buckets that fit a worker's memory and the processor's caches."""
     buckets = given.rows // _bucket_rows if given.rows is not None else given.bytes // _bucket_bytes
-    return Layout(places=4, buckets=int(min(4096, max(2, buckets))), **options)
-
-
-def _joined(blobs: Iterable[bytes]) -> bytes:
-    return msgspec.msgpack.encode(list(blobs))
+    return Layout(places=min(4, len(given.splits)) or 1, buckets=int(min(4096, max(2, buckets))), **options)
 
 
 class Trace:
@@ -58,14 +54,17 @@ class Trace:
         self.given, self.layout, self._scratch = given, layout, scratch
         self._flow = flow
         self._encoded = flow.scatter(partial(encode, layout=layout), given.splits, layout.parts)
-        summaries = [unpack(blob) for blob in msgspec.msgpack.decode(self._encoded.gather(_joined, [SUMMARY])[0])]
+        self.places: list[Process] = []
+        summaries: list[dict[str, Any]] = []
+        for packed in self._encoded.gather(survey, range(layout.places)):
+            processes, told = surveyed(packed)
+            self.places += processes
+            summaries += map(unpack, told)
         self.unread: Counter[str] = Counter()
         self.rows = 0
         for said in summaries:
             self.unread.update(said["reasons"])
             self.rows += int(said["kinds"].sum())
-        surveys = self._encoded.gather(survey, range(1, 1 + layout.places))
-        self.places: list[Process] = [process for packed in surveys for process in surveyed(packed)]
         self._number([(said["split"], said["names"]) for said in summaries])
         self._settle()
         self._matched: Parts | None = None
@@ -98,7 +97,7 @@ class Trace:
             return
         stage = partial(claims, layout=self.layout, contest=Contest(contest))
         parts = self._flow.scatter(stage, self.given.splits, self.layout.parts)
-        settled = parts.gather(partial(settle, with_rows=self.layout.numbered), range(1, 1 + self.layout.places))
+        settled = parts.gather(partial(settle, with_rows=self.layout.numbered), range(self.layout.places))
         runs = []
         for packed in settled:
             said = unpack(packed)
@@ -118,37 +117,30 @@ class Trace:
 
     @property
     def _buckets(self) -> range:
-        return range(1 + self.layout.places, self.layout.parts)
+        return range(self.layout.places, self.layout.parts)
 
     def matched(self) -> Parts:
-        """Part 0: what each bucket counted. Part 1: the pieces from which lines are assembled."""
+        """In one part: what each bucket counted, and the pieces from which lines are assembled."""
         if self._matched is None:
             stage = partial(matched, numbering=self.numbering, narrow_index=self._narrow_index)
-            self._matched = self._encoded.scatter(stage, self._buckets, 2)
+            self._matched = self._encoded.scatter(stage, self._buckets, 1)
         return self._matched
-
-    def counted(self) -> dict[str, Any]:
-        """The sum of what all buckets counted, with ``named``: which names are destinations."""
-        said = [unpack(blob) for blob in msgspec.msgpack.decode(self.matched().gather(_joined, [0])[0])]
-        named = np.zeros(len(self.names), bool)
-        reasons: Counter[str] = Counter()
-        for one in said:
-            named |= np.unpackbits(one["named"])[: len(named)].astype(bool)
-            reasons.update(one["reasons"])
-        sums = {name: sum(one[name] for one in said) for name in ("messages", "deliveries", "undelivered")}
-        return {"reasons": reasons, "named": named, **sums}
 
     def docket(self, orders: tuple[str, ...], **options: Any) -> Docket:
         """What there is to know before the lines are assembled."""
         return Docket(self._lengths.tobytes(), self._sparse.tobytes(), orders, scratch=self._scratch, **options)
 
-    def judge(self, orders: tuple[str, ...], **options: Any) -> Parts:
-        """Verdicts: part 0 is the summary, late deliveries are in the others."""
-        return self.matched().scatter(partial(judged, docket=self.docket(orders, **options)), [1], 1 + LATE_PARTS)
+    def judge(self, orders: tuple[str, ...], every_late: bool = False, **options: Any) -> tuple[bytes, Parts | None]:
+        """Verdicts: the summary, and if asked for the late deliveries, in all parts but the first."""
+        docket = self.docket(orders, every_late=every_late, **options)
+        if not every_late:
+            return self.matched().gather(partial(verdict.only_summary, docket=docket), [0])[0], None
+        parts = self.matched().scatter(partial(verdict.judged, docket=docket), [0], 1 + LATE_PARTS)
+        return parts.gather(b"".join, [0])[0], parts
 
     def on_lines(self, work: Callable[[Lines], bytes]) -> bytes:
         """Have some work done on the assembled lines, where they are; its outcome must be small."""
-        return self.matched().gather(partial(verdict.on_lines, docket=self.docket(()), work=work), [1])[0]
+        return self.matched().gather(partial(verdict.on_lines, docket=self.docket(()), work=work), [0])[0]
 
     def on_buckets(self, stage: Callable[[Iterable[bytes]], bytes]) -> list[bytes]:
         """Have some work done on each bucket of encoded rows; its outcomes must be small."""
@@ -198,27 +190,27 @@ def verdict_on(trace: Trace, orders: Sequence[str], every_late: bool = False, **
     asked = tuple(order for order in ORDERS if order in orders)
     if "significant" in orders:
         _refuse_significant(trace)
-    parts = trace.judge(asked, every_late=every_late, **options)
-    counted = trace.counted()
-    said = unpack(msgspec.msgpack.decode(parts.gather(_joined, [0])[0])[0])
+    summary, parts = trace.judge(asked, every_late, **options)
+    said = unpack(summary)
+    named = np.unpackbits(said["named"])[: len(trace.names)].astype(bool)
     circular = trace.look_up(DELIVER, said["cycle_process"], said["cycle_index"])
     cycle = len(circular["ids"])
     reasons = Counter(trace.unread)
-    reasons.update(counted["reasons"])
+    reasons.update(said["reasons"])
     reasons["duplicate_row"] += trace.again
     reasons["duplicate_index"] += trace.different
     reasons["cycle"] += cycle
     aside = sum(reasons.values()) - sum(trace.unread.values())
     complete = not +reasons
     reasons["index_gap"] = sum(process.largest + 1 - process.distinct for process in trace.places)
-    deliveries = counted["deliveries"] - cycle
+    deliveries = said["deliveries"] - cycle
     report = {
         "processes": int(trace.has_rows.sum()),
-        "silent": int((counted["named"] & ~trace.has_rows).sum()),
+        "silent": int((named & ~trace.has_rows).sum()),
         "events": trace.rows - aside,
-        "messages": counted["messages"],
+        "messages": said["messages"],
         "deliveries": deliveries,
-        "undelivered": counted["undelivered"] + int(circular["known"].sum()),
+        "undelivered": said["undelivered"] + int(circular["known"].sum()),
         "complete": complete,
         "quarantined": {reason: reasons[reason] for reason in REASONS if reasons[reason]},
         "orders": _orders(trace, asked, said, deliveries),
@@ -226,7 +218,7 @@ def verdict_on(trace: Trace, orders: Sequence[str], every_late: bool = False, **
         "lamport": said["lamport"],
     }
     rows = list(zip(circular["split"].tolist(), circular["at"].tolist(), strict=True))
-    return Outcome(report, _late(trace, parts), rows)
+    return Outcome(report, _late(trace, parts) if parts else iter(()), rows)
 
 
 def _refuse_significant(trace: Trace) -> None:

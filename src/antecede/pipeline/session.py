@@ -146,6 +146,9 @@ def _settings(master: str, local: bool, scratch: Path) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.shuffle.sort.bypassMergeThreshold": "512",
+        # Our shuffles are of byte arrays, which Java's own serializer copies a kilobyte at a time.
+        "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+        "spark.kryoserializer.buffer.max": "1g",
     }
     if local:
         settings |= {

@@ -5,6 +5,7 @@ takes a fifth of the time of a run, while the stages before it are spread over a
 bounded summary in places (process and index), and, if asked for, every late delivery.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -38,19 +39,42 @@ class Docket(msgspec.Struct, frozen=True):
     lanes_max: int | None = None
 
 
-def assembled(packed: Iterable[bytes], docket: Docket) -> tuple[Lines, list[Piece]]:
-    """The lines of a trace from what its buckets said."""
+def assembled(packed: Iterable[bytes], docket: Docket) -> tuple[Lines, list[Piece], list[dict[str, Any]]]:
+    """The lines of a trace from what its buckets said, their clocks, and the buckets' summaries."""
+    summaries: list[dict[str, Any]] = []
+
+    def pieces() -> Iterator[Piece]:
+        for blob in packed:
+            said = unpack(blob)
+            if "named" in said:
+                summaries.append(said)
+            else:
+                yield said
+
     lengths, sparse = np.frombuffer(docket.lengths, np.int64), np.frombuffer(docket.sparse, np.int32)
-    return assemble(lengths, sparse, map(unpack, packed), Scratch(docket.scratch))
+    lines, clocks = assemble(lengths, sparse, pieces(), Scratch(docket.scratch))
+    return lines, clocks, summaries
+
+
+def _counted(summaries: list[dict[str, Any]]) -> dict[str, Any]:
+    """The sum of what all buckets counted, with ``named``: which names are destinations, as bits."""
+    reasons: Counter[str] = Counter()
+    for one in summaries:
+        reasons.update(one["reasons"])
+    sums: dict[str, Any] = {
+        name: sum(one[name] for one in summaries) for name in ("messages", "deliveries", "undelivered")
+    }
+    named = np.bitwise_or.reduce([one["named"] for one in summaries])
+    return sums | {"reasons": dict(reasons), "named": named}
 
 
 def judged(packed: Iterable[bytes], docket: Docket) -> Iterator[tuple[int, bytes]]:
     """Judge the trace: the summary for part 0, late deliveries for the others."""
-    lines, clocks = assembled(packed, docket)
+    lines, clocks, summaries = assembled(packed, docket)
     circular = judge.cut_cycles(lines)
     if len(circular):
         clocks = [judge.without(piece, circular) for piece in clocks]
-    summary: dict[str, Any] = {
+    summary: dict[str, Any] = _counted(summaries) | {
         "cycle_process": lines.process_at(circular),
         "cycle_index": lines.index_at(circular),
     }
@@ -143,8 +167,15 @@ class _LateRows:
             self._next += 1
 
 
+def only_summary(packed: Iterable[bytes], docket: Docket) -> bytes:
+    """Judge the trace; the summary."""
+    (_, summary), *none = judged(packed, docket)
+    assert not none
+    return summary
+
+
 def on_lines(packed: Iterable[bytes], docket: Docket, work: Callable[[Lines], bytes]) -> bytes:
     """Some other work on the lines of a trace, in the task that assembles them; circles are cut first."""
-    lines, _ = assembled(packed, docket)
+    lines, _, _ = assembled(packed, docket)
     judge.cut_cycles(lines)
     return work(lines)
