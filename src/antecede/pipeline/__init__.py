@@ -14,16 +14,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from antecede.pipeline.dataframe import verify
     from antecede.pipeline.files import verify_files, verify_in
-    from antecede.pipeline.session import session
+    from antecede.pipeline.sessions import session
+    from antecede.pipeline.stages import events, judged, matched, places, settled
 
 _homes = {
-    "session": "session",
+    "events": "stages",
+    "judged": "stages",
+    "matched": "stages",
+    "places": "stages",
+    "session": "sessions",
+    "settled": "stages",
+    "verify": "dataframe",
     "verify_files": "files",
     "verify_in": "files",
 }
 
-__all__ = ["session", "verify_files", "verify_in"]
+__all__ = [
+    "events",
+    "judged",
+    "matched",
+    "places",
+    "session",
+    "settled",
+    "verify",
+    "verify_files",
+    "verify_in",
+]
 
 
 def __getattr__(name: str) -> Any:

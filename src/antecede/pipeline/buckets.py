@@ -32,6 +32,10 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
 
+Runs = tuple[Ints, Longs, Longs, NDArray[np.uint8]]
+"""Runs of contested places: process, first and last index, and whether one row claims them again and again."""
+
+
 class Numbering(msgspec.Struct, frozen=True):
     """What all tasks together said: the trace's own numbers for names, and the places that are contested."""
 
@@ -44,7 +48,7 @@ class Numbering(msgspec.Struct, frozen=True):
     run_once: bytes = b""
     narrow: int = 2**64 - 1
 
-    def runs(self) -> tuple[Ints, Longs, Longs, NDArray[np.uint8]]:
+    def runs(self) -> Runs:
         return (
             np.frombuffer(self.run_process, np.int32),
             np.frombuffer(self.run_first, np.int64),
@@ -53,35 +57,39 @@ class Numbering(msgspec.Struct, frozen=True):
         )
 
 
+def bucket_of(packed: Iterable[bytes], numbering: Numbering) -> "Bucket":
+    """The bucket that encoded rows make."""
+    batches = sorted(map(unpack_batch, packed), key=lambda found: found[:2])
+    split = [np.full(batch.num_rows, split, np.int32) for split, _, batch in batches]
+    table = joined(_renumbered(batch, np.frombuffer(numbering.splits[split], np.int32)) for split, _, batch in batches)
+    numbers = np.concatenate(split) if split else np.zeros(0, np.int32)
+    return Bucket(table, numbers, numbering.names, numbering.narrow, numbering.runs())
+
+
 class Bucket:
     """The rows of one bucket, with the trace's own numbers, matched."""
 
-    def __init__(self, packed: Iterable[bytes], numbering: Numbering) -> None:
-        batches = sorted(map(unpack_batch, packed), key=lambda found: found[:2])
-        self.split = np.concatenate(
-            [np.full(batch.num_rows, split, np.int32) for split, _, batch in batches] or [np.zeros(0, np.int32)]
-        )
-        table = joined(
-            _renumbered(batch, np.frombuffer(numbering.splits[split], np.int32)) for split, _, batch in batches
-        )
+    def __init__(self, table: Any, split: Ints, names: int, narrow: int, runs: Runs | None = None) -> None:
+        self.split = split
         self.table = table.combine_chunks()
         self.process = self._numbers("process", np.int32)
         self.index = self._numbers("index", np.int64)
         self.kind = self._numbers("kind", np.uint8)
         rows = len(self.process)
         self.reason = np.zeros(rows, np.uint8)
-        self._leave_out(numbering)
+        if runs is not None and len(runs[0]):
+            self._leave_out(runs)
         self.message = _one_chunk(self.table.column("message"))
         offsets, data = texts(self.message)
         mixed = np.zeros(rows, np.uint64)
-        mix(offsets, data, np.uint64(numbering.narrow), mixed)
+        mix(offsets, data, np.uint64(narrow), mixed)
         self.code = np.zeros(rows, np.int32)
         messages = number(offsets, data, mixed, self.code)
         known, start, end, values = self._destinations(rows)
-        self.to_known = known
+        self.to_known, self.to_start, self.to_end, self.to = known, start, end, values
         self.send_row = np.full(rows, -1, np.int64)
         self.awaited = np.zeros(rows, np.int32)
-        self.named = np.zeros(numbering.names, np.uint8)
+        self.named = np.zeros(names, np.uint8)
         self.undelivered = match(
             messages, self.code, self.kind, self.process, self.index, known, start, end, values, self.reason,
             self.send_row, self.awaited, self.named,
@@ -100,10 +108,7 @@ class Bucket:
         values = to.values.to_numpy(zero_copy_only=False).astype(np.int32)
         return known, ends[:-1].copy(), ends[1:].copy(), values.copy()
 
-    def _leave_out(self, numbering: Numbering) -> None:
-        runs = numbering.runs()
-        if not len(runs[0]):
-            return
+    def _leave_out(self, runs: Runs) -> None:
         once = np.zeros(len(self.process), np.uint8)
         leave_out(self.process, self.index, self.kind, *runs, self.reason, once)
         rows = np.flatnonzero(once)
@@ -195,7 +200,7 @@ def _one_chunk(column: Any) -> Any:
 
 def matched(packed: Iterable[bytes], numbering: Numbering, narrow_index: bool) -> Iterator[tuple[int, bytes]]:
     """Match one bucket: its piece for the lines, and its summary."""
-    bucket = Bucket(packed, numbering)
+    bucket = bucket_of(packed, numbering)
     piece = bucket.piece()
     if narrow_index:
         for name in ("s_index", "d_index", "d_sent"):
@@ -216,7 +221,7 @@ def look_up(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> by
     """The valid rows at the places sought, as far as they are in this bucket: which place (``found``), message ids,
     whether the send's destinations are known, and the row's split and number (-1 if rows don't carry theirs)."""
     key = place_keys(np.frombuffer(sought.process, np.int32), np.frombuffer(sought.index, np.int64))
-    bucket = Bucket(packed, numbering)
+    bucket = bucket_of(packed, numbering)
     rows = bucket.valid(sought.kind)
     mine = place_keys(bucket.process[rows], bucket.index[rows])
     found = np.searchsorted(key, mine)
@@ -233,6 +238,28 @@ def look_up(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> by
     })  # fmt: skip
 
 
+def ids_at(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> bytes:
+    """The ids of the messages sent at the places sought, which are known to be valid, without matching anything."""
+    process, index = np.frombuffer(sought.process, np.int32), np.frombuffer(sought.index, np.int64)
+    key = place_keys(process, index)
+    asked = np.zeros(numbering.names, bool)
+    asked[process] = True
+    found: list[int] = []
+    ids: list[str] = []
+    for blob in packed:
+        split, _, batch = unpack_batch(blob)
+        numbers = np.frombuffer(numbering.splits[split], np.int32)
+        local = batch.column("process").to_numpy()
+        rows = np.flatnonzero(asked[numbers][local] & (batch.column("kind").to_numpy() == SEND))
+        mine = place_keys(numbers[local[rows]], batch.column("index").to_numpy()[rows])
+        at = np.searchsorted(key, mine)
+        hit = key[np.minimum(at, len(key) - 1)] == mine
+        if hit.any():
+            found += at[hit].tolist()
+            ids += batch.column("message").take(pa.array(rows[hit])).to_pylist()
+    return pack({"found": np.array(found, np.int64), "ids": ids})
+
+
 def place_keys(process: Any, index: Any) -> Any:
     """Places as values that sort by process and then index."""
     keys = np.zeros(len(process), [("process", np.int64), ("index", np.int64)])
@@ -242,7 +269,7 @@ def place_keys(process: Any, index: Any) -> Any:
 
 def set_aside(packed: Iterable[bytes], numbering: Numbering) -> Iterator[tuple[int, bytes]]:
     """The rows of a bucket that were set aside: for each split (its number is the part) their numbers and reasons."""
-    bucket = Bucket(packed, numbering)
+    bucket = bucket_of(packed, numbering)
     rows = np.flatnonzero((bucket.reason != VALID) & (bucket.reason != LEFT_OUT))
     at = bucket.table.column("at").combine_chunks().to_numpy() if len(rows) else np.zeros(0, np.int64)
     for split in np.unique(bucket.split[rows]):

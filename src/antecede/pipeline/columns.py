@@ -118,9 +118,10 @@ class Encoder:
             numbers = numbers[~odd]
         else:
             items = []
-        return self._encode(batch, numbers), items
+        return self.encode(batch, numbers), items
 
-    def _encode(self, batch: Any, numbers: Longs) -> Any:
+    def encode(self, batch: Any, numbers: Longs) -> Any:
+        """A batch of events, known to be such, encoded."""
         kind = _kinds(batch)
         hop = kind == HOP
         process = np.zeros(batch.num_rows, np.int32)

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from antecede import __version__
-from antecede.pipeline.buckets import Bucket, Numbering
+from antecede.pipeline.buckets import Numbering, bucket_of
 from antecede.pipeline.chains import Sought, explained
 from antecede.pipeline.files import open_trace, spark_for
 from antecede.pipeline.kernels.match import DELIVER, SEND, VALID
 from antecede.pipeline.packing import pack, unpack, unpack_batch
 from antecede.pipeline.run import Trace, verdict_on
-from antecede.pipeline.session import Session
+from antecede.pipeline.sessions import Session
 from antecede.trace.chain import Link
 from antecede.trace.explain import Asked, about, circle_of, overtaking, unknown
 from antecede.trace.verdicts import Late
@@ -111,7 +111,7 @@ def rows_of(packed: Iterable[bytes], numbering: Numbering, message: str) -> byte
     sought = pa.scalar(message, pa.string())
     if not any(pc.any(pc.equal(unpack_batch(blob)[2].column("message"), sought)).as_py() for blob in blobs):
         return pack({})
-    bucket = Bucket(blobs, numbering)
+    bucket = bucket_of(blobs, numbering)
     mine = pc.fill_null(pc.equal(bucket.message, sought), False).to_numpy(zero_copy_only=False)
     valid = mine & (bucket.reason == VALID)
     sends, delivers = np.flatnonzero(valid & (bucket.kind == SEND)), np.flatnonzero(valid & (bucket.kind == DELIVER))

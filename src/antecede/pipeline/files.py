@@ -14,7 +14,7 @@ from antecede.errors import UsageError
 from antecede.pipeline import aside
 from antecede.pipeline.flow import Flow, SparkFiles, SparkShuffle
 from antecede.pipeline.run import Trace, layout_for, verdict_on
-from antecede.pipeline.session import Session, session
+from antecede.pipeline.sessions import Session, session
 from antecede.pipeline.splits import plan
 from antecede.trace.cut import Cut
 

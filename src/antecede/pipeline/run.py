@@ -22,23 +22,22 @@ from numpy.typing import NDArray
 
 from antecede.errors import UsageError
 from antecede.pipeline import verdict
-from antecede.pipeline.buckets import Numbering, Sought, look_up, matched, place_keys, set_aside
+from antecede.pipeline.buckets import Numbering, Sought, ids_at, look_up, matched, place_keys, set_aside
 from antecede.pipeline.encode import Layout, encode
 from antecede.pipeline.flow import Flow, Parts
 from antecede.pipeline.kernels.match import DELIVER, SEND
 from antecede.pipeline.lines import Lines
 from antecede.pipeline.packing import unpack
-from antecede.pipeline.places import Contest, Process, claims, settle, survey, surveyed
+from antecede.pipeline.report import assemble_report, late_rows
 from antecede.pipeline.splits import Input
+from antecede.pipeline.survey import Contest, Process, claims, settle, survey, surveyed
 from antecede.pipeline.verdict import LATE_PARTS, Docket
-from antecede.trace.quarantine import REASONS
 from antecede.trace.verdicts import ORDERS
 
 Longs = NDArray[np.int64]
 
 _bucket_rows = 400_000
 _bucket_bytes = 48 * 1024 * 1024
-_looked_up_at_once = 2_000_000
 
 
 def layout_for(given: Input, **options: Any) -> Layout:
@@ -146,28 +145,36 @@ class Trace:
         """Have some work done on each bucket of encoded rows; its outcomes must be small."""
         return self._encoded.gather(stage, self._buckets)
 
-    def look_up(self, kind: int, process: Sequence[int] | Longs, index: Sequence[int] | Longs) -> dict[str, Any]:
-        """The valid rows of a kind at these places, in the order given: ids, known, split, at."""
-        keys = place_keys(np.asarray(process, np.int64), np.asarray(index, np.int64))
-        unique, back = np.unique(keys, return_inverse=True)
-        ids: list[str] = [""] * len(unique)
-        columns = {name: np.zeros(len(unique), np.int64) for name in ("known", "split", "at")}
-        for start in range(0, len(unique), _looked_up_at_once):
-            some = unique[start : start + _looked_up_at_once]
-            sought = Sought(kind, some["process"].astype(np.int32).tobytes(), some["index"].tobytes())
-            stage = partial(look_up, numbering=self.numbering, sought=sought)
-            for packed in self._encoded.gather(stage, self._buckets):
-                said = unpack(packed)
-                where = said["found"] + start
-                for k, text in zip(where.tolist(), said["ids"], strict=True):
-                    ids[k] = text
-                for name, column in columns.items():
-                    column[where] = said[name]
-        return {"ids": [ids[k] for k in back.tolist()], **{name: column[back] for name, column in columns.items()}}
+    def look_up(self, process: Sequence[int] | Longs, index: Sequence[int] | Longs) -> dict[str, Any]:
+        """The valid deliveries at these places, in the order given: whether their sends' destinations are ``known``,
+        and the rows' ``split`` and ``at``, their number there."""
+        columns = {name: np.zeros(len(process), np.int64) for name in ("known", "split", "at")}
+        for found, back, said in self._sought(look_up, DELIVER, process, index):
+            for name, column in columns.items():
+                values = np.zeros(len(found), np.int64)
+                values[said["found"]] = said[name]
+                hit = np.isin(back, said["found"])
+                column[hit] = values[back[hit]]
+        return columns
 
     def ids(self, process: Sequence[int] | Longs, index: Sequence[int] | Longs) -> list[str]:
         """The ids of the messages sent at these places."""
-        return self.look_up(SEND, process, index)["ids"]  # type: ignore[no-any-return]
+        ids = [""] * len(process)
+        for _, back, said in self._sought(ids_at, SEND, process, index):
+            texts = dict(zip(said["found"].tolist(), said["ids"], strict=True))
+            for k in np.flatnonzero(np.isin(back, said["found"])).tolist():
+                ids[k] = texts[back[k]]
+        return ids
+
+    def _sought(self, stage: Any, kind: int, process: Any, index: Any) -> Iterator[tuple[Any, Longs, dict[str, Any]]]:
+        """The places without repeats, for each one given its number among them, and what a bucket says of them."""
+        keys = place_keys(np.asarray(process, np.int64), np.asarray(index, np.int64))
+        unique, back = np.unique(keys, return_inverse=True)
+        if not len(unique):
+            return
+        sought = Sought(kind, unique["process"].astype(np.int32).tobytes(), unique["index"].tobytes())
+        for packed in self._encoded.gather(partial(stage, numbering=self.numbering, sought=sought), self._buckets):
+            yield unique, back, unpack(packed)
 
     def set_aside(self) -> Parts:
         """By split, the rows that matching set aside."""
@@ -187,36 +194,26 @@ class Outcome(msgspec.Struct):
 
 def verdict_on(trace: Trace, orders: Sequence[str], every_late: bool = False, **options: Any) -> Outcome:
     """Judge a trace; the report as :func:`antecede.trace.verify` gives it."""
-    asked = tuple(order for order in ORDERS if order in orders)
     if "significant" in orders:
         _refuse_significant(trace)
+    asked = tuple(order for order in ORDERS if order in orders)
     summary, parts = trace.judge(asked, every_late, **options)
     said = unpack(summary)
     named = np.unpackbits(said["named"])[: len(trace.names)].astype(bool)
-    circular = trace.look_up(DELIVER, said["cycle_process"], said["cycle_index"])
-    cycle = len(circular["ids"])
-    reasons = Counter(trace.unread)
-    reasons.update(said["reasons"])
-    reasons["duplicate_row"] += trace.again
-    reasons["duplicate_index"] += trace.different
-    reasons["cycle"] += cycle
-    aside = sum(reasons.values()) - sum(trace.unread.values())
-    complete = not +reasons
-    reasons["index_gap"] = sum(process.largest + 1 - process.distinct for process in trace.places)
-    deliveries = said["deliveries"] - cycle
-    report = {
-        "processes": int(trace.has_rows.sum()),
-        "silent": int((named & ~trace.has_rows).sum()),
-        "events": trace.rows - aside,
-        "messages": said["messages"],
-        "deliveries": deliveries,
-        "undelivered": said["undelivered"] + int(circular["known"].sum()),
-        "complete": complete,
-        "quarantined": {reason: reasons[reason] for reason in REASONS if reasons[reason]},
-        "orders": _orders(trace, asked, said, deliveries),
-        "clocks": said["clocks"],
-        "lamport": said["lamport"],
-    }
+    circular = trace.look_up(said["cycle_process"], said["cycle_index"])
+    report = assemble_report(
+        names=trace.names,
+        orders=asked,
+        said=said,
+        unread=trace.unread,
+        aside={"duplicate_row": trace.again, "duplicate_index": trace.different},
+        rows=trace.rows,
+        processes=int(trace.has_rows.sum()),
+        silent=int((named & ~trace.has_rows).sum()),
+        missing=sum(process.largest + 1 - process.distinct for process in trace.places),
+        ids=trace.ids,
+        known=lambda _process, _index: int(circular["known"].sum()),
+    )
     rows = list(zip(circular["split"].tolist(), circular["at"].tolist(), strict=True))
     return Outcome(report, _late(trace, parts) if parts else iter(()), rows)
 
@@ -227,56 +224,9 @@ def _refuse_significant(trace: Trace) -> None:
     raise UsageError("the significant order cannot be judged yet: it arrives with the objects order")
 
 
-def _orders(trace: Trace, asked: tuple[str, ...], said: dict[str, Any], deliveries: int) -> dict[str, Any]:
-    report: dict[str, Any] = {}
-    for order in asked:
-        if order == "fifo":
-            report[order] = {"holds": not said["fifo_late"], "late": said["fifo_late"]}
-        elif order == "causal":
-            first = list(_named(trace, said["first"])) if said["first"] else [None]
-            report[order] = {"holds": not said["causal_late"], "late": said["causal_late"], "first": first[0]}
-        elif order == "total":
-            cycle = _circle(trace, said["cycle"])
-            report[order] = {"holds": cycle is None, "pairwise": said["pairwise"], "cycle": cycle}
-            if not deliveries:
-                report[order]["pairwise"] = None
-        else:
-            crown = _circle(trace, said["crown"]) if deliveries else None
-            report[order] = {"holds": crown is None, "crown": crown}
-        if not deliveries:
-            report[order]["holds"] = None
-    return report
-
-
-def _circle(trace: Trace, places: list[list[int]] | None) -> list[str] | None:
-    """The messages in a circle, beginning with the least id."""
-    if places is None:
-        return None
-    ids = trace.ids(*places)
-    least = ids.index(min(ids))
-    return ids[least:] + ids[:least]
-
-
-def _named(trace: Trace, columns: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    ids = trace.ids(
-        np.concatenate([columns["source"], columns["over_process"]]),
-        np.concatenate([columns["send_index"], columns["over_index"]]),
-    )
-    count = len(columns["process"])
-    for k in range(count):
-        yield {
-            "message": ids[k],
-            "from": trace.names[columns["source"][k]],
-            "to": trace.names[columns["process"][k]],
-            "send_index": int(columns["send_index"][k]),
-            "deliver_index": int(columns["index"][k]),
-            "overtaken_by": ids[count + k],
-        }
-
-
 def _late(trace: Trace, parts: Parts) -> Iterator[dict[str, Any]]:
     """Every late delivery, if they were asked for: ``order`` and the keys of ``first``."""
     for packed in parts.stream(lambda blobs: blobs, range(1, 1 + LATE_PARTS)):
         columns = unpack(packed)
-        for row in _named(trace, columns):
+        for row in late_rows(columns, trace.names, trace.ids):
             yield {"order": columns["order"], **row}

@@ -1,0 +1,117 @@
+"""``verify`` on a DataFrame: the stages of :mod:`antecede.pipeline.stages` in their order, and the report."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
+
+from antecede import __version__
+from antecede.errors import UsageError
+from antecede.pipeline.kernels.texts import WIDE
+from antecede.pipeline.packing import unpack
+from antecede.pipeline.report import assemble_report
+from antecede.pipeline.sessions import one_line
+from antecede.pipeline.stages import UNREAD, events, judged, matched, places, settled
+from antecede.pipeline.verdict import Docket
+
+_match_rows = 400_000
+
+
+def verify(
+    df: DataFrame, orders: Sequence[str] = ("fifo", "causal"), *, narrow: int = WIDE, partitions: int | None = None
+) -> dict[str, Any]:
+    """Judge the trace in a DataFrame; the report of ``antecede verify``, without what only files have.
+
+    The DataFrame is read several times: cache it if it is costly to compute.
+    """
+    if "significant" in orders:
+        raise UsageError("the significant order needs conflicts, which a DataFrame does not name")
+    with one_line():
+        return _verify(df, tuple(orders), narrow, partitions)
+
+
+def _verify(df: DataFrame, orders: tuple[str, ...], narrow: int, partitions: int | None) -> dict[str, Any]:
+    rows = events(df)
+    about = places(rows).collect()
+    unread = {reason: sum(one[reason] or 0 for one in about) for reason in UNREAD}
+    placed = [one for one in about if one["process"] is not None]
+    contested = any(one["rows"] != one["taken"] for one in placed)
+    aside = {}
+    total = sum(one["rows"] for one in about)
+    if contested:
+        rows = settled(rows)
+        twice = rows.filter(fn.col("reason").isin("duplicate_row", "duplicate_index")).groupBy("reason").count()
+        aside = {one["reason"]: one["count"] for one in twice.collect()}
+    own = sorted(one["process"] for one in placed if not one["hop"])
+    names = own + _clock_names(rows, df, set(own))
+    # Numbers must follow the order of names; names of clocks alone have no line, so they may come in between.
+    names.sort()
+    lengths, sparse = _lengths(names, {one["process"]: one for one in placed if not one["hop"]})
+    docket = Docket(lengths.tobytes(), sparse.tobytes(), orders)
+    count = partitions or max(2, total // _match_rows)
+    verdicts = unpack(judged(matched(rows, names, count, narrow), docket).collect()[0]["verdicts"])
+
+    def ids(process: Any, index: Any) -> list[str]:
+        return _ids(rows, [names[p] for p in process], [int(i) for i in index])
+
+    def known(process: Any, index: Any) -> int:
+        return _known(rows, [names[p] for p in process], [int(i) for i in index])
+
+    report = assemble_report(
+        names=names,
+        orders=orders,
+        said=verdicts,
+        unread=unread,
+        aside=aside,
+        rows=total,
+        processes=len(own),
+        silent=len(set(verdicts["silent"]) - set(own)),
+        missing=sum(one["largest"] + 1 - one["distinct"] for one in placed),
+        ids=ids,
+        known=known,
+    )
+    return {"version": __version__, "engine": "spark", **report}
+
+
+def _clock_names(rows: DataFrame, df: DataFrame, own: set[str]) -> list[str]:
+    """Names that occur in clocks and are no processes."""
+    if "clock" not in df.columns:
+        return []
+    found = rows.select(fn.explode(fn.map_keys("clock")).alias("name")).distinct().collect()
+    return [one["name"] for one in found if one["name"] not in own]
+
+
+def _lengths(names: list[str], placed: dict[str, Any]) -> tuple[Any, Any]:
+    lengths = np.zeros(len(names), np.int64)
+    sparse = []
+    for number, name in enumerate(names):
+        one = placed.get(name)
+        if one is None:
+            continue
+        if one["largest"] + 1 > 4 * one["distinct"] + 1024:
+            sparse.append(number)
+        else:
+            lengths[number] = one["largest"] + 1
+    return lengths, np.array(sparse, np.int32)
+
+
+def _at(rows: DataFrame, kind: str, process: list[str], index: list[int]) -> DataFrame:
+    wanted = rows.sparkSession.createDataFrame(
+        sorted(set(zip(process, index, strict=True))), "process string, index bigint"
+    )
+    good = rows.filter(fn.col("reason").isNull() & (fn.col("kind") == kind))
+    return good.join(fn.broadcast(wanted), ["process", "index"])
+
+
+def _ids(rows: DataFrame, process: list[str], index: list[int]) -> list[str]:
+    found = _at(rows, "send", process, index).select("process", "index", "message").collect()
+    table = {(one["process"], one["index"]): one["message"] for one in found}
+    return [table[place] for place in zip(process, index, strict=True)]
+
+
+def _known(rows: DataFrame, process: list[str], index: list[int]) -> int:
+    """How many of these deliveries have a send that names its destinations."""
+    sends = rows.filter(fn.col("reason").isNull() & (fn.col("kind") == "send") & fn.col("to").isNotNull())
+    return _at(rows, "deliver", process, index).select("message").join(sends.select("message"), "message").count()

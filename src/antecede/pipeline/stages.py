@@ -1,0 +1,306 @@
+"""The same verdicts on a DataFrame: each stage a function from DataFrames to DataFrames, on the caller's own session.
+
+::
+
+    events(df)            rows with strict types; what is no event has a reason
+    places(events)        a row for each process: how many rows, how many different indices, the largest
+    settled(events)       with the rows that share a place set aside (needed only where places say so)
+    matched(events, …)    each row of a message with its send's place, or the reason why it is set aside
+    judged(matched, …)    one row: the verdicts
+
+It is the twin of the path that reads files by itself: reading, types, places and the exchange between stages are
+Spark's own here, and the two are held against each other and against the plain oracle. A stage can be put into
+somebody's own job: ``matched`` is a table of matched messages, ``judged`` a verdict on whatever table was matched.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as fn
+from pyspark.sql.types import ArrayType, DataType, IntegralType, MapType, NullType, StringType
+
+from antecede.errors import TraceError
+from antecede.pipeline.buckets import Bucket
+from antecede.pipeline.columns import Encoder, joined
+from antecede.pipeline.kernels.match import DELIVER, REASON_NAMES, SEND, VALID
+from antecede.pipeline.kernels.texts import WIDE
+from antecede.pipeline.lines import Piece
+from antecede.pipeline.packing import pack, unpack
+from antecede.pipeline.verdict import Docket, only_summary
+from antecede.trace.schema import COLUMNS, KINDS
+
+_texts = ("process", "kind", "message", "domain", "instance", "operation", "parent", "type", "replays")
+_with_message = ("send", "arrive", "deliver", "hop")
+UNREAD = ("missing_field", "wrong_type", "unknown_kind")
+"""Why a row of a DataFrame may be no event."""
+
+MATCHED_COLUMNS = (
+    "process int, index bigint, kind tinyint, reason string, source int, sent bigint, awaited int, undelivered int, "
+    "known boolean, silent array<string>, lamport bigint, clock_name array<int>, clock_entry array<bigint>"
+)
+
+
+def events(df: DataFrame) -> DataFrame:
+    """The rows of a trace with the types of the contract; ``reason`` says why a row is no event, else it is null."""
+    if len({name for name in df.columns if name in COLUMNS}) != sum(name in COLUMNS for name in df.columns):
+        raise TraceError("a column of the trace is given twice")
+    lacking = [name for name in ("process", "index", "kind") if name not in df.columns]
+    if len(lacking) == 3:
+        raise TraceError("the DataFrame has none of the columns process, index and kind of a trace")
+    kinds = {field.name: field.dataType for field in df.schema.fields}
+
+    def column(name: str, cast: str) -> Column:
+        present = name in kinds and _right(name, kinds[name])
+        return fn.col(f"`{name}`").cast(cast) if present else fn.lit(None).cast(cast)
+
+    def given(name: str) -> Column:
+        return fn.col(f"`{name}`").isNotNull() if name in kinds else fn.lit(False)
+
+    kind = column("kind", "string")
+    missing = ~given("process") | ~given("index") | ~given("kind")
+    missing = missing | (kind.isin(*_with_message) & ~given("message"))
+    wrong = fn.lit(False)
+    for name in COLUMNS:
+        if name in kinds and not isinstance(kinds[name], NullType) and not _right(name, kinds[name]):
+            wrong = wrong | given(name)
+    if "index" in kinds and _right("index", kinds["index"]):
+        wrong = wrong | (fn.coalesce(fn.col("`index`"), fn.lit(0)) < 0)
+    if "to" in kinds and _right("to", kinds["to"]):
+        wrong = wrong | fn.coalesce(fn.exists("`to`", lambda one: one.isNull()), fn.lit(False))
+    if "clock" in kinds and _right("clock", kinds["clock"]):
+        values = fn.map_values("`clock`")
+        wrong = wrong | fn.coalesce(fn.exists(values, lambda one: one.isNull()), fn.lit(False))
+    unknown = ~fn.coalesce(kind.isin(*sorted(KINDS)), fn.lit(False))
+    reason = (
+        fn.when(missing, "missing_field")
+        .when(wrong, "wrong_type")
+        .when(unknown, "unknown_kind")
+        .otherwise(fn.lit(None))
+    )
+    index = column("index", "bigint")
+    content = [fn.col(f"`{name}`").alias(name) for name in COLUMNS if name in kinds and name not in ("to", "clock")]
+    return df.select(
+        column("process", "string").alias("process"),
+        fn.when(index >= 0, index).alias("index"),
+        kind.alias("kind"),
+        column("message", "string").alias("message"),
+        column("to", "array<string>").alias("to"),
+        column("lamport", "bigint").alias("lamport"),
+        column("clock", "map<string,bigint>").alias("clock"),
+        reason.alias("reason"),
+        fn.struct(*content).alias("rest"),
+    )
+
+
+def _right(name: str, kind: DataType) -> bool:
+    """Whether a column has the type of the contract."""
+    if name in _texts:
+        return isinstance(kind, StringType)
+    if name == "to":
+        return isinstance(kind, ArrayType) and isinstance(kind.elementType, StringType)
+    if name == "clock":
+        entries = isinstance(kind, MapType) and isinstance(kind.valueType, IntegralType)
+        return entries and isinstance(kind, MapType) and isinstance(kind.keyType, StringType)
+    return kind.typeName() == "boolean" if name == "dead" else isinstance(kind, IntegralType)
+
+
+def places(rows: DataFrame) -> DataFrame:
+    """For each process (and apart from those, each server's hops): ``rows`` that are events, different indices among
+    them (``taken``) and among all rows (``distinct``), the ``largest``; a row without a process counts the others.
+
+    Indices are gathered 64 at a time, as the bits of one number.
+    """
+    bit = fn.expr("shiftleft(1L, cast(index % 64 as int))")
+    good = fn.col("reason").isNull()
+    placed = fn.col("process").isNotNull() & fn.col("index").isNotNull()
+    return (
+        rows.groupBy(
+            fn.col("kind").eqNullSafe("hop").alias("hop"),
+            fn.when(placed, fn.col("process")).alias("process"),
+            fn.when(placed, fn.expr("index div 64")).alias("block"),
+        )
+        .agg(
+            fn.bit_or(fn.when(good, bit)).alias("taken"),
+            fn.bit_or(bit).alias("distinct"),
+            fn.count_if(good).alias("rows"),
+            fn.max("index").alias("largest"),
+            *[fn.count_if(fn.col("reason") == reason).alias(reason) for reason in UNREAD],
+        )
+        .groupBy("hop", "process")
+        .agg(
+            fn.sum(fn.bit_count("taken")).alias("taken"),
+            fn.sum(fn.bit_count("distinct")).alias("distinct"),
+            fn.sum("rows").alias("rows"),
+            fn.max("largest").alias("largest"),
+            *[fn.sum(reason).alias(reason) for reason in UNREAD],
+        )
+    )
+
+
+def settled(rows: DataFrame) -> DataFrame:
+    """The same rows with ``duplicate_row`` and ``duplicate_index`` as reasons where several claim one place."""
+    content = fn.to_json(
+        fn.struct(
+            fn.col("rest"),
+            fn.array_sort(fn.array_distinct("to")).alias("to"),
+            fn.array_sort(fn.map_entries("clock")).alias("clock"),
+        )
+    )
+    hop = fn.col("kind").eqNullSafe("hop")
+    good = fn.col("reason").isNull()
+    place = [hop, fn.col("process"), fn.col("index"), good]
+    again = fn.row_number().over(Window.partitionBy(*place, "content").orderBy("content")) > 1
+    marked = rows.withColumn("content", content)
+    different = fn.size(fn.collect_set("content").over(Window.partitionBy(*place))) > 1
+    reason = (
+        fn.when(~good, fn.col("reason")).when(again, "duplicate_row").when(different, "duplicate_index").otherwise(None)
+    )
+    return marked.withColumn("reason", reason).drop("content")
+
+
+def matched(rows: DataFrame, names: Sequence[str], partitions: int, narrow: int = WIDE) -> DataFrame:
+    """The events of messages (and others that have a clock), matched; ``names`` are the processes, in order.
+
+    Processes are numbers into ``names``. A valid delivery has its send's place (``source``, ``sent``); a valid send
+    has the number of its deliveries (``awaited``), of destinations without one (``undelivered``), and the names among
+    its destinations that are no processes (``silent``).
+    """
+    asked = (
+        fn.col("kind").isin("send", "deliver", "arrive") | fn.col("lamport").isNotNull() | fn.col("clock").isNotNull()
+    )
+    wanted = rows.filter(fn.col("reason").isNull() & ~fn.col("kind").eqNullSafe("hop") & asked)
+    # A local event has no message; any partition will do, but not all of them the same one.
+    key = fn.when(fn.col("kind") == "local", fn.concat_ws(" ", "process", "index")).otherwise(fn.col("message"))
+    wanted = wanted.repartition(partitions, key).drop("rest", "reason")
+    known = tuple(names)
+
+    def match_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from _matched_batches(batches, known, narrow)
+
+    return wanted.mapInArrow(match_partition, MATCHED_COLUMNS)
+
+
+def _matched_batches(batches: Iterator[Any], names: tuple[str, ...], narrow: int) -> Iterator[Any]:
+    encoder = Encoder()
+    for name in names:
+        encoder.names.of(name)
+    table = joined(encoder.encode(batch, np.zeros(batch.num_rows, np.int64)) for batch in batches)
+    if not table.num_rows:
+        return
+    bucket = Bucket(table, np.zeros(table.num_rows, np.int32), len(encoder.names), narrow)
+    rows = table.num_rows
+    delivered = np.flatnonzero((bucket.kind == DELIVER) & (bucket.reason == VALID))
+    sent = (bucket.kind == SEND) & (bucket.reason == VALID)
+    source, sent_at = np.zeros(rows, np.int32), np.zeros(rows, np.int64)
+    source[delivered] = bucket.process[bucket.send_row[delivered]]
+    sent_at[delivered] = bucket.index[bucket.send_row[delivered]]
+    no_delivery = np.ones(rows, bool)
+    no_delivery[delivered] = False
+    known = bucket.to_known.astype(bool)
+    known[delivered] = known[bucket.send_row[delivered]]
+    owed = np.where(sent & known, bucket.to_end - bucket.to_start - bucket.awaited, 0)
+    columns = {
+        "process": pa.array(bucket.process),
+        "index": pa.array(bucket.index),
+        "kind": pa.array(bucket.kind.astype(np.int8)),
+        "reason": _reasons(bucket),
+        "source": pa.array(source, mask=no_delivery),
+        "sent": pa.array(sent_at, mask=no_delivery),
+        "awaited": pa.array(bucket.awaited, mask=~sent),
+        "undelivered": pa.array(owed.astype(np.int32)),
+        "known": pa.array(known),
+        "silent": _silent(bucket, sent, encoder.names.list(), len(names)),
+    }
+    for name, kind in (
+        ("lamport", pa.int64()),
+        ("clock_name", pa.list_(pa.int32())),
+        ("clock_entry", pa.list_(pa.int64())),
+    ):
+        present = name in bucket.table.schema.names
+        columns[name] = bucket.table.column(name).combine_chunks() if present else pa.nulls(rows, kind)
+    whole = pa.table(columns)
+    yield from whole.to_batches(max_chunksize=131_072)
+
+
+def _reasons(bucket: Bucket) -> Any:
+    names = pa.array([name or None for name in REASON_NAMES], pa.string())
+    return names.take(pa.array(bucket.reason))
+
+
+def _silent(bucket: Bucket, sent: Any, names: list[str], processes: int) -> Any:
+    """For each valid send, the destinations that are no processes; null where there are none."""
+    if len(names) == processes:
+        return pa.nulls(len(sent), pa.list_(pa.string()))
+    found = [
+        [names[k] for k in bucket.to[start:end] if k >= processes] or None if valid else None
+        for start, end, valid in zip(bucket.to_start, bucket.to_end, sent & bucket.to_known.astype(bool), strict=True)
+    ]
+    return pa.array(found, pa.list_(pa.string()))
+
+
+def judged(rows: DataFrame, docket: Docket) -> DataFrame:
+    """One row, one column: the verdicts on matched rows, packed (:func:`antecede.pipeline.packing.unpack`)."""
+
+    def judge_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch([pa.array([_judged(batches, docket)], pa.binary())], names=["verdicts"])
+
+    return rows.repartition(1).mapInArrow(judge_all, "verdicts binary")
+
+
+def _judged(batches: Iterator[Any], docket: Docket) -> bytes:
+    silent: set[str] = set()
+
+    def pieces() -> Iterator[bytes]:
+        for batch in batches:
+            reason = batch.column("reason")
+            for texts in batch.column("silent").drop_null().to_pylist():
+                silent.update(texts)
+            counts = {one["values"]: one["counts"] for one in reason.value_counts().to_pylist() if one["values"]}
+            valid = reason.is_null().to_numpy(zero_copy_only=False)
+            kind = batch.column("kind").to_numpy()
+            owed = batch.column("undelivered").to_numpy(zero_copy_only=False)
+            yield pack({
+                "reasons": counts,
+                "messages": int(((kind == SEND) & valid).sum()),
+                "deliveries": int(((kind == DELIVER) & valid).sum()),
+                "undelivered": int(owed[valid].sum()),
+                "named": np.zeros(0, np.uint8),
+            })  # fmt: skip
+            yield pack(dict(_piece(batch, kind, valid)))
+
+    summary = unpack(only_summary(pieces(), docket))
+    return pack(summary | {"silent": sorted(silent)})
+
+
+def _piece(batch: Any, kind: Any, valid: Any) -> Piece:
+    sends, delivers = np.flatnonzero((kind == SEND) & valid), np.flatnonzero((kind == DELIVER) & valid)
+
+    def numbers(name: str, rows: Any) -> Any:
+        return batch.column(name).fill_null(0).to_numpy(zero_copy_only=False)[rows]
+
+    piece: Piece = {
+        "s_process": numbers("process", sends),
+        "s_index": numbers("index", sends),
+        "s_awaited": numbers("awaited", sends),
+        "d_process": numbers("process", delivers),
+        "d_index": numbers("index", delivers),
+        "d_source": numbers("source", delivers),
+        "d_sent": numbers("sent", delivers),
+    }
+    for mark, column in (("l_", "lamport"), ("c_", "clock_name")):
+        clocked = np.flatnonzero(valid & batch.column(column).is_valid().to_numpy(zero_copy_only=False))
+        if not len(clocked):
+            continue
+        piece[mark + "process"], piece[mark + "index"] = numbers("process", clocked), numbers("index", clocked)
+        keep = pa.array(clocked)
+        if column == "lamport":
+            piece["l_value"] = batch.column(column).take(keep).to_numpy(zero_copy_only=False)
+        else:
+            named = batch.column("clock_name").take(keep)
+            piece["c_size"] = np.diff(named.offsets.to_numpy()).astype(np.int64)
+            piece["c_name"] = named.flatten().to_numpy(zero_copy_only=False)
+            piece["c_entry"] = batch.column("clock_entry").take(keep).flatten().to_numpy(zero_copy_only=False)
+    return piece
