@@ -1,0 +1,132 @@
+"""The stages and kernels, without Spark, against the plain oracle on random traces.
+
+``ANTECEDE_SEEDS`` sets how many. Splits down to a line, buckets down to one, walks in segments down to one, blocks of
+lanes down to one, and ids mixed into as little as four bits must make no difference. A failure names its seed.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from antecede.pipeline.aside import write_late, write_quarantine
+from antecede.pipeline.encode import Layout
+from antecede.pipeline.flow import Here
+from antecede.pipeline.kernels.texts import WIDE, mix, number
+from antecede.pipeline.lines import Scratch
+from antecede.pipeline.run import Trace, verdict_on
+from antecede.pipeline.splits import plan, read
+from antecede.trace import Event, verify, write_trace
+
+
+def _paths(directory: Path, rows: list[Event], seed: int) -> list[str]:
+    """The trace as one file or two, of any format."""
+    endings = (".jsonl", ".parquet", ".jsonl.gz")
+    cut = len(rows) // 2 if seed % 4 == 3 else 0
+    pieces = [rows[:cut], rows[cut:]] if cut else [rows]
+    paths = [str(directory / f"{k}{endings[(seed + k) % 3]}") for k in range(len(pieces))]
+    for path, piece in zip(paths, pieces, strict=True):
+        write_trace(path, piece)
+    return paths
+
+
+def _traced(paths: list[str], seed: int, numbered: bool = False) -> Trace:
+    layout = Layout(
+        places=1 + seed % 3, buckets=1 + seed % 5, narrow=WIDE if seed % 2 else 15 >> seed % 5, numbered=numbered
+    )
+    return Trace(Here(), plan(paths, tasks=3, rows_max=7, bytes_max=150 + seed % 97), layout)
+
+
+def test_stages_say_what_the_oracle_says(
+    tmp_path: Path, random_trace: Callable[[int], list[Event]], seeds: int, spoken: Any
+) -> None:
+    seen: set[str] = set()
+    for seed in range(seeds):
+        paths = _paths(tmp_path, random_trace(seed), seed)
+        wanted = spoken.judged(verify(paths, spoken.ALL))
+        options = {"segments": 1 + seed % 7, "lanes_max": (None, 1, 2)[seed % 3]}
+        found = verdict_on(_traced(paths, seed), spoken.ALL, **options).report
+        assert found == wanted, f"seed {seed}"
+        seen |= wanted["quarantined"].keys() | {str(wanted["clocks"]["rule"])}
+        seen |= {order for order, entry in wanted["orders"].items() if entry["holds"] is False}
+    assert seeds < 100 or seen >= {
+        *("duplicate_row", "duplicate_index", "duplicate_send", "duplicate_delivery", "orphan_delivery"),
+        *("orphan_arrival", "not_addressed", "before_send", "cycle", "index_gap"),
+        *("exact", "order", "fifo", "causal", "total", "synchronous"),
+    }
+
+
+def test_every_late_delivery_and_every_row_set_aside_is_the_oracles(
+    tmp_path: Path, random_trace: Callable[[int], list[Event]], seeds: int, spoken: Any
+) -> None:
+    import json
+
+    import pyarrow.parquet as pq
+
+    for seed in range(seeds // 5):
+        paths = _paths(tmp_path, random_trace(seed), seed)
+        here, there = tmp_path / "here", tmp_path / "there"
+        verify(paths, spoken.ALL, here, here)
+        trace = _traced(paths, seed, numbered=True)
+        outcome = verdict_on(trace, spoken.ALL, every_late=True, lanes_max=1 + seed % 3)
+        write_quarantine(trace, outcome, str(there))
+        write_late(outcome.late, str(there))
+        assert _rows(there / "quarantine.jsonl") == _rows(here / "quarantine.jsonl"), f"seed {seed}"
+        found = sorted(map(json.dumps, pq.read_table(there / "late.parquet").to_pylist()))
+        assert found == _rows(here / "late.jsonl", json.dumps), f"seed {seed}"
+
+
+def _rows(path: Path, shown: Callable[[Any], str] = str) -> list[str]:
+    import json
+
+    return sorted(shown(json.loads(line)) for line in path.read_text().splitlines())
+
+
+def test_texts_are_numbered_exactly_however_few_bits_are_kept() -> None:
+    random = np.random.default_rng(5)
+    texts = [bytes(random.integers(97, 100, random.integers(0, 12)).astype(np.uint8)).decode() for _ in range(3000)]
+    column = pa.array(texts)
+    offsets = np.frombuffer(column.buffers()[1], np.int32)[: len(texts) + 1]
+    data = np.frombuffer(column.buffers()[2], np.uint8)
+    for narrow in (WIDE, 15, 1, 0):
+        mixed, code = np.zeros(len(texts), np.uint64), np.zeros(len(texts), np.int32)
+        mix(offsets, data, np.uint64(narrow), mixed)
+        count = number(offsets, data, mixed, code)
+        assert count == len(set(texts))
+        assert len({*zip(code.tolist(), texts, strict=True)}) == count
+
+
+@pytest.mark.parametrize("step", [1, 2, 7, 64, 1000])
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_splits_of_lines_give_each_line_once(tmp_path: Path, step: int, end: bytes) -> None:
+    lines = [b'{"process":"p","index":%d,"kind":"local"}' % k for k in range(9)] + [b"", b"  ", b"not json", b'{"a":1}']
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(lines) + end)
+    whole = [said for items in read(plan([str(path)]).splits[0]) for _, _, said in items]
+    given = plan([str(path)])
+    size = path.stat().st_size
+    from antecede.pipeline.splits import Split
+
+    pieces = [Split(k, 0, str(path), "lines", a, min(a + step, size)) for k, a in enumerate(range(0, size, step))]
+    assert given.files == [str(path)]
+    assert [said for piece in pieces for items in read(piece) for _, _, said in items] == whole
+
+
+def test_large_arrays_live_in_files_and_can_be_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("antecede.pipeline.lines._mapped_bytes_min", 1000)
+    scratch = Scratch(str(tmp_path))
+    array = scratch.array((100, 7), np.int32, -1)
+    array[3] = 5
+    scratch.rest()
+    assert (array[3] == 5).all()
+    assert (array[4] == -1).all()
+    assert not list(tmp_path.iterdir()), "the file has no name, so it is gone with the process"
+
+
+@pytest.fixture(autouse=True)
+def _small_mapped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr("antecede.pipeline.lines._mapped_bytes_min", 64)
+    yield
