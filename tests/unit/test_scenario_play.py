@@ -286,3 +286,20 @@ def test_a_second_delivery_is_not_judged() -> None:
     assert record.delivered["Q"] == ["x", "x"]
     assert verdict is not None
     assert verdict.deliveries == 1
+
+
+def test_a_send_does_not_wait_for_arrivals_that_come_after_it_in_the_file() -> None:
+    """m3 waits for the arrival of m2, which stands before it; not for its own, which stands behind it."""
+    performance = _play(
+        "processes P Q; send m1 P -> Q; send m2 P -> P; arrive m2 P; send m3 P -> P; arrive m3 P; arrive m1 Q; "
+        "expect P delivered m2 m3",
+        "buffer",
+    )
+    assert performance.failures == []
+
+
+def test_a_send_that_waits_for_a_second_arrival_goes_on_after_it() -> None:
+    performance = _play(
+        "processes P Q; send a P -> Q; arrive a Q again; send b Q -> P; arrive a Q; drain; expect P delivered b"
+    )
+    assert performance.failures == []

@@ -7,6 +7,7 @@ as the packet is posted.
 
 from collections import deque
 from heapq import heappop, heappush
+from math import inf
 
 import msgspec
 
@@ -127,12 +128,15 @@ class Air:
         """Remember a statement about a packet that is not there yet."""
         self.promises.setdefault((line.parcel, line.at), deque()).append(line)
 
-    def awaited(self, at: str) -> list[str]:
-        """Messages of which the script has said that they arrive at a process, and whose copies are not there yet."""
+    def awaited(self, at: str, before: float = inf) -> list[str]:
+        """Messages of which the script has said, before that line, that they arrive at a process, and whose copies are
+        not there yet."""
         return [
             parcel.message
             for (parcel, place), waiting in self.promises.items()
-            if place == at and parcel.kind == COPY and any(isinstance(line, ArriveLine) for line in waiting)
+            if place == at
+            and parcel.kind == COPY
+            and any(isinstance(line, ArriveLine) and line.line < before for line in waiting)
         ]
 
     def promised(self, flight: Flight) -> Promise | None:

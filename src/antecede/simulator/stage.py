@@ -266,6 +266,8 @@ class Stage:
         while isinstance(promise := self.air.promised(flight), ArriveLine) and promise.again:
             self.air.keep(flight)
             self._repeat(flight)
+            # What the process does next has waited for this arrival, too.
+            self._run(flight.at)
 
     def _note_arrival(self, flight: Flight, node: Node) -> None:
         parcel, at = flight.parcel, flight.at
@@ -380,7 +382,7 @@ class Stage:
     def _go_on(self, line: SendLine | ReceiveLine) -> bool:
         """Carry out the next statement of a program, if it need not wait."""
         if isinstance(line, SendLine):
-            ready = not self.air.awaited(line.source)
+            ready = not self.air.awaited(line.source, before=line.line)
             if ready:
                 self._send(line)
             return ready
