@@ -6,9 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from antecede.errors import UsageError
+from antecede.cli.engines import chosen_engine, progress, spark_settings
 
-_engines = ("auto", "plain", "spark")
 _busiest = 5
 """Pairs and processes named to a person; the JSON document and the tables have all."""
 
@@ -27,6 +26,9 @@ def register(app: typer.Typer) -> None:
         ),
         engine: str = typer.Option("auto", "--engine", help="auto, plain (this process) or spark."),
         master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master."),
+        conf: Annotated[
+            list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
+        ] = None,
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
         """Measure a recorded trace: who talks to whom, and what keeping order cost.
@@ -43,29 +45,22 @@ def register(app: typer.Typer) -> None:
 
         Exit 0: measured. 2: nothing could be measured.
         """
-        if engine not in _engines:
-            raise UsageError(f"--engine must be one of {', '.join(_engines)}, not {engine!r}")
-        if engine == "spark" or (engine == "auto" and master is not None):
-            raise UsageError("the spark engine arrives with the pipeline; use --engine plain")
-        if master is not None:
-            raise UsageError("--master is for --engine spark")
-        report = _measured(trace, tables)
+        settings = spark_settings(conf)
+        chosen = chosen_engine(engine, master, conf, trace)
+        with progress("reading and measuring the trace") as say:
+            if chosen == "spark":
+                from antecede.pipeline.measure import measure_files
+
+                report = measure_files(trace, tables, master=master, conf=settings, say=say)
+            else:
+                from antecede.trace.measure import measure as measure_here
+
+                report = measure_here(trace, tables)
         if as_json:
             print(json.dumps(report, indent=2))
         else:
             print("\n".join(_lines(report)))
         return _exit_code(report, trace)
-
-
-def _measured(paths: list[str], tables: str | None) -> dict[str, Any]:
-    from antecede.trace.measure import measure
-
-    if not sys.stderr.isatty():
-        return measure(paths, tables)
-    from rich.console import Console
-
-    with Console(stderr=True).status("reading and measuring the trace"):
-        return measure(paths, tables)
 
 
 def _exit_code(report: dict[str, Any], paths: list[str]) -> int:

@@ -24,7 +24,7 @@ from antecede.pipeline.splits import Arrow, Split, read
 from antecede.trace.cut import Cut
 from antecede.trace.jsonl import Item
 from antecede.trace.parquet import items_in
-from antecede.trace.schema import Event, Fault
+from antecede.trace.schema import COLUMNS, Event, Fault
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -42,6 +42,8 @@ class Layout(msgspec.Struct, frozen=True):
     """Bits of the mixed ids that are kept; fewer in tests."""
     numbered: bool = False
     """Whether rows carry their number, for the quarantine."""
+    figures: bool = False
+    """Whether rows carry what is measured: times, sizes, hops."""
 
     @property
     def parts(self) -> int:
@@ -94,7 +96,12 @@ class _Runs:
             })  # fmt: skip
 
 
-class _Task:
+class Task:
+    """One split on its way to the parts."""
+
+    columns: Sequence[str] = COLUMNS
+    """What is read of Parquet files."""
+
     def __init__(self, split: Split, layout: Layout) -> None:
         self.split, self.layout = split, layout
         self.encoder = Encoder()
@@ -107,8 +114,8 @@ class _Task:
         self.clocked = self.lamported = False
 
     def run(self) -> Iterator[tuple[int, bytes]]:
-        for piece in read(self.split):
-            for batch in self._batches(piece):
+        for piece in read(self.split, self.columns):
+            for batch in self.batches(piece):
                 yield from self._take(batch)
         for hop in (False, True):
             yield from self.runs[hop].drain(self.layout, hop, fault=False)
@@ -118,28 +125,28 @@ class _Task:
             "reasons": dict(self.reasons), "clocked": self.clocked, "lamported": self.lamported,
         })  # fmt: skip
 
-    def _batches(self, piece: Arrow | list[Item]) -> Iterator[Any]:
+    def batches(self, piece: Arrow | list[Item]) -> Iterator[Any]:
         if isinstance(piece, list):
-            yield from self._from_items(piece)
+            yield from self.from_items(piece)
         elif piece.plain:
             batch, odd = self.encoder.from_arrow(piece.batch, piece.first, piece.folded)
             yield batch
-            yield from self._from_items(odd)
+            yield from self.from_items(odd)
         else:
-            yield from self._from_items(list(items_in(piece.batch, piece.folded, piece.first + 1, False)))
+            yield from self.from_items(list(items_in(piece.batch, piece.folded, piece.first + 1, False)))
 
-    def _from_items(self, items: Sequence[Item]) -> Iterator[Any]:
+    def from_items(self, items: Sequence[Item]) -> Iterator[Any]:
         events, at = [], []
         for number, _, said in items:
             if isinstance(said, Event):
                 events.append(said)
                 at.append(number - 1)
             else:
-                self._fault(said)
+                self.fault(said)
         if events:
             yield self.encoder.from_events(events, at)
 
-    def _fault(self, fault: Fault) -> None:
+    def fault(self, fault: Fault) -> None:
         self.reasons[fault.reason] += 1
         if fault.process is not None and fault.index is not None:
             lane = self.fault_names[fault.hop].of(fault.process)
@@ -161,7 +168,7 @@ class _Task:
         for lanes, is_hop in ((self.runs[False], False), (self.runs[True], True)):
             if lanes.count > _runs_at_once:
                 yield from lanes.drain(self.layout, is_hop, fault=False)
-        yield from self._scatter(self._asked(batch, kind))
+        yield from self._scatter(self.asked(batch, kind))
 
     def _cut(self, batch: Any) -> Any:
         cut = self.layout.cut
@@ -185,7 +192,7 @@ class _Task:
                 keep[lane] &= table[process[lane]]
         return batch if keep.all() else batch.filter(pa.array(keep))
 
-    def _asked(self, batch: Any, kind: NDArray[np.uint8]) -> Any:
+    def asked(self, batch: Any, kind: NDArray[np.uint8]) -> Any:
         """The rows that a later stage asks about, with the columns that it needs."""
         keep = kind < LOCAL
         drop = {"time"} if self.layout.numbered else {"time", "at"}
@@ -235,4 +242,8 @@ def texts(column: Any) -> tuple[Ints, NDArray[np.uint8]]:
 
 def encode(split: Split, layout: Layout) -> Iterator[tuple[int, bytes]]:
     """Read one split; what it says, for the parts."""
-    return _Task(split, layout).run()
+    if layout.figures:
+        from antecede.pipeline.figures import FigureTask
+
+        return FigureTask(split, layout).run()
+    return Task(split, layout).run()

@@ -145,6 +145,10 @@ class Trace:
         """Have some work done on each bucket of encoded rows; its outcomes must be small."""
         return self._encoded.gather(stage, self._buckets)
 
+    def from_buckets(self, stage: Callable[[Iterable[bytes]], Iterator[tuple[int, bytes]]], onto: int) -> Parts:
+        """Run a stage on each bucket of encoded rows; what it yields, by part."""
+        return self._encoded.scatter(stage, self._buckets, onto)
+
     def look_up(self, process: Sequence[int] | Longs, index: Sequence[int] | Longs) -> dict[str, Any]:
         """The valid deliveries at these places, in the order given: whether their sends' destinations are ``known``,
         and the rows' ``split`` and ``at``, their number there."""

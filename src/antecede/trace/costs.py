@@ -106,12 +106,15 @@ def stamps(trace: Matched, hops: Iterable[Event], unsaid: dict[str, tuple[str, .
 def _router_packets(send: Event, rows: list[Event], to: tuple[str, ...]) -> list[int | None]:
     """The stamps of the packets to routers that are no destinations themselves."""
     left: dict[int, list[int | None]] = {0: [send.stamp_bytes]}
+    behind: dict[str, int] = {}
     for row in rows:
-        left.setdefault(row.hop or 0, []).append(row.stamp_bytes)
-    routers = {row.process: row.hop for row in rows if row.process not in to}
+        hop = row.hop or 0
+        left.setdefault(hop, []).append(row.stamp_bytes)
+        if row.process not in to and row.process != send.process:
+            behind[row.process] = min(hop, behind.get(row.process, hop))
     packets: list[int | None] = []
-    for hop in routers.values():
-        before = left.get((hop or 0) - 1, [None])
+    for hop in behind.values():
+        before = left.get(hop - 1, [None])
         known = [size for size in before if size is not None]
         packets.append(round(sum(known) / len(known)) if len(known) == len(before) else None)
     return packets
@@ -145,27 +148,25 @@ def held(trace: Matched) -> dict[str, tuple[int, int]]:
     """For each process its arrivals, and how many of them were held back.
 
     An arrival counts unless its message was delivered there before. It is *direct* if the delivery comes in the same
-    step: nothing but deliveries in between, and by the process's clock, where both rows have a time, no time. All
-    others were held, those that were never delivered among them. (A message that arrives again before its delivery was
-    lost by its receiver in between, and held the first time.)
+    step: every index in between is that of a delivery, and by the process's clock, where both rows have a time, no time
+    went by. All others were held, those that were never delivered among them. (A message that arrives again before its
+    delivery was lost by its receiver in between, and held the first time.)
     """
     found = {}
     for name, line in zip(trace.names, trace.lines, strict=True):
-        waiting: dict[str, tuple[int, int | None]] = {}
+        waiting: dict[str, tuple[int, int, int | None]] = {}
         delivered: set[str] = set()
-        arrivals = direct = pauses = 0
+        arrivals = direct = 0
         for event in line:
             message = event.message or ""
             if event.kind == DELIVER:
-                delivered.add(message)
                 since = waiting.pop(message, None)
-                if since is not None and since[0] == pauses:
-                    direct += since[1] is None or event.time is None or since[1] == event.time
-                continue
-            pauses += 1
-            if event.kind == ARRIVE and message not in delivered:
+                if since is not None and event.index - since[0] - 1 == len(delivered) - since[1]:
+                    direct += since[2] is None or event.time is None or since[2] == event.time
+                delivered.add(message)
+            elif event.kind == ARRIVE and message not in delivered:
                 arrivals += 1
-                waiting[message] = pauses, event.time
+                waiting[message] = event.index, len(delivered), event.time
         if arrivals:
             found[name] = arrivals, arrivals - direct
     return found
@@ -252,7 +253,9 @@ class Span(msgspec.Struct, frozen=True):
 
 
 def span(trace: Matched) -> Span | None:
-    times = [event.time for line in trace.lines for event in line if event.time is not None]
+    """From the first to the last time of a send, an arrival or a delivery."""
+    kinds = (SEND, ARRIVE, DELIVER)
+    times = [event.time for line in trace.lines for event in line if event.time is not None and event.kind in kinds]
     return Span(min(times), max(times)) if times else None
 
 

@@ -145,14 +145,23 @@ def tidy(
     return {
         "traffic": traffic_rows(traffic),
         "delay": delay_rows,
-        "rates": [
-            {"process": process, "second": second, "messages": count}
-            for process, own in sorted(by_second.items())
-            for second, count in sorted(own.items())
-        ],
-        "held": [
-            {"process": process, "arrivals": arrivals, "held": kept}
-            for process, (arrivals, kept) in sorted(held.items())
-        ],
+        "rates": rate_rows(by_second),
+        "held": held_rows(held),
         "hops": hops,
     }
+
+
+def rate_rows(by_second: Mapping[str, Mapping[int, int]]) -> list[dict[str, Any]]:
+    """The table of messages sent in each second."""
+    return [
+        {"process": process, "second": second, "messages": count}
+        for process, own in sorted(by_second.items())
+        for second, count in sorted(own.items())
+    ]
+
+
+def held_rows(held: Mapping[str, tuple[int, int]]) -> list[dict[str, Any]]:
+    """The table of arrivals and how many of them were held."""
+    return [
+        {"process": process, "arrivals": arrivals, "held": kept} for process, (arrivals, kept) in sorted(held.items())
+    ]
