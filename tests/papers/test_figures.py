@@ -1,4 +1,4 @@
-"""Measured claims of the papers, re-measured: stamp sizes (003 §6, READINGS) and the buffer protocol's latency (002).
+"""Measured claims of the papers, re-measured: stamp sizes (Jang et al. §6) and the latency of ``buffer`` (Mattern).
 
 Set-up of the stamp study: exponential send gaps of mean 0.1 s, multicasts to a uniform number 1 … n − 1 of others,
 exponential non-FIFO delay of mean 0.1 s, a quarter of the run as warm-up; the paper counts 4 bytes a timestamp and 2 an
@@ -24,7 +24,7 @@ def _stamps(order: str, workload: str, processes: int = 10, messages: int = 8_00
 
 @pytest.mark.parametrize(("workload", "dependents", "size"), [("unicast", 21, 107), ("multicast", 14, 82)])
 def test_pruned_stamps_weigh_what_was_measured(workload: str, dependents: int, size: int) -> None:
-    """READINGS, pruned protocol: n = 10, within 5 %."""
+    """The pruned protocol at n = 10, within 5 %."""
     stamp = _stamps("pruned", workload)
     assert stamp["dependents_mean"] == pytest.approx(dependents, rel=0.05)
     assert stamp["paper_bytes_mean"] == pytest.approx(size, rel=0.05)
@@ -71,7 +71,7 @@ def test_prs_costs_more_than_rst_for_unicast_above_25(processes: int, sends_each
 def test_one_message_per_round_trip_is_the_limit_of_the_buffer_protocol(
     gap: float, latency: float, tolerance: float
 ) -> None:
-    """002 §3, READINGS: latency in one-way delays at send gaps of that many one-way delays.
+    """Mattern, Fünfrocken §3: latency in one-way delays at send gaps of that many one-way delays.
 
     An output buffer is a queue whose service time is a round trip, the sum of two exponential delays: by Pollaczek and
     Khinchine the latency is 1 + 3 λ / (1 − 2 λ) with λ = 1 / gap, 1.17, 2.0 and, in the long run, 16.

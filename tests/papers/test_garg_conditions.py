@@ -92,7 +92,7 @@ def test_12_5_on_a_star_fifo_is_causal() -> None:
 
 
 def test_on_a_tree_fifo_is_causal() -> None:
-    """READINGS: *where traffic follows a tree, FIFO on each link implies causal order*. A path is no star."""
+    """Where traffic follows a tree, FIFO on each link implies causal order. A path is no star."""
     count = 0
     for messages in (2, 3, 4):
         for c in computations(messages, PATH):

@@ -57,7 +57,7 @@ def test_flat_is_quadratic_and_a_bus_is_linear() -> None:
 
 
 def test_tree_of_fixed_domains_is_logarithmic() -> None:
-    """§6.2: n = 1 + (s − 1)(k^(d+1) − 1)/(k − 1) and C ≈ (2d + 1)·s² (printed as k(d+1): READINGS)."""
+    """§6.2: n = 1 + (s − 1)(k^(d+1) − 1)/(k − 1) and C ≈ (2d + 1)·s² (printed as k(d+1))."""
     size, branches = 4, 3
     for depth in (1, 2, 3, 4):
         servers = 1 + (size - 1) * (branches ** (depth + 1) - 1) // (branches - 1)
@@ -90,7 +90,7 @@ def _stamps(shape: str, order: str, size: int | None, messages: int = 6_000, war
 def test_stamps_of_48_servers_over_all_hops() -> None:
     """Six domains of eight, backbone of six, uniform unicast: domains and pruned stamps together beat either alone.
 
-    READINGS measured 186, 555, 647 and 9216 bytes as the papers count. RST in domains is exactly 4·cost_mean.
+    An earlier measurement gave 186, 555, 647 and 9216 bytes as the papers count. RST in domains is exactly 4·cost_mean.
     """
     both = _stamps("bus", "pruned", 8)
     assert both["paper_bytes_mean"] <= 200

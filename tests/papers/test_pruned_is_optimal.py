@@ -1,4 +1,4 @@
-"""The log of Jang et al. §4 is that of Kshemkalyani and Singhal's optimal algorithm, after every step (READINGS, 003).
+"""The log of Jang et al. §4 is that of Kshemkalyani and Singhal's optimal algorithm, after every step.
 
 ``Optimal`` is the latter, written from its own description: a process keeps LOG, a set of (sender, time, Dests), and
 SR, the time of the last message delivered from each. What travels to d names the other destinations of the message no

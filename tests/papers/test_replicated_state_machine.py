@@ -1,6 +1,6 @@
 """Garg §12.3.4: *by combining outputs of the collection, we can get a t fault-tolerant service*, and what that takes.
 
-READINGS: all but the coordinator's replicas block while a member is down, so t + 1 replicas survive t crash-stops only
+All but the coordinator's replicas block while a member is down, so t + 1 replicas survive t crash-stops only
 under a coordinator that does not crash; otherwise it is crash–recovery.
 """
 
@@ -147,7 +147,7 @@ def test_crash_stop_of_all_replicas_but_one(replicas: int, seeds: int) -> None:
 
 
 def test_crash_stop_under_lamport_blocks_for_ever() -> None:
-    """READINGS: t + 1 replicas survive t crash-stops only under a coordinator."""
+    """t + 1 replicas survive t crash-stops only under a coordinator."""
     world = StoppingWorld(
         parse("lamport"), 5, _draw("exponential:0.1", 1, "delay"), stream(1, "faults"), doomed={1: 20}
     )

@@ -1,4 +1,4 @@
-"""Planted bugs in ``buffer`` (Mattern, Fünfrocken §3; READINGS, 002) and in the link below every order."""
+"""Planted bugs in ``buffer`` (Mattern, Fünfrocken §3) and in the link below every order."""
 
 from collections import deque
 from collections.abc import Callable
@@ -71,7 +71,7 @@ def test_pipelining_without_resequencing(caught: Caught) -> None:
 
 
 def test_multicast_that_posts_to_all_and_waits_for_all(caught: Caught) -> None:
-    """READINGS: 571 of 1500 runs. A destination that has it may answer to one that has not."""
+    """571 of 1500 random runs. A destination that has it may answer to one that has not."""
 
     class Plain(Buffer):
         def _get(self, packet: Packet, effects: Effects) -> None:

@@ -1,4 +1,4 @@
-"""Planted bugs in ``pruned`` (Jang et al. §4; READINGS, 003) and ``direct``."""
+"""Planted bugs in ``pruned`` (Jang et al. §4) and ``direct``."""
 
 from collections.abc import Callable
 

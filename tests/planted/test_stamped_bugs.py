@@ -1,4 +1,4 @@
-"""Planted bugs in ``none``, ``fifo``, ``matrix`` and ``vector`` (Garg chapter 12; READINGS, 001)."""
+"""Planted bugs in ``none``, ``fifo``, ``matrix`` and ``vector`` (Garg chapter 12)."""
 
 from collections.abc import Callable
 
@@ -111,7 +111,7 @@ def test_less_or_equal_of_figure_12_4_delivers_a_duplicate_twice(caught: Caught)
 
 
 def test_multicast_as_a_loop_of_sends(caught: Caught) -> None:
-    """READINGS: 294 of 1500 runs. The first copies are stamped before the later ones are counted."""
+    """294 of 1500 random runs. The first copies are stamped before the later ones are counted."""
 
     class Loop(Matrix):
         def send(self, message: Message) -> Effects:
@@ -221,7 +221,7 @@ def test_matrix_whose_snapshot_forgets_the_others(caught: Caught) -> None:
 
 
 def test_vector_on_subsets_blocks(caught: Caught) -> None:
-    """READINGS: on subsets it waits for broadcasts that never come."""
+    """On subsets it waits for broadcasts that never come."""
 
     class Anywhere(Vector):
         needs = frozenset[str]()

@@ -1,4 +1,4 @@
-"""Planted bugs in the total orders and in ``synchronous`` (Garg §12.3; READINGS, 001)."""
+"""Planted bugs in the total orders and in ``synchronous`` (Garg §12.3)."""
 
 from collections.abc import Callable
 from heapq import heapify
@@ -27,7 +27,7 @@ Caught = Callable[..., Outcome]
 
 
 def test_lamport_release_that_delivers_at_once(caught: Caught) -> None:
-    """As printed; READINGS: 1178 of 1500 runs."""
+    """As printed; 1178 of 1500 random runs."""
 
     class Printed(Lamport):
         def take(self, packet: Packet, effects: Effects) -> None:
@@ -106,7 +106,7 @@ def test_skeen_without_a_tie_break(caught: Caught) -> None:
 
 
 def test_skeen_whose_clock_does_not_reach_the_final_timestamp(caught: Caught) -> None:
-    """READINGS: 131 of 1500 runs."""
+    """131 of 1500 random runs."""
 
     class Lagging(Skeen):
         def _settle(self, key: tuple[int, int], time: int) -> None:
@@ -123,7 +123,7 @@ def test_skeen_whose_clock_does_not_reach_the_final_timestamp(caught: Caught) ->
 
 
 def test_skeen_as_printed_is_neither_causal_nor_fifo(caught: Caught) -> None:
-    """READINGS: 349 of 1500 runs."""
+    """349 of 1500 random runs."""
 
     class Declared(Skeen):
         guarantees = frozenset({"fifo", "causal", "total"})
@@ -152,7 +152,7 @@ def test_skeen_that_delivers_what_is_not_final(caught: Caught) -> None:
 
 
 def test_coordinator_whose_senders_deliver_at_once(caught: Caught) -> None:
-    """READINGS: 1407 of 1500 runs."""
+    """1407 of 1500 random runs."""
 
     class Printed(Coordinator):
         def send(self, message: Message) -> Effects:

@@ -1,4 +1,4 @@
-"""Planted bugs in ``updates``: what Laumay et al. print in §3 and appendix A (READINGS, 000)."""
+"""Planted bugs in ``updates``: what Laumay et al. print in §3 and appendix A."""
 
 from collections.abc import Callable
 
@@ -54,7 +54,7 @@ def test_deltas_without_the_number_on_the_link(caught: Caught) -> None:
 
 
 def test_deltas_without_numbers_fail_on_fifo_links_too() -> None:
-    """READINGS: x:0>2 is late, y:0>1, then z1 and z2:1>2; z1 is held, z2's delta is empty, so z2 passes z1."""
+    """x:0>2 is late, y:0>1, then z1 and z2:1>2; z1 is held, z2's delta is empty, so z2 passes z1."""
     to = (1, 2, 4)
     program = (
         (ProgramSend(to[2], name="x"), ProgramSend(to[1], name="y")),
@@ -79,7 +79,7 @@ def test_merge_at_arrival_delays_needlessly(caught: Caught) -> None:
 
 
 def test_multicast_as_a_loop_of_unicasts(caught: Caught) -> None:
-    """READINGS: 116 to 150 of 400 runs."""
+    """116 to 150 of 400 random runs."""
 
     class Loop(Updates):
         def send(self, message: Message) -> Effects:

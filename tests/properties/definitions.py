@@ -1,4 +1,4 @@
-"""The definitions of DESIGN 3.1 and 3.3, written out as loops over all pairs, for small traces.
+"""The definitions of happened-before and of every verdict, written out as loops over all pairs, for small traces.
 
 Nothing here is shared with the code under test but the row itself. Happened-before is the transitive closure of the
 adjacency relation, computed as such; every verdict asks for all pairs what its definition says.

@@ -1,4 +1,4 @@
-"""Random adversarial schedules on every order and every option that changes one (DESIGN: *any failure prints the one
+"""Random adversarial schedules on every order and every option that changes one (*any failure prints the one
 command that replays it*).
 
 The default budget is small; ``ANTECEDE_SEEDS=100000`` makes it the campaign whose figures ``docs/papers.md`` reports

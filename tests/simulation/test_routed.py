@@ -2,7 +2,7 @@
 
 A forest of causal domains is causal end to end, for any tree, any mixture of causal orders, unicast and multicast. It
 takes both halves of Laumay et al.'s theorem: organisations that are not forests break causal order, and so does a
-router that forwards later than in the step that delivers (READINGS, "Domains").
+router that forwards later than in the step that delivers (Laumay et al. §4).
 """
 
 from collections.abc import Callable

@@ -88,7 +88,7 @@ def test_stamps_are_not_trusted() -> None:
 
 
 class DeliversLocally(Coordinator):
-    """A sender that does not wait for its own copy (READINGS)."""
+    """A sender that does not wait for its own copy."""
 
     def send(self, message: Message) -> Effects:
         if self.me == self.coordinator or not message.to >> self.me & 1:

@@ -121,3 +121,9 @@ def test_a_copy_from_ourselves_does_not_free_our_lock() -> None:
     synchronous.send(Message("m", 0, 0b10))
     with pytest.raises(StampError):
         synchronous.decode(COPY, 0, bytes((1,)))
+
+
+def test_an_option_without_a_value_is_switched_on() -> None:
+    """The name of an order goes into traces and reports, and must be readable there and here."""
+    assert str(parse("buffer:pipelined")) == "buffer:pipelined=true"
+    assert parse(str(parse("skeen:causal"))) == parse("skeen:causal")

@@ -107,7 +107,7 @@ class NoTieBreak(Skeen):
 
 
 class ClockStaysBehind(Skeen):
-    """The clock does not advance to the final timestamp (READINGS)."""
+    """The clock does not advance to the final timestamp."""
 
     def _settle(self, key: tuple[int, int], time: int) -> None:
         clock = self.clock

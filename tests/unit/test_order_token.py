@@ -101,7 +101,7 @@ def test_stamps_are_not_trusted() -> None:
 
 
 class GlobalNumbers(Token):
-    """One sequence for all: whoever is not addressed waits for a number that never comes (READINGS)."""
+    """One sequence for all: whoever is not addressed waits for a number that never comes."""
 
     def _post(self, message: Message, effects: Effects) -> None:
         self.numbers = [max(self.numbers)] * self.members

@@ -1,4 +1,4 @@
-"""Domains: when they are a forest, and which way a message takes (READINGS, "Domains")."""
+"""Domains: when they are a forest, and which way a message takes (Laumay et al. §4)."""
 
 import random
 

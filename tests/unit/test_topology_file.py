@@ -179,7 +179,7 @@ def test_numbers_in_names_count() -> None:
 
 
 def test_snowflake_is_the_paper_s(root: Path) -> None:
-    """Laumay et al. Fig. 2, with S6 in C (READINGS)."""
+    """Laumay et al. Fig. 2, with S6 in C."""
     file = parse_topology((root / "examples" / "snowflake.toml").read_text(encoding="utf-8"))
     assert {domain.name: set(domain.servers) for domain in file.domains} == {
         "A": {"S1", "S2", "S3"},

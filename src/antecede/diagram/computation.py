@@ -31,7 +31,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Row(Protocol):
-    """What ``from_events`` needs of a trace's row (DESIGN 3.1)."""
+    """What ``from_events`` needs of a trace's row."""
 
     @property
     def process(self) -> str: ...

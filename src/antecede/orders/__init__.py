@@ -91,8 +91,8 @@ def parse(text: str) -> OrderSpec:
     name, _, settings = text.partition(":")
     options: dict[str, object] = {}
     for setting in filter(None, settings.split(",")):
-        option, _, value = setting.partition("=")
-        options[option] = value
+        option, given, value = setting.partition("=")
+        options[option] = value if given else "true"
     spec = OrderSpec(find(name), options)
     spec.sample()
     return spec

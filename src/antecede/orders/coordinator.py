@@ -9,7 +9,7 @@ may reorder.
   **final** leg, with the next number on that destination's link. These links carry nothing else, so the numbers are
   per-destination sequence numbers: global ones would leave gaps at those who are not addressed, and block.
 * Every member, the sender included, delivers the copies of the final leg in sequence. A sender that delivered its own
-  message at once would break the order (READINGS: 1407 of 1500 runs).
+  message at once would break the order (1407 of 1500 random runs).
 * The coordinator's own messages are put into the sequence as they are sent. A message of another member that is also
   for the coordinator needs no further packet: it is delivered as the detour is taken, or as soon as the coordinator's
   own earlier copies to itself are in; until then it waits in the durable state.

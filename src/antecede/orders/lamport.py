@@ -8,7 +8,7 @@ Garg derives it from Lamport's mutual exclusion: sending a message is requesting
 * The sender marks m deliverable when it is the smallest in its own queue, everybody else has acknowledged it, and the
   sender's copy to itself, if there is one, has arrived. It then sends ``release`` to everybody else.
 * A release only **marks** m. As printed (*on receiving this notification, the corresponding message is delivered*)
-  total order breaks, because a smaller message may still be unmarked here (READINGS: 1178 of 1500 runs). Every member
+  total order breaks, because a smaller message may still be unmarked here (1178 of 1500 random runs). Every member
   removes the head of its queue when it is marked, delivering it if it is addressed: strictly by (time, sender).
 
 All packets are numbered on their link (``resequence``), because the argument needs FIFO links. Everything goes to

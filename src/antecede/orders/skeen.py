@@ -9,7 +9,7 @@
 
 Two things must be added to the printed rules. Equal timestamps need a **tie-break**: by initiator, and among messages
 of one initiator by the sequence in which it started them, which every destination reads off the number of the copy on
-its link. And the **clock must advance to the final timestamp** (READINGS: else 131 of 1500 runs disagree): a message
+its link. And the **clock must advance to the final timestamp** (else 131 of 1500 random runs disagree): a message
 that arrives later must get a later place.
 
 **Why it is right.** A message's place is (final timestamp, initiator, number). Let q deliver m. What is still in q's

@@ -4,7 +4,7 @@ Garg's rule: *the token assigns sequence numbers to broadcasts, and messages are
 The text leaves open how the token moves and what happens to a multicast that is not for everybody.
 
 * The token carries, for each destination, the number of the last message for it. A message takes the next number of
-  each of its destinations. One global number would leave gaps at those not addressed, and block them (READINGS).
+  each of its destinations. One global number would leave gaps at those not addressed, and block them.
 * Only the holder numbers messages. A message sent elsewhere waits in its sender's output queue.
 * The token moves on request only, so that an idle system is quiet. A member whose queue is no longer empty broadcasts
   ``request`` with the number of its request, 1, 2, 3 …; the token carries the number of the last request *served* for

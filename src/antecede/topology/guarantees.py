@@ -1,4 +1,4 @@
-"""What an organisation keeps end to end, and what must be refused (DESIGN part 2, "guarantees compose downwards").
+"""What an organisation keeps end to end, and what must be refused (guarantees compose downwards).
 
 Between two domains the **weakest order on the route** is kept, and of it only FIFO and causal order: nobody orders the
 deliveries of different domains against each other, so total order ends at a domain's border. Between separate trees

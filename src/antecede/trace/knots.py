@@ -1,7 +1,7 @@
 """Total and synchronous order, both as: can these sequences of messages be merged into one?
 
 Each process contributes a sequence of messages: its deliveries for total order, all its sends and deliveries for
-synchronous order (001 §12.3; DESIGN 3.3). Message a *comes before* b ≠ a if it does so in some sequence; the question
+synchronous order (Garg §12.1, §12.3). Message a *comes before* b ≠ a if it does so in some sequence; the question
 is whether this relation has a cycle. Merging answers it: release a message as soon as it is at the head of every
 sequence in which it still occurs. Which messages can be released does not depend on the order of releasing, so what
 remains in the end, if anything, is the same in every engine. A message that occurs again in one sequence after another

@@ -1,8 +1,8 @@
 """The plain oracle: every verdict straight from the definition of happened-before.
 
 Happened-before is the least transitive relation in which an event comes after the earlier events of its process and a
-delivery after its send (002 §2; DESIGN 3.1). We number the messages and keep, for each process, the **set of messages
-whose send lies in its past**, as a bit mask in one integer:
+delivery after its send (Mattern, Fünfrocken §2). We number the messages and keep, for each process, the **set of
+messages whose send lies in its past**, as a bit mask in one integer:
 
 * a send puts its message into its process's set, and the message carries that set along;
 * a delivery adds the set that its message carries.

@@ -1,4 +1,4 @@
-"""``verify``: a trace from outside in, the whole report of DESIGN 3.3 out.
+"""``verify``: a trace from outside in, the whole report out.
 
 Reading, sifting and judging are rooms of their own; here they are put together, timed, and what was set aside or late
 is written for the person who asked for it. The report holds the same keys in every engine.

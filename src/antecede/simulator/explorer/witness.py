@@ -1,4 +1,4 @@
-"""A violation as a scenario file that anybody can play (DESIGN 3.2).
+"""A violation as a scenario file that anybody can play.
 
 The run is written down input by input. Its last line says what a correct order shows at that point. It is not guessed:
 the same file is played on one, the house's own order of that name where a variant of it broke, else the plainest order
