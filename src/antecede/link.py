@@ -327,6 +327,10 @@ class Link:
         """Bodies kept for resending."""
         return len(self._bodies)
 
+    def bodies(self) -> list[Any]:
+        """Bodies that the peer has not acknowledged, in sequence."""
+        return list(self._bodies.values())
+
     @property
     def pending(self) -> int:
         """Frames received and not accepted yet."""

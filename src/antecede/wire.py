@@ -38,6 +38,8 @@ class LinkHello(msgspec.Struct, frozen=True, array_like=True, gc=False):
     target: int
     sent: int
     accepted: int
+    generation: int
+    """How often the domain has begun anew."""
 
 
 class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):

@@ -18,7 +18,7 @@ import msgspec
 
 from antecede import limits
 from antecede.channel.letters import Letter, couple
-from antecede.channel.packets import decode_packet, encode_packet
+from antecede.channel.packets import copy_of, decode_packet, encode_packet
 from antecede.errors import AntecedeError
 from antecede.link import Ack, Arrival, Frame, Link
 from antecede.messages import Accept, Deliver, Effects, Message, Packet, Send, Verdict
@@ -64,6 +64,8 @@ class MessageConsumer:
         self.order: Order = spec.create(self.me, len(members))
         self.links = {peer: Link(incarnation, resend_after=resend_after) for peer in members if peer != me}
         self.sent = 0
+        self.generation = 0
+        """How often this domain has begun anew."""
         self._deliver = deliver
         self._bits = {name: 1 << position for position, name in enumerate(members)}
         self._trains: list[tuple[int, list[Letter], list[int]]] = []
@@ -169,6 +171,40 @@ class MessageConsumer:
         while self._loop:
             self.receive(self.members[self.me], self._loop.pop(0), now)
 
+    # Beginning anew.
+
+    def unsettled(self) -> tuple[tuple[tuple[str, ...], bytes], ...]:
+        """Trains that were sent here and that some member has not acknowledged, or that have not left yet."""
+        trains: list[tuple[tuple[str, ...], bytes]] = []
+        detours: set[str] = set()
+        for peer, link in self.links.items():
+            for body in link.bodies():
+                copy = copy_of(body)
+                if copy is None:
+                    continue
+                if copy.to & self._bits[peer]:
+                    trains.append(((peer,), copy.payload))
+                elif copy.source == self.me and copy.subject not in detours:
+                    # On its way through another member, which will not pass it on any more.
+                    detours.add(copy.subject)
+                    trains.append((self._names(copy.to), copy.payload))
+        trains += [(self._names(1 << target), message.payload) for message, target in self.order.unposted()]
+        return tuple(trains)
+
+    def begin_anew(self, generation: int) -> None:
+        """Forget everything that the members of this domain knew of each other."""
+        self.generation = generation
+        self.order = self.spec.create(self.me, len(self.members))
+        for link in (*self.links.values(), self.own):
+            link.forget()
+        self.sent = 0
+        self._held.clear()
+        self._loop.clear()
+        self.outgoing = []
+
+    def _names(self, mask: int) -> tuple[str, ...]:
+        return tuple(name for name, bit in self._bits.items() if mask & bit)
+
     # State.
 
     def waiting(self, count: int) -> list[dict[str, Any]]:
@@ -182,11 +218,11 @@ class MessageConsumer:
     def dump(self) -> Any:
         """The durable state, as plain values."""
         links = {peer: link.snapshot(bytes) for peer, link in self.links.items()}
-        return (self.sent, self.order.snapshot(), self.own.snapshot(bytes), links)
+        return (self.sent, self.order.snapshot(), self.own.snapshot(bytes), links, self.generation)
 
     def load(self, state: Any, now: float) -> None:
         """Become the state that ``dump`` gave; called on a fresh consumer. Own packets that waited wait again."""
-        self.sent, order, own, links = state
+        self.sent, order, own, links, self.generation = state
         self.order.restore(order)
         for peer, saved in links.items():
             self.links[peer].restore(saved, bytes, now)

@@ -69,6 +69,7 @@ def _message(order: Order, peer: int, body: _Body) -> Message:
 class Copy(msgspec.Struct, frozen=True, gc=False):
     """What a copy of a message says without its domain's order: enough for a trace."""
 
+    subject: str
     source: int
     to: int
     stamp_bytes: int
@@ -83,4 +84,4 @@ def copy_of(data: bytes) -> Copy | None:
         raise WireError(f"unreadable packet: {error}") from None
     if body.kind != COPY:
         return None
-    return Copy(body.source, int.from_bytes(body.to, "little"), len(body.stamp), body.payload)
+    return Copy(body.subject, body.source, int.from_bytes(body.to, "little"), len(body.stamp), body.payload)

@@ -68,7 +68,17 @@ class Inbox:
             self._task.cancel()
 
     def delivered(self, letters: list[Letter]) -> None:
-        """Letters arrived: a task calls the handlers."""
+        """Letters arrived. Answers are handed over at once if nothing is before them; a task calls the handlers."""
+        if not self._letters and (self._task is None or self._task.done()):
+            answers = 0
+            while answers < len(letters) and letters[answers].answers:
+                self._answered(letters[answers])
+                answers += 1
+            if answers:
+                self._done([letter.id for letter in letters[:answers]], "")
+                letters = letters[answers:]
+        if not letters:
+            return
         self._letters.extend(letters)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._handle())

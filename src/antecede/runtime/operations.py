@@ -12,6 +12,7 @@ import msgspec
 
 from antecede.engine import Dead
 from antecede.errors import AntecedeError, UsageError
+from antecede.limits import counter_max
 from antecede.runtime.peers import Peers
 from antecede.runtime.reactions import Reactions
 from antecede.runtime.sessions import Sessions
@@ -103,6 +104,7 @@ class Operations:
         peers = self._server.peers.peers
         return {
             "order": str(consumer.spec),
+            "generation": consumer.generation,
             "links": {
                 peer: {
                     "connected": peers[peer].ready,
@@ -144,16 +146,19 @@ class Operations:
         self._server.submit(Buried(key))
         return {"buried": dead.letter.id, "agent": dead.agent}
 
-    def forget(self, domain: str, peer: str) -> dict[str, Any]:
-        """Let a stopped link begin anew. What was not acknowledged on it is given up."""
+    def forget(self, domain: str, generation: str) -> dict[str, Any]:
+        """Let a domain begin anew at this server: its order and its links, for good. What nobody acknowledged is sent
+        again."""
         server = self._server
         consumer = server.machine.channel.consumers.get(domain)
-        if consumer is None or peer not in consumer.links:
-            raise UsageError(f"server {server.machine.name} has no link {domain} with {peer}")
-        given_up = consumer.links[peer].unacknowledged
-        server.submit(Forgot(domain, peer))
-        server.peers.redial(peer)
-        return {"domain": domain, "peer": peer, "given_up": given_up}
+        if consumer is None:
+            raise UsageError(f"server {server.machine.name} is not in domain {domain}")
+        if not generation.isdecimal() or not consumer.generation < int(generation) <= counter_max:
+            raise UsageError(f"generation {generation[:32]}: expected a number larger than {consumer.generation}")
+        again = len(consumer.unsettled())
+        server.peers.begin_anew(domain)
+        server.submit(Forgot(domain, int(generation)))
+        return {"server": server.machine.name, "domain": domain, "generation": int(generation), "sent_again": again}
 
     def _find(self, id_: str) -> tuple[str, Dead]:
         dead = self._server.machine.engine.dead

@@ -7,7 +7,7 @@ hung up on; ``refusals`` keeps the last reason for each.
 
 While a connection is missing nothing is kept for it: every frame is in its link until it is acknowledged, and the next
 hello makes the link send it again. While a connection is full, first copies wait, up to a bound, and resends are
-dropped.
+dropped. An acknowledgement alone waits a few milliseconds for frames to travel with.
 """
 
 import asyncio
@@ -37,6 +37,9 @@ class Peer:
         self.ready = False
         """Both hellos were said."""
         self.deferred: list[Outgoing] = []
+        self.acks: dict[str, Ack] = {}
+        """For each domain the newest acknowledgement that has not left yet."""
+        self.ack_timer: asyncio.TimerHandle | None = None
         self.newest: dict[str, int] = {}
         """For each domain the largest frame number that was written to this connection: what is larger is no resend."""
         self.dialer: asyncio.Task[None] | None = None
@@ -87,11 +90,15 @@ class Peers:
             if peer.connection is not None:
                 peer.connection.close("the server stops")
 
-    def redial(self, name: str) -> None:
-        """Try a peer at once, after an operator has let a link begin anew."""
-        if name in self.peers:
-            self.refusals.pop(name, None)
-            self.peers[name].wake.set()
+    def begin_anew(self, domain: str) -> None:
+        """Hang up on all members of a domain, so that nothing of before is read any more; then say hello again."""
+        for peer in self.peers.values():
+            if domain in peer.domains:
+                self.refusals.pop(peer.name, None)
+                if peer.connection is not None:
+                    peer.connection.close(f"domain {domain} begins anew")
+                    self.lost(peer, peer.connection, f"domain {domain} begins anew")
+                peer.wake.set()
 
     # Connections.
 
@@ -119,8 +126,11 @@ class Peers:
         consumers = self._machine.channel.consumers
         links = []
         for domain in peer.domains:
-            hello = consumers[domain].links[peer.name].hello()
-            links.append(wire.LinkHello(domain, hello.source, hello.target, hello.sent, hello.accepted))
+            consumer = consumers[domain]
+            hello = consumer.links[peer.name].hello()
+            links.append(
+                wire.LinkHello(domain, hello.source, hello.target, hello.sent, hello.accepted, consumer.generation)
+            )
         word = wire.ServerHello(
             wire.VERSION,
             wire.VERSION_OLDEST,
@@ -156,6 +166,13 @@ class Peers:
             )
         if sorted(link.domain for link in hello.links) != sorted(self.peers[hello.server].domains):
             return f"server {hello.server} names other links than the topology"
+        for link in hello.links:
+            mine = self._machine.channel.consumers[link.domain].generation
+            if link.generation != mine:
+                return (
+                    f"domain {link.domain} has begun anew {link.generation} times at {hello.server} and {mine} times "
+                    f"at {self._machine.name}: let all its members begin anew (antecede topology forget)"
+                )
         return self.stopped(hello.server)
 
     def stopped(self, peer: str) -> str:
@@ -172,6 +189,7 @@ class Peers:
         peer.connection = connection
         peer.ready = False
         peer.deferred.clear()
+        peer.acks.clear()
         peer.newest.clear()
         self.refusals.pop(peer.name, None)
         connection.trust()
@@ -241,7 +259,9 @@ class Peers:
         else:
             self._log.warning("bad-frame", domain=domain, peer=name, reason=reason)
         if peer is not None and peer.connection is not None:
-            peer.connection.close(reason, final=True)
+            # After our own hello, if that still waits: the other end has to learn which incarnation we are.
+            connection, said = peer.connection, reason
+            self._when_durable(lambda: connection.close(said, final=True))
 
     # Frames.
 
@@ -249,7 +269,10 @@ class Peers:
         """What is durable may leave: one write a connection."""
         to: dict[str, list[Outgoing]] = {}
         for one in outgoing:
-            if one.peer in to:
+            content = one.content
+            if type(content) is Ack:
+                self._acknowledge(self.peers[one.peer], one.domain, content)
+            elif one.peer in to:
                 to[one.peer].append(one)
             else:
                 to[one.peer] = [one]
@@ -257,6 +280,17 @@ class Peers:
             peer = self.peers[name]
             if peer.ready:
                 self._write(peer, several)
+
+    def _acknowledge(self, peer: Peer, domain: str, ack: Ack) -> None:
+        if peer.ready:
+            peer.acks[domain] = ack
+            if peer.ack_timer is None:
+                peer.ack_timer = asyncio.get_running_loop().call_later(_ack_seconds, self._write_acks, peer)
+
+    def _write_acks(self, peer: Peer) -> None:
+        peer.ack_timer = None
+        if peer.ready and peer.acks and peer.connection is not None:
+            peer.connection.send(_parts(peer, []))
 
     def writable(self, peer: Peer) -> None:
         """A connection has room again."""
@@ -270,26 +304,23 @@ class Peers:
         if connection.full:
             for one in several:
                 content = one.content
-                first = isinstance(content, Ack) or content.number > peer.newest.get(one.domain, 0)
-                if first and len(peer.deferred) < limits.deferred_frames_max:
+                assert isinstance(content, Frame)
+                if content.number > peer.newest.get(one.domain, 0) and len(peer.deferred) < limits.deferred_frames_max:
                     peer.deferred.append(one)
             return
         connection.send(_parts(peer, several))
 
 
 def _parts(peer: Peer, several: list[Outgoing]) -> list[wire.Part]:
-    """Frames of one link share a part, and only the newest acknowledgement of each link leaves."""
+    """Frames of one link share a part; the newest acknowledgement of each link travels with them."""
     parts: list[wire.Part] = []
-    acks: dict[str, Ack] = {}
     open_: tuple[str, int, int] | None = None
     numbers: list[int] = []
     bodies: list[bytes] = []
     size = 0
     for one in several:
         content = one.content
-        if isinstance(content, Ack):
-            acks[one.domain] = content
-            continue
+        assert isinstance(content, Frame)
         link = (one.domain, content.source, content.target)
         if link != open_ or size > limits.frame_bytes_wanted:
             numbers, bodies, size, open_ = [], [], 0, link
@@ -299,8 +330,9 @@ def _parts(peer: Peer, several: list[Outgoing]) -> list[wire.Part]:
         size += len(content.body)
         if content.number > peer.newest.get(one.domain, 0):
             peer.newest[one.domain] = content.number
-    for domain, ack in acks.items():
+    for domain, ack in peer.acks.items():
         parts.append(wire.PeerAck(domain, ack.source, ack.target, ack.upto, ack.beyond))
+    peer.acks.clear()
     return parts
 
 
@@ -367,3 +399,4 @@ class Answered:
 
 
 _pause_first = 0.05
+_ack_seconds = 0.003

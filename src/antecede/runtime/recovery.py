@@ -4,7 +4,7 @@ The first record of a log says whose it is and under which topology it was begun
 directory, or under another topology, is refused before anything happened: its stamps would mean something else.
 """
 
-from antecede.errors import SnapshotError, StoreError, TopologyError
+from antecede.errors import StoreError
 from antecede.server import AgentServer
 from antecede.server.items import Began, decode_record, joined
 from antecede.store import Store
@@ -14,8 +14,7 @@ def recover(machine: AgentServer, store: Store, epoch: str, now: float) -> None:
     """Bring a fresh machine to where the log ends; an empty log is begun."""
     found = store.recovered
     if found.snapshot is not None:
-        _restore(machine, found.snapshot.data(), now)
-        _check(machine, epoch)
+        machine.restore(found.snapshot.data(), now, epoch)
     elif found.last == 0:
         store.append(machine.begin(epoch))
         return
@@ -27,29 +26,8 @@ def recover(machine: AgentServer, store: Store, epoch: str, now: float) -> None:
         machine.replay(record, now)
 
 
-def _restore(machine: AgentServer, snapshot: bytes, now: float) -> None:
-    try:
-        machine.restore(snapshot, now)
-    except (SnapshotError, KeyError, ValueError) as error:
-        raise StoreError(f"the data directory does not fit server {machine.name}: {error}") from None
-
-
 def _check_first(machine: AgentServer, record: bytes, epoch: str) -> None:
     items = decode_record(record)
     if not items or not isinstance(items[0], Began):
         raise StoreError("the data directory does not begin as a server's log does")
-    if items[0].server != machine.name:
-        raise StoreError(f"the data directory is of server {items[0].server}, not of {machine.name}")
-    _same(machine.name, items[0].epoch, epoch)
-
-
-def _check(machine: AgentServer, epoch: str) -> None:
-    _same(machine.name, machine.epoch, epoch)
-
-
-def _same(server: str, begun: str, epoch: str) -> None:
-    if begun != epoch:
-        raise TopologyError(
-            f"the data directory of server {server} was begun under topology epoch {begun} and the file has {epoch}: "
-            "start with the topology file of before, or with an empty data directory"
-        )
+    machine.check_origin(items[0].server, items[0].epoch, epoch)

@@ -21,7 +21,7 @@ from antecede.runtime.peers import Peers
 from antecede.runtime.reactions import Reactions
 from antecede.runtime.recovery import recover
 from antecede.runtime.sessions import LocalSession, Sessions
-from antecede.server import Accepted, AgentServer, FromPeer, Input, Refused, Step
+from antecede.server import Accepted, AgentServer, FromPeer, Input, Refused
 from antecede.server.items import Published, PublishedMany, pieces_of
 from antecede.store import open_store
 from antecede.topology import TopologyFile
@@ -174,9 +174,22 @@ class ServerRuntime:
             self._loop.call_soon(self._tick)
 
     def _tick(self) -> None:
-        self._scheduled = False
         if self._unstored and not self._store_again():
             return
+        # What the reactions of a step bring about is stepped at once: it shares the group in the log, and the write.
+        self._scheduled = True
+        for _ in range(_steps_together):
+            self._step()
+            if not self._inputs or self._unstored:
+                break
+        self._scheduled = False
+        if self._waiting and self._waiting[0][0] <= self._durable:
+            self._release()
+        if self._inputs:
+            self._poke()
+        self._set_timer()
+
+    def _step(self) -> None:
         step = self.machine.step(self._take_inputs(), monotonic(), int(time() * 1000))
         if step.record is not None:
             self._append(step.record)
@@ -187,20 +200,12 @@ class ServerRuntime:
                 self.reactions.run(due)
             else:
                 self.sessions.due(due)
-        self._after(step)
-
-    def _after(self, step: Step) -> None:
         if self._stepped:
             stepped, self._stepped = self._stepped, []
             for call in stepped:
                 call()
         for domain, peer, reason in step.faults:
             self.peers.fault(domain, peer, reason)
-        if self._waiting and self._waiting[0][0] <= self._durable:
-            self._release()
-        if self._inputs:
-            self._poke()
-        self._set_timer()
 
     def _take_inputs(self) -> list[Input]:
         """The inputs of one step, so many that its record stays bearable."""
@@ -328,7 +333,7 @@ class ServerRuntime:
         """Call when everything appended so far is durable, in sequence with all that waits for that."""
         self._waiting.append((self._last(), [], [], call))
         if self._waiting[0][0] <= self._durable:
-            self._loop.call_soon(self._became_durable, self._durable)
+            self._poke()
 
     def _when_stepped(self, call: Callable[[], None]) -> None:
         """Call after the next step has taken all that is here now."""
@@ -406,3 +411,5 @@ def _size(given: Any) -> int:
 
 _house_seconds = 0.1
 _full_seconds = 0.1
+_steps_together = 4
+"""Steps of one turn of the event loop; others want their turn too."""

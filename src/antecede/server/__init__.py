@@ -25,9 +25,19 @@ from typing import Any
 import msgspec
 
 from antecede import limits
-from antecede.channel import Channel, Letter, Outgoing, Taken
+from antecede.channel import Channel, Letter, Outgoing, Taken, uncouple
 from antecede.engine import Dead, Engine, Outbound, Question, React, Timeout, name_of
-from antecede.errors import AntecedeError, LinkError, OverloadError, SnapshotError, StampError, UsageError, WireError
+from antecede.errors import (
+    AntecedeError,
+    LinkError,
+    OverloadError,
+    SnapshotError,
+    StampError,
+    StoreError,
+    TopologyError,
+    UsageError,
+    WireError,
+)
 from antecede.link import Ack, Frame, Hello
 from antecede.orders import OrderSpec
 from antecede.server.items import (
@@ -182,6 +192,10 @@ class AgentServer:
         elif kind is Published or kind is PublishedMany:
             self._publish(given, items, now)  # type: ignore[arg-type]
         else:
+            if kind is Forgot:
+                # What was acknowledged is not in the log, so the record says what was not.
+                again = self.channel.consumers[given.domain].unsettled()  # type: ignore[union-attr]
+                given = Forgot(given.domain, given.generation, again)  # type: ignore[union-attr]
             items.append(given)  # type: ignore[arg-type]
             self._apply(given, now)  # type: ignore[arg-type]
 
@@ -271,8 +285,7 @@ class AgentServer:
             while self._alarms and self._alarms[0][1] not in self.timers:
                 heappop(self._alarms)
         elif isinstance(item, Forgot):
-            self.channel.consumers[item.domain].links[item.peer].forget()
-            self.stopped.pop((item.domain, item.peer), None)
+            self._begin_anew(item)
         elif isinstance(item, Buried):
             self.engine.dead.pop(item.key, None)
         elif isinstance(item, Met):
@@ -280,6 +293,13 @@ class AgentServer:
         elif isinstance(item, Began):
             self.epoch = item.epoch
         self._collect()
+
+    def _begin_anew(self, item: Forgot) -> None:
+        consumer = self.channel.consumers[item.domain]
+        consumer.begin_anew(item.generation)
+        for targets, train in item.again:
+            consumer.enqueue_many(targets, uncouple(train))
+        self.stopped = {place: reason for place, reason in self.stopped.items() if place[0] != item.domain}
 
     def _apply_many(self, item: PublishedMany) -> None:
         last = item.number + len(item.bodies) - 1
@@ -386,16 +406,29 @@ class AgentServer:
             )
         )
 
-    def restore(self, snapshot: bytes, now: float) -> None:
-        """Become the state of a snapshot; called on a fresh server."""
+    def check_origin(self, server: str, epoch: str, expected: str) -> None:
+        """Refuse a log that another server, or another topology, has begun."""
+        if server != self.name:
+            raise StoreError(f"the data directory is of server {server}, not of {self.name}")
+        if epoch != expected:
+            raise TopologyError(
+                f"the data directory of server {server} was begun under topology epoch {epoch} and the file has "
+                f"{expected}: start with the topology file of before, or with an empty data directory"
+            )
+
+    def restore(self, snapshot: bytes, now: float, epoch: str | None = None) -> None:
+        """Become the state of a snapshot, if it is of this epoch; called on a fresh server."""
         try:
-            name, incarnation, self.epoch, numbers, channel, engine, clients, timers, stopped = msgspec.msgpack.decode(
+            name, incarnation, begun, numbers, channel, engine, clients, timers, stopped = msgspec.msgpack.decode(
                 snapshot, type=_Saved
             )
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise SnapshotError(f"unreadable snapshot of server {self.name}: {error}") from None
+        if epoch is not None:
+            self.check_origin(name, begun, epoch)
         if (name, incarnation) != (self.name, self.incarnation):
             raise SnapshotError(f"snapshot of server {name} ({incarnation:016x}): expected {self.name}")
+        self.epoch = begun
         self._numbers = numbers
         self.channel.load(channel, now)
         self.engine.load(engine)

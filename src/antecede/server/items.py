@@ -47,10 +47,13 @@ class Fired(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
 
 
 class Forgot(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=5):
-    """An operator let a link begin anew."""
+    """An operator let a domain begin anew, because one of its members lost its data."""
 
     domain: str
-    peer: str
+    generation: int
+    """How often the domain has begun anew; members of different generations do not talk."""
+    again: tuple[tuple[tuple[str, ...], bytes], ...] = ()
+    """Trains that nobody had acknowledged, with the members to send them to once more."""
 
 
 class Buried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=6):

@@ -21,7 +21,7 @@ import msgspec
 from antecede.channel import Taken, first_hops, uncouple
 from antecede.channel.packets import copy_of
 from antecede.errors import AntecedeError, StoreError
-from antecede.server.items import Published, Reacted, decode_record
+from antecede.server.items import Published, PublishedMany, Reacted, decode_record, joined
 from antecede.topology import Topology
 from antecede.trace import DELIVER, HOP, LOCAL, SEND, Event
 
@@ -47,13 +47,16 @@ class Projection:
         self._onward: dict[tuple[str, str, tuple[str, ...]], tuple[int, tuple[str, ...]]] = {}
 
     def rows(self, record: bytes) -> list[Event]:
-        """The rows of the next record."""
+        """The rows of the next record, whole (:func:`antecede.server.items.joined`)."""
         rows: list[Event] = []
         for item in decode_record(record):
             if isinstance(item, Reacted):
                 self._reacted(item, rows)
             elif isinstance(item, Published):
                 self._sent(rows, f"{item.client}@{self.server}", item.to, replays=item.replays or None)
+            elif isinstance(item, PublishedMany):
+                for _ in item.bodies:
+                    self._sent(rows, f"{item.client}@{self.server}", item.to)
             elif isinstance(item, Taken) and self._topology is not None:
                 self._taken(item, rows)
         return rows
@@ -144,7 +147,7 @@ def project(
 ) -> Iterator[Event]:
     """The rows of a server's whole log, given all its records from the first."""
     projection = Projection(server, incarnation, topology, homes)
-    for record in records:
+    for record in joined(records):
         yield from projection.rows(record)
 
 

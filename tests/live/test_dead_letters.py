@@ -1,0 +1,83 @@
+"""A reaction that fails is tried again, then its letter is dead: listed, shown, replayed, buried."""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from live_agents import Counted, Ping, Report, Word
+
+import antecede
+
+
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(40):
+            await main
+
+    asyncio.run(bounded())
+
+
+def test_dead_letters(cluster: Callable[..., Any]) -> None:
+    world = cluster({"A": ["s1", "s2"]}, {"picky": ("s2", "live_agents:Picky")})
+    world.start()
+
+    async def main() -> None:
+        async with antecede.connect(world.addresses["s1"], name="alice") as bus:
+            for number in (12, 13, 14):
+                bus.send("picky", Ping(number=number))
+            await bus.post("picky", "Nonsense", {"a": 1})
+            await bus.post("picky", "Ping", {"number": "many"})
+            counted = await bus.ask("picky", Report(), expect=Counted)
+            assert counted.count == 2, "what follows a dead letter is reacted to"
+
+    _run(main())
+    dead = json.loads(world.command("dead", "list", str(world.file), "--json").stdout)
+    assert [one["reason"].partition(":")[0] for one in dead] == [
+        "ValueError",
+        "Picky has no handler for Nonsense",
+        "Ping does not fit its fields",
+    ]
+    assert world.log("s2").count("reaction-failed") == 5
+    shown = json.loads(world.command("dead", "show", str(world.file), dead[0]["id"]).stdout)
+    assert shown["fields"] == {"number": 13}
+
+    # A kill does not bring them back to life.
+    world.kill("s2")
+    world.start("s2")
+    assert world.command("dead", "bury", str(world.file), dead[1]["id"]).returncode == 0
+    assert world.command("dead", "bury", str(world.file), dead[1]["id"]).returncode == 2
+
+    async def be_brave() -> None:
+        async with antecede.connect(world.addresses["s1"], name="alice") as bus:
+            await bus.send("picky", Word(text="be brave"))
+            await bus.ask("picky", Report(), expect=Counted)
+
+    _run(be_brave())
+    assert world.command("dead", "replay", str(world.file), dead[0]["id"]).returncode == 0
+
+    async def count() -> None:
+        async with antecede.connect(world.addresses["s1"], name="alice") as bus:
+            assert (await bus.ask("picky", Report(), expect=Counted)).count == 3
+
+    _run(count())
+    assert len(json.loads(world.command("dead", "list", str(world.file), "--json").stdout)) == 1
+
+
+def test_a_client_without_a_handler(cluster: Callable[..., Any]) -> None:
+    world = cluster({"A": ["s1"]}, {})
+    world.start()
+
+    async def main() -> None:
+        heard: list[int] = []
+        async with antecede.connect(world.addresses["s1"], name="bob") as bob:
+            await bob.send("bob@s1", Word(text="what?"))
+            await bob.send("bob@s1", Ping(number=3))
+            bob.on(Ping, lambda ping: heard.append(ping.number))
+            while not heard:
+                await asyncio.sleep(0.01)
+        assert heard == [3]
+
+    _run(main())
+    dead = json.loads(world.command("dead", "list", world.addresses["s1"], "--json").stdout)
+    assert [one["reason"] for one in dead] == ["client bob has no handler for Word"]

@@ -1,0 +1,141 @@
+"""Whatever comes over a connection: the server closes it with a logged reason, and goes on."""
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from live_agents import Ping, Pong
+
+import antecede
+from antecede import wire
+from antecede.wire import ClientHello, Listen, PeerAck, PeerFrames, Publish, Request, ServerHello, frame
+
+_frames = 4_000
+
+
+@pytest.fixture
+def world(cluster: Callable[..., Any]) -> Any:
+    world = cluster({"A": ["s1", "s2"]}, {"echo": ("s1", "live_agents:Echo")})
+    world.start("s1")
+    return world
+
+
+def _say(world: Any, data: bytes, *, wait: bool = True) -> bytes:
+    """Send bytes, and read until the server hangs up."""
+    with socket.create_connection(("127.0.0.1", world.ports["s1"]), 10) as one:
+        try:
+            one.sendall(data)
+            if not wait:
+                return b""
+            one.shutdown(socket.SHUT_WR)
+            heard = b""
+            while piece := one.recv(65_536):
+                heard += piece
+            return heard
+        except (ConnectionResetError, BrokenPipeError):
+            return b""
+
+
+def _alive(world: Any) -> None:
+    async def main() -> None:
+        async with antecede.connect(world.addresses["s1"], name="alice") as bus:
+            assert (await bus.ask("echo", Ping(number=1), expect=Pong, timeout=10)).number == 1
+
+    asyncio.run(main())
+    assert world.processes["s1"].poll() is None
+
+
+def _hello(client: str = "mallory") -> bytes:
+    return frame([ClientHello(wire.VERSION, wire.VERSION_OLDEST, "", client)])
+
+
+_cases = [
+    (struct.pack(">IB", 2**31, 1) + b"x", "frame of 2147483648 bytes announced"),
+    (struct.pack(">IB", 0, 1), "frame of 0 bytes announced"),
+    (struct.pack(">IB", 300_000, 1) + b"x", "frame of 300000 bytes announced"),
+    (struct.pack(">IB", 2, 99) + b"\x90", "wire version 99"),
+    (struct.pack(">IB", 4, 1) + b"abc", "unreadable frame"),
+    (struct.pack(">IB", 100_001, 1) + b"\x91" * 100_000, "unreadable frame"),
+    (b"GET / HTTP/1.1\r\nHost: here\r\n\r\n", "bytes announced"),
+    (frame([Listen()]), "Listen where a hello was expected"),
+    (frame([PeerAck("A", 1, 1, 1, b"")]), "PeerAck where a hello was expected"),
+    (frame([ClientHello(99, 99, "", "x")]), "speaks wire versions 99 to 99"),
+    (frame([ClientHello(1, 1, "", "a b")]), "a client's name is"),
+    (frame([ClientHello(1, 1, "token", "a")]), "wrong token"),
+    (_hello() + frame([Publish(0, ("echo",), "Ping", [b""])]), ""),
+    (_hello() + frame([Publish(1, (), "Ping", [b""])]), ""),
+    (_hello() + frame([Publish(1, ("echo",), "Ping", [])]), ""),
+    (_hello() + frame([PeerFrames("A", 1, 1, [1], [b""])]), ""),
+]
+
+
+def test_malformed(world: Any) -> None:
+    for data, reason in _cases:
+        heard = _say(world, data)
+        if reason:
+            world.until(lambda reason=reason: reason in world.log("s1"), f"the log says {reason!r}")
+        assert b"\x0d" in heard, f"the server says good-bye after {data[:40]!r}"
+    _alive(world)
+
+
+def test_mutated_frames(world: Any) -> None:
+    """A few thousand conversations, each with some bytes changed, cut or doubled."""
+    random = Random(4)
+    whole = [
+        _hello() + frame([Listen(), Publish(1, ("echo",), "Ping", [b"\x81\xa6number\x01"] * 3, False)]),
+        _hello("oscar") + frame([wire.Done(["s1.1.1"], "x"), wire.Ping(), wire.Pong(), wire.Bye("so long")]),
+        frame([ServerHello(1, 1, "0" * 16, "s2", "s1", "", [wire.LinkHello("A", 5, 0, 0, 0, 0)])]),
+        frame([Request("", "status", []), Request("", "dead-show", ["x"])]),
+    ]
+    for count in range(_frames // 20):
+        with socket.create_connection(("127.0.0.1", world.ports["s1"]), 10) as one:
+            for _ in range(20):
+                data = bytearray(random.choice(whole))
+                for _ in range(random.randint(1, 4)):
+                    at = random.randrange(len(data))
+                    kind = random.randrange(4)
+                    if kind == 0:
+                        data[at] = random.randrange(256)
+                    elif kind == 1:
+                        del data[at:]
+                        data += b"\x00"
+                    elif kind == 2:
+                        data[at:at] = data[at : at + random.randrange(20)]
+                    else:
+                        data[at] ^= 1 << random.randrange(8)
+                try:
+                    one.sendall(data)
+                except OSError:
+                    break
+        if count % 50 == 0:
+            assert world.processes["s1"].poll() is None, world.log("s1")
+    _alive(world)
+    assert "Traceback" not in world.log("s1")
+
+
+def test_frames_of_a_peer_that_are_none(world: Any) -> None:
+    """A peer that knows the epoch and the token, and then says nonsense, is hung up on."""
+    epoch = world.status()["servers"]["s1"]["epoch"]
+    hello = frame([ServerHello(1, 1, epoch, "s2", "s1", "", [wire.LinkHello("A", 5, 0, 3, 0, 0)])])
+    _say(world, hello + frame([PeerFrames("B", 5, 0, [1], [b"x"])]))
+    world.until(lambda: "that are none" in world.log("s1"), "the domain is refused")
+    _say(world, hello + frame([PeerFrames("A", 5, 0, [1], [b"nonsense"])]))
+    world.until(lambda: "bad-frame" in world.log("s1"), "the packet is refused")
+    _say(world, hello + frame([PeerFrames("A", 5, 0, [2**62], [b"nonsense"])]))
+    world.until(lambda: "no peer is that far ahead" in world.log("s1"), "the jump is refused")
+    _alive(world)
+
+
+def test_many_silent_connections(world: Any) -> None:
+    """Half-open connections cost little, and nobody else notices."""
+    silent = [socket.create_connection(("127.0.0.1", world.ports["s1"]), 10) for _ in range(200)]
+    try:
+        _alive(world)
+    finally:
+        for one in silent:
+            one.close()
+    _alive(world)
