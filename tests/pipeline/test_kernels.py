@@ -4,7 +4,7 @@
 lanes down to one, and ids mixed into as little as four bits must make no difference. A failure names its seed.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +127,5 @@ def test_large_arrays_live_in_files_and_can_be_let_go(tmp_path: Path, monkeypatc
 
 
 @pytest.fixture(autouse=True)
-def _small_mapped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _small_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("antecede.pipeline.lines._mapped_bytes_min", 64)
-    yield

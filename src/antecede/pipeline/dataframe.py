@@ -45,13 +45,14 @@ def _verify(df: DataFrame, orders: tuple[str, ...], narrow: int, partitions: int
         twice = rows.filter(fn.col("reason").isin("duplicate_row", "duplicate_index")).groupBy("reason").count()
         aside = {one["reason"]: one["count"] for one in twice.collect()}
     own = sorted(one["process"] for one in placed if not one["hop"])
-    names = own + _clock_names(rows, df, set(own))
+    rowless = _clock_names(rows, df, set(own))
+    names = own + rowless
     # Numbers must follow the order of names; names of clocks alone have no line, so they may come in between.
     names.sort()
     lengths, sparse = _lengths(names, {one["process"]: one for one in placed if not one["hop"]})
     docket = Docket(lengths.tobytes(), sparse.tobytes(), orders)
     count = partitions or max(2, total // _match_rows)
-    verdicts = unpack(judged(matched(rows, names, count, narrow), docket).collect()[0]["verdicts"])
+    verdicts = unpack(judged(matched(rows, names, count, rowless, narrow), docket).collect()[0]["verdicts"])
 
     def ids(process: Any, index: Any) -> list[str]:
         return _ids(rows, [names[p] for p in process], [int(i) for i in index])

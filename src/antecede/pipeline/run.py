@@ -219,7 +219,7 @@ def verdict_on(trace: Trace, orders: Sequence[str], every_late: bool = False, **
         known=lambda _process, _index: int(circular["known"].sum()),
     )
     rows = list(zip(circular["split"].tolist(), circular["at"].tolist(), strict=True))
-    return Outcome(report, _late(trace, parts) if parts else iter(()), rows)
+    return Outcome(report, _late(trace, parts, said["late_blobs"]) if parts else iter(()), rows)
 
 
 def _refuse_significant(trace: Trace) -> None:
@@ -228,9 +228,9 @@ def _refuse_significant(trace: Trace) -> None:
     raise UsageError("the significant order cannot be judged yet: it arrives with the objects order")
 
 
-def _late(trace: Trace, parts: Parts) -> Iterator[dict[str, Any]]:
+def _late(trace: Trace, parts: Parts, blobs: int) -> Iterator[dict[str, Any]]:
     """Every late delivery, if they were asked for: ``order`` and the keys of ``first``."""
-    for packed in parts.stream(lambda blobs: blobs, range(1, 1 + LATE_PARTS)):
+    for packed in parts.stream(lambda blobs: blobs, range(1, 1 + min(blobs, LATE_PARTS))):
         columns = unpack(packed)
         for row in late_rows(columns, trace.names, trace.ids):
             yield {"order": columns["order"], **row}

@@ -161,8 +161,11 @@ def settled(rows: DataFrame) -> DataFrame:
     return marked.withColumn("reason", reason).drop("content")
 
 
-def matched(rows: DataFrame, names: Sequence[str], partitions: int, narrow: int = WIDE) -> DataFrame:
+def matched(
+    rows: DataFrame, names: Sequence[str], partitions: int, rowless: Sequence[str] = (), narrow: int = WIDE
+) -> DataFrame:
     """The events of messages (and others that have a clock), matched; ``names`` are the processes, in order.
+    ``rowless`` are those among them that have no rows (they occur in clocks alone).
 
     Processes are numbers into ``names``. A valid delivery has its send's place (``source``, ``sent``); a valid send
     has the number of its deliveries (``awaited``), of destinations without one (``undelivered``), and the names among
@@ -175,15 +178,17 @@ def matched(rows: DataFrame, names: Sequence[str], partitions: int, narrow: int 
     # A local event has no message; any partition will do, but not all of them the same one.
     key = fn.when(fn.col("kind") == "local", fn.concat_ws(" ", "process", "index")).otherwise(fn.col("message"))
     wanted = wanted.repartition(partitions, key).drop("rest", "reason")
-    known = tuple(names)
+    known, silent = tuple(names), frozenset(rowless)
 
     def match_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from _matched_batches(batches, known, narrow)
+        yield from _matched_batches(batches, known, silent, narrow)
 
     return wanted.mapInArrow(match_partition, MATCHED_COLUMNS)
 
 
-def _matched_batches(batches: Iterator[Any], names: tuple[str, ...], narrow: int) -> Iterator[Any]:
+def _matched_batches(
+    batches: Iterator[Any], names: tuple[str, ...], rowless: frozenset[str], narrow: int
+) -> Iterator[Any]:
     encoder = Encoder()
     for name in names:
         encoder.names.of(name)
@@ -212,7 +217,7 @@ def _matched_batches(batches: Iterator[Any], names: tuple[str, ...], narrow: int
         "awaited": pa.array(bucket.awaited, mask=~sent),
         "undelivered": pa.array(owed.astype(np.int32)),
         "known": pa.array(known),
-        "silent": _silent(bucket, sent, encoder.names.list(), len(names)),
+        "silent": _silent(bucket, sent, encoder.names.list(), len(names), rowless),
     }
     for name, kind in (
         ("lamport", pa.int64()),
@@ -230,12 +235,12 @@ def _reasons(bucket: Bucket) -> Any:
     return names.take(pa.array(bucket.reason))
 
 
-def _silent(bucket: Bucket, sent: Any, names: list[str], processes: int) -> Any:
+def _silent(bucket: Bucket, sent: Any, names: list[str], processes: int, rowless: frozenset[str]) -> Any:
     """For each valid send, the destinations that are no processes; null where there are none."""
-    if len(names) == processes:
+    if len(names) == processes and not rowless:
         return pa.nulls(len(sent), pa.list_(pa.string()))
     found = [
-        [names[k] for k in bucket.to[start:end] if k >= processes] or None if valid else None
+        [names[k] for k in bucket.to[start:end] if k >= processes or names[k] in rowless] or None if valid else None
         for start, end, valid in zip(bucket.to_start, bucket.to_end, sent & bucket.to_known.astype(bool), strict=True)
     ]
     return pa.array(found, pa.list_(pa.string()))

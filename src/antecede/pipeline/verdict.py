@@ -97,6 +97,7 @@ def judged(packed: Iterable[bytes], docket: Docket) -> Iterator[tuple[int, bytes
         summary["crown"] = None if circle.merges else _places(lines, np.array(circle.witness(), np.int64))
     summary["lamport"] = judge.check_lamport(lines, clocks)
     summary["clocks"] = judge.check_clocks(lines, clocks, lines.processes, segments=docket.segments)
+    summary["late_blobs"] = writer.blobs if writer else 0
     yield 0, pack(summary)
 
 
@@ -156,15 +157,15 @@ class _LateRows:
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
-        self._next = 0
+        self.blobs = 0
 
     def rows(self, order: str, late: Longs, over: Longs) -> Iterator[tuple[int, bytes]]:
         for start in range(0, len(late), _late_rows_at_once):
             some = slice(start, start + _late_rows_at_once)
             columns = _late_columns(self._lines, late[some], over[some])
             said = {name: np.array(values, np.int64) for name, values in columns.items()}
-            yield 1 + self._next % LATE_PARTS, pack({"order": order, **said})
-            self._next += 1
+            yield 1 + self.blobs % LATE_PARTS, pack({"order": order, **said})
+            self.blobs += 1
 
 
 def only_summary(packed: Iterable[bytes], docket: Docket) -> bytes:

@@ -1,0 +1,249 @@
+"""Both paths on Spark against the plain oracle: random traces, many in one job; real ones; broken ones."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+
+from antecede import pipeline
+from antecede.errors import TraceError
+from antecede.pipeline.files import flow_of
+from antecede.pipeline.flow import SparkShuffle
+from antecede.pipeline.run import Trace, layout_for, verdict_on
+from antecede.pipeline.splits import plan
+from antecede.trace import Event, verify, write_trace
+
+_traces_a_job = 50
+
+
+def test_both_paths_say_what_the_oracle_says(
+    running: Any, tmp_path: Path, random_trace: Callable[[int], list[Event]], seeds: int, spoken: Any
+) -> None:
+    for start in range(0, seeds // 3, _traces_a_job):
+        rows = spoken.several([random_trace(seed) for seed in range(start, start + _traces_a_job)])
+        half = len(rows) // 2
+        paths = [str(tmp_path / f"{start}-{k}.parquet") for k in (0, 1)]
+        write_trace(paths[0], rows[:half])
+        write_trace(paths[1], rows[half:])
+        wanted = spoken.judged(verify(paths, spoken.ALL))
+        assert spoken.judged(pipeline.verify_in(running, paths, spoken.ALL)) == wanted, f"seeds from {start}"
+        frame = running.spark.read.parquet(*paths)
+        found = pipeline.verify(frame, spoken.ALL, narrow=15 if start else 2**64 - 1, partitions=3)
+        assert spoken.judged(found) == wanted, f"seeds from {start}, DataFrame"
+
+
+def test_the_shuffle_gives_what_the_files_give(
+    running: Any, tmp_path: Path, random_trace: Callable[[int], list[Event]], spoken: Any
+) -> None:
+    path = tmp_path / "t.jsonl"
+    write_trace(path, spoken.several([random_trace(seed) for seed in range(1000, 1030)]))
+    given = plan([str(path)], bytes_max=5000)
+    for flow in (SparkShuffle(running.context), flow_of(running)):
+        outcome = verdict_on(Trace(flow, given, layout_for(given)), spoken.ALL, every_late=True)
+        assert outcome.report == spoken.judged(verify([path], spoken.ALL))
+        late = sum(outcome.report["orders"][order]["late"] for order in ("fifo", "causal"))
+        assert len(list(outcome.late)) == late
+
+
+@pytest.fixture(scope="module")
+def good() -> list[Event]:
+    """A trace of a causal multicast: nothing is wrong with it."""
+    random = Random("good")
+    names = [f"p{k}" for k in range(5)]
+    rows: list[Event] = []
+    counts = dict.fromkeys(names, 0)
+    clocks = dict.fromkeys(names, 0)
+
+    def add(process: str, kind: str, message: str, to: tuple[str, ...] | None = None, least: int = 0) -> None:
+        clocks[process] = max(clocks[process], least) + 1
+        rows.append(Event(process, counts[process], kind, message, to, lamport=clocks[process]))
+        counts[process] += 1
+
+    for number in range(60):
+        sender = random.choice(names)
+        to = tuple(sorted(set(names) - {sender}))
+        add(sender, "send", f"m{number}", to)
+        least = clocks[sender]
+        for name in random.sample(to, len(to)):
+            add(name, "deliver", f"m{number}", least=least)
+    return rows
+
+
+def _numbers(rows: list[Event], process: str, *kinds: str) -> list[int]:
+    return [k for k, row in enumerate(rows) if row.process == process and row.kind in kinds]
+
+
+def _swapped(rows: list[Event]) -> list[Event]:
+    a, b = _numbers(rows, "p1", "deliver")[10:12]
+    rows = list(rows)
+    rows[a], rows[b] = (
+        msgspec.structs.replace(rows[b], index=rows[a].index, lamport=rows[a].lamport),
+        msgspec.structs.replace(rows[a], index=rows[b].index, lamport=rows[b].lamport),
+    )
+    return rows
+
+
+def _dropped(rows: list[Event]) -> list[Event]:
+    gone = _numbers(rows, "p1", "send")[0]
+    return [row for k, row in enumerate(rows) if k != gone]
+
+
+def _doubled(rows: list[Event]) -> list[Event]:
+    again = rows[_numbers(rows, "p1", "deliver")[-1]]
+    return [
+        *rows,
+        msgspec.structs.replace(again, index=max(r.index for r in rows if r.process == "p1") + 1, lamport=10**6),
+    ]
+
+
+def _shifted(rows: list[Event]) -> list[Event]:
+    at = _numbers(rows, "p2", "deliver")[5]
+    return [msgspec.structs.replace(row, lamport=1) if k == at else row for k, row in enumerate(rows)]
+
+
+def _renamed(rows: list[Event]) -> list[Event]:
+    at = _numbers(rows, "p3", "deliver")[-1]
+    return [msgspec.structs.replace(row, process="stranger", index=0) if k == at else row for k, row in enumerate(rows)]
+
+
+def _twice(rows: list[Event]) -> list[Event]:
+    return [*rows, rows[7]]
+
+
+@pytest.mark.parametrize(
+    ("mutation", "reasons", "broken"),
+    [
+        (list, {}, set()),
+        (_swapped, {}, {"causal", "total"}),
+        (_dropped, {"orphan_delivery": 4, "index_gap": 1}, set()),
+        (_doubled, {"duplicate_delivery": 1}, set()),
+        (_shifted, {}, {"lamport"}),
+        (_renamed, {"not_addressed": 1}, set()),
+        (_twice, {"duplicate_row": 1}, set()),
+    ],
+    ids=lambda given: given.__name__ if callable(given) else None,
+)
+def test_planted_faults_are_reported_by_their_names(
+    running: Any,
+    tmp_path: Path,
+    good: list[Event],
+    mutation: Any,
+    reasons: dict[str, int],
+    broken: set[str],
+    spoken: Any,
+) -> None:
+    path = tmp_path / "t.jsonl"
+    write_trace(path, mutation(good))
+    report = pipeline.verify_in(running, [str(path)], ("fifo", "causal", "total"))
+    assert report["quarantined"] == reasons
+    found = {order for order, entry in report["orders"].items() if entry["holds"] is False}
+    found |= {"lamport"} if report["lamport"]["disagree"] else set()
+    assert found >= broken
+    assert bool(found) == bool(broken)
+    frame = running.spark.createDataFrame(
+        [(r.process, r.index, r.kind, r.message, list(r.to) if r.to else None, r.lamport) for r in mutation(good)],
+        "process string, index bigint, kind string, message string, to array<string>, lamport bigint",
+    )
+    assert spoken.judged(pipeline.verify(frame, ("fifo", "causal", "total"))) == spoken.judged(report)
+
+
+def test_a_file_cut_in_the_middle_of_a_line(running: Any, tmp_path: Path, good: list[Event]) -> None:
+    path = tmp_path / "t.jsonl"
+    write_trace(path, good)
+    path.write_bytes(path.read_bytes()[:-20])
+    report = pipeline.verify_in(running, [str(path)], quarantine=str(tmp_path / "q"))
+    assert report["quarantined"] == {"unreadable_line": 1}
+    (row,) = map(json.loads, (tmp_path / "q" / "quarantine.jsonl").read_text().splitlines())
+    assert (row["file"], row["line"], row["reason"]) == (str(path), len(good), "unreadable_line")
+
+
+@pytest.mark.parametrize("kind", ["gzip", "parquet"])
+def test_a_torn_file(running: Any, tmp_path: Path, good: list[Event], kind: str) -> None:
+    path = tmp_path / ("t.jsonl.gz" if kind == "gzip" else "t.parquet")
+    write_trace(path, good)
+    path.write_bytes(path.read_bytes()[:-200])
+    if kind == "gzip":
+        report = pipeline.verify_in(running, [str(path)])
+        assert report["quarantined"]["unreadable_line"] == 1
+    else:
+        with pytest.raises(TraceError, match=r"t\.parquet: not a readable Parquet file"):
+            pipeline.verify_in(running, [str(path)])
+
+
+def test_a_page_that_is_damaged_is_said_in_one_line(running: Any, tmp_path: Path, good: list[Event]) -> None:
+    path = tmp_path / "t.parquet"
+    write_trace(path, good)
+    data = bytearray(path.read_bytes())
+    start = pq.ParquetFile(path).metadata.row_group(0).column(0).data_page_offset
+    data[start : start + 40] = bytes(40)
+    path.write_bytes(data)
+    from antecede.pipeline.sessions import one_line
+
+    with pytest.raises(TraceError, match=r"t\.parquet: damaged Parquet file") as caught, one_line():
+        pipeline.verify_in(running, [str(path)])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_part_of_a_trace(
+    running: Any, tmp_path: Path, random_trace: Callable[[int], list[Event]], spoken: Any
+) -> None:
+    from antecede.trace.cut import Cut
+
+    rows = spoken.several([random_trace(seed) for seed in range(40)])
+    path = tmp_path / "t.parquet"
+    write_trace(path, rows)
+    names = tuple(sorted({row.process for row in rows})[::2])
+    for cut in (Cut(since=20, until=70), Cut(processes=names), Cut(50, None, names)):
+        wanted = verify([path], spoken.ALL, keep=cut.keeps)
+        assert spoken.judged(pipeline.verify_in(running, [str(path)], spoken.ALL, cut=cut)) == spoken.judged(wanted)
+
+
+def test_columns_of_other_types(running: Any, spoken: Any, tmp_path: Path) -> None:
+    frame = running.spark.sql(
+        "select * from values ('p', 0, 'send', 'm', array('q'), 1.5D), ('q', 0, 'deliver', 'm', null, null), "
+        "('q', 1, 'dance', 'm', null, null), (null, 2, 'local', 'm', null, null), "
+        "('q', -1, 'local', null, null, null), ('q', 2, 'deliver', null, null, null), "
+        "('r', 0, 'send', 'n', array('q', null), null) "
+        "as t(process, index, kind, message, to, time)"
+    )
+    path = tmp_path / "t"
+    frame.coalesce(1).write.parquet(str(path))
+    wanted = spoken.judged(verify([path], spoken.ALL))
+    assert wanted["quarantined"] == {"missing_field": 2, "wrong_type": 3, "unknown_kind": 1, "orphan_delivery": 1}
+    assert spoken.judged(pipeline.verify_in(running, [str(path)], spoken.ALL)) == wanted
+    assert spoken.judged(pipeline.verify(frame, spoken.ALL)) == wanted
+
+
+def test_a_frame_that_is_no_trace(running: Any) -> None:
+    with pytest.raises(TraceError, match="none of the columns process, index and kind"):
+        pipeline.verify(running.spark.range(3))
+
+
+def test_real_mail(running: Any, root: Path, spoken: Any) -> None:
+    path = root.parent / "shared" / "data" / "mail" / "git-mail-100k.jsonl.gz"
+    if not path.exists():
+        pytest.skip("the shared data are not here")
+    report = pipeline.verify_in(running, [str(path)], spoken.ALL)
+    assert [report[key] for key in ("processes", "events", "messages", "deliveries", "undelivered")] == [
+        *(2913, 269014, 100000, 169014, 0),
+    ]
+    assert report["orders"]["fifo"]["late"] == 4419
+    assert report["orders"]["causal"]["late"] == 6377
+    assert report["orders"]["total"]["holds"] is False
+    with gzip.open(path) as lines:
+        rows = [json.loads(line) for line in lines]
+    from antecede.pipeline.encode import Layout
+    from antecede.pipeline.flow import Here
+
+    trace = Trace(Here(), plan([str(path)]), Layout(1, 3))
+    late = [
+        row for row in verdict_on(trace, ("causal",), every_late=True, lanes_max=1000).late if row["to"] == "archive"
+    ]
+    assert len(late) == 1944
+    assert len(rows) == 269014
