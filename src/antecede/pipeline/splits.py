@@ -212,8 +212,13 @@ def _read_parquet(split: Split, columns: Sequence[str], keep_raw: bool) -> Itera
             nested = ["to.list.element"] if "to" in schema.names else []
             opened = pq.ParquetFile(stream, read_dictionary=[*texts, *nested])
             wanted = None if keep_raw else _needed(opened.metadata, schema, columns, range(split.start, split.end))
-            batches = opened.iter_batches(
-                batch_size=batch_rows, row_groups=list(range(split.start, split.end)), columns=wanted, use_threads=False
+            # One row group at a time: the reader cannot join the dictionaries of a nested column across groups.
+            batches = (
+                batch
+                for group in range(split.start, split.end)
+                for batch in opened.iter_batches(
+                    batch_size=batch_rows, row_groups=[group], columns=wanted, use_threads=False
+                )
             )
             row = split.first_row
             # What the columns are is said by the file, not by the ones that were worth reading.
