@@ -9,13 +9,15 @@ A multicast crosses a domain as one multicast. In a forest the way to a server i
 those destinations that it does not itself reach through the domain that the letter came by.
 
 Where a domain's order is total, a letter for agents both here and there goes through the order to this server too:
-delivering the local copy at once would let two servers see two multicasts in different orders.
+delivering the local copy at once would let two servers see two multicasts in different orders. What is sent meanwhile
+must not overtake it (:mod:`antecede.channel.returns`).
 """
 
 from typing import Any
 
 from antecede.channel.consumer import MessageConsumer, Outgoing, Taken
 from antecede.channel.letters import Letter, couple, uncouple
+from antecede.channel.returns import Returns
 from antecede.errors import NoRouteError, UnknownAgentError, UsageError, WireError
 from antecede.limits import link_resend_first_seconds
 from antecede.link import Ack, Arrival, Frame
@@ -24,8 +26,9 @@ from antecede.topology import Topology
 
 __all__ = ["Channel", "Letter", "MessageConsumer", "Outgoing", "Taken", "couple", "first_hops", "uncouple"]
 
-_Plan = tuple[tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]
-"""Agents that live here, and for each next domain the members to send to."""
+_Hops = tuple[tuple[str, tuple[str, ...]], ...]
+_Plan = tuple[tuple[str, ...], _Hops, str]
+"""Agents that live here, for each next domain the members to send to, and the domain (if any) by which it returns."""
 
 
 class Channel:
@@ -57,6 +60,7 @@ class Channel:
             )
             for name in topology.domains_of(me)
         }
+        self.returns = Returns()
         self._total = {
             name: "total" in consumer.order.guarantees and len(consumer.members) > 1
             for name, consumer in self.consumers.items()
@@ -79,11 +83,19 @@ class Channel:
 
     def send(self, letter: Letter) -> None:
         """An agent of this server sends."""
-        self._forward("", letter)
+        local, onward, returns_by = self._plan("", letter.to)
+        if self.returns.away and not self.returns.admits([domain for domain, _ in onward]):
+            self.returns.wait(not onward, letter)
+        else:
+            self._dispatch(letter, local, onward, returns_by)
 
     def send_many(self, to: tuple[str, ...], letters: list[Letter]) -> None:
         """Several letters to the same agents, one after the other."""
-        local, onward = self._plan("", to)
+        local, onward, returns_by = self._plan("", to)
+        if returns_by or self.returns.away:
+            for letter in letters:
+                self.send(letter)
+            return
         for agent in local:
             self.arrived += [(agent, letter) for letter in letters]
         for domain, members in onward:
@@ -97,19 +109,45 @@ class Channel:
             return
         for letter in letters:
             try:
-                self._forward(domain, letter, own)
+                self._dispatch(letter, *self._plan(domain, letter.to))
             except UsageError as error:
                 self.lost.append((letter, str(error)))
+            if own:
+                self._returned(letter)
 
-    def _forward(self, came_by: str, letter: Letter, own: bool = False) -> None:
-        local, onward = self._plan(came_by, letter.to)
+    def _dispatch(self, letter: Letter, local: tuple[str, ...], onward: _Hops, returns_by: str) -> None:
         for agent in local:
             self.arrived.append((agent, letter))
-        if own:
-            # Our own letter came back through a total order; it went to the other domains when it was sent.
-            return
+        if returns_by:
+            self.returns.leave(returns_by, letter)
         for domain, members in onward:
             self.consumers[domain].enqueue(members, letter)
+
+    def _returned(self, letter: Letter) -> None:
+        """Our own letter came back through a total order: what waited for it goes on."""
+        self.returns.back(letter.id)
+        while (freed := self.returns.next()) is not None:
+            local, onward, returns_by = self._plan("", freed.to)
+            self._dispatch(freed, local, onward, returns_by)
+            if returns_by:
+                self.returns.wait_anew()
+
+    def begin_anew(self, domain: str, generation: int, again: tuple[tuple[tuple[str, ...], bytes], ...]) -> None:
+        """A domain forgets its past; these trains are sent into it once more. Own letters that were to come back
+        through it, and are not sent again, go on as if they were back."""
+        consumer = self.consumers[domain]
+        consumer.begin_anew(generation)
+        coming: set[str] = set()
+        for targets, train in again:
+            letters = uncouple(train)
+            consumer.enqueue_many(targets, letters)
+            if self.me in targets:
+                coming.update(letter.id for letter in letters)
+        if self.returns.domain == domain:
+            for _, letter in list(self.returns.away.values()):
+                if letter.id not in coming:
+                    self._dispatch(letter, *self._plan(domain, letter.to))
+                    self._returned(letter)
 
     def _plan(self, came_by: str, to: tuple[str, ...]) -> _Plan:
         plan = self._plans.get((came_by, to))
@@ -135,14 +173,15 @@ class Channel:
                 members = onward.setdefault(domain, [])
                 if member not in members:
                     members.append(member)
+        returns_by = ""
         if not came_by and local:
-            for domain, members in onward.items():
-                if self._total[domain]:
-                    members.append(self.me)
-                    local = []
-                    break
+            returns_by = next((domain for domain in onward if self._total[domain]), "")
+            if returns_by:
+                # Further domains get it when it is back, as they do from any other member.
+                onward = {returns_by: [*onward[returns_by], self.me]}
+                local = []
         hops = tuple((domain, tuple(sorted(members))) for domain, members in onward.items())
-        return tuple(local), hops
+        return tuple(local), hops, returns_by
 
     # Frames.
 
@@ -209,11 +248,13 @@ class Channel:
 
     def dump(self) -> Any:
         """The durable state of all domains, as plain values."""
-        return {name: consumer.dump() for name, consumer in self.consumers.items()}
+        return {name: consumer.dump() for name, consumer in self.consumers.items()}, self.returns.dump()
 
     def load(self, state: Any, now: float) -> None:
         """Become the state that ``dump`` gave; called on a fresh channel."""
-        for name, saved in state.items():
+        consumers, returns = state
+        self.returns.load(returns)
+        for name, saved in consumers.items():
             self.consumers[name].load(saved, now)
 
 

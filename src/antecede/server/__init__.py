@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 
 from antecede import limits
-from antecede.channel import Channel, Letter, Outgoing, Taken, uncouple
+from antecede.channel import Channel, Letter, Outgoing, Taken
 from antecede.engine import Dead, Engine, Outbound, Question, React, Timeout, name_of
 from antecede.errors import (
     AntecedeError,
@@ -295,10 +295,7 @@ class AgentServer:
         self._collect()
 
     def _begin_anew(self, item: Forgot) -> None:
-        consumer = self.channel.consumers[item.domain]
-        consumer.begin_anew(item.generation)
-        for targets, train in item.again:
-            consumer.enqueue_many(targets, uncouple(train))
+        self.channel.begin_anew(item.domain, item.generation, item.again)
         self.stopped = {place: reason for place, reason in self.stopped.items() if place[0] != item.domain}
 
     def _apply_many(self, item: PublishedMany) -> None:

@@ -1,0 +1,15 @@
+"""Whole servers in a simulated world: the real machine and the real log, virtual time, and everything that goes wrong.
+
+* :mod:`~antecede.simulator.servers.world`: the loop of events, the network, the clients, the faults.
+* :mod:`~antecede.simulator.servers.server`: one server through its lives; a crash comes between any two effects.
+* :mod:`~antecede.simulator.servers.client`: a client that repeats what was not accepted.
+* :mod:`~antecede.simulator.servers.judgement`: what must be so when all is quiet, from the logs on the disks.
+* :mod:`~antecede.simulator.servers.schedules`: random forests, orders, agents and faults from one seed.
+
+``python -m antecede.simulator.servers SEED`` plays one seed again.
+"""
+
+from antecede.simulator.servers.faults import NONE, ROUGH, Faults
+from antecede.simulator.servers.world import ServerWorld
+
+__all__ = ["NONE", "ROUGH", "Faults", "ServerWorld"]

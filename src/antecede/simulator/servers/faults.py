@@ -1,0 +1,52 @@
+"""What may go wrong in a world of servers, and how often.
+
+Counts are over all servers; each comes at a moment that the seed chooses while the world is not calm. A crash comes
+**between two effects**: every step, append, write, sync and frame that leaves counts as one, also while a server is
+recovering, and the seed says after which of them the server is gone.
+"""
+
+import msgspec
+
+
+class Faults(msgspec.Struct, frozen=True, kw_only=True):
+    """How a world is mistreated; ``NONE`` and ``ROUGH`` are the two ends."""
+
+    crashes: int = 0
+    """Servers that are gone between two effects."""
+    powercuts: float = 0.5
+    """Of the crashes, the share in which writes that were not synced are lost, torn or reordered. The others are
+    kills."""
+    broken_syncs: float = 0.0
+    """Of the crashes, the share in which it is the disk that fails."""
+    loss: float = 0.0
+    """Share of the frames between servers."""
+    duplicates: float = 0.0
+    partitions: int = 0
+    """Times that two neighbours cannot reach each other for a while."""
+    resets: int = 0
+    """Connections, of servers or clients, that break and come back."""
+    slow_disks: int = 0
+    """Times that a server's syncs take very long for a while."""
+    clock_jumps: int = 0
+    """Times that a server's wall clock is set, forward or back."""
+    snapshots: int = 0
+    """Snapshots that servers take, and segments that they release after."""
+    failures: float = 0.0
+    """Share of the reactions that fail at their first try."""
+    seconds: float = 1.0
+    """For how long, in virtual time, before the world is calm."""
+
+
+NONE = Faults()
+ROUGH = Faults(
+    crashes=4,
+    broken_syncs=0.1,
+    loss=0.1,
+    duplicates=0.05,
+    partitions=1,
+    resets=2,
+    slow_disks=1,
+    clock_jumps=2,
+    snapshots=3,
+    failures=0.05,
+)

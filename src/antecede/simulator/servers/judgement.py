@@ -1,0 +1,139 @@
+"""What must be so in a world that has come to rest, judged from the logs on its disks.
+
+1. Nobody complained, and nothing waits: links, orders, mailboxes, questions, timers and publishes are all settled.
+2. The trace that the logs project is well formed, every letter is delivered once at each destination, and the orders
+   that the topology promises hold. Its ids are those that the servers really used.
+3. What clients were told to be accepted is in the log, once, in their sequence; what they received is what it says.
+4. The log alone gives the same state again: agents, questions, timers, orders, counters.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+
+from antecede.server import AgentServer
+from antecede.server.items import Published, decode_record
+from antecede.simulator.servers.server import SimulatedServer
+from antecede.simulator.servers.world import ServerWorld
+from antecede.trace import DELIVER, SEND, Event, judge
+
+
+def findings(world: ServerWorld, orders: tuple[str, ...], dead: int | None = 0, replayed: bool = True) -> list[str]:
+    """What is wrong, one line each. ``dead``: how many dead letters were planned, if that is known."""
+    found = list(world.wrongs)
+    for server in world.servers.values():
+        found += (f"{server.name}: {line}" for line in _unsettled(server))
+    records = {name: server.records() for name, server in world.servers.items()}
+    rows = world.trace()
+    found += _trace(world, rows, orders)
+    found += _clients(world, rows, records)
+    buried = sum(len(server.machine.engine.dead) for server in world.servers.values())
+    if dead is not None and (buried != dead or sum(bool(row.dead) for row in rows) != dead):
+        found.append(f"dead letters: {buried}, and {dead} were planned")
+    if replayed:
+        for server in world.servers.values():
+            found += _replayed(server, records[server.name])
+    return found
+
+
+def _unsettled(server: SimulatedServer) -> Iterator[str]:
+    if not server.up:
+        yield "is down"
+        return
+    machine = server.machine
+    for (domain, peer), reason in machine.stopped.items():
+        yield f"link {domain} to {peer} stopped: {reason}"
+    for domain, consumer in machine.channel.consumers.items():
+        for peer, link in consumer.links.items():
+            if link.unacknowledged or link.pending:
+                yield f"link {domain} to {peer}: {link.unacknowledged} unacknowledged, {link.pending} pending"
+        if consumer.own.unacknowledged or consumer.own.pending:
+            yield f"domain {domain}: packets to itself wait"
+    if machine.channel.returns.away or machine.channel.returns.waiting:
+        yield "own letters are not back from a total order"
+    for agent, mailbox in machine.engine.mailboxes.items():
+        yield f"{len(mailbox)} letters wait in the mailbox of {agent}"
+    if machine.engine.asks or machine.timers:
+        yield f"{len(machine.engine.asks)} questions and {len(machine.timers)} timers are open"
+    if server.store.durable < server.store.last:
+        yield f"records after {server.store.durable} are not durable"
+
+
+def _trace(world: ServerWorld, rows: list[Event], orders: tuple[str, ...]) -> Iterator[str]:
+    sends = {row.message: row for row in rows if row.kind == SEND}
+    if len(sends) < sum(row.kind == SEND for row in rows):
+        yield "an id was sent twice"
+        return
+    known = True
+    for row in rows:
+        if row.kind != DELIVER:
+            continue
+        sent = sends.get(row.message)
+        letter = world.letters.get(row.message or "")
+        if sent is None or row.process not in (sent.to or ()):
+            yield f"{row.message} was delivered at {row.process} and never sent there"
+            known = False
+        elif letter is None or (letter.source, tuple(sorted(set(letter.to)))) != (sent.process, sent.to):
+            yield f"{row.message} of {sent.process} was really {letter}"
+    places = Counter((row.process, row.index) for row in rows if row.kind != "hop")
+    yield from (f"{process} has two events {index}" for (process, index), count in places.items() if count > 1)
+    copies = Counter((row.message, row.process) for row in rows if row.kind == DELIVER)
+    yield from (
+        f"{message} was delivered {count} times at {at}" for (message, at), count in copies.items() if count > 1
+    )
+    if not known:
+        return
+    verdict = judge(rows, orders)
+    if verdict.undelivered:
+        yield f"{verdict.undelivered} copies were never delivered"
+    for order in orders:
+        if verdict.holds(order) is False:
+            first = (verdict.causal if order == "causal" else verdict.fifo if order == "fifo" else [None])[:1]
+            yield f"{order} order does not hold: {first[0] if first else ''}"
+
+
+def _clients(world: ServerWorld, rows: list[Event], records: dict[str, list[bytes]]) -> Iterator[str]:
+    logged: dict[str, list[Published]] = {}
+    for name, kept in records.items():
+        for record in kept:
+            for item in decode_record(record):
+                if isinstance(item, Published):
+                    logged.setdefault(f"{item.client}@{name}", []).append(item)
+    got: dict[str, list[str | None]] = {}
+    for row in sorted((row for row in rows if row.kind == DELIVER), key=lambda row: row.index):
+        got.setdefault(row.process, []).append(row.message)
+    for address, client in world.clients.items():
+        if logged.get(address, []) != client.published:
+            yield f"{address} published {len(client.published)}, the log has {len(logged.get(address, []))}"
+        if client.accepted != len(client.published):
+            yield f"{address}: {client.accepted} of {len(client.published)} publishes are accepted"
+        if [letter.id for letter in client.inbox] != got.get(address, []):
+            yield f"{address} received {len(client.inbox)} letters, the log says {len(got.get(address, []))}"
+
+
+def _replayed(server: SimulatedServer, records: list[bytes]) -> Iterator[str]:
+    """The log from its first record, without any snapshot, must lead to the state that the server has."""
+    live = server.machine
+    again = server.machine_class(server.name, server.plan, live.incarnation)
+    for record in records:
+        again.replay(record, 0.0)
+    for what, one, other in (
+        ("agents", live.engine.dump(), again.engine.dump()),
+        ("clients", live.clients, again.clients),
+        ("timers", live.timers, again.timers),
+        ("orders", _orders(live), _orders(again)),
+    ):
+        if _plain(one) != _plain(other):
+            yield f"{server.name}: {what} differ from what the log gives"
+
+
+def _orders(machine: AgentServer) -> object:
+    return {
+        domain: (one.sent, one.order.snapshot(), {peer: link.sent for peer, link in one.links.items()})
+        for domain, one in machine.channel.consumers.items()
+    }
+
+
+def _plain(value: object) -> bytes:
+    return msgspec.msgpack.encode(value, order="sorted")

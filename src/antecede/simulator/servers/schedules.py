@@ -1,0 +1,304 @@
+"""Random worlds of servers: a forest, an order for each domain, agents that do all that agents can, and rough faults.
+
+One seed is one schedule. The agents roll dice in their handlers, so that a reaction that runs again after a crash does
+something else: whatever it did before must have left no trace. ``play(SEED)`` gives what was found wrong, nothing if
+all is well.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import ClassVar
+
+import msgspec
+
+from antecede.engine.agents import Agent, Notification, Timeout
+from antecede.engine.context import Context
+from antecede.engine.topic import Subscribe, Topic, Unsubscribe
+from antecede.orders import OrderSpec, parse
+from antecede.server import Plan
+from antecede.simulator.servers.faults import NONE, ROUGH, Faults
+from antecede.simulator.servers.judgement import findings
+from antecede.simulator.servers.world import ServerWorld
+from antecede.topology import Domain, Topology
+from antecede.trace import DELIVER
+
+_stamped = ("matrix", "updates", "pruned", "pruned", "direct")
+_total = ("coordinator", "token", "lamport", "skeen:causal=true")
+_causal = (*_stamped, *_stamped, "buffer", "buffer:pipelined=true", "buffer:multicast=hold-delivery", "synchronous")
+_any = (*_causal, *_total)
+_weaker = ("fifo", "none", "skeen")
+
+
+class Work(Notification):
+    """Something to do, and how much more may follow from it."""
+
+    id: int
+    depth: int
+
+
+class Enquiry(Notification):
+    """A question."""
+
+    id: int
+    silent: bool
+
+
+class Answer(Notification):
+    """Its answer."""
+
+    id: int
+
+
+class Ring(Notification):
+    """From an agent's own timer."""
+
+    id: int
+
+
+class Riddle(Notification):
+    """Something that nobody has a handler for."""
+
+    id: int
+
+
+class Dice:
+    """What the agents of one world share: dice, and whom they know."""
+
+    def __init__(self, random: Random, agents: list[str], topics: list[str], clients: list[str]) -> None:
+        self.random = random
+        self.agents = agents
+        self.topics = topics
+        self.clients = clients
+        self.ids = 0
+
+    def id(self) -> int:
+        self.ids += 1
+        return self.ids
+
+    def below(self, bound: int) -> int:
+        return int(self.random.random() * bound)
+
+    def one(self, names: list[str]) -> str:
+        return names[self.below(len(names))]
+
+    def some(self) -> list[str]:
+        """One to three of the agents and clients."""
+        return [self.one(self.agents + self.clients) for _ in range(1 + self.below(3))]
+
+
+class Worker(Agent):
+    """Does a bit of everything; remembers what it did."""
+
+    dice: ClassVar[Dice]
+
+    seen: list[int] = msgspec.field(default_factory=list)
+    asked: int = 0
+    settled: int = 0
+    rung: int = 0
+    timers: int = 0
+    children: int = 0
+
+    def on_work(self, work: Work, ctx: Context) -> None:
+        self.seen.append(work.id)
+        if work.depth > 0:
+            for _ in range(self.dice.below(3)):
+                self._act(work.depth - 1, ctx)
+
+    def _act(self, depth: int, ctx: Context) -> None:
+        dice = self.dice
+        what = dice.random.random()
+        if what < 0.4:
+            ctx.send(dice.one(dice.agents + dice.clients), Work(id=dice.id(), depth=depth))
+        elif what < 0.65:
+            ctx.multicast(dice.some(), Work(id=dice.id(), depth=depth))
+        elif what < 0.75:
+            self.asked += 1
+            enquiry = Enquiry(id=dice.id(), silent=dice.random.random() < 0.3)
+            ctx.ask(dice.one(dice.agents), enquiry, reply="on_answer", timeout=0.001 + dice.random.random() ** 3)
+        elif what < 0.85:
+            self.timers += 1
+            ctx.timer(dice.random.random() * 0.5, Ring(id=dice.id()))
+        elif what < 0.93:
+            ctx.send(dice.one(dice.topics), Work(id=dice.id(), depth=0))
+        elif what < 0.97:
+            ctx.send(dice.one(dice.topics), Subscribe() if dice.below(3) else Unsubscribe())
+        else:
+            self.children += 1
+            child = ctx.create(f"{ctx.agent.partition('@')[0]}-{dice.id()}", Worker())
+            ctx.send(child, Work(id=dice.id(), depth=depth))
+
+    def on_enquiry(self, enquiry: Enquiry, ctx: Context) -> None:
+        if not enquiry.silent:
+            ctx.reply(Answer(id=enquiry.id))
+
+    def on_answer(self, answer: Answer, ctx: Context) -> None:
+        self.settled += 1
+
+    def on_timeout(self, timeout: Timeout, ctx: Context) -> None:
+        self.settled += 1
+
+    def on_ring(self, ring: Ring, ctx: Context) -> None:
+        self.rung += 1
+        ctx.send(self.dice.one(self.dice.agents), Work(id=self.dice.id(), depth=0))
+
+
+class Outcome(msgspec.Struct):
+    """What a schedule came to."""
+
+    seed: int
+    found: list[str]
+    crashes: int = 0
+    deliveries: int = 0
+
+    @property
+    def command(self) -> str:
+        """What replays it."""
+        return f"python -m antecede.simulator.servers {self.seed}"
+
+    def __str__(self) -> str:
+        return "\n".join([*self.found, f"replay: {self.command}"])
+
+
+def play(
+    seed: int,
+    world_class: type[ServerWorld] = ServerWorld,
+    orders: Callable[[Random], str] | None = None,
+    watch: Callable[[ServerWorld], None] | None = None,
+) -> Outcome:
+    """Play one seed and judge it. A planted bug comes as a ``world_class``; ``orders`` narrows the choice of orders."""
+    random = Random(f"{seed}/schedule")
+    topology = forest(random)
+    plan, promised = _plan(random, topology, orders)
+    agents: dict[str, type[Agent]] = {name: Worker for name in plan.homes if name[0] == "a"}
+    topics = [name for name in plan.homes if name[0] == "t"]
+    agents |= dict.fromkeys(topics, Topic)
+    servers = list(topology.servers)
+    clients = [f"c{number}@{_one(random, servers)}" for number in range(1 + int(random.random() * 3))]
+    durability = "os" if random.random() < 0.15 else "disk"
+    world = world_class(plan, agents, seed, _faults(random), durability)
+    dice = Worker.dice = Dice(random, [name for name in agents if name[0] == "a"], topics, clients)
+    dead = _workload(world, random, dice)
+    if watch:
+        watch(world)
+    try:
+        world.run()
+    except Exception as error:
+        return Outcome(seed, [*world.wrongs, f"{type(error).__name__}: {error}"], world.crashes)
+    found = findings(world, promised, dead, replayed=seed % 4 == 0)
+    found += _states(world)
+    deliveries = sum(row.kind == DELIVER for row in world.trace()) if watch else len(world.letters)
+    return Outcome(seed, found, world.crashes, deliveries)
+
+
+def forest(random: Random) -> Topology:
+    """Two to six servers: every new domain hangs on a server that is there already."""
+    size = 2 + int(random.random() * 5)
+    servers = ["s1"]
+    domains: list[Domain] = []
+    while len(servers) < size:
+        router = servers[int(random.random() * len(servers))]
+        count = min(1 + int(random.random() * 3), size - len(servers))
+        new = [f"s{len(servers) + place + 1}" for place in range(count)]
+        servers += new
+        domains.append(Domain(f"D{len(domains)}", (router, *new)))
+    return Topology(domains)
+
+
+def _plan(random: Random, topology: Topology, orders: Callable[[Random], str] | None) -> tuple[Plan, tuple[str, ...]]:
+    """Each domain's order, where agents live, and the orders that hold end to end."""
+    chosen: dict[str, OrderSpec] = {}
+    choice = random.random()
+    for name in topology.domains:
+        if orders is not None:
+            text = orders(random)
+        elif choice < 0.1:
+            text = _one(random, list(_weaker + _any))
+        elif choice < 0.3:
+            text = _one(random, list(_total))
+        else:
+            text = _one(random, list(_any))
+        chosen[name] = parse(text)
+    guarantees = [spec.guarantees() for spec in chosen.values()]
+    promised = frozenset.intersection(*guarantees) & {"fifo", "causal"}
+    if len(chosen) == 1:
+        promised |= guarantees[0] & {"total"}
+    servers = list(topology.servers)
+    homes = {f"a{number}": server for number, server in enumerate(servers)}
+    homes["a9"] = _one(random, servers)
+    homes["t0"] = _one(random, servers)
+    return Plan(topology, chosen, homes), tuple(sorted(promised))
+
+
+def _faults(random: Random) -> Faults:
+    if random.random() < 0.05:
+        return NONE
+    draw = random.random
+
+    def upto(most: int) -> int:
+        return int(draw() * (most + 1))
+
+    return msgspec.structs.replace(
+        ROUGH,
+        crashes=upto(5),
+        powercuts=_one(random, [0.0, 0.5, 1.0]),
+        loss=_one(random, [0.0, 0.05, 0.2]),
+        duplicates=_one(random, [0.0, 0.05, 0.2]),
+        partitions=upto(2),
+        resets=upto(3),
+        slow_disks=upto(1),
+        clock_jumps=upto(2),
+        snapshots=upto(4),
+        failures=_one(random, [0.0, 0.05, 0.15]),
+        seconds=_one(random, [0.1, 0.3, 1.0]),
+    )
+
+
+def _workload(world: ServerWorld, random: Random, dice: Dice) -> int:
+    """Clients publish at moments within the faults' time; how many letters will be dead."""
+    dead = 0
+    for address in dice.clients:
+        world.client(address)
+    if dice.below(2):
+        for address in dice.clients:
+            world.send(address, dice.topics[0], Subscribe())
+    for _ in range(10 + dice.below(16)):
+        source = dice.one(dice.clients)
+        to = dice.some() if dice.below(2) else [dice.one(dice.agents)]
+        notification: Notification = Work(id=dice.id(), depth=dice.below(3))
+        what = random.random()
+        if what < 0.02:
+            to, notification = [dice.one(dice.agents)], Riddle(id=dice.id())
+            dead += 1
+        elif what < 0.1:
+            to = [dice.topics[0]]
+        world.later(random.random() * world.faults.seconds * 0.8, world.send, source, to, notification)
+    return dead
+
+
+def _states(world: ServerWorld) -> list[str]:
+    """Agents remember what was committed, in that sequence, and nothing else."""
+    done: dict[str, list[int]] = {}
+    for row in sorted((row for row in world.trace() if row.kind == DELIVER), key=lambda row: row.index):
+        letter = world.letters.get(row.message or "")
+        if letter is not None and letter.type == "Work":
+            done.setdefault(row.process, []).append(msgspec.msgpack.decode(letter.body, type=Work).id)
+    found = []
+    for server in world.servers.values():
+        for address, state in server.machine.engine.states.items():
+            if world.plan.homes.get(address) and address[0] == "t":
+                continue
+            worker = msgspec.msgpack.decode(state, type=Worker)
+            if worker.seen != done.get(address, []):
+                found.append(f"{address} remembers {worker.seen}, committed were {done.get(address, [])}")
+            if len(set(worker.seen)) < len(worker.seen):
+                found.append(f"{address} did something twice: {worker.seen}")
+            if worker.asked != worker.settled or worker.timers != worker.rung:
+                found.append(
+                    f"{address} asked {worker.asked}, of which {worker.settled} were settled; "
+                    f"set {worker.timers} timers, of which {worker.rung} rang"
+                )
+    return found
+
+
+def _one(random: Random, names: list[str] | list[float]) -> str:
+    return names[int(random.random() * len(names))]  # type: ignore[return-value]
