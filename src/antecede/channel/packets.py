@@ -63,6 +63,10 @@ def _message(order: Order, peer: int, body: _Body) -> Message:
         raise StampError("message for members that do not exist, or for nobody")
     if body.source >= order.members or body.source < 0:
         raise StampError(f"message from member {body.source}: expected 0 to {order.members - 1}")
+    if not order.relays and (body.source != peer or not to >> order.me & 1):
+        raise StampError(
+            f"message from member {body.source} brought by {peer}, or not for us: this order has no relays"
+        )
     return Message(body.subject, body.source, to, body.payload)
 
 

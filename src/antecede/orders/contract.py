@@ -86,6 +86,8 @@ class Order(ABC):
     """The kinds of its control packets."""
     selective: ClassVar[bool] = False
     """``check`` can judge a packet without taking it, so a program may choose among deliverable messages."""
+    relays: ClassVar[bool] = False
+    """Copies may come from a member that did not send the message, and pass one that they are not for."""
     options: ClassVar[Mapping[str, Option]] = {}
     stamp_version: ClassVar[int] = 1
 

@@ -35,6 +35,7 @@ class Coordinator(SequencedOrder):
     """Everything goes through one member, who decides the sequence."""
 
     name: ClassVar[str] = "coordinator"
+    relays: ClassVar[bool] = True
     source: ClassVar[str] = "Garg §12.3.1"
     guarantees = frozenset({"fifo", "causal", "total"})
     options: ClassVar[Mapping[str, Option]] = {"member": Option(0, "the member that puts messages into sequence")}
