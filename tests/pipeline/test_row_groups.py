@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("pyspark")
-pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from antecede.pipeline import splits
 from antecede.pipeline.splits import Arrow, plan, read

@@ -209,9 +209,17 @@ def _read_parquet(split: Split, columns: Sequence[str], keep_raw: bool) -> Itera
                 for name in ("process", "kind")
                 if name in schema.names and pa.types.is_string(schema.field(name).type)
             ]
-            opened = pq.ParquetFile(stream, read_dictionary=texts)
+            nested = ["to.list.element"] if "to" in schema.names else []
+            opened = pq.ParquetFile(stream, read_dictionary=[*texts, *nested])
             wanted = None if keep_raw else _needed(opened.metadata, schema, columns, range(split.start, split.end))
-            batches = _batches(stream, opened, texts, split, wanted)
+            # One row group at a time: the reader cannot join the dictionaries of a nested column across groups.
+            batches = (
+                batch
+                for group in range(split.start, split.end)
+                for batch in opened.iter_batches(
+                    batch_size=batch_rows, row_groups=[group], columns=wanted, use_threads=False
+                )
+            )
             row = split.first_row
             # What the columns are is said by the file, not by the ones that were worth reading.
             plain = plain_types(schema)
@@ -220,34 +228,6 @@ def _read_parquet(split: Split, columns: Sequence[str], keep_raw: bool) -> Itera
                 row += batch.num_rows
         except (pa.ArrowException, OSError, ValueError) as error:
             raise TraceError(f"{where}: damaged Parquet file: {_first_line(error)}") from None
-
-
-def _batches(stream: Any, opened: Any, texts: list[str], split: Split, wanted: list[str] | None) -> Iterator[Any]:
-    """The batches of a split's row groups, with destinations as dictionaries where Arrow can do that.
-
-    It can within a row group whose dictionary was never given up, and no writer tells whether it was. So each group is
-    tried, and read again without from where that failed. Small groups are read together, which is faster for them.
-    """
-    footer = opened.metadata
-    groups = range(split.start, split.end)
-    large = sum(footer.row_group(group).num_rows for group in groups) >= batch_rows * len(groups)
-    options: dict[str, Any] = {"batch_size": batch_rows, "columns": wanted, "use_threads": False}
-    if not large or "to" not in opened.schema_arrow.names:
-        yield from opened.iter_batches(row_groups=list(groups), **options)
-        return
-    nested = pq.ParquetFile(stream, read_dictionary=[*texts, "to.list.element"])
-    for group in groups:
-        done = 0
-        try:
-            for batch in nested.iter_batches(row_groups=[group], **options):
-                yield batch
-                done += batch.num_rows
-        except pa.ArrowNotImplementedError:
-            for batch in opened.iter_batches(row_groups=[group], **options):
-                skipped = min(done, batch.num_rows)
-                done -= skipped
-                if skipped < batch.num_rows:
-                    yield batch.slice(skipped)
 
 
 def _needed(footer: Any, schema: Any, columns: Sequence[str], groups: range) -> list[str]:
