@@ -100,6 +100,7 @@ def delay_summary(ascending: Sequence[int]) -> dict[str, Any]:
 
 
 def seconds(nanoseconds: float) -> float:
+    """The unit of the report."""
     return nanoseconds / 1e9
 
 
