@@ -5,7 +5,8 @@ the welcome. Letters may be handed out again after a disconnection (a client's h
 holds each once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import groupby
 from typing import Any, Protocol
 
 import msgspec
@@ -14,7 +15,7 @@ from antecede.channel import Letter
 from antecede.engine import React, Reaction
 from antecede.engine.agents import Notification, name_of
 from antecede.server import Accepted, Refused
-from antecede.server.items import Published, Reacted
+from antecede.server.items import Published, PublishedMany, Reacted
 from antecede.simulator.servers.server import SimulatedServer, Surroundings
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -88,10 +89,19 @@ class SimulatedClient:
         assert session is not None
         if self.world.random.random() < 0.7:
             self.accepted = max(self.accepted, last)
-        for publish in self.published[self.accepted :]:
+        for publish in self._batches(self.published[self.accepted :]):
             self._transmit(session, self.home.submit, publish)
         session.welcomed = True
         self._transmit(session, self._listen, session)
+
+    def _batches(self, publishes: list[Published]) -> Iterator[Published | PublishedMany]:
+        """Runs of one type to the same destinations as one, where that is possible."""
+        for (to, kind), several in groupby(publishes, lambda publish: (publish.to, publish.type)):
+            run = list(several)
+            if len(run) > 1 and not any(one.ask or one.replays for one in run):
+                yield PublishedMany(self.name, run[0].number, to, kind, [one.body for one in run])
+            else:
+                yield from run
 
     def _listen(self, session: _Session) -> None:
         session.listening = True

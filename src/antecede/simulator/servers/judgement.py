@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 from antecede.server import AgentServer
-from antecede.server.items import Published, decode_record
+from antecede.server.items import Published, PublishedMany, decode_record
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.simulator.servers.world import ServerWorld
 from antecede.trace import DELIVER, SEND, Event, judge
@@ -98,8 +98,8 @@ def _clients(world: ServerWorld, rows: list[Event], records: dict[str, list[byte
     for name, kept in records.items():
         for record in kept:
             for item in decode_record(record):
-                if isinstance(item, Published):
-                    logged.setdefault(f"{item.client}@{name}", []).append(item)
+                if isinstance(item, Published | PublishedMany):
+                    logged.setdefault(f"{item.client}@{name}", []).extend(_singly(item))
     got: dict[str, list[str | None]] = {}
     for row in sorted((row for row in rows if row.kind == DELIVER), key=lambda row: row.index):
         got.setdefault(row.process, []).append(row.message)
@@ -110,6 +110,14 @@ def _clients(world: ServerWorld, rows: list[Event], records: dict[str, list[byte
             yield f"{address}: {client.accepted} of {len(client.published)} publishes are accepted"
         if [letter.id for letter in client.inbox] != got.get(address, []):
             yield f"{address} received {len(client.inbox)} letters, the log says {len(got.get(address, []))}"
+
+
+def _singly(item: Published | PublishedMany) -> list[Published]:
+    if isinstance(item, Published):
+        return [item]
+    return [
+        Published(item.client, number, item.to, item.type, body) for number, body in enumerate(item.bodies, item.number)
+    ]
 
 
 def _replayed(server: SimulatedServer, records: list[bytes]) -> Iterator[str]:

@@ -164,8 +164,9 @@ def play(
     world_class: type[ServerWorld] = ServerWorld,
     orders: Callable[[Random], str] | None = None,
     watch: Callable[[ServerWorld], None] | None = None,
+    faults: Faults | None = None,
 ) -> Outcome:
-    """Play one seed and judge it. A planted bug comes as a ``world_class``; ``orders`` narrows the choice of orders."""
+    """Play one seed and judge it. ``orders`` narrows the choice of orders, ``faults`` replaces the seed's own."""
     random = Random(f"{seed}/schedule")
     topology = forest(random)
     plan, promised = _plan(random, topology, orders)
@@ -175,17 +176,17 @@ def play(
     servers = list(topology.servers)
     clients = [f"c{number}@{_one(random, servers)}" for number in range(1 + int(random.random() * 3))]
     durability = "os" if random.random() < 0.15 else "disk"
-    world = world_class(plan, agents, seed, _faults(random), durability)
+    world = world_class(plan, agents, seed, faults or _faults(random), durability)
     dice = Worker.dice = Dice(random, [name for name in agents if name[0] == "a"], topics, clients)
     dead = _workload(world, random, dice)
     if watch:
         watch(world)
     try:
         world.run()
+        found = findings(world, promised, dead, replayed=seed % 4 == 0) + _states(world)
     except Exception as error:
+        # Whatever it is, it must not happen, and the seed shows it again.
         return Outcome(seed, [*world.wrongs, f"{type(error).__name__}: {error}"], world.crashes)
-    found = findings(world, promised, dead, replayed=seed % 4 == 0)
-    found += _states(world)
     deliveries = sum(row.kind == DELIVER for row in world.trace()) if watch else len(world.letters)
     return Outcome(seed, found, world.crashes, deliveries)
 
@@ -271,7 +272,12 @@ def _workload(world: ServerWorld, random: Random, dice: Dice) -> int:
             dead += 1
         elif what < 0.1:
             to = [dice.topics[0]]
-        world.later(random.random() * world.faults.seconds * 0.8, world.send, source, to, notification)
+        when = random.random() * world.faults.seconds * 0.8
+        world.later(when, world.send, source, to, notification)
+        if what > 0.85:
+            # Several to the same: a client may put them together.
+            for _ in range(1 + dice.below(3)):
+                world.later(when, world.send, source, to, Work(id=dice.id(), depth=0))
     return dead
 
 

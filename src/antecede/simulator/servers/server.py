@@ -23,7 +23,7 @@ from antecede.server.items import Reacted
 from antecede.store import LogStore, Sizes, open_log, read_records
 from antecede.store.simulated import PowerCut, SimulatedDisk
 
-SIZES = Sizes(segment_bytes=32_768, group_bytes_max=8_192, pending_bytes_max=16_384, log_bytes_max=1 << 24)
+SIZES = Sizes(segment_bytes=65_536, group_bytes_max=16_384, pending_bytes_max=32_768, log_bytes_max=1 << 24)
 _directory = "data"
 _tries_max = 5
 _pause_seconds = 0.1

@@ -1,0 +1,338 @@
+"""Bugs planted into link, channel, engine, store, server and router, each caught by the schedules of whole servers.
+
+Every test breaks one thing in one place, and the random worlds of :mod:`antecede.simulator.servers.schedules` must
+notice within a stated number of schedules. The same schedules find nothing in what we ship:
+``tests/simulation/test_servers.py`` sees to that.
+"""
+
+from collections import deque
+from itertools import islice
+from typing import Any
+
+import msgspec
+import pytest
+
+from antecede.channel import Channel, Letter, MessageConsumer
+from antecede.channel.returns import Returns
+from antecede.engine import Engine, React, Reaction
+from antecede.link import Ack, Arrival, Frame, Link
+from antecede.server import AgentServer
+from antecede.server.items import Item, Published, Reacted
+from antecede.simulator.servers.faults import Faults
+from antecede.simulator.servers.schedules import Outcome, play
+from antecede.simulator.servers.server import SimulatedServer
+from antecede.simulator.servers.world import ServerWorld
+from antecede.store import walk as walk_module
+from antecede.store.segments import Segments
+
+Patch = pytest.MonkeyPatch
+
+
+def _caught(budget: int, *symptoms: str, orders: tuple[str, ...] = (), faults: Faults | None = None) -> Outcome:
+    """The first schedule in which something was found, and with it one of these symptoms, if any are named."""
+    pick = (lambda random: orders[int(random.random() * len(orders))]) if orders else None
+    others: set[str] = set()
+    for seed in range(budget):
+        outcome = play(seed, orders=pick, faults=faults)
+        said = "\n".join(outcome.found)
+        if said and (not symptoms or any(symptom in said for symptom in symptoms)):
+            print(f"after {seed + 1} schedules: {outcome}")
+            return outcome
+        others |= {line[:80] for line in outcome.found}
+    raise AssertionError(f"not caught in {budget} schedules; seen instead: {sorted(others)[:5]}")
+
+
+# Link.
+
+
+def test_acknowledging_before_it_is_durable(monkeypatch: Patch) -> None:
+    def send(self: SimulatedServer, outgoing: list[Any], replies: list[Any]) -> None:
+        early = [one for one in outgoing if isinstance(one.content, Ack)]
+        self._release(early, [])
+        real(self, [one for one in outgoing if one not in early], replies)
+
+    real = SimulatedServer.send
+    monkeypatch.setattr(SimulatedServer, "send", send)
+    _caught(150)
+
+
+def test_duplicates_that_are_not_recognised(monkeypatch: Patch) -> None:
+    def receive(self: Link, frame: Frame) -> Arrival:
+        arrival = real(self, frame)
+        if arrival is Arrival.DUPLICATE and frame.number in self._accepted:
+            self._received.add(frame.number)
+            return Arrival.FRESH
+        return arrival
+
+    real = Link.receive
+    monkeypatch.setattr(Link, "receive", receive)
+    _caught(30)
+
+
+def test_numbers_that_are_used_again_after_a_crash(monkeypatch: Patch) -> None:
+    def load(self: Link, state: Any, now: float) -> None:
+        incarnation, peer, sent, bodies, upto, beyond = state
+        real(self, (incarnation, peer, max(bodies, default=max(0, sent - 1)), bodies, upto, beyond), now)
+
+    real = Link.load
+    monkeypatch.setattr(Link, "load", load)
+    _caught(150)
+
+
+def test_a_hello_that_says_more_than_is_durable(monkeypatch: Patch) -> None:
+    def say_hello(self: ServerWorld, connection: Any, me: SimulatedServer, peer: SimulatedServer) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(SimulatedServer, "when_durable", lambda self, call: call())
+            real(self, connection, me, peer)
+
+    real = ServerWorld._say_hello
+    monkeypatch.setattr(ServerWorld, "_say_hello", say_hello)
+    _caught(400, faults=Faults(crashes=8, powercuts=1.0, resets=20, slow_disks=4, seconds=0.5))
+
+
+# Channel.
+
+
+def test_a_hop_in_a_later_step(monkeypatch: Patch) -> None:
+    """Laumay et al. §4: a router that forwards later breaks causal order even on a tree."""
+
+    def dispatch(self: Channel, letter: Letter, local: Any, onward: Any, returns_by: str) -> None:
+        elsewhere = letter.source.rpartition("@")[2] != self.me and self._homes.get(letter.source) != self.me
+        real(self, letter, local, () if elsewhere else onward, returns_by)
+        if elsewhere and onward:
+            late.setdefault(self, []).append((letter, onward))
+
+    def flush(self: Channel, now: float) -> None:
+        earlier = ripe.pop(self, [])
+        ripe[self] = late.pop(self, [])
+        real_flush(self, now)
+        for letter, onward in earlier:
+            real(self, letter, (), onward, "")
+        real_flush(self, now)
+
+    late: dict[Channel, list[Any]] = {}
+    ripe: dict[Channel, list[Any]] = {}
+    real, real_flush = Channel._dispatch, Channel.flush
+    monkeypatch.setattr(Channel, "_dispatch", dispatch)
+    monkeypatch.setattr(Channel, "flush", flush)
+    _caught(150, "causal order does not hold", "fifo order does not hold")
+
+
+def test_trains_that_are_stamped_in_any_sequence(monkeypatch: Patch) -> None:
+    def flush(self: MessageConsumer, now: float) -> bool:
+        self._trains.reverse()
+        return real(self, now)
+
+    real = MessageConsumer.flush
+    monkeypatch.setattr(MessageConsumer, "flush", flush)
+    _caught(100, "causal order does not hold", "fifo order does not hold")
+
+
+def test_trains_that_are_stamped_with_the_state_before_the_step(monkeypatch: Patch) -> None:
+    def flush(self: MessageConsumer, now: float) -> bool:
+        if len(self._trains) < 2:
+            return real(self, now)
+        before = self.order.snapshot()
+        trains, self._trains = self._trains, []
+        for train in trains:
+            self.order = self.spec.create(self.me, len(self.members))
+            self.order.restore(before)
+            self._trains = [train]
+            real(self, now)
+        return True
+
+    real = MessageConsumer.flush
+    monkeypatch.setattr(MessageConsumer, "flush", flush)
+    _caught(60, orders=("matrix", "pruned", "updates", "direct"))
+
+
+_total = ("lamport", "token", "coordinator", "skeen:causal=true")
+
+
+def test_a_local_copy_that_does_not_go_through_the_total_order(monkeypatch: Patch) -> None:
+    def create(self: Channel, *given: Any) -> None:
+        real(self, *given)
+        self._total = dict.fromkeys(self._total, False)
+
+    real = Channel.__init__
+    monkeypatch.setattr(Channel, "__init__", create)
+    _caught(300, "total order does not hold", orders=_total)
+
+
+def test_what_overtakes_an_own_letter_in_a_total_order(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Returns, "admits", lambda self, domains: domains in ([], [self.domain]))
+    _caught(150, "causal order does not hold", orders=_total)
+
+
+def test_an_own_letter_that_is_forwarded_twice(monkeypatch: Patch) -> None:
+    def dispatch(self: Channel, letter: Letter, local: Any, onward: Any, returns_by: str) -> None:
+        real(self, letter, local, onward, returns_by)
+        if returns_by:
+            for domain, members in self._plan(returns_by, letter.to)[1]:
+                self.consumers[domain].enqueue(members, letter)
+
+    real = Channel._dispatch
+    monkeypatch.setattr(Channel, "_dispatch", dispatch)
+    _caught(150, "delivered 2 times", orders=_total)
+
+
+# Router.
+
+
+def test_a_multicast_as_unicasts(monkeypatch: Patch) -> None:
+    def enqueue(self: MessageConsumer, targets: tuple[str, ...], letter: Letter) -> None:
+        for target in targets:
+            real(self, (target,), letter)
+
+    real = MessageConsumer.enqueue
+    monkeypatch.setattr(MessageConsumer, "enqueue", enqueue)
+    _caught(400, "causal order does not hold", "total order does not hold")
+
+
+def test_a_router_that_sends_back_where_it_came_from(monkeypatch: Patch) -> None:
+    def plan(self: Channel, came_by: str, to: tuple[str, ...]) -> Any:
+        local, onward, returns_by = real(self, came_by, to)
+        return (local, real(self, "", to)[1], "") if came_by and len(to) > 1 else (local, onward, returns_by)
+
+    real = Channel._make_plan
+    monkeypatch.setattr(Channel, "_make_plan", plan)
+    _caught(60)
+
+
+# Engine.
+
+
+def test_a_mailbox_that_is_emptied_before_the_commit(monkeypatch: Patch) -> None:
+    def hand_out(self: Engine, agent: str) -> React:
+        mailbox = self.mailboxes[agent]
+        due = real(self, agent)
+        taken.setdefault(id(self), {})[agent] = deque(islice(mailbox, len(due.letters)))
+        for _ in due.letters:
+            mailbox.popleft()
+        return due
+
+    def finish(self: Engine, agent: str, reactions: tuple[Reaction, ...], state: bytes | None) -> list[Letter]:
+        back = taken.get(id(self), {}).pop(agent, None)
+        if back:
+            self.mailboxes.setdefault(agent, deque()).extendleft(reversed(back))
+        return real_finish(self, agent, reactions, state)
+
+    taken: dict[int, dict[str, deque[Letter]]] = {}
+    real, real_finish = Engine._hand_out, Engine.finish
+    monkeypatch.setattr(Engine, "_hand_out", hand_out)
+    monkeypatch.setattr(Engine, "finish", finish)
+    _caught(300)
+
+
+def test_sends_of_a_reaction_outside_of_its_record(monkeypatch: Patch) -> None:
+    def take(self: AgentServer, given: Any, items: list[Item], now: float) -> None:
+        real(self, given, items, now)
+        if isinstance(given, Reacted):
+            items[-1] = msgspec.structs.replace(given, reactions=tuple(Reaction(r.letter) for r in given.reactions))
+
+    real = AgentServer._take
+    monkeypatch.setattr(AgentServer, "_take", take)
+    _caught(20)
+
+
+def test_states_that_are_saved_before_the_commit(monkeypatch: Patch) -> None:
+    def recover(self: SimulatedServer) -> None:
+        before = getattr(self, "host", None)
+        real(self)
+        if before is not None:
+            self.host._alive.update(before._alive)
+
+    real = SimulatedServer._recover
+    monkeypatch.setattr(SimulatedServer, "_recover", recover)
+    _caught(150, "remembers", "did something twice")
+
+
+def test_an_answer_and_a_timeout_of_one_question(monkeypatch: Patch) -> None:
+    def handler(self: Engine, letter: Letter, settled: set[str]) -> str:
+        settled.clear()
+        return real(self, letter, settled)
+
+    real = Engine._handler
+    monkeypatch.setattr(Engine, "_handler", handler)
+    _caught(1000, "were settled")
+
+
+# Store.
+
+
+def test_a_sync_that_is_skipped(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Segments, "sync", lambda self: None)
+    _caught(60)
+
+
+def test_a_torn_group_that_is_kept(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(walk_module, "checked", lambda header, body: True)
+    _caught(300)
+
+
+# Server.
+
+
+def test_what_leaves_before_it_is_durable(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(SimulatedServer, "send", SimulatedServer._release)
+    _caught(100)
+
+
+def test_what_leaves_when_only_its_own_record_is_durable(monkeypatch: Patch) -> None:
+    """A step without a record may acknowledge again what an earlier step took, whose record is not durable yet."""
+
+    def tick(self: SimulatedServer) -> None:
+        before = self.store.last
+        with monkeypatch.context() as patch:
+            patch.setattr(SimulatedServer, "send", lambda self, *sent: hurried(self, before, *sent))
+            real(self)
+
+    def hurried(self: SimulatedServer, before: int, outgoing: list[Any], replies: list[Any]) -> None:
+        if self.store.last == before:
+            self._release(outgoing, replies)
+        else:
+            real_send(self, outgoing, replies)
+
+    real, real_send = SimulatedServer._tick, SimulatedServer.send
+    monkeypatch.setattr(SimulatedServer, "_tick", tick)
+    _caught(1500)
+
+
+def test_a_replay_that_stamps_nothing(monkeypatch: Patch) -> None:
+    def replay(self: AgentServer, record: bytes, now: float) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(AgentServer, "_flush", lambda self, now: None)
+            real(self, record, now)
+
+    real = AgentServer.replay
+    monkeypatch.setattr(AgentServer, "replay", replay)
+    _caught(60)
+
+
+def test_publishes_whose_numbers_are_not_remembered(monkeypatch: Patch) -> None:
+    def publish(self: AgentServer, given: Any, items: list[Item], now: float) -> None:
+        if isinstance(given, Published):
+            self.clients[given.client] = given.number - 1
+        real(self, given, items, now)
+
+    real = AgentServer._publish
+    monkeypatch.setattr(AgentServer, "_publish", publish)
+    _caught(150, "published")
+
+
+@pytest.mark.parametrize("lost", ["timers", "clients"])
+def test_what_a_snapshot_forgets(lost: str, monkeypatch: Patch) -> None:
+    def restore(self: AgentServer, *given: Any) -> None:
+        real(self, *given)
+        setattr(self, lost, {})
+        if lost == "timers":
+            self._alarms = []
+
+    real = AgentServer.restore
+    monkeypatch.setattr(AgentServer, "restore", restore)
+    _caught(400)
+
+
+def test_own_letters_that_a_snapshot_forgets(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Returns, "load", lambda self, state: None)
+    _caught(1500, orders=_total)
