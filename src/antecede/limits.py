@@ -156,17 +156,21 @@ reaction_pause_seconds: Final = 0.1
 step_bytes_max: Final = 4 * 1024 * 1024
 """What one step of a server takes in, but for a single larger input."""
 
-inputs_bytes_max: Final = 32 * 1024 * 1024
-"""Inputs that wait for a step; above it a server stops reading from its connections."""
-
 record_piece_bytes_max: Final = 8 * 1024 * 1024
 """What of one step's record goes into one record of the log; a longer one is kept in pieces."""
 
 backlog_frames_max: Final = 16_384
 """Frames that peers have not acknowledged above which clients' publishes are refused."""
 
-backlog_letters_max: Final = 400_000
-"""Letters in mailboxes and on their way to peers above which clients' publishes are refused."""
+backlog_bytes_max: Final = 256 * 1024 * 1024
+"""Bytes of frames that peers have not acknowledged above which clients' publishes are refused."""
+
+backlog_letters_max: Final = 200_000
+"""Letters in mailboxes above which clients' publishes are refused, and nothing more is read from peers: so the servers
+where those letters enter come to refuse them, too."""
+
+backlog_letter_bytes_max: Final = 256 * 1024 * 1024
+"""The same, in bytes of the letters, as estimated from the newest of each mailbox."""
 
 publish_window_max: Final = 65_536
 """Publishes of one client that are not accepted yet."""

@@ -327,6 +327,11 @@ class Link:
         """Bodies kept for resending."""
         return len(self._bodies)
 
+    @property
+    def unacknowledged_bytes(self) -> int:
+        """How long they are together; for bodies that are bytes."""
+        return sum(map(len, self._bodies.values()))
+
     def bodies(self) -> list[Any]:
         """Bodies that the peer has not acknowledged, in sequence."""
         return list(self._bodies.values())

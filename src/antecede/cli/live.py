@@ -58,6 +58,16 @@ def tls_contexts(
     return listening, dialing
 
 
+def client_tls(authority: str | None) -> ssl.SSLContext | None:
+    """The context to reach servers with that speak TLS."""
+    if authority is None:
+        return None
+    try:
+        return ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=authority)
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(f"TLS: {error}") from None
+
+
 def addresses(where: str) -> dict[str, Address]:
     """The servers to reach: all of a topology file, or the one at ``tcp://HOST:PORT``."""
     if where.startswith("tcp://"):
@@ -70,8 +80,16 @@ def addresses(where: str) -> dict[str, Address]:
     return read_topology(where).servers
 
 
-def ask_server(address: Address, token: str, command: str, *arguments: str) -> Any:
+def ask_server(address: Address, access: "Access", command: str, *arguments: str) -> Any:
     """One request to one server."""
     from antecede.client.operator import request
 
-    return asyncio.run(request(address, token, command, *arguments))
+    return asyncio.run(request(address, access.token, command, *arguments, tls=access.tls))
+
+
+class Access:
+    """What a command needs to be let in."""
+
+    def __init__(self, token_file: str | None, authority: str | None) -> None:
+        self.token = read_token(token_file)
+        self.tls = client_tls(authority)

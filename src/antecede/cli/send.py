@@ -2,9 +2,12 @@
 
 import asyncio
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from antecede.cli.live import Access
 
 
 def register(app: typer.Typer) -> None:
@@ -19,9 +22,10 @@ def register(app: typer.Typer) -> None:
         ask: bool = typer.Option(False, "--ask", help="Wait for an answer and print it."),
         timeout: float = typer.Option(10.0, help="Seconds to wait for the server, and for an answer."),
         token_file: str | None = typer.Option(None, metavar="FILE", help="The servers' token."),
+        authority: str | None = typer.Option(None, metavar="FILE", help="TLS: who signs the servers' certificates."),
     ) -> int:
         """Send one notification; done when it is on the entry server's disk. With --ask, print the answer."""
-        from antecede.cli.live import addresses, read_token
+        from antecede.cli.live import Access, addresses
         from antecede.errors import UsageError
 
         servers = addresses(topology)
@@ -34,16 +38,17 @@ def register(app: typer.Typer) -> None:
             raise UsageError(f"fields {fields!r}: {error}") from None
         if not isinstance(document, dict):
             raise UsageError(f"fields {fields!r}: expected a JSON object")
-        return asyncio.run(_send(str(address), read_token(token_file), client, to, kind, document, ask, timeout))
+        access = Access(token_file, authority)
+        return asyncio.run(_send(str(address), access, client, to, kind, document, ask, timeout))
 
 
 async def _send(
-    address: str, token: str, client: str, to: str, kind: str, fields: dict[str, Any], ask: bool, timeout: float
+    address: str, access: "Access", client: str, to: str, kind: str, fields: dict[str, Any], ask: bool, timeout: float
 ) -> int:
     from antecede.client.line import connect
     from antecede.errors import ClosedError
 
-    async with connect(address, name=client, token=token, patience=timeout) as bus:
+    async with connect(address, name=client, token=access.token, tls=access.tls, patience=timeout) as bus:
         if not ask:
             await bus.post(to.split(","), kind, fields)
             return 0

@@ -15,6 +15,7 @@ def register(app: typer.Typer) -> None:
         certificate: str | None = typer.Option(None, metavar="FILE", help="TLS: this server's certificate (PEM)."),
         key: str | None = typer.Option(None, metavar="FILE", help="TLS: its key (PEM)."),
         authority: str | None = typer.Option(None, metavar="FILE", help="TLS: who signs the servers' certificates."),
+        trace: bool = typer.Option(False, "--trace", help="Keep the whole log, from which the trace is projected."),
         log: str = typer.Option("text", help="text or json, one line an event, on standard error."),
     ) -> int:
         """Run one server of a topology until it is told to stop (SIGTERM, Ctrl-C).
@@ -39,4 +40,4 @@ def register(app: typer.Typer) -> None:
         write_logs(log)
         listening_address(file, server, host, token)
         tls = tls_contexts(certificate, key, authority)
-        return run(served(file, server, data, durability=durability, token=token, host=host, tls=tls))
+        return run(served(file, server, data, durability=durability, token=token, host=host, tls=tls, keep_log=trace))

@@ -11,17 +11,18 @@ def register(app: typer.Typer) -> None:
     def status(
         where: str = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT."),
         token_file: str | None = typer.Option(None, metavar="FILE", help="The servers' token."),
+        authority: str | None = typer.Option(None, metavar="FILE", help="TLS: who signs the servers' certificates."),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
         """Health, links, queue depths, what held messages wait for. Exit code 1 unless every server is well."""
-        from antecede.cli.live import addresses, ask_server, read_token
+        from antecede.cli.live import Access, addresses, ask_server
         from antecede.errors import ClosedError, RefusedError
 
-        token = read_token(token_file)
+        access = Access(token_file, authority)
         servers: dict[str, Any] = {}
         for name, address in addresses(where).items():
             try:
-                document = ask_server(address, token, "status")
+                document = ask_server(address, access, "status")
                 servers[document["server"]] = document
             except (ClosedError, RefusedError) as error:
                 servers[name] = {"server": name, "health": "no answer", "trouble": str(error)}

@@ -66,13 +66,14 @@ def register(app: typer.Typer) -> None:
         file: str = typer.Argument(..., metavar="FILE", help="The topology file of running servers."),
         domain: str = typer.Argument(..., help="The domain in which a server has lost its data."),
         token_file: str | None = typer.Option(None, metavar="FILE", help="The servers' token."),
+        authority: str | None = typer.Option(None, metavar="FILE", help="TLS: who signs the servers' certificates."),
     ) -> None:
         """Let a domain begin anew, after one of its servers has lost its data: the decision that what is lost is lost.
 
         All members of the domain must be running. What was sent and not acknowledged is sent again; a server that had
         it, and could not say so any more, gets it twice.
         """
-        from antecede.cli.live import ask_server, read_token
+        from antecede.cli.live import Access, ask_server
         from antecede.cli.organisation import read_topology
         from antecede.errors import UsageError
 
@@ -80,10 +81,10 @@ def register(app: typer.Typer) -> None:
         if domain not in topology.organisation.domains:
             raise UsageError(f"{file} has no domain {domain}")
         members = [topology.servers[server] for server in topology.domain(domain).servers]
-        token = read_token(token_file)
-        known = [ask_server(address, token, "status")["domains"][domain]["generation"] for address in members]
+        access = Access(token_file, authority)
+        known = [ask_server(address, access, "status")["domains"][domain]["generation"] for address in members]
         for address in members:
-            print(json.dumps(ask_server(address, token, "forget", domain, str(max(known) + 1))))
+            print(json.dumps(ask_server(address, access, "forget", domain, str(max(known) + 1))))
 
     @group.command("make")
     def make(

@@ -17,6 +17,7 @@ def register(app: typer.Typer) -> None:
         data: str | None = typer.Option(None, metavar="DIR", help="Where the servers' data directories are kept."),
         durability: str = typer.Option("disk", help="disk, os or memory."),
         token_file: str | None = typer.Option(None, metavar="FILE", help="Who talks to the servers must know this."),
+        trace: bool = typer.Option(False, "--trace", help="Keep the whole logs, from which the trace is projected."),
         log: str = typer.Option("text", help="text or json."),
     ) -> int:
         """Run all servers of a topology on this machine, one process each, until Ctrl-C.
@@ -29,6 +30,8 @@ def register(app: typer.Typer) -> None:
         options = ["--durability", durability, "--log", log]
         if token_file is not None:
             options += ["--token-file", token_file]
+        if trace:
+            options.append("--trace")
         with contextlib.ExitStack() as stack:
             folder = data or stack.enter_context(tempfile.TemporaryDirectory(prefix="antecede-"))
             Path(folder).mkdir(parents=True, exist_ok=True)

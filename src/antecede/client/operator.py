@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from typing import Any
 
 from antecede import limits, wire
@@ -35,7 +36,9 @@ class _Asked:
         return
 
 
-async def request(address: Address, token: str, command: str, *arguments: str) -> Any:
+async def request(
+    address: Address, token: str, command: str, *arguments: str, tls: ssl.SSLContext | None = None
+) -> Any:
     """Ask a server; the document that it answers with."""
     asked: list[_Asked] = []
 
@@ -44,7 +47,7 @@ async def request(address: Address, token: str, command: str, *arguments: str) -
         return asked[0]
 
     try:
-        connection = await dial(opened, address.host, address.port)
+        connection = await dial(opened, address.host, address.port, tls)
         async with asyncio.timeout(limits.hello_seconds_max):
             answer = await asked[0].answer
     except TimeoutError:

@@ -90,6 +90,12 @@ class Peers:
             if peer.connection is not None:
                 peer.connection.close("the server stops")
 
+    def hold(self, held: bool) -> None:
+        """Read nothing from any peer for a while."""
+        for peer in self.peers.values():
+            if peer.connection is not None:
+                peer.connection.hold(held)
+
     def begin_anew(self, domain: str) -> None:
         """Hang up on all members of a domain, so that nothing of before is read any more; then say hello again."""
         for peer in self.peers.values():

@@ -44,9 +44,11 @@ class ServerRuntime:
         host: str | None = None,
         tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None,
         agents: dict[str, type[Agent]] | None = None,
+        keep_log: bool = False,
     ) -> None:
         """``host``: where to listen, if not where the topology says. ``tls``: the contexts to listen and to dial with.
-        ``agents``: the classes of this server's agents, if they are not to be imported."""
+        ``agents``: the classes of this server's agents, if they are not to be imported. ``keep_log``: never drop what a
+        snapshot covers, so that the whole trace can be projected from the log."""
         self.name = server
         self.epoch = topology.epoch
         self.log = ServerLog(server)
@@ -55,6 +57,7 @@ class ServerRuntime:
         self._topology = topology
         self._host = host
         self._tls = tls
+        self._keep_log = keep_log
         plan = plan_of(topology)
         classes = agents_of(topology, server) if agents is None else agents
         self._loop = asyncio.get_running_loop()
@@ -282,6 +285,7 @@ class ServerRuntime:
         if not self._unstored and self.trouble:
             self.trouble = ""
             self.door.hold(False)
+            self.peers.hold(self._held)
             self.log.info("trouble-over")
         return not self._unstored
 
@@ -291,6 +295,7 @@ class ServerRuntime:
             self.log.error("no-room", reason=reason)
         self.trouble = reason
         self.door.hold(True)
+        self.peers.hold(True)
         self._poke()
 
     def _on_durable(self, number: int) -> None:
@@ -358,13 +363,24 @@ class ServerRuntime:
                         keep_alive(peer.connection, now)
 
     def _watch_load(self) -> None:
+        """Above the high-water marks refuse what clients publish; with full mailboxes, read nothing more from peers."""
         machine, store = self.machine, self.store
-        letters = sum(map(len, machine.engine.mailboxes.values()))
-        frames = sum(link.unacknowledged for one in machine.channel.consumers.values() for link in one.links.values())
+        letters = letter_bytes = 0
+        for mailbox in machine.engine.mailboxes.values():
+            letters += len(mailbox)
+            letter_bytes += len(mailbox) * (len(mailbox[-1].body) + _letter_bytes)
+        links = [link for one in machine.channel.consumers.values() for link in one.links.values()]
+        frames = sum(link.unacknowledged for link in links)
+        load = max(letters / limits.backlog_letters_max, letter_bytes / limits.backlog_letter_bytes_max)
+        if (load > 1) if not self._held else (load > 0.5):
+            self._hold(peers=True)
+        elif self._held:
+            self._hold(peers=False)
         overloaded = (
             self.stopping
-            or letters > limits.backlog_letters_max
+            or load > 1
             or frames > limits.backlog_frames_max
+            or sum(link.unacknowledged_bytes for link in links) > limits.backlog_bytes_max
             or store.pending_bytes > limits.store_pending_bytes_max // 2
             or store.log_bytes > limits.store_log_bytes_max * 3 // 4
         )
@@ -379,6 +395,13 @@ class ServerRuntime:
                     log_bytes=store.log_bytes,
                 )
 
+    def _hold(self, *, peers: bool) -> None:
+        """Stop reading from peers, or go on. Reactions take place all the same, so the mailboxes empty themselves."""
+        if peers != self._held:
+            self._held = peers
+            self.log.warning("peers-held" if peers else "peers-read-again")
+        self.peers.hold(peers)
+
     def _take_snapshot(self) -> None:
         upto = self.store.last
         if self._unstored:
@@ -390,7 +413,8 @@ class ServerRuntime:
 
     def _keep_snapshot(self, data: bytes, upto: int) -> None:
         self.store.snapshot(data, upto)
-        self.store.release(upto)
+        if not self._keep_log:
+            self.store.release(upto)
 
     def _kept(self, done: "asyncio.Future[None]") -> None:
         self._snapshotting = None
@@ -409,6 +433,8 @@ def _size(given: Any) -> int:
     return 4_096
 
 
+_letter_bytes = 200
+"""What a letter takes besides its body, about."""
 _house_seconds = 0.1
 _full_seconds = 0.1
 _steps_together = 4

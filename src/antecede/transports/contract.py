@@ -11,10 +11,13 @@ class Connection(Protocol):
 
     remote: str
     """The other end's address, for logs."""
-    heard: float
-    """When the other end was last heard, by the event loop's clock."""
     spoke: float
     """When something was last written."""
+
+    @property
+    def heard(self) -> float:
+        """When the other end was last heard, by the event loop's clock."""
+        ...
 
     @property
     def full(self) -> bool:

@@ -26,7 +26,8 @@ class TcpConnection(asyncio.Protocol):
         self._opened = opened
         self._unframer = Unframer(limits.hello_bytes_max)
         self._loop = asyncio.get_running_loop()
-        self.heard = self.spoke = self._loop.time()
+        self._heard = self.spoke = self._loop.time()
+        self._held = False
         self._reason = ""
         self._closing = False
 
@@ -40,7 +41,7 @@ class TcpConnection(asyncio.Protocol):
         self._receiver = self._opened(self)
 
     def data_received(self, data: bytes) -> None:
-        self.heard = self._loop.time()
+        self._heard = self._loop.time()
         if self._closing:
             return
         try:
@@ -85,12 +86,18 @@ class TcpConnection(asyncio.Protocol):
         self._unframer.bytes_max = limits.frame_bytes_max
 
     def hold(self, held: bool) -> None:
-        if self._closing:
+        if self._closing or held == self._held:
             return
+        self._held = held
         if held:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
+
+    @property
+    def heard(self) -> float:
+        """Whom we don't listen to is not silent."""
+        return self._loop.time() if self._held else self._heard
 
 
 async def listen(
