@@ -188,7 +188,7 @@ class ServerRuntime:
         self._scheduled = False
         if self._waiting and self._waiting[0][0] <= self._durable:
             self._release()
-        if self._inputs:
+        if self._inputs or self._unstored:
             self._poke()
         self._set_timer()
 
@@ -296,7 +296,6 @@ class ServerRuntime:
         self.trouble = reason
         self.door.hold(True)
         self.peers.hold(True)
-        self._poke()
 
     def _on_durable(self, number: int) -> None:
         """From the commit thread."""

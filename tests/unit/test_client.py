@@ -1,0 +1,308 @@
+"""The bus over a line that we hold in our hands: numbers, batches, refusals, broken connections."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from antecede import limits
+from antecede.channel.letters import Letter
+from antecede.client import Bus, Ticket
+from antecede.engine.agents import Notification
+from antecede.errors import ClosedError, OverloadError, RefusedError, UsageError
+
+
+class Note(Notification):
+    number: int
+
+
+class Other(Notification):
+    pass
+
+
+class Line:
+    """Writes down what the bus says."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.bus = bus
+        self.published: list[tuple[int, tuple[str, ...], str, int, bool]] = []
+        self.dones: list[tuple[list[str], str]] = []
+        self.listens = 0
+        self.last = 0
+
+    async def open(self) -> None:
+        self.bus.welcomed("alice@s1", self.last)
+
+    def publish(self, ticket: Ticket) -> None:
+        self.published.append((ticket.number, ticket.to, ticket.kind, len(ticket.bodies), ticket.ask))
+
+    def done(self, letters: list[str], dead: str) -> None:
+        self.dones.append((letters, dead))
+
+    def listen(self) -> None:
+        self.listens += 1
+
+    async def close(self) -> None:
+        pass
+
+
+def played(play: Callable[[Bus, Line], Awaitable[None]], last: int = 0) -> None:
+    async def main() -> None:
+        lines: list[Line] = []
+
+        def line(bus: Bus) -> Line:
+            lines.append(Line(bus))
+            lines[0].last = last
+            return lines[0]
+
+        bus = Bus("alice", line)
+        await bus.__aenter__()
+        async with asyncio.timeout(10):
+            await play(bus, lines[0])
+
+    asyncio.run(main())
+
+
+async def turn() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+def test_what_is_sent_together_shares_a_batch() -> None:
+    async def play(bus: Bus, line: Line) -> None:
+        tickets = [bus.send("a", Note(number=n)) for n in range(3)]
+        bus.send("b", Note(number=3))
+        bus.send("b", Other())
+        bus.send(("b", "a", "b"), Other())
+        await turn()
+        assert line.published == [
+            (18, ("a",), "Note", 3, False),
+            (21, ("b",), "Note", 1, False),
+            (22, ("b",), "Other", 1, False),
+            (23, ("a", "b"), "Other", 1, False),
+        ]
+        bus.accepted(21)
+        for ticket in tickets:
+            await ticket
+        assert bus.outstanding == 2
+        bus.accepted(23)
+        await bus.drain()
+
+    played(play, last=17)
+
+
+def test_a_batch_has_a_bound() -> None:
+    async def play(bus: Bus, line: Line) -> None:
+        for number in range(limits.publish_batch_max + 1):
+            bus.send("a", Note(number=number))
+        await turn()
+        assert [count for _, _, _, count, _ in line.published] == [limits.publish_batch_max, 1]
+
+    played(play)
+
+
+def test_too_many_outstanding() -> None:
+    async def play(bus: Bus, line: Line) -> None:
+        for number in range(limits.publish_window_max):
+            bus.send("a", Note(number=number))
+        with pytest.raises(OverloadError, match="not accepted yet"):
+            bus.send("a", Note(number=0))
+        waiting = asyncio.ensure_future(bus.ready())
+        await turn()
+        assert not waiting.done()
+        bus.accepted(limits.publish_window_max // 2)
+        await waiting
+        bus.send("a", Note(number=0))
+
+    played(play)
+
+
+def test_a_refused_publish_takes_nothing_with_it() -> None:
+    async def play(bus: Bus, line: Line) -> None:
+        good = bus.send("a", Note(number=0))
+        bad = bus.send("nobody", Note(number=1))
+        after = bus.send("a", Note(number=2))
+        await turn()
+        bus.accepted(1)
+        await good
+        line.published.clear()
+        bus.refused(2, "unknown agent", False)
+        with pytest.raises(UsageError, match="unknown agent"):
+            await bad
+        await turn()
+        assert line.published == [(2, ("a",), "Note", 1, False)], "numbered anew"
+        bus.accepted(2)
+        await after
+        await bus.drain()
+
+    played(play)
+
+
+def test_a_refusal_that_nobody_awaited_is_raised_by_drain() -> None:
+    async def play(bus: Bus, line: Line) -> None:
+        bus.send("nobody", Note(number=1))
+        await turn()
+        bus.refused(1, "unknown agent", False)
+        with pytest.raises(UsageError, match="unknown agent"):
+            await bus.drain()
+        await bus.drain()
+
+    played(play)
+
+
+def test_overload_refuses_all_that_follows() -> None:
+    async def play(bus: Bus, line: Line) -> None:
+        tickets = [bus.send(to, Note(number=0)) for to in "abc"]
+        await turn()
+        bus.accepted(1)
+        bus.refused(2, "catching up", True)
+        await tickets[0]
+        for ticket in tickets[1:]:
+            with pytest.raises(OverloadError, match="catching up"):
+                await ticket
+        line.published.clear()
+        bus.send("d", Note(number=0))
+        await turn()
+        assert line.published == [(2, ("d",), "Note", 1, False)]
+
+    played(play)
+
+
+def test_after_a_broken_connection_only_the_rest_is_sent_again() -> None:
+    async def play(bus: Bus, line: Line) -> None:
+        tickets = [bus.send("a", Note(number=n)) for n in range(4)]
+        bus.send("b", Note(number=4))
+        await turn()
+        line.published.clear()
+        bus.welcomed("alice@s1", 2)
+        assert line.published == [(3, ("a",), "Note", 2, False), (5, ("b",), "Note", 1, False)]
+        bus.accepted(5)
+        for ticket in tickets:
+            await ticket
+        assert bus.outstanding == 0
+
+    played(play)
+
+
+def test_somebody_else_used_the_name() -> None:
+    async def play(bus: Bus, line: Line) -> None:
+        ticket = bus.send("a", Note(number=1))
+        await turn()
+        bus.welcomed("alice@s1", 40)
+        with pytest.raises(UsageError, match="another client publishes as alice"):
+            await ticket
+
+    played(play)
+
+
+def test_the_end_of_a_bus_ends_all_waiting() -> None:
+    async def play(bus: Bus, line: Line) -> None:
+        ticket = bus.send("a", Note(number=1))
+        question = asyncio.ensure_future(bus.ask("a", Note(number=2)))
+        await turn()
+        bus.gone(RefusedError("wrong token"))
+        with pytest.raises(RefusedError):
+            await ticket
+        with pytest.raises(RefusedError):
+            await question
+        with pytest.raises(RefusedError):
+            bus.send("a", Note(number=3))
+
+    played(play)
+
+
+def _letter(id_: str, kind: str = "Note", answers: str = "", **fields: Any) -> Letter:
+    return Letter(id_, "somebody", ("alice@s1",), kind, msgspec.msgpack.encode(fields), answers=answers)
+
+
+def test_questions_and_answers() -> None:
+    async def play(bus: Bus, line: Line) -> None:
+        question = asyncio.ensure_future(bus.ask("a", Note(number=1), expect=Note, timeout=5))
+        late = asyncio.ensure_future(bus.ask("a", Note(number=2), timeout=0.01))
+        await turn()
+        assert line.listens == 1
+        assert [number for number, *_ in line.published] == [1, 2]
+        bus.accepted(2)
+        bus.delivered([_letter("x1", answers="?1", number=9), _letter("x2", answers="?77", number=1)])
+        assert (await question).number == 9
+        assert line.dones == [(["x1", "x2"], "")]
+        with pytest.raises(TimeoutError):
+            await late
+        bus.delivered([_letter("x3", answers="?2", number=9)])
+        assert line.dones[-1] == (["x3"], "")
+
+    played(play)
+
+
+def test_a_question_keeps_its_answer_when_it_is_numbered_anew() -> None:
+    async def play(bus: Bus, line: Line) -> None:
+        bad = bus.send("nobody", Note(number=1))
+        question = asyncio.ensure_future(bus.ask("a", Note(number=1), timeout=5))
+        await turn()
+        bus.refused(1, "unknown agent", False)
+        with pytest.raises(UsageError):
+            await bad
+        bus.accepted(1)
+        bus.delivered([_letter("x1", answers="?1", number=9)])
+        assert (await question).fields == {"number": 9}
+
+    played(play)
+
+
+def test_letters_are_handled_in_sequence_and_once() -> None:
+    async def play(bus: Bus, line: Line) -> None:
+        heard: list[int] = []
+
+        async def slow(note: Note) -> None:
+            await asyncio.sleep(0)
+            heard.append(note.number)
+
+        bus.on(Note, slow)
+        bus.delivered([_letter("x1", number=1), _letter("x2", number=2)])
+        while not line.dones:
+            await asyncio.sleep(0)
+        bus.welcomed("alice@s1", 0)
+        bus.delivered([_letter("x2", number=2), _letter("x3", number=3), _letter("x4", "Other")])
+        while len(line.dones) < 2:
+            await asyncio.sleep(0)
+        assert heard == [1, 2, 3]
+        assert line.dones == [(["x1", "x2"], ""), (["x2", "x3", "x4"], "client alice has no handler for Other")]
+
+    played(play)
+
+
+def test_a_failing_handler_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "reaction_pause_seconds", 0.0)
+
+    async def play(bus: Bus, line: Line) -> None:
+        tries: list[int] = []
+
+        def fail(note: Note, letter: Letter) -> None:
+            tries.append(note.number)
+            raise ValueError("no")
+
+        bus.on(Note, fail)
+        bus.delivered([_letter("x1", number=1)])
+        while not line.dones:
+            await asyncio.sleep(0)
+        assert tries == [1] * limits.reaction_tries_max
+        assert line.dones == [(["x1"], "ValueError: no")]
+
+    played(play)
+
+
+def test_bad_usage() -> None:
+    async def play(bus: Bus, line: Line) -> None:
+        with pytest.raises(UsageError, match="to nobody"):
+            bus.send((), Note(number=1))
+        with pytest.raises(UsageError, match="no Notification"):
+            bus.send("a", object())  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="at most"):
+            bus.post("a", "Note", {"data": b"x" * limits.letter_bytes_max})
+        await bus.close()
+        with pytest.raises(ClosedError):
+            bus.send("a", Note(number=1))
+
+    played(play)
