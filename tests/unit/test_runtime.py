@@ -141,23 +141,37 @@ async def _abandon(runtime: ServerRuntime) -> None:
 
 
 def test_nothing_leaves_before_it_is_durable(tmp_path: Path) -> None:
-    """Whatever a server says to a client or a peer waits for the newest record before it."""
+    """Neither a client nor a peer is told anything before the log says that it is durable."""
 
     async def play(world: World) -> None:
-        runtime = world.running["s1"]
-        told: list[tuple[int, int]] = []
-        release = runtime._release
-
-        def watched() -> None:
-            told.append((runtime._waiting[0][0], runtime.store.durable))
-            release()
-
-        runtime._release = watched  # type: ignore[method-assign]
+        runtime, far = world.running["s1"], world.running["s2"]
         async with runtime.bus("alice") as bus:
-            for amount in range(50):
-                await bus.send("sum", Add(amount=amount))
-        assert len(told) >= 50
-        assert all(number <= durable for number, durable in told)
+            await bus.ask("sum", Tell())
+            reactions, durable = far.reactions.done, runtime._became_durable
+            runtime._became_durable = lambda number: None  # type: ignore[method-assign]
+            ticket = bus.send("sum", Add(amount=1))
+            await asyncio.sleep(0.1)
+            runtime._release()
+            await asyncio.sleep(0.1)
+            assert not ticket.settled
+            assert far.reactions.done == reactions
+            runtime._became_durable = durable  # type: ignore[method-assign]
+            durable(runtime.store.durable)
+            await ticket
+            assert (await bus.ask("sum", Tell(), expect=Total)).amount == 1
+
+    played(play, tmp_path)
+
+
+def test_a_client_that_handled_what_it_was_not_given(tmp_path: Path) -> None:
+    async def play(world: World) -> None:
+        runtime = world.running["s1"]
+        async with runtime.bus("alice") as alice, runtime.bus("bob") as bob:
+            bob.on(Add, lambda add: None)
+            await alice.send("bob@s1", Tell())
+            bob._line.done(["nonsense"], "")
+            await alice.send("sum", Add(amount=2))
+            assert (await alice.ask("sum", Tell(), expect=Total)).amount == 2
 
     played(play, tmp_path)
 
