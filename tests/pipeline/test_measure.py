@@ -82,6 +82,11 @@ def _decorated(seed: int) -> list[Event]:
     return found
 
 
+def _fitting(value: Any) -> Any:
+    """What a column of a table can hold."""
+    return None if type(value) is int and value >= 2**63 else value
+
+
 def _compare(path: Path, folder: Path) -> dict[str, Any]:
     parquet = pytest.importorskip("pyarrow.parquet")
     expected = measure([path], folder)
@@ -93,7 +98,7 @@ def _compare(path: Path, folder: Path) -> dict[str, Any]:
     assert report.keys() == expected.keys() - {"seconds", "session_seconds"}
     for name, columns in COLUMNS.items():
         written = parquet.read_table(folder / f"{name}.parquet").to_pylist()
-        assert [{column: row[column] for column in columns} for row in tables[name]] == written, name
+        assert [{column: _fitting(row[column]) for column in columns} for row in tables[name]] == written, name
     return expected
 
 

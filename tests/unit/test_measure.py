@@ -259,3 +259,11 @@ def test_tables_are_tidy(tmp_path: Path) -> None:
     assert sum(read["rates"]["messages"].to_pylist()) == report["messages"]
     assert sum(read["held"]["arrivals"].to_pylist()) == report["arrivals"]
     assert read["hops"].to_pylist() == [{"router": "router", "domain": "A", "hop": 1, "messages": 1, "stamp_bytes": 3}]
+
+
+def test_sums_that_no_column_holds_are_left_out(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = [Event("p", index, "send", f"m{index}", ("q",), extra={"bytes": 2**63 - 1}) for index in range(3)]
+    report = _measured(tmp_path, rows, tables=tmp_path / "tables")
+    assert report["traffic"][0]["bytes"] == 3 * (2**63 - 1)
+    assert parquet.read_table(tmp_path / "tables" / "traffic.parquet")["bytes"].to_pylist() == [None]

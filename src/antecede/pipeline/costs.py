@@ -276,7 +276,8 @@ def _hop_table(rows: Rows) -> list[list[Any]]:
         sums[0] += 1
         sums[1] += stamped
         sums[2] += stamp
-    return [[*key, *sums] for key, sums in table.items()]
+    # As text: a sum of sizes that cannot be true may be larger than what can be packed.
+    return [[*key, messages, stamped, str(total)] for key, (messages, stamped, total) in table.items()]
 
 
 def _span(rows: Rows) -> dict[str, Any]:

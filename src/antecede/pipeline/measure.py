@@ -235,7 +235,7 @@ def _hop_rows(names: Sequence[str], table: list[list[Any]]) -> list[dict[str, An
     for router, domain, hop, *counts in table:
         sums = merged.setdefault((names[router], domain, hop), [0, 0, 0])
         for k, count in enumerate(counts):
-            sums[k] += count
+            sums[k] += int(count)
     return [
         {
             "router": router,

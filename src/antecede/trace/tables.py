@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from antecede.errors import TraceError, UsageError
+from antecede.trace.schema import INT64_MAX, INT64_MIN
 
 Tables = dict[str, list[dict[str, Any]]]
 
@@ -45,9 +46,17 @@ def write_tables(directory: str | os.PathLike[str], tables: Tables) -> None:
             schema = pa.schema([(column, getattr(pa, kind)()) for column, kind in COLUMNS[name].items()])
             temporary = target / f".{name}.parquet.{os.getpid()}.part"
             try:
-                pq.write_table(pa.Table.from_pylist(rows, schema=schema), temporary)
+                pq.write_table(pa.Table.from_pylist(list(map(_fitting, rows)), schema=schema), temporary)
                 os.replace(temporary, target / f"{name}.parquet")
             finally:
                 temporary.unlink(missing_ok=True)
     except OSError as error:
         raise TraceError(f"{target}: cannot be written: {error.strerror or error}") from None
+
+
+def _fitting(row: dict[str, Any]) -> dict[str, Any]:
+    """A row without numbers that no column holds: sums of sizes that cannot be true are left out."""
+    return {
+        name: None if type(value) is int and not INT64_MIN <= value <= INT64_MAX else value
+        for name, value in row.items()
+    }
