@@ -102,7 +102,7 @@ def _show(report: dict[str, Any], each: bool) -> None:
 
 
 def _heading(report: dict[str, Any]) -> Iterator[str]:
-    from antecede.cli.wording import counted, name
+    from antecede.cli.wording import counted, shown_name
 
     order, late, shown = report["order"], report["late"], report["shown"]
     if report["holds"] is None:
@@ -114,7 +114,7 @@ def _heading(report: dict[str, Any]) -> Iterator[str]:
         yield f"{part} by {order} order" if late else f"{order} order holds: no delivery is late"
     about = report["message"]
     if about is not None:
-        called = name(about["id"])
+        called = shown_name(about["id"])
         if about["set_aside"]:
             yield f"{called}: {counted(about['set_aside'], 'row')} set aside"
         fate = f"{shown} of its {counted(about['deliveries'], 'delivery|deliveries')} late"
@@ -125,26 +125,26 @@ def _heading(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _overtaking(number: int, said: dict[str, Any]) -> Iterator[str]:
-    from antecede.cli.wording import name
+    from antecede.cli.wording import shown_name
 
-    message, source, to = (name(said[key]) for key in ("message", "from", "to"))
+    message, source, to = (shown_name(said[key]) for key in ("message", "from", "to"))
     yield f"{number:>3}  {to} delivers {message} late: {source} had sent it at index {said['send_index']}, but"
     for link in said["chain"]:
         yield (
-            f"       {name(link['from'])} sends {name(link['message'])} (index {link['send_index']}), "
-            f"{name(link['to'])} delivers it (index {link['deliver_index']})"
+            f"       {shown_name(link['from'])} sends {shown_name(link['message'])} (index {link['send_index']}), "
+            f"{shown_name(link['to'])} delivers it (index {link['deliver_index']})"
         )
     yield f"     and only then does {to} deliver {message} (index {said['deliver_index']})"
 
 
 def _circle(said: dict[str, Any], report: dict[str, Any]) -> Iterator[str]:
-    from antecede.cli.wording import name
+    from antecede.cli.wording import shown_name
 
     for step in said["circle"]:
-        first = f"{step['kind']}s {name(step['message'])} (index {step['index']})"
+        first = f"{step['kind']}s {shown_name(step['message'])} (index {step['index']})"
         then = f"it {step['before_kind']}s " if report["order"] == "synchronous" else ""
-        then += f"{name(step['before'])} (index {step['before_index']})"
-        yield f"       {name(step['process'])} {first} before {then}"
+        then += f"{shown_name(step['before'])} (index {step['before_index']})"
+        yield f"       {shown_name(step['process'])} {first} before {then}"
 
 
 def _diagram(explanation: dict[str, Any]) -> "Diagram":

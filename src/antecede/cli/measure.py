@@ -95,7 +95,7 @@ def _lines(report: dict[str, Any]) -> list[str]:
 
 
 def _traffic(rows: list[dict[str, Any]]) -> list[str]:
-    from antecede.cli.wording import counted, name
+    from antecede.cli.wording import counted, shown_name
 
     if not rows:
         return []
@@ -104,7 +104,7 @@ def _traffic(rows: list[dict[str, Any]]) -> list[str]:
     size = f", {sum(known):,} bytes" if len(known) == len(rows) else ""
     lines = [f"{counted(copies, 'copy|copies')}{size} between {counted(len(rows), 'pair')} of processes; the busiest:"]
     busiest = sorted(rows, key=lambda row: (-row["messages"], row["from"], row["to"]))[:_busiest]
-    pairs = [f"{name(row['from'])} → {name(row['to'])}" for row in busiest]
+    pairs = [f"{shown_name(row['from'])} → {shown_name(row['to'])}" for row in busiest]
     width = max(map(len, pairs))
     for pair, row in zip(pairs, busiest, strict=True):
         size = "" if row["bytes"] is None else f"  {row['bytes']:>12,} bytes"
@@ -156,14 +156,14 @@ def _concurrency(report: dict[str, Any]) -> list[str]:
 
 
 def _rates(rates: dict[str, Any] | None) -> list[str]:
-    from antecede.cli.wording import name
+    from antecede.cli.wording import shown_name
 
     if rates is None:
         return []
     lines = [f"{_rate(rates)}; {rates['seconds']:,.6g} s in all; the busiest:"]
     busiest = sorted(rates["processes"], key=lambda row: (-row["messages"], row["process"]))[:_busiest]
-    width = max(len(name(row["process"])) for row in busiest)
-    return lines + [f"  {name(row['process']):<{width}}  {_rate(row)}" for row in busiest]
+    width = max(len(shown_name(row["process"])) for row in busiest)
+    return lines + [f"  {shown_name(row['process']):<{width}}  {_rate(row)}" for row in busiest]
 
 
 def _rate(row: dict[str, Any]) -> str:

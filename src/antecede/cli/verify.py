@@ -3,8 +3,6 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.util import find_spec
@@ -12,15 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
+from antecede.cli.engines import chosen_engine, progress, spark_settings
+from antecede.cli.wording import foreign_hint, shown_name
 from antecede.errors import TraceError, UsageError
 from antecede.trace.cut import Cut
 from antecede.trace.sources import shown, trace_files
 
 _orders = ("fifo", "causal", "total", "synchronous", "significant")
-_engines = ("auto", "plain", "spark")
-
-_plain_bytes_max = 64 * 1024 * 1024
-"""As much text as the plain engine judges before Spark has started."""
 
 
 def register(app: typer.Typer) -> None:
@@ -55,23 +51,17 @@ def register(app: typer.Typer) -> None:
         Exit 0: every order asked for holds. 1: one is violated. 2: nothing could be judged.
         """
         asked = _asked(order)
-        if engine not in _engines:
-            raise UsageError(f"--engine must be one of {', '.join(_engines)}, not {engine!r}")
-        if engine == "plain" and (master is not None or conf):
-            raise UsageError("--master and --conf are for --engine spark")
-        settings = _settings(conf or [])
+        settings = spark_settings(conf)
+        chosen = chosen_engine(engine, master, conf, trace)
         cut = _cut(since, until, processes)
-        chosen = "spark" if engine == "auto" and (master is not None or conf) else engine
         if dry_run:
             return _dry_run(trace, chosen, as_json)
-        if chosen == "auto":
-            chosen = _engine_for(trace)
         if cut:
             print(
                 "antecede: the trace is cut: violations that hang on what lies outside are missed, none is invented",
                 file=sys.stderr,
             )
-        with _progress() as say:
+        with progress("reading and judging the trace") as say:
             if chosen == "spark":
                 from antecede.pipeline import verify_files
 
@@ -97,18 +87,8 @@ def _asked(order: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(asked))
 
 
-def _settings(conf: list[str]) -> dict[str, str]:
-    settings = {}
-    for given in conf:
-        key, equals, value = given.partition("=")
-        if not equals or not key.startswith("spark."):
-            raise UsageError(f"--conf: expected spark.KEY=VALUE, not {given!r}")
-        settings[key] = value
-    return settings
-
-
 def _cut(since: str | None, until: str | None, processes: str | None) -> Cut:
-    names = tuple(name for name in processes.split(",") if name) if processes is not None else None
+    names = tuple(one for one in processes.split(",") if one) if processes is not None else None
     if names == ():
         raise UsageError("--processes: expected names separated by commas")
     return Cut(_time("--since", since), _time("--until", until), names)
@@ -134,27 +114,7 @@ def _time(option: str, text: str | None) -> int | None:
     return (since_epoch.days * 86_400 + since_epoch.seconds) * 10**9 + since_epoch.microseconds * 1_000
 
 
-def _engine_for(paths: list[str]) -> str:
-    """The plain engine for what it can answer at once, and wherever Spark is not installed."""
-    return "spark" if _text_bytes(paths) > _plain_bytes_max and find_spec("pyspark") is not None else "plain"
-
-
-def _text_bytes(paths: list[str]) -> int:
-    """Roughly how large a trace is as plain text, from the sizes of its files; 0 where only reading can tell."""
-    size = 0
-    if any("://" in path for path in paths):
-        return _plain_bytes_max + 1
-    for path in trace_files(paths)[0]:
-        try:
-            factor = 10 if path.lower().endswith(".gz") else 3 if path.lower().endswith(".parquet") else 1
-            size += factor * os.path.getsize(path) if path != "-" else 0
-        except OSError as error:
-            raise TraceError(f"{shown(path)}: cannot be read: {error.strerror}") from None
-    return size
-
-
 def _dry_run(paths: list[str], engine: str, as_json: bool) -> int:
-    chosen = _engine_for(paths) if engine == "auto" else engine
     rows: dict[str, int | None] = {}
     for path in trace_files([path for path in paths if "://" not in path])[0] if paths else []:
         rows[path] = _rows_of(path)
@@ -164,7 +124,7 @@ def _dry_run(paths: list[str], engine: str, as_json: bool) -> int:
     ]
     listed += [{"file": path, "bytes": None, "rows": None} for path in paths if "://" in path]
     known = [count for count in rows.values() if count is not None]
-    report = {"engine": chosen, "files": listed, "rows": sum(known) if len(known) == len(listed) else None}
+    report = {"engine": engine, "files": listed, "rows": sum(known) if len(known) == len(listed) else None}
     if as_json:
         print(json.dumps(report, indent=2))
     else:
@@ -172,7 +132,7 @@ def _dry_run(paths: list[str], engine: str, as_json: bool) -> int:
             size = "?" if one["bytes"] is None else f"{one['bytes']:,}"
             count = "rows unknown before reading" if one["rows"] is None else f"{one['rows']:,} rows"
             print(f"{one['file']}: {size} bytes, {count}")
-        print(f"engine {chosen}")
+        print(f"engine {engine}")
     return 0
 
 
@@ -198,36 +158,14 @@ def _judge_here(
     return report
 
 
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """Something to look at on a terminal while the work goes on."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("reading and judging the trace") as status:
-        yield lambda text: status.update(text)
-
-
 def _exit_code(report: dict[str, Any], strict: bool, paths: list[str]) -> int:
     if not report["deliveries"]:
-        found = f"no valid delivery among {report['events']} events{_hint(report, paths)}"
+        found = f"no valid delivery among {report['events']} events{foreign_hint(report['events'], paths)}"
         print(f"antecede: nothing could be judged: {found}", file=sys.stderr)
         return 2
     if any(entry["holds"] is False for entry in report["orders"].values()):
         return 1
     return 1 if strict and (not report["complete"] or report["undelivered"]) else 0
-
-
-def _hint(report: dict[str, Any], paths: list[str]) -> str:
-    """What to do with a file that is none of our traces, if we know what it is."""
-    from antecede.trace.foreign import recognised
-
-    if report["events"]:
-        return ""
-    found = next((form for path in paths if path != "-" and (form := recognised(path))), None)
-    return f" (this is {found}: make it a trace with antecede import)" if found else ""
 
 
 def _lines(report: dict[str, Any]) -> list[str]:
@@ -266,7 +204,7 @@ def _evidence(entry: dict[str, Any]) -> list[str]:
     first = entry.get("first")
     if first:
         message, source, target, other = map(
-            _name, (first["message"], first["from"], first["to"], first["overtaken_by"])
+            shown_name, (first["message"], first["from"], first["to"], first["overtaken_by"])
         )
         return [
             f"  first: {target} at index {first['deliver_index']} delivers {message}, which {source} sent at index "
@@ -276,15 +214,10 @@ def _evidence(entry: dict[str, Any]) -> list[str]:
     circle = entry.get("cycle") or entry.get("crown")
     if not circle:
         return []
-    shown = [_name(message) for message in circle[:8]]
+    shown = [shown_name(message) for message in circle[:8]]
     more = f" … ({len(circle)} messages)" if len(circle) > 8 else ""
     lines = [f"  cycle: {' before '.join(shown)}{more} before {shown[0]}"]
     if "pairwise" in entry:
         agree = "no two processes disagree on a pair" if entry["pairwise"] else "two processes disagree on a pair"
         lines.append(f"  {agree}")
     return lines
-
-
-def _name(text: str) -> str:
-    """A name from a trace, safe to show on a terminal."""
-    return text if text.isprintable() and text else repr(text)

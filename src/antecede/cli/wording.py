@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def name(text: str) -> str:
+def shown_name(text: str) -> str:
     """A name from a trace, safe to show on a terminal."""
     return text if text.isprintable() and text else repr(text)
 
