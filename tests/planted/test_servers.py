@@ -267,7 +267,7 @@ def test_a_sync_that_is_skipped(monkeypatch: Patch) -> None:
 
 def test_a_torn_group_that_is_kept(monkeypatch: Patch) -> None:
     monkeypatch.setattr(walk_module, "checked", lambda header, body: True)
-    _caught(300)
+    _caught(300, faults=Faults(crashes=12, powercuts=1.0, seconds=0.5))
 
 
 # Server.

@@ -37,8 +37,9 @@ def test_nothing_is_lost_twice_or_late(part: int) -> None:
         assert not outcome.found, outcome
         crashes += outcome.crashes
         letters += outcome.deliveries
-    assert crashes > _seeds // _parts // 2, "the schedules have become harmless"
-    assert letters > 20 * (_seeds // _parts), "the schedules have become empty"
+    if _seeds >= 600:
+        assert crashes > _seeds // _parts, "the schedules have become harmless"
+        assert letters > 20 * _seeds // _parts, "the schedules have become empty"
 
 
 def test_a_seed_replays_byte_for_byte() -> None:

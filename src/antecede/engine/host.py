@@ -54,6 +54,10 @@ class Host:
         """Whether this agent's reactions run here (a client's do not)."""
         return agent in self._kinds
 
+    def kind_of(self, agent: str) -> type[Agent]:
+        """The class of an agent that lives here."""
+        return self._kinds[agent]
+
     def is_async(self, agent: str) -> bool:
         """Whether some reaction of this agent may have to be awaited."""
         return any(handler.is_async for handler in handlers_of(self._kinds[agent]).values())

@@ -240,7 +240,7 @@ def _faults(random: Random) -> Faults:
 
     return msgspec.structs.replace(
         ROUGH,
-        crashes=upto(5),
+        crashes=upto(6),
         powercuts=_one(random, [0.0, 0.5, 1.0]),
         loss=_one(random, [0.0, 0.05, 0.2]),
         duplicates=_one(random, [0.0, 0.05, 0.2]),

@@ -47,6 +47,8 @@ class Surroundings(Protocol):
 
     def fails(self, due: React) -> bool: ...
 
+    def born(self, kind: str, agent: type[Agent]) -> None: ...
+
     def class_of(self, kind: str) -> type[Agent]: ...
 
     def went(self, server: "SimulatedServer") -> None: ...
@@ -307,6 +309,9 @@ class SimulatedServer:
                 outcome = _at_once(self.host, due)
             except AgentError as error:
                 outcome = Outcome(due.agent, [], None, error)
+        for reaction in outcome.reactions:
+            for birth in reaction.births:
+                self.world.born(birth.kind, self.host.kind_of(f"{birth.name}@{self.name}"))
         self.effect()
         self._finish(due, outcome)
 

@@ -27,7 +27,7 @@ from antecede.simulator.servers.server import SimulatedServer
 from antecede.trace import Event
 
 _steps_max = 200_000
-_effects_between = 90
+_effects_between = 40
 """A server that is to crash does so within that many effects."""
 
 
@@ -61,7 +61,8 @@ class ServerWorld:
         self.faults = faults
         self.calm = True
         self.plan = plan
-        self.classes = {f"{kind.__module__}:{kind.__qualname__}": kind for kind in agents.values()}
+        self.classes: dict[str, type[Agent]] = {}
+        """Of agents that were created at run time."""
         self.servers: dict[str, SimulatedServer] = {}
         self.clients: dict[str, SimulatedClient] = {}
         self.letters: dict[str, Letter] = {}
@@ -69,7 +70,6 @@ class ServerWorld:
         self.wrongs: list[str] = []
         """What servers and clients complained about."""
         self.crashes = 0
-        self._crashes_left = 0
         self._failed: set[str] = set()
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._posted = 0
@@ -97,14 +97,11 @@ class ServerWorld:
         heappush(self._heap, (self.now + seconds, self._posted, call, given))
 
     def run(self, seconds: float | None = None) -> None:
-        """Let faults happen for their time, then let everything come to rest; or run for so many seconds only."""
-        if seconds is not None:
-            self._until(self.now + seconds)
-            return
-        self._plan_faults()
-        self._until(self.now + self.faults.seconds if self.faults != NONE else self.now)
-        self._calm_down()
-        self._until(None)
+        """Let faults happen for their time, then let everything come to rest; or run for so many seconds only, faults
+        included, so that several runs may share one time of faults."""
+        if self.calm:
+            self._plan_faults()
+        self._until(None if seconds is None else self.now + seconds)
 
     def _until(self, end: float | None) -> None:
         heap = self._heap
@@ -125,7 +122,7 @@ class ServerWorld:
         if faults == NONE:
             return
         self.calm = False
-        self._crashes_left = faults.crashes
+        self.later(faults.seconds, self._calm_down)
         names = list(self.servers)
         several: list[tuple[int, Callable[[], None]]] = [
             (faults.crashes, lambda: self._doom(self._any(names))),
@@ -245,6 +242,10 @@ class ServerWorld:
         """Something that must not happen, whatever the faults."""
         self.wrongs.append(f"{server.name}: {reason}")
 
+    def born(self, kind: str, agent: type[Agent]) -> None:
+        """A reaction creates an agent of this class; a server that comes back must find it again."""
+        self.classes[kind] = agent
+
     def class_of(self, kind: str) -> type[Agent]:
         """The class of an agent that was created at run time."""
         return self.classes[kind]
@@ -335,8 +336,8 @@ class ServerWorld:
         """A client publishes, to one or several."""
         client = self.client(source)
         targets = (to,) if isinstance(to, str) else tuple(sorted(set(to)))
-        # Addresses that do not exist are refused by every server alike; here whoever asks is told at once.
-        next(iter(self.servers.values())).machine.channel.home(targets[0])
+        # Addresses that cannot be reached are refused by the server; here whoever asks is told at once.
+        client.home.machine.channel.check(targets)
         client.send(targets, notification)
 
     def replies(self, server: SimulatedServer, reply: Accepted | Refused) -> None:

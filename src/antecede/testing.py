@@ -1,0 +1,199 @@
+"""Your own agents in a simulated world: real servers and logs, virtual time, a seed, and everything that goes wrong.
+
+    world = World("shop.toml", seed=7, faults=ROUGH)
+    world.send("alice@s1", "orders", Order(item="tea", count=2))
+    world.run()
+    assert world.state("orders").stock == 8
+    world.check()
+
+The servers are the very state machines that run live, each with the real log on a simulated disk that forgets what was
+not synced. A world has no threads, no sockets and no wall clock: the same seed gives the same run. What a handler draws
+from its own dice, or reads from a clock, is its own affair; a reaction that runs again after a crash may do something
+else, and only what was committed counts.
+"""
+
+from collections.abc import Iterable
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+from antecede.engine.agents import Agent, Notification, name_of
+from antecede.errors import AgentError, TopologyError, UsageError
+from antecede.orders import parse
+from antecede.runtime.application import agents_of, find_beside, plan_of
+from antecede.simulator.servers import NONE, ROUGH, Faults, ServerWorld
+from antecede.simulator.servers.judgement import findings
+from antecede.topology import OrderFacts, TopologyFile, check, parse_topology
+from antecede.trace import Event, judge, write_trace
+
+__all__ = ["NONE", "ROUGH", "DeadLetter", "Faults", "World"]
+
+_resend_seconds = 0.2
+_Kind = TypeVar("_Kind", bound=Notification)
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A letter that its agent could not react to."""
+
+    agent: str
+    type: str
+    reason: str
+
+
+class World:
+    """A topology's servers with their agents and clients."""
+
+    def __init__(
+        self,
+        topology: str | PathLike[str] | TopologyFile,
+        *,
+        agents: dict[str, type[Agent]] | None = None,
+        seed: int = 1,
+        faults: Faults = NONE,
+        durability: str = "disk",
+    ) -> None:
+        """``topology``: a file's path, its text, or what was read from it. ``agents``: classes by name, where they are
+        not to be imported as the file says."""
+        self.topology = _read(topology)
+        self.seed = seed
+        kinds = dict(agents or {})
+        missing = [agent.name for agent in self.topology.agents if agent.name not in kinds]
+        if missing:
+            for server in self.topology.servers:
+                imported = agents_of(self.topology, server)
+                kinds.update({name: kind for name, kind in imported.items() if name in missing})
+        unknown = sorted(set(kinds) - {agent.name for agent in self.topology.agents})
+        if unknown:
+            raise UsageError(f"agent {unknown[0]}: not in {self.topology.name}")
+        plan = msgspec.structs.replace(plan_of(self.topology), resend_after=_resend_seconds)
+        self._world = ServerWorld(plan, kinds, seed, faults, durability)
+        self._kinds = kinds
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the world began."""
+        return self._world.now
+
+    # What happens.
+
+    def send(self, client: str, to: str | Iterable[str], notification: Notification) -> None:
+        """A client, ``name@server``, publishes to one address or several. It repeats what was not accepted."""
+        self._world.send(client, to, notification)
+
+    def run(self, seconds: float | None = None) -> None:
+        """Let faults happen for their time, then let everything come to rest; with ``seconds`` let that much time pass,
+        faults included."""
+        try:
+            self._world.run(seconds)
+        except AssertionError as error:
+            raise self._failure([str(error)]) from None
+
+    def crash(self, server: str, *, power: bool = True) -> None:
+        """A server is gone now, and comes back by itself; with ``power`` its disk loses what was not synced."""
+        self._known(server)
+        self._world.crash(server, "power" if power else "kill")
+
+    def cut(self, one: str, other: str, seconds: float) -> None:
+        """Two neighbours cannot reach each other for a while."""
+        self._known(one)
+        self._known(other)
+        self._world.cut(one, other, seconds)
+
+    def set_clock(self, server: str, seconds: float) -> None:
+        """A server's wall clock is set forward, or back."""
+        self._known(server)
+        self._world.servers[server].set_clock(round(seconds * 1000))
+
+    def snapshot(self, server: str) -> None:
+        """A server takes a snapshot of itself, and lets go of old parts of its log."""
+        self._known(server)
+        simulated = self._world.servers[server]
+        simulated.guard(simulated.life, simulated.take_snapshot)
+
+    # What came of it.
+
+    def state(self, agent: str) -> Any:
+        """An agent with its committed state; one that never reacted as it begins."""
+        for server in self._world.servers.values():
+            if not server.up:
+                continue
+            known = server.agents.get(agent) or self._world.classes.get(server.machine.engine.born.get(agent, ""))
+            if known is not None:
+                state = server.machine.engine.states.get(agent)
+                return known() if state is None else msgspec.msgpack.decode(state, type=known)
+        raise AgentError(f"agent {agent!r} does not exist, or its server is down: let the world run")
+
+    @overload
+    def inbox(self, client: str) -> list[str]: ...
+
+    @overload
+    def inbox(self, client: str, kind: type[_Kind]) -> list[_Kind]: ...
+
+    def inbox(self, client: str, kind: type[_Kind] | None = None) -> list[str] | list[_Kind]:
+        """What a client received, each once: the notifications of one type, or the names of all types."""
+        letters = self._world.client(client).inbox
+        if kind is None:
+            return [letter.type for letter in letters]
+        return [msgspec.msgpack.decode(letter.body, type=kind) for letter in letters if letter.type == name_of(kind)]
+
+    def dead(self) -> list[DeadLetter]:
+        """The dead letters of all servers."""
+        return [
+            DeadLetter(dead.agent, dead.letter.type, dead.reason)
+            for server in self._world.servers.values()
+            for dead in server.machine.engine.dead.values()
+        ]
+
+    def trace(self) -> list[Event]:
+        """The rows of the trace that all servers' logs give, as ``antecede verify`` would read them."""
+        return self._world.trace()
+
+    def write_trace(self, path: str | PathLike[str]) -> None:
+        """Write the trace to a file, for ``antecede verify``, ``explain`` and ``measure``."""
+        write_trace(fspath(path), self.trace())
+
+    # What must hold.
+
+    def check(self, dead: int | None = 0) -> None:
+        """Everything, once the world has come to rest: what was accepted is delivered once, in the orders that the
+        topology promises; nothing waits anywhere; the logs give the states; ``dead`` letters, if that is known."""
+        found = findings(self._world, self._promised(), dead)
+        if found:
+            raise self._failure(found)
+
+    def assert_causal(self) -> None:
+        """No delivery so far came before something that it follows from."""
+        late = judge(self.trace(), ("causal",)).causal
+        if late:
+            raise self._failure([f"{one.message} reached {one.to} after {one.overtaken_by}" for one in late])
+
+    def _promised(self) -> tuple[str, ...]:
+        verdict = check(self.topology, lambda text: OrderFacts(parse(text).guarantees(), parse(text).kind.needs))
+        kept = frozenset({"fifo", "causal", "total"})
+        for pair in verdict.pairs:
+            if pair.route:
+                kept &= pair.guarantees
+        return tuple(sorted(kept))
+
+    def _known(self, server: str) -> None:
+        if server not in self._world.servers:
+            raise TopologyError(f"{self.topology.name} has no server {server}")
+
+    def _failure(self, found: list[str]) -> AssertionError:
+        return AssertionError("\n".join([*found, f"seed={self.seed} plays it again"]))
+
+
+def _read(topology: str | PathLike[str] | TopologyFile) -> TopologyFile:
+    if isinstance(topology, TopologyFile):
+        return topology
+    text = fspath(topology)
+    if "\n" in text:
+        return parse_topology(text)
+    try:
+        found = Path(text).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TopologyError(f"{text}: {error}") from None
+    find_beside(text)
+    return parse_topology(found, text)

@@ -1,0 +1,197 @@
+"""``antecede.testing``: users' agents in the simulated world; the guide's example runs as printed."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antecede import Agent, Context, Notification
+from antecede.errors import AgentError, AntecedeError, TopologyError, UsageError
+from antecede.testing import ROUGH, Faults, World
+from antecede.trace import DELIVER, verify
+
+_guide = Path(__file__).resolve().parents[2] / "docs" / "guide" / "testing.md"
+
+
+class Add(Notification):
+    count: int
+
+
+class Sum(Notification):
+    total: int
+
+
+class Spawn(Notification):
+    name: str
+
+
+class Alarm(Notification):
+    pass
+
+
+class Adder(Agent):
+    total: int = 0
+    rung: int = 0
+
+    def on_add(self, add: Add, ctx: Context) -> None:
+        if add.count < 0:
+            raise ValueError("less than nothing")
+        self.total += add.count
+        ctx.reply(Sum(total=self.total))
+
+    def on_spawn(self, spawn: Spawn, ctx: Context) -> None:
+        child = ctx.create(spawn.name, Adder(total=100))
+        ctx.send(child, Add(count=1))
+        ctx.timer(60, Alarm())
+
+    def on_alarm(self, alarm: Alarm, ctx: Context) -> None:
+        self.rung += 1
+
+
+class Thinker(Agent):
+    thoughts: int = 0
+
+    async def on_add(self, add: Add, ctx: Context) -> None:
+        self.thoughts += add.count
+
+
+_topology = """
+[servers]
+s1 = "tcp://127.0.0.1:7101"
+s2 = "tcp://127.0.0.1:7102"
+s3 = "tcp://127.0.0.1:7103"
+[domains]
+A = { servers = ["s1", "s2"], order = "pruned" }
+D = { servers = ["s2", "s3"], order = "matrix" }
+[agents]
+adder = { server = "s3", class = "nowhere:Adder" }
+thinker = { server = "s1", class = "nowhere:Thinker" }
+"""
+
+
+def _world(**given: Any) -> World:
+    return World(_topology, agents={"adder": Adder, "thinker": Thinker}, **given)
+
+
+def test_the_guide_runs_as_printed() -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", _guide.read_text(encoding="utf-8"), re.DOTALL)
+    exec(compile(example, str(_guide), "exec"), {"__name__": "guide"})
+
+
+def test_states_replies_and_traces(tmp_path: Path) -> None:
+    world = _world()
+    assert world.state("adder").total == 0
+    for _ in range(3):
+        world.send("bob@s1", ["adder", "thinker"], Add(count=2))
+    world.run()
+    assert world.state("adder").total == 6
+    assert world.state("thinker").thoughts == 6
+    assert [one.total for one in world.inbox("bob@s1", Sum)] == [2, 4, 6]
+    assert world.inbox("bob@s1") == ["Sum"] * 3
+    world.check()
+    world.write_trace(tmp_path / "run.jsonl")
+    assert verify([str(tmp_path / "run.jsonl")])["orders"]["causal"]["holds"]
+    assert sum(row.kind == DELIVER for row in world.trace()) == 9
+
+
+@pytest.mark.parametrize("power", [True, False])
+def test_faults_by_hand(power: bool) -> None:
+    world = _world(seed=3)
+    for step in range(30):
+        world.send("bob@s1", "adder", Add(count=1))
+        if step % 5 == 2:
+            world.crash(f"s{step % 3 + 1}", power=power)
+        if step % 7 == 3:
+            world.cut("s1", "s2", 0.05)
+        if step % 9 == 4:
+            world.snapshot("s2")
+        world.run(seconds=0.01)
+        world.assert_causal()
+    world.run()
+    assert world.state("adder").total == 30
+    world.check()
+
+
+def test_agents_that_are_created_survive_and_timers_ring_in_virtual_time() -> None:
+    world = _world()
+    world.send("bob@s1", "adder", Spawn(name="child"))
+    world.run(seconds=1)
+    world.crash("s3")
+    world.set_clock("s3", -3600)
+    world.run()
+    assert world.state("child@s3").total == 101
+    assert world.state("adder").rung == 1
+    assert world.now > 3600
+    # The child answers its parent, who has no handler for that.
+    world.check(dead=1)
+
+
+def test_failing_reactions_end_as_dead_letters() -> None:
+    world = _world()
+    world.send("bob@s1", "adder", Add(count=-1))
+    world.send("bob@s1", "adder", Alarm())
+    world.send("bob@s1", "thinker", Sum(total=1))
+    world.run()
+    assert [(one.agent, one.type) for one in sorted(world.dead(), key=lambda one: one.agent)] == [
+        ("adder", "Add"),
+        ("thinker", "Sum"),
+    ]
+    world.check(dead=2)
+    with pytest.raises(AssertionError, match="seed=1 plays it again"):
+        world.check()
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    def rows(seed: int) -> list[Any]:
+        world = _world(seed=seed, faults=ROUGH)
+        for _ in range(10):
+            world.send("bob@s1", ["adder", "thinker"], Add(count=1))
+        world.run()
+        world.check()
+        return world.trace()
+
+    assert rows(5) == rows(5)
+    assert rows(5) != rows(6)
+
+
+def test_what_cannot_be_is_refused_by_name(tmp_path: Path) -> None:
+    world = _world()
+    with pytest.raises(AntecedeError, match="nobody"):
+        world.send("bob@s1", "nobody", Add(count=1))
+    with pytest.raises(UsageError, match="bob@s9"):
+        world.send("bob@s9", "adder", Add(count=1))
+    with pytest.raises(UsageError, match="no neighbours"):
+        world.cut("s1", "s3", 1)
+    with pytest.raises(TopologyError, match="s7"):
+        world.crash("s7")
+    with pytest.raises(AgentError, match="ghost"):
+        world.state("ghost")
+    with pytest.raises(UsageError, match="stranger"):
+        World(_topology, agents={"adder": Adder, "thinker": Thinker, "stranger": Adder})
+    with pytest.raises(AgentError, match="nowhere"):
+        World(_topology)
+    with pytest.raises(TopologyError, match=r"none\.toml"):
+        World(tmp_path / "none.toml")
+    cyclic = _topology.replace('A = { servers = ["s1", "s2"]', 'A = { servers = ["s1", "s2", "s3"]')
+    with pytest.raises(TopologyError, match="not a forest"):
+        World(cyclic, agents={"adder": Adder, "thinker": Thinker})
+
+
+def test_a_world_without_order_is_found_out() -> None:
+    """The checker must be able to fail: under no order at all, some seed delivers early."""
+    text = 'guarantee = "none"\n' + _topology.replace("pruned", "none").replace("matrix", "none")
+    early = 0
+    for seed in range(20):
+        faults = Faults(loss=0.3, seconds=0.5)
+        world = World(text, agents={"adder": Adder, "thinker": Thinker}, seed=seed, faults=faults)
+        for _ in range(20):
+            world.send("bob@s1", "adder", Add(count=1))
+            world.run(seconds=0.005)
+        world.run()
+        try:
+            world.assert_causal()
+        except AssertionError:
+            early += 1
+        world.check()
+    assert early
