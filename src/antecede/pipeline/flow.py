@@ -96,7 +96,7 @@ class FileParts:
         self, context: Any, directory: str, stage: Callable[[Any], Emit], inputs: list[Any], onto: int
     ) -> None:
         self._context, self._directory = context, directory
-        self._pieces: list[list[Piece]] = [[] for _ in range(onto)]
+        self.pieces: list[list[Piece]] = [[] for _ in range(onto)]
 
         def run(given: Iterable[Any]) -> Iterator[tuple[str, list[tuple[int, int]]]]:
             for one in given:
@@ -106,25 +106,25 @@ class FileParts:
         for name, pieces in tasks.collect():
             start = 0
             for part, size in pieces:
-                self._pieces[part].append((name, start, size))
+                self.pieces[part].append((name, start, size))
                 start += size
 
     def gather(self, stage: Callable[[Iterable[bytes]], bytes], parts: Sequence[int]) -> list[bytes]:
         if not parts:
             return []
-        inputs = [self._pieces[part] for part in parts]
+        inputs = [self.pieces[part] for part in parts]
         return list(self._context.parallelize(inputs, len(inputs)).map(lambda given: stage(pieces_of(given))).collect())
 
     def stream(self, stage: Callable[[Iterable[bytes]], Iterable[bytes]], parts: Sequence[int]) -> Iterator[bytes]:
         for part in parts:
-            given = self._context.parallelize([self._pieces[part]], 1)
+            given = self._context.parallelize([self.pieces[part]], 1)
             yield from given.flatMap(lambda pieces: stage(pieces_of(pieces))).collect()
 
     def scatter(self, stage: Callable[[Iterable[bytes]], Emit], parts: Sequence[int], onto: int) -> "FileParts":
         def run(pieces: list[Piece]) -> Emit:
             return stage(pieces_of(pieces))
 
-        inputs = [self._pieces[part] for part in parts]
+        inputs = [self.pieces[part] for part in parts]
         return FileParts(self._context, self._directory, run, inputs, onto)
 
 
