@@ -1,6 +1,7 @@
 """``verify`` on a DataFrame: the stages of :mod:`antecede.pipeline.stages` in their order, and the report."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,23 @@ def verify(
     """
     if "significant" in orders:
         raise UsageError("the significant order needs conflicts, which a DataFrame does not name")
-    with one_line():
+    with one_line(), _unweighed(df):
         return _verify(df, tuple(orders), narrow, partitions)
+
+
+@contextmanager
+def _unweighed(df: DataFrame) -> Iterator[None]:
+    """Keep Spark from weighing each Arrow batch after every row of it, which is quadratic where a column has nulls."""
+    key, conf = "spark.sql.execution.arrow.maxBytesPerBatch", df.sparkSession.conf
+    before = conf.get(key, None)
+    conf.set(key, str(2**31 - 1))
+    try:
+        yield
+    finally:
+        if before is None:
+            conf.unset(key)
+        else:
+            conf.set(key, before)
 
 
 def _verify(df: DataFrame, orders: tuple[str, ...], narrow: int, partitions: int | None) -> dict[str, Any]:

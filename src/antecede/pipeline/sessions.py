@@ -141,7 +141,9 @@ def _settings(master: str, local: bool, scratch: Path) -> dict[str, str]:
         "spark.driver.memory": "1g",
         "spark.jars.ivy": str(scratch / "ivy"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        # Spark would weigh a batch after every row of it, which takes quadratic time where a column has nulls.
+        "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
         "spark.sql.shuffle.partitions": "16",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
