@@ -2,9 +2,12 @@
 
 import json
 import time
+from statistics import median
 from typing import Any
 
 import typer
+
+from antecede.errors import UsageError
 
 
 def register(app: typer.Typer) -> None:
@@ -26,18 +29,7 @@ def register(app: typer.Typer) -> None:
         The floor is the same loop under no order at all (none), measured in the same round. Memory is the growth of
         the process while the second half of a run is simulated: it must be flat.
         """
-        from antecede.orders import parse
-
-        sizes = [int(size) for size in processes.split(",") if size.strip().isdecimal()]
-        names = [name for name in order.split(",") if name]
-        for name in names:
-            parse(name)
-        rows = [
-            _measure(name, size, deliveries, rounds, floor)
-            for size in sizes
-            for floor in [_floor(size, deliveries, rounds)]
-            for name in names
-        ]
+        rows = [row for size in _numbers(processes) for row in _rounds(_names(order), size, deliveries, rounds)]
         if as_json:
             print(json.dumps({"bench": "simulate", "rows": rows}, indent=2))
             return
@@ -48,22 +40,75 @@ def register(app: typer.Typer) -> None:
                 f"{row['floor_per_second']:>12,.0f}{row['ratio']:>8.3f}{row['memory_growth_bytes'] / 1024:>12,.0f} KiB"
             )
 
+    @bench.command()
+    def verify(
+        messages: int = typer.Option(
+            1_000_000, min=1000, help="Messages of the trace; twice as many events, and more."
+        ),
+        processes: int = typer.Option(64, min=2, help="Processes of the trace."),
+        rounds: int = typer.Option(3, min=1, help="Warm rounds; the median counts."),
+        dataframe: bool = typer.Option(True, help="Measure the DataFrame path as well."),
+        lost: float = typer.Option(0.0, min=0.0, max=0.5, help="Share of messages that are never delivered."),
+        spanning: bool = typer.Option(False, "--spanning", help="One message spans the whole trace."),
+    ) -> None:
+        """Events a second on Spark: Parquet in, verdict for FIFO and causal order out, validation on.
 
-def _floor(size: int, deliveries: int, rounds: int) -> list[float]:
-    return [_once("none", size, deliveries, seed) for seed in range(rounds)]
+        Floors of the same run: pyarrow's scan of the same columns, and one thread's walk with the causal kernel. The
+        target is a trace of ten million messages: --messages 10000000.
+        """
+        import sys
+
+        from antecede.pipeline.bench import bench_verify
+
+        report = bench_verify(
+            messages, processes, rounds, dataframe, lost, spanning, say=lambda text: print(text, file=sys.stderr)
+        )
+        print(json.dumps(report, indent=2))
+
+    @bench.command()
+    def store(
+        records: int = typer.Option(300_000, min=1000, help="Records of the flat-out measurement."),
+        rounds: int = typer.Option(3, min=1, help="Rounds; medians count."),
+        directory: str | None = typer.Option(
+            None, metavar="DIR", help="On which disk; the temporary one's by default."
+        ),
+    ) -> None:
+        """Records a second into the write-ahead log, against bare writes and syncs of the same bytes."""
+        from antecede.store.bench import bench_store
+
+        print(json.dumps(bench_store(directory, records=records, rounds=rounds), indent=2))
 
 
-def _measure(name: str, size: int, deliveries: int, rounds: int, floor: list[float]) -> dict[str, Any]:
-    speeds = [_once(name, size, deliveries, seed) for seed in range(rounds)]
-    ratios = sorted(speed / base for speed, base in zip(speeds, floor, strict=True))
-    return {
-        "order": name,
-        "processes": size,
-        "deliveries_per_second": sorted(speeds)[rounds // 2],
-        "floor_per_second": sorted(floor)[rounds // 2],
-        "ratio": ratios[rounds // 2],
-        "memory_growth_bytes": _growth(name, size, deliveries),
-    }
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"--processes {text!r}: expected numbers separated by commas") from None
+
+
+def _names(text: str) -> list[str]:
+    from antecede.orders import parse
+
+    return [str(parse(name)) for name in text.split(",")]
+
+
+def _rounds(names: list[str], size: int, deliveries: int, rounds: int) -> list[dict[str, Any]]:
+    """Measure floor and orders by turns, so that what disturbs one disturbs all."""
+    speeds: dict[str, list[float]] = {name: [] for name in ["none", *names]}
+    for seed in range(max(rounds, 1)):
+        for name, measured in speeds.items():
+            measured.append(_once(name, size, deliveries, seed))
+    return [
+        {
+            "order": name,
+            "processes": size,
+            "deliveries_per_second": median(speeds[name]),
+            "floor_per_second": median(speeds["none"]),
+            "ratio": median(speed / floor for speed, floor in zip(speeds[name], speeds["none"], strict=True)),
+            "memory_growth_bytes": _growth(name, size, deliveries),
+        }
+        for name in names
+    ]
 
 
 def _once(name: str, size: int, deliveries: int, seed: int) -> float:
