@@ -42,9 +42,7 @@ def register(app: typer.Typer) -> None:
 
     @bench.command()
     def verify(
-        messages: int = typer.Option(
-            1_000_000, min=1000, help="Messages of the trace; twice as many events, and more."
-        ),
+        messages: int = typer.Option(1_000_000, min=1000, help="Messages of the trace; at least twice as many events."),
         processes: int = typer.Option(64, min=2, help="Processes of the trace."),
         rounds: int = typer.Option(3, min=1, help="Warm rounds; the median counts."),
         dataframe: bool = typer.Option(True, help="Measure the DataFrame path as well."),
@@ -69,9 +67,7 @@ def register(app: typer.Typer) -> None:
     def store(
         records: int = typer.Option(300_000, min=1000, help="Records of the flat-out measurement."),
         rounds: int = typer.Option(3, min=1, help="Rounds; medians count."),
-        directory: str | None = typer.Option(
-            None, metavar="DIR", help="On which disk; the temporary one's by default."
-        ),
+        directory: str | None = typer.Option(None, metavar="DIR", help="On which disk; default: the temporary one."),
     ) -> None:
         """Records a second into the write-ahead log, against bare writes and syncs of the same bytes."""
         from antecede.store.bench import bench_store
