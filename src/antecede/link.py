@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
+from math import inf
 from typing import Any, Final, Self
 
 import msgspec
@@ -186,6 +187,11 @@ class Link:
         while timers and timers[0][1] not in self._bodies:
             heappop(timers)
         return timers[0][0] if timers else None
+
+    @property
+    def due(self) -> float:
+        """No ``tick`` before this time has anything to do; perhaps not even one after it."""
+        return self._timers[0][0] if self._timers else inf
 
     def tick(self, now: float) -> list[Frame]:
         """The overdue frames, to be sent again; if there are very many, the first of them (the deadline stays due)."""

@@ -61,6 +61,9 @@ class Channel:
             for name in topology.domains_of(me)
         }
         self.returns = Returns()
+        self._links = [
+            (name, peer, link) for name, consumer in self.consumers.items() for peer, link in consumer.links.items()
+        ]
         self._total = {
             name: "total" in consumer.order.guarantees and len(consumer.members) > 1
             for name, consumer in self.consumers.items()
@@ -223,25 +226,20 @@ class Channel:
 
     def acknowledgements(self) -> list[Outgoing]:
         """What peers must be told now; ask once the step is durable."""
-        return [
-            Outgoing(domain, peer, ack)
-            for domain, consumer in self.consumers.items()
-            for peer, link in consumer.links.items()
-            if (ack := link.ack()) is not None
-        ]
+        return [Outgoing(domain, peer, ack) for domain, peer, link in self._links if (ack := link.ack()) is not None]
 
     def resends(self, now: float) -> list[Outgoing]:
         """Frames that nobody acknowledged in time."""
         return [
             Outgoing(domain, peer, frame)
-            for domain, consumer in self.consumers.items()
-            for peer, link in consumer.links.items()
+            for domain, peer, link in self._links
+            if link.due <= now
             for frame in link.tick(now)
         ]
 
     def deadline(self) -> float | None:
         """When ``resends`` has something to do."""
-        dues = [link.deadline() for consumer in self.consumers.values() for link in consumer.links.values()]
+        dues = [link.deadline() for _, _, link in self._links]
         return min((due for due in dues if due is not None), default=None)
 
     # State.

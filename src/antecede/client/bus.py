@@ -143,11 +143,11 @@ class Bus:
         self._flush_open()
         answer: asyncio.Future[Letter] = self._loop.create_future()
         self._asked[ticket.number] = answer
+        late = self._loop.call_later(timeout, _too_late, answer, to, timeout)
         try:
-            async with asyncio.timeout(timeout):
-                await ticket
-                return await answer
+            return await answer
         finally:
+            late.cancel()
             self._asked.pop(ticket.number, None)
 
     def _name(self, notification: Notification) -> str:
@@ -202,8 +202,9 @@ class Bus:
         if error is not None:
             self._failed.append(ticket)
             del self._failed[:-64]
-            if ticket.ask and (answer := self._asked.pop(ticket.number, None)):
-                answer.cancel()
+            if ticket.ask and (answer := self._asked.pop(ticket.number, None)) and not answer.done():
+                ticket.seen = True
+                answer.set_exception(type(error)(str(error)))
 
     def _stir(self) -> None:
         calm, self._calm = self._calm, []
@@ -320,3 +321,8 @@ class Bus:
         if not self._listening:
             self._listening = True
             self._loop.call_soon(self._line.listen)
+
+
+def _too_late(answer: "asyncio.Future[Letter]", to: str, timeout: float) -> None:
+    if not answer.done():
+        answer.set_exception(TimeoutError(f"no answer from {to} within {timeout} s"))
