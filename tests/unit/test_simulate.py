@@ -41,7 +41,6 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     files = [tmp_path / f"{number}.jsonl" for number in range(3)]
     for file, seed in zip(files, ("7", "7", "8"), strict=True):
         arguments = [
-            "simulate",
             "--messages",
             "60",
             "--multicast",
