@@ -52,33 +52,79 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
     local = master.startswith("local")
     scratch = Path(tempfile.mkdtemp(prefix="antecede-spark-"))
     before = dict(os.environ)
-    ended = _on_termination()
+    requests = _Requests()
     gateway = spark = None
     try:
-        gateway, spark = _start(master, local, dict(conf or {}), scratch)
+        with requests.deferred():
+            requests.listen()
+            gateway, spark = _start(master, local, dict(conf or {}), scratch)
         if not local:
             _outfit(spark.sparkContext)
         with one_line(scratch):
             yield Session(spark, scratch, local, time.perf_counter() - started)
     finally:
+        requests.close()
         _stop(gateway, spark)
+        _end_children(scratch)
         os.environ.clear()
         os.environ.update(before)
         shutil.rmtree(scratch, ignore_errors=True)
-        signal.signal(signal.SIGTERM, ended)
 
 
-def _on_termination() -> Any:
-    """Have a request to end unwind the stack as Ctrl-C does, so that everything is put away."""
+class _Requests:
+    """Requests to end: Ctrl-C, and a request from outside, which unwinds the stack in the same way.
 
-    def end(number: int, frame: object) -> None:
-        raise SystemExit(128 + number)
+    While a JVM is being started they wait, so that it is known by the time it has to be ended. Python drops what a
+    signal raises inside a destructor or a callback, so a request repeats itself until it is heard.
+    """
 
-    try:
-        return signal.signal(signal.SIGTERM, end)
-    except ValueError:
-        # Only the main thread may; elsewhere somebody else is in charge of signals.
-        return signal.SIG_DFL
+    def __init__(self) -> None:
+        self._waiting = False
+        self._pending: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def listen(self) -> None:
+        """Take charge of the signals."""
+        # Only the main thread may listen to signals; elsewhere somebody else is in charge of them.
+        with suppress(ValueError):
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+                self._before[number] = signal.signal(number, self._heard)
+
+    def _heard(self, number: int, frame: object) -> None:
+        if number != signal.SIGALRM:
+            self._pending = number
+        if self._waiting or self._pending is None:
+            return
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        raise KeyboardInterrupt if self._pending == signal.SIGINT else SystemExit(128 + self._pending)
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Let requests wait until the block is done."""
+        self._waiting = True
+        try:
+            yield
+        finally:
+            self._waiting = False
+        if self._pending is not None:
+            self._heard(signal.SIGALRM, None)
+
+    def close(self) -> None:
+        """Hear no more; what was in force before is in force again."""
+        if self._before:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+def _end_children(scratch: Path) -> None:
+    """End a JVM of ours that was interrupted before it could be asked to: a child that has our scratch on its line."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, IndexError, ValueError):
+            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            if parent == os.getpid() and str(scratch).encode() in (entry / "cmdline").read_bytes():
+                os.kill(int(entry.name), signal.SIGKILL)
+                os.waitpid(int(entry.name), 0)
 
 
 def _start(master: str, local: bool, conf: dict[str, str], scratch: Path) -> tuple[Any, Any]:
