@@ -119,6 +119,14 @@ def test_no_path_of_one_machine(path: Path) -> None:
 
 
 @_each(_files)
+def test_every_reference_can_be_followed(path: Path) -> None:
+    """A paper is cited by its authors; a document that is not in the project is not cited at all."""
+    assert (
+        _lines(path, re.compile(r"\b(" + "|".join(("READ" + "INGS", "DES" + "IGN", "PE" + r"ERS\.md")) + r")\b")) == []
+    )
+
+
+@_each(_files)
 def test_no_registry_is_named(path: Path) -> None:
     """Where packages come from is the configuration of whoever installs them."""
     registries = "|".join(("py" + r"pi\.(org|io)", "python" + r"hosted\.org", "index-url *=", "artifact" + r"ory\."))

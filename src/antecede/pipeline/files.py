@@ -1,4 +1,4 @@
-"""``verify`` for files on Spark: a session, the stages, and the report of DESIGN 3.3 with its timings."""
+"""``verify`` for files on Spark: a session, the stages, and the report with its timings."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The report of DESIGN 3.3 from what the stages said: numbers become names, places become message ids.
+"""The report of ``verify`` from what the stages said: numbers become names, places become message ids.
 
 Both paths on Spark end here, so that they differ in how they came to their numbers and in nothing else.
 """

@@ -1,4 +1,4 @@
-"""A whole verification: the stages in their order, on whatever flow carries them out, and the report of DESIGN 3.3.
+"""A whole verification: the stages in their order, on whatever flow carries them out, and the report.
 
 Stages and what passes between them::
 

@@ -1,8 +1,8 @@
 """Late deliveries by causal order, along a walk, with a vector a process.
 
 Let V_q be process q's vector: for each sender p, the position after the last send of p that deliveries brought to q's
-knowledge. **A delivery of m, sent by p at position s, at q is late iff V_q[p] > s just before it** (READINGS, "Checking
-a recorded trace"). V_q[q] is what came back to q, so that a message to oneself needs no rule of its own.
+knowledge. **A delivery of m, sent by p at position s, at q is late iff V_q[p] > s just before it**: its
+send was already in q's past. V_q[q] is what came back to q, so that a message to oneself needs no rule of its own.
 
 **What a message carries.** Sends of one process with no new knowledge between them differ in their own entry alone,
 which is their position. So they share one copy of the vector, a *slot*, which is taken when the first of them is sent

@@ -1,6 +1,6 @@
 """Which send belongs to which delivery, and which rows cannot be right: one bucket of messages at a time.
 
-A bucket holds every row of the messages in it, so each rule of DESIGN 3.3 from ``duplicate_send`` to ``before_send``
+A bucket holds every row of the messages in it, so each rule of quarantine from ``duplicate_send`` to ``before_send``
 can be decided inside it. Messages are numbered from 0, processes too; a row is a number into the arrays. The rules are
 tested in the order of the contract, each on the rows that are left.
 """

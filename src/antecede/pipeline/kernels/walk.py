@@ -2,7 +2,7 @@
 
 After matching, a delivery may come as soon as its sender's cursor has passed the send. A process is advanced only as
 far as some delivery needs it, and the processes that deliver most lead; few messages are then on their way at any
-moment, which is what the memory of everything that follows the walk depends on (READINGS, "Checking a recorded trace").
+moment, which is what the memory of everything that follows the walk depends on.
 
 The walk is written as *segments* (process, from, to) into arrays of bounded length, and goes on where it stopped: the
 cursors between two calls are a consistent cut of the trace.
