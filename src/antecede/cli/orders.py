@@ -39,13 +39,15 @@ def register(app: typer.Typer) -> None:
 
         table = Table(box=None, header_style="bold", pad_edge=False)
         for column in ("order", "guarantees", "needs", "control packets", "options", "from"):
-            table.add_column(column, overflow="fold")
+            # An option that breaks in the middle of a word could not be copied.
+            wide = {"guarantees": 11, "needs": 9}.get(column)
+            table.add_column(column, overflow="fold", no_wrap=column in ("order", "options"), min_width=wide)
         for row in rows:
-            options = ", ".join(f"{option}={str(o['default']).lower()}" for option, o in row["options"].items())
+            options = "\n".join(f"{option}={str(o['default']).lower()}" for option, o in row["options"].items())
             table.add_row(
                 row["name"],
                 ", ".join(row["guarantees"]) or "–",
-                ", ".join(row["needs"]) or "–",
+                ", ".join(need for need in row["needs"] if need != "control packets") or "–",
                 ", ".join(row["controls"]) or "–",
                 options or "–",
                 row["source"],

@@ -197,7 +197,9 @@ def _said(entry: dict[str, Any]) -> str:
         return "not judged: no delivery"
     if entry["holds"]:
         return "holds"
-    return f"violated: {entry['late']:,} late deliveries" if "late" in entry else "violated"
+    if "late" not in entry:
+        return "violated"
+    return "violated: 1 late delivery" if entry["late"] == 1 else f"violated: {entry['late']:,} late deliveries"
 
 
 def _evidence(entry: dict[str, Any]) -> list[str]:
