@@ -104,7 +104,7 @@ def test_report_for_a_person(run: Callable[..., Said]) -> None:
     code, out, err = run("late.jsonl --order fifo,causal,total,synchronous")
     assert (code, err) == (1, "")
     assert "fifo         holds" in out
-    assert "causal       violated: 1 late deliveries" in out
+    assert "causal       violated: 1 late delivery" in out
     assert "first: r at index 1 delivers x, which p sent at index 0" in out
     assert "cycle: x before y before z before x" in out
 

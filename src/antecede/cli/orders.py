@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
         table = Table(box=None, header_style="bold", pad_edge=False)
         for column in ("order", "guarantees", "needs", "control packets", "options", "from"):
             # An option that breaks in the middle of a word could not be copied.
-            wide = {"guarantees": 11, "needs": 9}.get(column)
+            wide = {"guarantees": 11, "needs": 9, "from": 10}.get(column)
             table.add_column(column, overflow="fold", no_wrap=column in ("order", "options"), min_width=wide)
         for row in rows:
             options = "\n".join(f"{option}={str(o['default']).lower()}" for option, o in row["options"].items())
