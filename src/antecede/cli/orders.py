@@ -38,16 +38,14 @@ def register(app: typer.Typer) -> None:
         from rich.table import Table
 
         table = Table(box=None, header_style="bold", pad_edge=False)
-        for column in ("order", "guarantees", "needs", "control packets", "options", "from"):
+        for column in ("order", "guarantees", "control packets", "options", "from"):
             # An option that breaks in the middle of a word could not be copied.
-            wide = {"guarantees": 11, "needs": 9, "from": 10}.get(column)
-            table.add_column(column, overflow="fold", no_wrap=column in ("order", "options"), min_width=wide)
+            table.add_column(column, overflow="fold", no_wrap=column in ("order", "options"))
         for row in rows:
             options = "\n".join(f"{option}={str(o['default']).lower()}" for option, o in row["options"].items())
             table.add_row(
                 row["name"],
-                ", ".join(row["guarantees"]) or "–",
-                ", ".join(need for need in row["needs"] if need != "control packets") or "–",
+                (", ".join(row["guarantees"]) or "–") + (" (broadcasts only)" if "broadcast" in row["needs"] else ""),
                 ", ".join(row["controls"]) or "–",
                 options or "–",
                 row["source"],
