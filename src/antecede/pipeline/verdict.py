@@ -1,7 +1,7 @@
 """The third stage: the matched rows of a whole trace in, its verdicts out, in one task.
 
-One pass in causal order with carried state is both the reference and, measured, the fastest way on one machine: it
-takes a fifth of the time of a run, while the stages before it are spread over all cores. What leaves the task is a
+One pass in causal order with carried state is the reference, and cheap: about a quarter of the work of a run (0.12 of
+0.49 µs an event), while the stages before it are spread over all cores. What leaves the task is a
 bounded summary in places (process and index), and, if asked for, every late delivery.
 """
 
