@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -130,8 +131,18 @@ def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path, root: Path, nu
     assert started.returncode in (130, 143), err
     assert "Traceback" not in err
     assert [path.name for path in scratch.iterdir() if path.name.startswith("antecede-spark")] == []
-    found = subprocess.run(["pgrep", "-f", str(scratch)], capture_output=True, text=True, check=False)
-    assert found.stdout == "", "a process is left"
+    assert _mentioning(str(scratch)) == [], "a process is left"
+
+
+def _mentioning(text: str) -> list[bytes]:
+    """The command lines of running processes that mention a text."""
+    found = []
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            command = line.read_bytes()
+            if text.encode() in command:
+                found.append(command)
+    return found
 
 
 def test_the_packaged_java_runs_without_the_module_that_it_lacks(

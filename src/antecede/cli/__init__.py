@@ -12,6 +12,7 @@ import what is heavy inside their functions, so that ``--help`` is instant.
 import io
 import os
 import sys
+from contextlib import suppress
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -113,7 +114,9 @@ def _misused(error: TyperException) -> int:
 
 def _unheard() -> int:
     """The reader of our output went away: nobody is left to tell, not even when Python flushes at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    # Somebody who runs a command in their own process may have given it an output that is no file.
+    with suppress(io.UnsupportedOperation):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
