@@ -6,10 +6,9 @@ import pytest
 
 from antecede.errors import StoreError
 from antecede.runtime.application import plan_of
-from antecede.runtime.recording import project_directory
+from antecede.runtime.recording import Recording, project_directory
 from antecede.server import AgentServer
 from antecede.server.items import Published
-from antecede.server.projection import Projection
 from antecede.store import open_log
 from antecede.topology import parse_topology
 
@@ -45,13 +44,13 @@ def test_rows_of_a_directory(tmp_path: Path) -> None:
     assert [row.message for row in rows] == [letter.id for letter in server.engine.mailboxes["c@s1"]]
 
 
-def test_going_on_from_a_place(tmp_path: Path) -> None:
+def test_a_recording_goes_on_where_it_was(tmp_path: Path) -> None:
     directory = str(tmp_path / "s1")
-    server = _written(directory, 4)
-    whole = list(project_directory(directory))
-    projection = Projection("s1", server.incarnation)
-    projection.numbers, projection.indices = 2, {"c@s1": 2}
-    assert list(project_directory(directory, server="s1", after=3, place=projection.save())) == whole[2:]
+    _written(directory, 4)
+    recording = Recording(directory)
+    rows = list(recording.rows(3)) + list(recording.rows())
+    assert rows == list(project_directory(directory))
+    assert (recording.place().server, recording.place().upto) == ("s1", 5)
 
 
 def test_what_is_no_servers_log_is_refused(tmp_path: Path) -> None:

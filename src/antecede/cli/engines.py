@@ -31,6 +31,18 @@ def chosen_engine(engine: str, master: str | None, conf: list[str] | None, paths
     return "spark" if _text_bytes(paths) > _plain_bytes_max and find_spec("pyspark") is not None else "plain"
 
 
+@contextmanager
+def trace_inputs(paths: list[str]) -> Iterator[list[str]]:
+    """What to read for what was named: a server's data directory stands for its trace, while the context lasts."""
+    if all(path == "-" or "://" in path or os.path.isfile(path) for path in paths):
+        yield paths
+        return
+    from antecede.runtime.gathering import gathered
+
+    with gathered(paths) as files:
+        yield files
+
+
 def spark_settings(conf: list[str] | None) -> dict[str, str]:
     """``--conf KEY=VALUE`` as a table."""
     settings = {}

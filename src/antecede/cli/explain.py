@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from antecede.cli.engines import chosen_engine, progress, spark_settings
+from antecede.cli.engines import chosen_engine, progress, spark_settings, trace_inputs
 from antecede.errors import DiagramError
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def explain(
         trace: Annotated[
-            list[str], typer.Argument(metavar="TRACE…", help="Files, directories or patterns; - is standard input.")
+            list[str],
+            typer.Argument(metavar="TRACE…", help="Files, directories (also servers'), patterns; - is standard input."),
         ],
         message: str | None = typer.Option(
             None, "--message", metavar="ID", help="Explain every late delivery of this message."
@@ -53,23 +54,24 @@ def register(app: typer.Typer) -> None:
         asked = Asked(order, message, first)
         asked.check()
         settings = spark_settings(conf)
-        chosen = chosen_engine(engine, master, conf, trace)
-        with progress("reading the trace and looking for chains") as say:
-            if chosen == "spark":
-                from antecede.pipeline.explain import explain_files
+        with trace_inputs(trace) as paths:
+            chosen = chosen_engine(engine, master, conf, paths)
+            with progress("reading the trace and looking for chains") as say:
+                if chosen == "spark":
+                    from antecede.pipeline.explain import explain_files
 
-                report = explain_files(trace, asked, master=master, conf=settings, say=say)
+                    report = explain_files(paths, asked, master=master, conf=settings, say=say)
+                else:
+                    from antecede.trace.explain import explain as explain_here
+
+                    report = explain_here(paths, asked)
+            if as_json:
+                print(json.dumps(report, indent=2))
             else:
-                from antecede.trace.explain import explain as explain_here
-
-                report = explain_here(trace, asked)
-        if as_json:
-            print(json.dumps(report, indent=2))
-        else:
-            _show(report, diagram)
-        if svg is not None:
-            _write(report, svg)
-        return _exit_code(report, trace)
+                _show(report, diagram)
+            if svg is not None:
+                _write(report, svg)
+            return _exit_code(report, paths)
 
 
 def _exit_code(report: dict[str, Any], paths: list[str]) -> int:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from antecede.cli.engines import chosen_engine, progress, spark_settings
+from antecede.cli.engines import chosen_engine, progress, spark_settings, trace_inputs
 
 _busiest = 5
 """Pairs and processes named to a person; the JSON document and the tables have all."""
@@ -16,7 +16,8 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def measure(
         trace: Annotated[
-            list[str], typer.Argument(metavar="TRACE…", help="Files, directories or patterns; - is standard input.")
+            list[str],
+            typer.Argument(metavar="TRACE…", help="Files, directories (also servers'), patterns; - is standard input."),
         ],
         tables: str | None = typer.Option(
             None,
@@ -46,21 +47,22 @@ def register(app: typer.Typer) -> None:
         Exit 0: measured. 2: nothing could be measured.
         """
         settings = spark_settings(conf)
-        chosen = chosen_engine(engine, master, conf, trace)
-        with progress("reading and measuring the trace") as say:
-            if chosen == "spark":
-                from antecede.pipeline.measure import measure_files
+        with trace_inputs(trace) as paths:
+            chosen = chosen_engine(engine, master, conf, paths)
+            with progress("reading and measuring the trace") as say:
+                if chosen == "spark":
+                    from antecede.pipeline.measure import measure_files
 
-                report = measure_files(trace, tables, master=master, conf=settings, say=say)
+                    report = measure_files(paths, tables, master=master, conf=settings, say=say)
+                else:
+                    from antecede.trace.measure import measure as measure_here
+
+                    report = measure_here(paths, tables)
+            if as_json:
+                print(json.dumps(report, indent=2))
             else:
-                from antecede.trace.measure import measure as measure_here
-
-                report = measure_here(trace, tables)
-        if as_json:
-            print(json.dumps(report, indent=2))
-        else:
-            print("\n".join(_lines(report)))
-        return _exit_code(report, trace)
+                print("\n".join(_lines(report)))
+            return _exit_code(report, paths)
 
 
 def _exit_code(report: dict[str, Any], paths: list[str]) -> int:

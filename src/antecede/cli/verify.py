@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from antecede.cli.engines import chosen_engine, progress, spark_settings
+from antecede.cli.engines import chosen_engine, progress, spark_settings, trace_inputs
 from antecede.cli.wording import foreign_hint, shown_name
 from antecede.errors import TraceError, UsageError
 from antecede.trace.cut import Cut
@@ -23,7 +23,8 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def verify(
         trace: Annotated[
-            list[str], typer.Argument(metavar="TRACE…", help="Files, directories or patterns; - is standard input.")
+            list[str],
+            typer.Argument(metavar="TRACE…", help="Files, directories (also servers'), patterns; - is standard input."),
         ],
         order: str = typer.Option("fifo,causal", "--order", help=f"Which orders to judge: {', '.join(_orders)}."),
         engine: str = typer.Option("auto", "--engine", help="auto, plain (this process) or spark."),
@@ -52,31 +53,30 @@ def register(app: typer.Typer) -> None:
         """
         asked = _asked(order)
         settings = spark_settings(conf)
-        chosen = chosen_engine(engine, master, conf, trace)
-        cut = _cut(since, until, processes)
-        if dry_run:
-            return _dry_run(trace, chosen, as_json)
-        if cut:
-            print(
-                "antecede: the trace is cut: violations that hang on what lies outside are missed, none is invented",
-                file=sys.stderr,
-            )
-        with progress("reading and judging the trace") as say:
-            if chosen == "spark":
-                from antecede.pipeline import verify_files
+        with trace_inputs(trace) as paths:
+            chosen = chosen_engine(engine, master, conf, paths)
+            cut = _cut(since, until, processes)
+            if dry_run:
+                return _dry_run(paths, chosen, as_json)
+            if cut:
+                missed = "violations that hang on what lies outside are missed, none is invented"
+                print(f"antecede: the trace is cut: {missed}", file=sys.stderr)
+            with progress("reading and judging the trace") as say:
+                if chosen == "spark":
+                    from antecede.pipeline import verify_files
 
-                report = verify_files(
-                    trace, asked, master=master, conf=settings, quarantine=quarantine, late=late, cut=cut, say=say
-                )
+                    report = verify_files(
+                        paths, asked, master=master, conf=settings, quarantine=quarantine, late=late, cut=cut, say=say
+                    )
+                else:
+                    report = _judge_here(paths, asked, quarantine, late, cut)
+            if cut:
+                report["cut"] = {"since": cut.since, "until": cut.until, "processes": cut.processes}
+            if as_json:
+                print(json.dumps(report, indent=2))
             else:
-                report = _judge_here(trace, asked, quarantine, late, cut)
-        if cut:
-            report["cut"] = {"since": cut.since, "until": cut.until, "processes": cut.processes}
-        if as_json:
-            print(json.dumps(report, indent=2))
-        else:
-            print("\n".join(_lines(report)))
-        return _exit_code(report, strict, trace)
+                print("\n".join(_lines(report)))
+            return _exit_code(report, strict, paths)
 
 
 def _asked(order: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from antecede.store.memory import MemoryStore
 from antecede.store.recovery import Recovered
 from antecede.store.segments import Sizes
 from antecede.store.snapshots import Snapshot
-from antecede.store.walk import Cut, Walk, records_after
+from antecede.store.walk import Cut, Walk, first_record, records_after
 
 __all__ = [
     "Cut",
@@ -67,5 +67,18 @@ def read_records(
         identity = read_identity(files, directory)
         if identity is None:
             raise StoreError(f"{directory}: not a data directory: it has no identity")
-        walk = Walk(files, directory, identity.seal, segment_numbers(files, directory))
+        numbers = segment_numbers(files, directory)
+        walk = Walk(files, directory, identity.seal, _from_record(files, directory, identity.seal, numbers, after + 1))
         yield from records_after(walk, after, upto)
+
+
+def _from_record(files: Files, directory: str, seal: int, numbers: list[int], record: int) -> list[int]:
+    """The segments from the one on that has this record, or would have it."""
+    begin = 0
+    for at, number in enumerate(numbers[1:], 1):
+        first = first_record(files, directory, seal, number)
+        # One that begins behind it, or with nothing good: the record stands before that.
+        if first is None or first > record:
+            break
+        begin = at
+    return numbers[begin:]

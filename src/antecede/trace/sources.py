@@ -159,11 +159,19 @@ def _below(directory: str, metadata: list[Metadata]) -> list[str]:
     for folder, folders, names in os.walk(directory, onerror=refuse):
         folders[:] = [name for name in folders if name[0] not in "._"]
         for name in names:
-            if name[0] not in "._" and name.lower().endswith(_endings) and not _is_metadata(name):
+            if is_trace_name(name):
                 found.append(os.path.join(folder, name))
     if not found:
-        raise TraceError(f"{shown(directory)}: no trace in this directory (files ending in {', '.join(_endings)})")
+        raise TraceError(
+            f"{shown(directory)}: no trace in this directory: neither files ending in "
+            f"{', '.join(_endings)}, nor a server's data directory"
+        )
     return sorted(found)
+
+
+def is_trace_name(name: str) -> bool:
+    """Whether a file of that name in a directory is part of a trace."""
+    return name[0] not in "._" and name.lower().endswith(_endings) and not _is_metadata(name)
 
 
 def _is_metadata(name: str) -> bool:

@@ -1,0 +1,102 @@
+"""The trace of live servers: recorded as they run, through kills, and judged from their data directories."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from live_agents import Counted, Ping, Report
+
+import antecede
+
+_domains = {"A": ["s1", "s2"], "B": ["s2", "s3"]}
+_agents = {"relay": ("s3", "live_agents:Relay"), "counter": ("s1", "live_agents:Counter")}
+
+
+async def _exchange(world: Any, first: int, last: int, then: Callable[[], Any] = lambda: None) -> None:
+    """Send numbered pings by way of the relay, and wait until all were counted."""
+    async with asyncio.timeout(60), antecede.connect(world.addresses["s1"], name="alice") as bus:
+        for number in range(first, last + 1):
+            bus.send("relay", Ping(number=number))
+            if number % 50 == 0:
+                await asyncio.sleep(0.001)
+            if number == (first + last) // 2:
+                await asyncio.to_thread(then)
+        await bus.drain()
+        while (counted := await bus.ask("counter", Report(), expect=Counted, timeout=20)).count < last:
+            await asyncio.sleep(0.05)
+        assert (counted.count, counted.twice, counted.late) == (last, 0, 0)
+
+
+def _verified(world: Any, *arguments: str) -> dict[str, Any]:
+    done = world.command("verify", *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert report["complete"], report["quarantined"]
+    assert report["orders"]["causal"]["holds"]
+    assert report["orders"]["fifo"]["holds"]
+    return report
+
+
+def test_verified_under_way_and_after_a_kill(cluster: Callable[..., Any]) -> None:
+    world = cluster(_domains, _agents)
+    world.start(options=("--trace",))
+    seen: list[dict[str, Any]] = []
+
+    def look() -> None:
+        seen.append(_verified(world, str(world.folder)))
+
+    asyncio.run(_exchange(world, 1, 2000, look))
+    assert 0 < seen[0]["messages"] < 4000
+
+    def kill_the_router() -> None:
+        world.kill("s2")
+        world.start("s2", options=("--trace",))
+
+    asyncio.run(_exchange(world, 2001, 3000, kill_the_router))
+    assert world.stop() == [0, 0, 0]
+    # All three directories named one by one are the same trace as the folder that they are in.
+    after = _verified(world, *(str(world.folder / server) for server in world.servers))
+    whole = _verified(world, str(world.folder))
+    for key in ("events", "messages", "deliveries", "processes", "undelivered"):
+        assert after[key] == whole[key]
+    assert whole["undelivered"] == 0
+    # Each ping is two messages: to the relay, and from it to the counter. The rest are questions and their answers.
+    questions = whole["messages"] - 6000
+    assert questions > 0
+    assert questions % 2 == 0
+    assert whole["processes"] == 3
+
+
+def test_the_engines_agree_on_directories(cluster: Callable[..., Any]) -> None:
+    pytest.importorskip("pyspark")
+    world = cluster(_domains, _agents)
+    world.start(options=("--trace",))
+    asyncio.run(_exchange(world, 1, 500))
+    world.stop()
+    by = {engine: _verified(world, str(world.folder), "--engine", engine) for engine in ("plain", "spark")}
+    timings = ("engine", "session_seconds", "seconds", "events_per_second")
+    plain, spark = ({k: v for k, v in report.items() if k not in timings} for report in by.values())
+    assert plain == spark
+    for command in (("measure",), ("explain",)):
+        done = world.command(*command, str(world.folder), "--engine", "plain", "--json")
+        assert done.returncode == 0, done.stderr
+
+
+def test_what_holds_no_trace_is_one_line(cluster: Callable[..., Any]) -> None:
+    world = cluster(_domains, _agents)
+    (world.folder / "nothing").mkdir()
+    done = world.command("verify", str(world.folder / "nothing"))
+    assert done.returncode == 2
+    assert "no trace in this directory" in done.stderr
+    assert "data directory" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    # A log whose identity is gone is none that anybody may guess at.
+    world.start("s1", "s2", "s3", options=("--trace",))
+    asyncio.run(_exchange(world, 1, 10))
+    world.stop()
+    (world.folder / "s1" / "identity").write_bytes(b"something else")
+    done = world.command("verify", str(world.folder))
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
