@@ -205,5 +205,11 @@ store_snapshot_part_bytes_max: Final = 1024 * 1024 * 1024
 store_retry_seconds: Final = 0.1
 """How long a log that found the disk full waits before a refused append makes it look again."""
 
+metrics_request_bytes_max: Final = 8 * 1024
+"""The head of one request for a server's metrics page."""
+
+metrics_connections_max: Final = 64
+"""Requests for that page at one time; more are hung up on."""
+
 contested_runs_max: Final = 1_000_000
 """Runs of indices that several rows of a trace claim, told to the driver of a Spark job."""

@@ -110,6 +110,7 @@ class Channel:
         except WireError as error:
             self.unreadable.append((domain, str(error)))
             return
+        self.consumers[domain].traffic.letters_delivered += len(letters)
         for letter in letters:
             try:
                 self._dispatch(letter, *self._plan(domain, letter.to))

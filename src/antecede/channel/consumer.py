@@ -44,6 +44,24 @@ class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     content: Frame | Ack
 
 
+class Traffic:
+    """What a domain carried at this server since it was started, for operators."""
+
+    __slots__ = ("held", "letters_delivered", "letters_sent", "messages_delivered", "messages_sent", "stamp_bytes")
+
+    def __init__(self) -> None:
+        self.letters_sent = 0
+        self.letters_delivered = 0
+        """Delivered by the domain's order at this server, to agents here or to pass on."""
+        self.messages_sent = 0
+        """Trains of letters: messages of the domain's order."""
+        self.messages_delivered = 0
+        self.held = 0
+        """Packets that had to wait for their turn."""
+        self.stamp_bytes = 0
+        """Of all copies and control packets that left."""
+
+
 class MessageConsumer:
     """One server in one domain."""
 
@@ -64,6 +82,7 @@ class MessageConsumer:
         self.order: Order = spec.create(self.me, len(members))
         self.links = {peer: Link(incarnation, resend_after=resend_after) for peer in members if peer != me}
         self.sent = 0
+        self.traffic = Traffic()
         self.generation = 0
         """How often this domain has begun anew."""
         self._deliver = deliver
@@ -114,6 +133,8 @@ class MessageConsumer:
         trains, self._trains = self._trains, []
         for mask, letters, _ in trains:
             self.sent += 1
+            self.traffic.messages_sent += 1
+            self.traffic.letters_sent += len(letters)
             message = Message(f"{self.me}.{self.sent}", self.me, mask, couple(letters))
             self._carry_out(self.order.send(message), now)
         return bool(trains)
@@ -132,6 +153,7 @@ class MessageConsumer:
                 raise
             verdict, effects = self.order.receive(packet)
             if verdict is Verdict.HOLD:
+                self.traffic.held += 1
                 self._held[id(packet)] = (packet, peer, frame.number, frame.body)
             else:
                 self._accept(peer, frame.number, frame.body)
@@ -155,14 +177,17 @@ class MessageConsumer:
             kind = type(effect)
             if kind is Deliver:
                 message = effect.message  # type: ignore[union-attr]
+                self.traffic.messages_delivered += 1
                 self._deliver(self.domain, message.payload, message.source == self.me)
             elif kind is Send:
                 packet = effect.packet  # type: ignore[union-attr]
+                body, stamp_bytes = encode_packet(self.order, packet)
                 if packet.target == self.me:
-                    self._loop.append(self.own.send(encode_packet(self.order, packet), now))
+                    self._loop.append(self.own.send(body, now))
                 else:
                     peer = self.members[packet.target]
-                    frame = self.links[peer].send(encode_packet(self.order, packet), now)
+                    frame = self.links[peer].send(body, now)
+                    self.traffic.stamp_bytes += stamp_bytes
                     self.outgoing.append(Outgoing(self.domain, peer, frame))
             elif kind is Accept:
                 held = self._held.pop(id(effect.packet), None)  # type: ignore[union-attr]

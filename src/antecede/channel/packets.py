@@ -28,8 +28,8 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Body)
 
 
-def encode_packet(order: Order, packet: Packet) -> bytes:
-    """The packet as it travels to its target."""
+def encode_packet(order: Order, packet: Packet) -> tuple[bytes, int]:
+    """The packet as it travels to its target, and how many bytes of that are its stamp."""
     message = packet.message
     stamp = order.encode(packet)
     if message is None:
@@ -37,7 +37,7 @@ def encode_packet(order: Order, packet: Packet) -> bytes:
     else:
         to = message.to.to_bytes((order.members + 7) // 8, "little")
         body = _Body(order.name, order.stamp_version, COPY, message.id, stamp, message.source, to, message.payload)
-    return _encoder.encode(body)
+    return _encoder.encode(body), len(stamp)
 
 
 def decode_packet(order: Order, peer: int, data: bytes) -> Packet:

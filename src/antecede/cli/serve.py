@@ -16,6 +16,9 @@ def register(app: typer.Typer) -> None:
         key: str | None = typer.Option(None, metavar="FILE", help="TLS: its key (PEM)."),
         authority: str | None = typer.Option(None, metavar="FILE", help="TLS: who signs the servers' certificates."),
         trace: bool = typer.Option(False, "--trace", help="Keep the whole log, from which the trace is projected."),
+        metrics: str | None = typer.Option(
+            None, metavar="HOST:PORT", help="Serve /metrics (Prometheus) and /health there; PORT alone: on loopback."
+        ),
         log: str = typer.Option("text", help="text or json, one line an event, on standard error."),
     ) -> int:
         """Run one server of a topology until it is told to stop (SIGTERM, Ctrl-C).
@@ -27,6 +30,7 @@ def register(app: typer.Typer) -> None:
         from antecede.errors import UsageError
         from antecede.runtime.application import find_beside
         from antecede.runtime.logs import write_logs
+        from antecede.runtime.metrics import page_address
         from antecede.runtime.process import run
         from antecede.runtime.process import serve as served
 
@@ -40,4 +44,8 @@ def register(app: typer.Typer) -> None:
         write_logs(log)
         listening_address(file, server, host, token)
         tls = tls_contexts(certificate, key, authority)
-        return run(served(file, server, data, durability=durability, token=token, host=host, tls=tls, keep_log=trace))
+        page = None if metrics is None else page_address(metrics)
+        main = served(
+            file, server, data, metrics=page, durability=durability, token=token, host=host, tls=tls, keep_log=trace
+        )
+        return run(main)

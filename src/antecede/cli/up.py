@@ -18,6 +18,9 @@ def register(app: typer.Typer) -> None:
         durability: str = typer.Option("disk", help="disk, os or memory."),
         token_file: str | None = typer.Option(None, metavar="FILE", help="Who talks to the servers must know this."),
         trace: bool = typer.Option(False, "--trace", help="Keep the whole logs, from which the trace is projected."),
+        metrics_base_port: int | None = typer.Option(
+            None, metavar="PORT", help="Serve /metrics and /health of the first server on this port, and so on upwards."
+        ),
         log: str = typer.Option("text", help="text or json."),
     ) -> int:
         """Run all servers of a topology on this machine, one process each, until Ctrl-C.
@@ -35,17 +38,21 @@ def register(app: typer.Typer) -> None:
         with contextlib.ExitStack() as stack:
             folder = data or stack.enter_context(tempfile.TemporaryDirectory(prefix="antecede-"))
             Path(folder).mkdir(parents=True, exist_ok=True)
-            return asyncio.run(_run(topology, list(file.servers), folder, options))
+            return asyncio.run(_run(topology, list(file.servers), folder, options, metrics_base_port))
 
 
-async def _run(topology: str, servers: list[str], folder: str, options: list[str]) -> int:
+async def _run(
+    topology: str, servers: list[str], folder: str, options: list[str], metrics_base_port: int | None
+) -> int:
     processes: dict[str, asyncio.subprocess.Process] = {}
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    for server in servers:
+    for place, server in enumerate(servers):
         command = [sys.executable, "-m", "antecede", "serve", topology, "--server", server]
+        if metrics_base_port is not None:
+            command += ["--metrics", str(metrics_base_port + place)]
         # A session of its own: Ctrl-C reaches the servers through us, once and in good order.
         processes[server] = await asyncio.create_subprocess_exec(
             *command,

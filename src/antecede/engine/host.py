@@ -10,6 +10,7 @@ that no handler is for, or bytes that do not fit the notification's fields.
 
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
+from typing import Any, Protocol
 
 import msgspec
 
@@ -33,12 +34,25 @@ class Outcome(msgspec.Struct):
     """Why the letter after the last reaction could not be reacted to."""
 
 
+class Watch(Protocol):
+    """Somebody who looks on as reactions take place: to time them, or to tell of them elsewhere."""
+
+    def begin(self, context: Context) -> Any:
+        """A reaction begins; whatever is returned is handed back at its end."""
+        ...
+
+    def end(self, begun: Any, dead: str, failure: Exception | None) -> None:
+        """It has ended: well, with a dead letter for that reason, or with an exception."""
+        ...
+
+
 class Host:
     """The agents of one server, alive."""
 
     def __init__(self, server: str, check: Callable[[tuple[str, ...]], None]) -> None:
         self._server = server
         self._check = check
+        self.watches: list[Watch] = []
         self._kinds: dict[str, type[Agent]] = {}
         self._alive: dict[str, tuple[Agent, bytes]] = {}
         self._decoders: dict[type, msgspec.msgpack.Decoder[object]] = {}
@@ -68,11 +82,12 @@ class Host:
         outcome = Outcome(due.agent, [], None)
         for letter, named in zip(due.letters, due.handlers, strict=True):
             context = Context(due.agent, self._server, letter, self._check)
+            begun = [watch.begin(context) for watch in self.watches]
             try:
                 dead = self._call(agent, letter, named, context)
             except Exception as error:
-                return self._failed(outcome, error)
-            self._note(outcome, agent, letter, context, dead if isinstance(dead, str) else "")
+                return self._failed(outcome, begun, error)
+            self._note(outcome, agent, letter, context, begun, dead if isinstance(dead, str) else "")
         return self._done(outcome, agent, saved)
 
     async def react_async(self, due: React) -> Outcome:
@@ -81,13 +96,14 @@ class Host:
         outcome = Outcome(due.agent, [], None)
         for letter, named in zip(due.letters, due.handlers, strict=True):
             context = Context(due.agent, self._server, letter, self._check)
+            begun = [watch.begin(context) for watch in self.watches]
             try:
                 dead = self._call(agent, letter, named, context)
                 if isawaitable(dead):
                     dead = await dead
             except Exception as error:
-                return self._failed(outcome, error)
-            self._note(outcome, agent, letter, context, dead if isinstance(dead, str) else "")
+                return self._failed(outcome, begun, error)
+            self._note(outcome, agent, letter, context, begun, dead if isinstance(dead, str) else "")
         return self._done(outcome, agent, saved)
 
     def forget(self, agent: str) -> None:
@@ -134,7 +150,11 @@ class Host:
             decoder = self._decoders[handler.notification] = msgspec.msgpack.Decoder(handler.notification)
         return decoder
 
-    def _note(self, outcome: Outcome, agent: Agent, letter: Letter, context: Context, dead: str) -> None:
+    def _note(
+        self, outcome: Outcome, agent: Agent, letter: Letter, context: Context, begun: list[Any], dead: str
+    ) -> None:
+        if begun:
+            self._ended(begun, dead, None)
         if dead:
             outcome.reactions.append(Reaction(letter.id, dead=dead))
             return
@@ -146,7 +166,12 @@ class Host:
         if type(agent).__struct_fields__:
             outcome.state = _encode(agent)
 
-    def _failed(self, outcome: Outcome, error: Exception) -> Outcome:
+    def _ended(self, begun: list[Any], dead: str, failure: Exception | None) -> None:
+        for watch, one in zip(self.watches, begun, strict=True):
+            watch.end(one, dead, failure)
+
+    def _failed(self, outcome: Outcome, begun: list[Any], error: Exception) -> Outcome:
+        self._ended(begun, "", error)
         outcome.failure = error
         self.forget(outcome.agent)
         return outcome

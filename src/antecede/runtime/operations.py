@@ -61,6 +61,15 @@ class Operations:
         except AntecedeError as error:
             return False, json.dumps(str(error)).encode()
 
+    def health(self) -> str:
+        """How the server is, in a word or two."""
+        server = self._server
+        if server.trouble:
+            return "in trouble"
+        if server.machine.stopped:
+            return "link stopped"
+        return "stopping" if server.stopping else "overloaded" if server.machine.overloaded else "ok"
+
     def status(self) -> dict[str, Any]:
         """Health, links, queue depths, and what each held message waits for."""
         server = self._server
@@ -68,15 +77,10 @@ class Operations:
         stopped = [
             {"domain": domain, "peer": peer, "reason": reason} for (domain, peer), reason in machine.stopped.items()
         ]
-        health = "stopping" if server.stopping else "overloaded" if machine.overloaded else "ok"
-        if server.trouble:
-            health = "in trouble"
-        elif stopped:
-            health = "link stopped"
         mailboxes = {agent: len(mailbox) for agent, mailbox in machine.engine.mailboxes.items()}
         return {
             "server": machine.name,
-            "health": health,
+            "health": self.health(),
             "trouble": server.trouble,
             "epoch": server.epoch,
             "incarnation": f"{machine.incarnation:016x}",

@@ -42,6 +42,8 @@ class Peer:
         self.ack_timer: asyncio.TimerHandle | None = None
         self.newest: dict[str, int] = {}
         """For each domain the largest frame number that was written to this connection: what is larger is no resend."""
+        self.meetings = 0
+        """How often a connection was made: all but the first are reconnections."""
         self.dialer: asyncio.Task[None] | None = None
         self.wake = asyncio.Event()
 
@@ -207,6 +209,7 @@ class Peers:
         """Both hellos were said."""
         if peer.connection is connection:
             peer.ready = True
+            peer.meetings += 1
             self._log.info("peer-connected", peer=peer.name, remote=connection.remote)
 
     def received(self, peer: Peer, parts: list[wire.AnyPart]) -> None:

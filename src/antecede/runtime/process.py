@@ -14,9 +14,10 @@ from collections.abc import Coroutine
 from importlib import import_module
 from typing import Any
 
-from antecede.errors import StoreFailedError
+from antecede.errors import StoreFailedError, UsageError
+from antecede.runtime.metrics import MetricsPage
 from antecede.runtime.server import ServerRuntime
-from antecede.topology import TopologyFile
+from antecede.topology import Address, TopologyFile
 
 
 def run(main: Coroutine[Any, Any, int]) -> int:
@@ -43,8 +44,10 @@ def settle_memory() -> None:
     gc.set_threshold(_gc_objects, 20, 50)
 
 
-async def serve(topology: TopologyFile, server: str, data: str | None, **options: Any) -> int:
-    """Run a server until it is told to stop."""
+async def serve(
+    topology: TopologyFile, server: str, data: str | None, *, metrics: Address | None = None, **options: Any
+) -> int:
+    """Run a server until it is told to stop; its metrics page, if it has one, to the very end."""
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -57,6 +60,14 @@ async def serve(topology: TopologyFile, server: str, data: str | None, **options
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     runtime = ServerRuntime(topology, server, data, **options)
+    page: MetricsPage | None = None
+    try:
+        if metrics is not None:
+            page = MetricsPage(runtime)
+            await page.start(metrics)
+    except UsageError:
+        runtime.store.close()
+        raise
     await runtime.start()
     settle_memory()
     waiting = loop.create_task(told.wait())
@@ -66,6 +77,8 @@ async def serve(topology: TopologyFile, server: str, data: str | None, **options
         raise StoreFailedError(str(runtime.failed.result()))
     runtime.log.info("stopping")
     await runtime.stop()
+    if page is not None:
+        await page.stop()
     return 0
 
 

@@ -23,7 +23,7 @@ class Reactions:
     """The agents of one server at work."""
 
     def __init__(self, host: Host, submit: Callable[[Reacted], None], log: ServerLog) -> None:
-        self._host = host
+        self.host = host
         self._submit = submit
         self._log = log
         self._tries: dict[str, tuple[str, int]] = {}
@@ -34,6 +34,7 @@ class Reactions:
         self._stopped = False
         self.done = 0
         self.failed = 0
+        self.dead = 0
 
     @property
     def busy(self) -> int:
@@ -62,21 +63,21 @@ class Reactions:
     def _now(self, due: React) -> None:
         is_async = self._async.get(due.agent)
         if is_async is None:
-            is_async = self._async[due.agent] = self._host.is_async(due.agent)
+            is_async = self._async[due.agent] = self.host.is_async(due.agent)
         if is_async:
             task = asyncio.get_running_loop().create_task(self._await(due))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             return
         try:
-            outcome = self._host.react(due)
+            outcome = self.host.react(due)
         except AgentError as error:
             outcome = Outcome(due.agent, [], None, error)
         self._finish(due, outcome)
 
     async def _await(self, due: React) -> None:
         try:
-            outcome = await self._host.react_async(due)
+            outcome = await self.host.react_async(due)
         except AgentError as error:
             outcome = Outcome(due.agent, [], None, error)
         if not self._stopped:
@@ -115,6 +116,7 @@ class Reactions:
         if reactions:
             for reaction in reactions:
                 if reaction.dead:
+                    self.dead += 1
                     self._log.warning("dead-letter", agent=due.agent, letter=reaction.letter, reason=reaction.dead)
             self._submit(Reacted(due.agent, tuple(reactions), outcome.state, int(time() * 1000)))
         else:

@@ -4,6 +4,7 @@ The first record of a log says whose it is and under which topology it was begun
 directory, or under another topology, is refused before anything happened: its stamps would mean something else.
 """
 
+from antecede.channel.consumer import Traffic
 from antecede.errors import StoreError
 from antecede.server import AgentServer
 from antecede.server.items import Began, decode_record, joined
@@ -24,6 +25,9 @@ def recover(machine: AgentServer, store: Store, epoch: str, now: float) -> None:
             _check_first(machine, record, epoch)
             first = False
         machine.replay(record, now)
+    for consumer in machine.channel.consumers.values():
+        # What is told to operators is what happens from now on.
+        consumer.traffic = Traffic()
 
 
 def _check_first(machine: AgentServer, record: bytes, epoch: str) -> None:

@@ -60,6 +60,8 @@ class Sessions:
         self._log = log
         self._here: dict[str, Session] = {}
         """By address."""
+        self.dead = 0
+        """Letters that clients could not handle."""
 
     def __len__(self) -> int:
         return len(self._here)
@@ -119,6 +121,7 @@ class Sessions:
         del session.handed[: len(letters)]
         reactions = [Reaction(letter) for letter in letters]
         if dead:
+            self.dead += 1
             reactions[-1] = Reaction(letters[-1], dead=dead[:_reason_chars])
             self._log.warning("dead-letter", agent=session.client, letter=letters[-1], reason=dead[:_reason_chars])
         address = f"{session.client}@{self._machine.name}"

@@ -8,6 +8,7 @@ shared by as many records as came in the meantime.
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from antecede.durations import Durations
 from antecede.errors import StoreFailedError
 from antecede.store.recovery import Recovered
 
@@ -15,6 +16,20 @@ OnDurable = Callable[[int], None]
 """Called with a rising number: all records up to it are durable. From the commit thread; must not block or raise."""
 OnFailed = Callable[[StoreFailedError], None]
 """Called at most once, from the commit thread: nothing more will be durable."""
+
+
+class Figures:
+    """What a log did since it was opened, for operators."""
+
+    def __init__(self) -> None:
+        self.commits = Durations()
+        """Commit groups, and how long each took: written, and synced if that is what the durability asks for."""
+        self.syncs = Durations()
+        """Of that, what the disk took to sync."""
+        self.snapshot_upto = 0
+        """The last record that the newest snapshot covers."""
+        self.snapshot_at: float | None = None
+        """When that was taken, by the monotonic clock; nothing if it was before the log was opened."""
 
 
 class Store(Protocol):
@@ -53,6 +68,11 @@ class Store(Protocol):
     @property
     def log_bytes(self) -> int:
         """How much room the log takes on the disk."""
+        ...
+
+    @property
+    def figures(self) -> Figures:
+        """What it did since it was opened."""
         ...
 
     def append(self, record: bytes) -> int:

@@ -17,14 +17,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 from itertools import accumulate, takewhile
 from threading import Lock, Thread
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import Self
 
 import msgspec
 
 from antecede.errors import StoreError, StoreFailedError, StoreFullError, UsageError
 from antecede.limits import store_retry_seconds
-from antecede.store.contract import OnDurable, OnFailed
+from antecede.store.contract import Figures, OnDurable, OnFailed
 from antecede.store.directory import create, lock_directory, named, read_identity
 from antecede.store.files import Files
 from antecede.store.format import HEADER_BYTES, LENGTH_BYTES, VOUCHES, Group, encode_group, segment_name
@@ -59,6 +59,9 @@ class LogStore:
         self._identity = judged.identity
         self.recovered: Recovered = judged.recovered
         self.durability = durability
+        self.figures = Figures()
+        if judged.recovered.snapshot is not None:
+            self.figures.snapshot_upto = judged.recovered.snapshot.upto
         self._on_durable = on_durable
         self._on_failed = on_failed
         self._previous = msgspec.structs.replace(judged.tail)
@@ -177,6 +180,7 @@ class LogStore:
             if self.durability != "disk":
                 self._sync_from_outside()
             self._look_again(self._kept.add(parts, upto))
+            self.figures.snapshot_upto, self.figures.snapshot_at = upto, monotonic()
 
     def release(self, upto: int) -> None:
         with self._chores:
@@ -263,10 +267,16 @@ class LogStore:
         flags = VOUCHES if self._sure else 0
         group = Group(segments.current, before.group + 1, before.record + 1, len(records), size, before.checksum, flags)
         header, body, checksum = encode_group(group, self._identity.seal, records)
+        begun = perf_counter()
         segments.write([header, body], len(header) + len(body))
+        written = perf_counter()
         self._sure = self.durability == "disk"
         if self._sure:
             segments.sync()
+        ended = perf_counter()
+        self.figures.commits.add(ended - begun)
+        if self._sure:
+            self.figures.syncs.add(ended - written)
         segments.began(group.first)
         before.group, before.record, before.checksum = group.number, group.last, checksum
         with self._lock:

@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Self
 
 from antecede.errors import StoreError, UsageError
+from antecede.store.contract import Figures
 from antecede.store.recovery import Recovered
 
 
@@ -22,6 +23,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self.incarnation = randbits(64)
         self.recovered = Recovered(self.incarnation)
+        self.figures = Figures()
         self._lock = Lock()
         self._last = 0
         self._closed = False

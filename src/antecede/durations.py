@@ -1,0 +1,43 @@
+"""How long things took, as counts in buckets: what a histogram of an operator's page is drawn from.
+
+Whoever measures adds seconds; nothing here reads a clock. One thread adds, another may read meanwhile: it sees a
+moment's counts, never a torn one, and adding takes well under a microsecond.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final
+
+BOUNDS: Final = (
+    *(0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+)
+"""The upper ends of the buckets, in seconds; one more bucket has none."""
+
+
+class Durations:
+    """A histogram of seconds."""
+
+    __slots__ = ("_counts", "seconds")
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(BOUNDS) + 1)
+        self.seconds = 0.0
+        """All of them together."""
+
+    def add(self, seconds: float) -> None:
+        """Something took that long."""
+        self._counts[bisect_left(BOUNDS, seconds)] += 1
+        self.seconds += seconds
+
+    @property
+    def count(self) -> int:
+        """How many were added."""
+        return sum(self._counts)
+
+    def cumulative(self) -> Iterator[tuple[float, int]]:
+        """(upper end, how many took at most that long), ascending; the last end is infinity."""
+        total = 0
+        for bound, count in zip((*BOUNDS, float("inf")), self._counts, strict=True):
+            total += count
+            yield bound, total

@@ -1,0 +1,236 @@
+"""The metrics page: what Prometheus' own parser reads off it, and the health that a balancer asks for."""
+
+import asyncio
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from antecede import limits
+from antecede.durations import BOUNDS, Durations
+from antecede.engine.agents import Agent, Notification
+from antecede.engine.context import Context
+from antecede.errors import UsageError
+from antecede.runtime import ServerRuntime
+from antecede.runtime.metrics import HEALTHS, MetricsPage, page_address
+from antecede.topology import Address, parse_topology
+
+pytest.importorskip("prometheus_client")
+
+
+class Add(Notification):
+    amount: int
+
+
+class Tell(Notification):
+    pass
+
+
+class Total(Notification):
+    amount: int
+
+
+class Sum(Agent):
+    amount: int = 0
+
+    def on_add(self, add: Add, ctx: Context) -> None:
+        if add.amount < 0:
+            raise ValueError("less than nothing")
+        self.amount += add.amount
+
+    def on_tell(self, tell: Tell, ctx: Context) -> None:
+        ctx.reply(Total(amount=self.amount))
+
+
+def _ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+Play = Callable[[ServerRuntime, ServerRuntime, MetricsPage, Address], Awaitable[None]]
+
+
+def _played(folder: Path, play: Play) -> None:
+    """Two servers, the second with an agent and a page."""
+
+    async def main() -> None:
+        first, second, page_port = _ports(3)
+        file = parse_topology(
+            f'[servers]\ns1 = "tcp://127.0.0.1:{first}"\ns2 = "tcp://127.0.0.1:{second}"\n'
+            '[domains]\nA = { servers = ["s1", "s2"] }\n[agents]\nsum = { server = "s2", class = "nowhere:Sum" }\n'
+        )
+        near = ServerRuntime(file, "s1", str(folder / "s1"), agents={})
+        far = ServerRuntime(file, "s2", str(folder / "s2"), agents={"sum": Sum})
+        page, address = MetricsPage(far), Address("127.0.0.1", page_port)
+        await page.start(address)
+        await near.start()
+        await far.start()
+        try:
+            async with asyncio.timeout(20):
+                await play(near, far, page, address)
+        finally:
+            await near.stop()
+            await far.stop()
+            await page.stop()
+
+    asyncio.run(main())
+
+
+async def _get(address: Address, path: str, method: str = "GET", accept: str = "") -> tuple[int, str, str]:
+    """Status, content type and body."""
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    extra = f"Accept: {accept}\r\n" if accept else ""
+    writer.write(f"{method} {path} HTTP/1.1\r\nHost: x\r\n{extra}\r\n".encode())
+    head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+    writer.close()
+    lines = head.split("\r\n")
+    kind = next(line for line in lines if line.startswith("Content-Type")).partition(": ")[2]
+    return int(lines[0].split()[1]), kind, body
+
+
+def _samples(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    return {
+        (sample.name, tuple(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_what_the_parser_reads(tmp_path: Path) -> None:
+    async def play(near: ServerRuntime, far: ServerRuntime, page: MetricsPage, address: Address) -> None:
+        async with near.bus("alice") as bus:
+            for amount in range(10):
+                await bus.send("sum", Add(amount=amount))
+            await bus.post("sum", "Nonsense", {})
+            await bus.ask("sum", Tell(), expect=Total)
+        status, kind, body = await _get(address, "/metrics")
+        assert status == 200
+        assert kind.startswith("text/plain")
+        found = _samples(body)
+        assert found["antecede_letters_delivered_total", ("A",)] == 12
+        assert 1 <= found["antecede_messages_delivered_total", ("A",)] <= 12
+        assert found["antecede_letters_sent_total", ("A",)] == 1
+        assert found["antecede_stamp_bytes_total", ("A",)] > 0
+        assert found["antecede_held_messages", ("A",)] == 0
+        assert found["antecede_reactions_total", ()] == 12
+        assert found["antecede_letters_died_total", ()] == found["antecede_dead_letters_kept", ()] == 1
+        assert found["antecede_reaction_seconds_count", ()] == 12
+        assert found["antecede_reaction_seconds_sum", ()] > 0
+        assert found["antecede_reaction_seconds_bucket", ("+Inf",)] == 12
+        commits = found["antecede_commit_seconds_count", ()]
+        assert commits == found["antecede_fdatasync_seconds_count", ()] > 0, "every group of the log is synced"
+        assert found["antecede_log_records_total", ()] == far.store.last
+        assert found["antecede_log_bytes", ()] == far.store.log_bytes
+        assert found["antecede_snapshot_records_behind", ()] == far.store.last
+        assert found["antecede_peer_connected", ("s1",)] == 1
+        assert found["antecede_peer_reconnections_total", ("s1",)] == 0
+        assert found["antecede_connections", ("peers",)] == 1
+        assert found["antecede_health", ("ok",)] == 1
+        assert [found["antecede_health", (state,)] for state in HEALTHS[1:]] == [0, 0, 0, 0]
+        assert found["process_resident_memory_bytes", ()] > 0
+
+        await asyncio.to_thread(far.store.snapshot, far.machine.snapshot(), far.store.last)
+        near.peers.peers["s2"].connection.close("once more")  # type: ignore[union-attr]
+        while near.peers.peers["s2"].meetings < 2 or far.peers.peers["s1"].meetings < 2:
+            await asyncio.sleep(0.01)
+        found = _samples((await _get(address, "/metrics"))[2])
+        assert found["antecede_peer_reconnections_total", ("s1",)] == 1
+        assert found["antecede_snapshot_records_behind", ()] == 0
+
+    _played(tmp_path, play)
+
+
+def test_open_metrics_where_it_is_asked_for(tmp_path: Path) -> None:
+    async def play(near: ServerRuntime, far: ServerRuntime, page: MetricsPage, address: Address) -> None:
+        from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+        _, kind, body = await _get(address, "/metrics", accept="application/openmetrics-text; version=1.0.0")
+        assert kind.startswith("application/openmetrics-text")
+        assert "antecede_reactions" in {family.name for family in text_string_to_metric_families(body)}
+
+    _played(tmp_path, play)
+
+
+def test_health(tmp_path: Path) -> None:
+    async def play(near: ServerRuntime, far: ServerRuntime, page: MetricsPage, address: Address) -> None:
+        assert (await _get(address, "/health"))[0] == 200
+        far.trouble = "no room"
+        status, _, body = await _get(address, "/health")
+        assert status == 503
+        assert '"health": "in trouble"' in body
+        assert "no room" in body
+        far.trouble = ""
+        far.stopping = True
+        assert (await _get(address, "/health"))[0] == 503
+        far.stopping = False
+
+    _played(tmp_path, play)
+
+
+def test_what_is_no_request_for_it(tmp_path: Path) -> None:
+    async def play(near: ServerRuntime, far: ServerRuntime, page: MetricsPage, address: Address) -> None:
+        assert (await _get(address, "/etc/passwd"))[0] == 404
+        assert (await _get(address, "/metrics", method="POST"))[0] == 405
+        assert (await _get(address, "/metrics", method="HEAD"))[2] == ""
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(b"GET /" + b"x" * (limits.metrics_request_bytes_max + 1))
+        assert await reader.read() == b"", "too long a request is hung up on"
+        writer.close()
+        strangers = [
+            await asyncio.open_connection(address.host, address.port) for _ in range(limits.metrics_connections_max)
+        ]
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        assert await reader.read() == b"", "one too many is hung up on"
+        for _, other in [*strangers, (reader, writer)]:
+            other.close()
+        while page._open:
+            await asyncio.sleep(0.01)
+        assert (await _get(address, "/health"))[0] == 200
+
+    _played(tmp_path, play)
+
+
+def test_a_busy_port(tmp_path: Path) -> None:
+    async def play(near: ServerRuntime, far: ServerRuntime, page: MetricsPage, address: Address) -> None:
+        with pytest.raises(UsageError, match="cannot serve metrics on"):
+            await MetricsPage(near).start(address)
+
+    _played(tmp_path, play)
+
+
+def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(near: ServerRuntime, far: ServerRuntime, page: MetricsPage, address: Address) -> None:
+        monkeypatch.setitem(sys.modules, "prometheus_client", None)
+        with pytest.raises(UsageError, match=r"install antecede\[metrics\]"):
+            MetricsPage(near)
+
+    _played(tmp_path, play)
+
+
+def test_addresses_of_pages() -> None:
+    assert page_address("9100") == page_address(":9100") == Address("127.0.0.1", 9100)
+    assert page_address("[::1]:1") == Address("::1", 1)
+    assert page_address("0.0.0.0:65535") == Address("0.0.0.0", 65535)
+    for text in ("", "x", "host:", "1:0", "1:65536", "1:９"):
+        with pytest.raises(UsageError, match="expected HOST:PORT"):
+            page_address(text)
+
+
+def test_buckets() -> None:
+    durations = Durations()
+    for seconds in (0.0, BOUNDS[0], BOUNDS[0] * 1.1, 99.0):
+        durations.add(seconds)
+    ends = dict(durations.cumulative())
+    assert ends[BOUNDS[0]] == 2, "a bound belongs to its own bucket"
+    assert ends[BOUNDS[1]] == 3
+    assert ends[BOUNDS[-1]] == 3
+    assert ends[float("inf")] == durations.count == 4
