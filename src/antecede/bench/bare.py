@@ -1,0 +1,184 @@
+"""The floors: TCP on the bare event loop with msgspec, with or without a disk, and nothing else.
+
+A frame is four bytes of length and a MessagePack list of (number, body). The receiver of *log* writes the bodies into
+an allocated file and syncs, as many as have come at a time, in one thread, as our log does; it answers when the last
+one is on the disk. In a *loop* with a disk both ends write and sync what they got before they answer.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from threading import Condition, Thread
+from time import perf_counter
+from typing import cast
+
+import msgspec
+
+from antecede.bench import payload
+from antecede.bench.children import act, figures, say, settle, until_told
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[tuple[int, bytes]]).decode
+
+
+def _framed(items: list[tuple[int, bytes]]) -> bytes:
+    body = _encode(items)
+    return len(body).to_bytes(4, "big") + body
+
+
+class _End(asyncio.Protocol):
+    """One end: calls back with the items of every frame."""
+
+    def __init__(self, got: "Callable[[_End, list[tuple[int, bytes]]], None]") -> None:
+        self._got = got
+        self._pending = b""
+        self._room = asyncio.Event()
+        self._room.set()
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def data_received(self, data: bytes) -> None:
+        data = self._pending + data
+        start, end = 0, len(data)
+        while end - start >= 4:
+            stop = start + 4 + int.from_bytes(data[start : start + 4], "big")
+            if stop > end:
+                break
+            self._got(self, _decode(data[start + 4 : stop]))
+            start = stop
+        self._pending = data[start:]
+
+    def pause_writing(self) -> None:
+        self._room.clear()
+
+    def resume_writing(self) -> None:
+        self._room.set()
+
+    async def room(self) -> None:
+        await self._room.wait()
+
+
+class _File:
+    """An allocated file that is written from front to back, and again from the front."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT)
+        os.posix_fallocate(self._file, 0, _file_bytes)
+        os.fsync(self._file)
+        self._at = 0
+
+    def keep(self, data: bytes) -> None:
+        if self._at + len(data) > _file_bytes:
+            self._at = 0
+        os.pwrite(self._file, data, self._at)
+        os.fdatasync(self._file)
+        self._at += len(data)
+
+
+class _Log:
+    """A file and the thread that writes it."""
+
+    def __init__(self, path: str, written: Callable[[int], None]) -> None:
+        self._file = _File(path)
+        self._written = written
+        self._loop = asyncio.get_running_loop()
+        self._pending: list[tuple[int, bytes]] = []
+        self._some = Condition()
+        Thread(target=self._run, daemon=True).start()
+
+    def append(self, items: list[tuple[int, bytes]]) -> None:
+        with self._some:
+            self._pending += items
+            self._some.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._some:
+                while not self._pending:
+                    self._some.wait()
+                items, self._pending = self._pending, []
+            self._file.keep(b"".join([body for _, body in items]))
+            self._loop.call_soon_threadsafe(self._written, items[-1][0])
+
+
+async def _listen(got: Callable[[_End, list[tuple[int, bytes]]], None]) -> None:
+    server = await asyncio.get_running_loop().create_server(lambda: _End(got), "127.0.0.1", 0)
+    settle()
+    say(port=server.sockets[0].getsockname()[1])
+    await until_told()
+
+
+async def _dial(port: int, got: Callable[[_End, list[tuple[int, bytes]]], None]) -> _End:
+    _, end = await asyncio.get_running_loop().create_connection(lambda: _End(got), "127.0.0.1", port)
+    settle()
+    return end
+
+
+async def log(data: str) -> None:
+    """The receiver of what is to be on its disk; number 0 asks for an answer."""
+    ends: list[_End] = []
+    log = _Log(data, lambda number: ends[0].transport.write(_framed([(0, b"")])) if number == 0 else None)
+
+    def got(end: _End, items: list[tuple[int, bytes]]) -> None:
+        ends[:] = [end]
+        log.append(items)
+
+    await _listen(got)
+
+
+async def pipelined(port: int, messages: int, together: int, warm: int = 2_000) -> None:
+    """The sender of what is to be on the other's disk."""
+    done = asyncio.Event()
+    end = await _dial(port, lambda _, items: done.set())
+    for count in (warm, messages):
+        started = perf_counter()
+        items: list[tuple[int, bytes]] = []
+        for number in range(count - 1, -1, -1):
+            items.append((number, payload))
+            if len(items) == together or not number:
+                end.transport.write(_framed(items))
+                items = []
+                await end.room()
+        await done.wait()
+        done.clear()
+    say(per_second=messages / (perf_counter() - started))
+
+
+async def echo(data: str | None = None) -> None:
+    """Gives back what it gets, after putting it on its disk if it has one."""
+    file = None if data is None else _File(data)
+
+    def got(end: _End, items: list[tuple[int, bytes]]) -> None:
+        if file is not None:
+            file.keep(items[0][1])
+        end.transport.write(_framed(items))
+
+    await _listen(got)
+
+
+async def ping(port: int, messages: int, data: str | None = None, warm: int = 200) -> None:
+    """One message to and fro; awaited as a program awaits an answer, or with a disk at this end too, in a loop."""
+    file = None if data is None else _File(data)
+    loop = asyncio.get_running_loop()
+    answers: list[asyncio.Future[None]] = []
+    end = await _dial(port, lambda _, items: answers[0].set_result(None))
+    times = []
+    for number in range(warm + messages):
+        started = perf_counter()
+        answers[:] = [loop.create_future()]
+        if file is not None:
+            file.keep(payload)
+        end.transport.write(_framed([(number, payload)]))
+        await answers[0]
+        times.append(perf_counter() - started)
+    say(**figures(times[warm:]))
+
+
+_file_bytes = 64 * 1024 * 1024
+
+if __name__ == "__main__":
+    act({"log": log, "pipelined": pipelined, "echo": echo, "ping": ping})

@@ -1,0 +1,279 @@
+"""The sides of ``antecede bench channel``: what is run for each, and what is needed to run it."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+
+from antecede.bench import nats_broker, redis_streams
+from antecede.bench.children import Child, SideError, await_listener, free_ports, party, program
+
+Sample = dict[str, float]
+"""The figures of one side in one round."""
+
+
+class Side(msgspec.Struct, frozen=True):
+    """One thing that is measured."""
+
+    name: str
+    says: str
+    unit: str
+    """Which of the figures counts."""
+    share: float
+    """How many of the messages asked for: slow sides get fewer, so that all take about as long."""
+    run: Callable[[int, str], Sample]
+    """Measure once, with so many messages, in a folder."""
+    modules: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+
+    def missing(self) -> list[str]:
+        """What would have to be installed."""
+        return [name for name in self.modules if find_spec(name) is None] + [
+            name for name in self.programs if program(name) is None
+        ]
+
+
+def measure(side: Side, messages: int, directory: str | None) -> Sample:
+    """One side, once; in a folder of its own on the disk that is asked for."""
+    with TemporaryDirectory(prefix="antecede-bench-", dir=directory) as place:
+        return side.run(max(100, round(messages * side.share)), place)
+
+
+# Ours.
+
+
+def _ours(role: str, *, disk: bool, embedded: bool = True, trace: bool = False, **more: Any) -> Callable[..., Sample]:
+    def run(messages: int, place: str) -> Sample:
+        from antecede.bench.ours import topology_text
+
+        topology = topology_text(free_ports(2))
+        here = {"data": f"{place}/s1"} if disk and embedded else {}
+        there: dict[str, Any] = {"data": f"{place}/s2"} if disk else {}
+        if trace:
+            here, there = {**here, "trace": True}, {**there, "trace": True}
+        with party("ours", "server", topology=topology, **there) as receiver:
+            receiver.hear(_start_seconds)
+            with party("ours", role, topology=topology, messages=messages, **here, **more) as sender:
+                return sender.hear(_run_seconds)
+
+    return run
+
+
+def _idle(messages: int, place: str) -> Sample:
+    """A server as ``antecede serve`` runs it, with nothing to do."""
+    from antecede.bench.ours import topology_text
+
+    topology = topology_text(free_ports(2))
+    file = Path(place) / "topology.toml"
+    file.write_text(topology)
+    with served(str(file), f"{place}/s2") as (pid, port):
+        await_listener(port)
+        return {"mib": resident_bytes(pid) / 2**20}
+
+
+@contextmanager
+def served(topology: str, data: str) -> Iterator[tuple[int, int]]:
+    """Server s2 of a topology, by the command that people use: its process and its port."""
+    import sys
+
+    from antecede.topology import parse_topology
+
+    port = parse_topology(Path(topology).read_text()).servers["s2"].port
+    command = [sys.executable, "-m", "antecede", "serve", topology, "--server", "s2", "--data", data]
+    with Child(command, silent=True) as child:
+        yield child.pid, port
+
+
+def resident_bytes(pid: int) -> int:
+    """How much memory a process has in use; needs Linux."""
+    try:
+        text = Path(f"/proc/{pid}/statm").read_text()
+    except OSError:
+        raise SideError("the memory of a process can be read on Linux only") from None
+    return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+# Floors.
+
+
+def _floor_log(together: int) -> Callable[..., Sample]:
+    def run(messages: int, place: str) -> Sample:
+        with party("bare", "log", data=f"{place}/log") as receiver:
+            port = receiver.hear(_start_seconds)["port"]
+            with party("bare", "pipelined", port=port, messages=messages, together=together) as sender:
+                return sender.hear(_run_seconds)
+
+    return run
+
+
+def _floor_loop(disk: bool) -> Callable[..., Sample]:
+    def run(messages: int, place: str) -> Sample:
+        here, there = ({"data": f"{place}/here"}, {"data": f"{place}/there"}) if disk else ({}, {})
+        with party("bare", "echo", **there) as receiver:
+            port = receiver.hear(_start_seconds)["port"]
+            with party("bare", "ping", port=port, messages=messages, **here) as sender:
+                return sender.hear(_run_seconds)
+
+    return run
+
+
+# Peers.
+
+
+def _through(
+    module: str, command: Callable[[str, int], list[str]], sender: str, receiver: str | None
+) -> Callable[..., Sample]:
+    """A sender and a receiver (or none) on either side of a broker."""
+
+    def run(messages: int, place: str) -> Sample:
+        port = free_ports(1)[0]
+        with ExitStack() as stack:
+            stack.enter_context(Child(command(place, port), silent=True))
+            await_listener(port)
+            taker = None
+            if receiver is not None:
+                wants = {} if receiver == "echo" else {"messages": messages}
+                taker = stack.enter_context(party(module, receiver, port=port, **wants))
+                taker.hear(_start_seconds)
+            giver = stack.enter_context(party(module, sender, port=port, messages=messages))
+            said = giver.hear(_run_seconds)
+            if taker is None or "started" not in said:
+                return said
+            return _rate(messages, said, taker.hear(_run_seconds))
+
+    return run
+
+
+def _zeromq(messages: int, place: str) -> Sample:
+    with party("zeromq", "receiver", messages=messages) as receiver:
+        port = receiver.hear(_start_seconds)["port"]
+        with party("zeromq", "pipelined", port=port, messages=messages) as sender:
+            said = sender.hear(_run_seconds)
+            return _rate(messages, said, receiver.hear(_run_seconds))
+
+
+def _rate(messages: int, sent: Sample, received: Sample) -> Sample:
+    """Both processes read the same monotonic clock."""
+    return {"per_second": messages / (max(sent["at"], received["at"]) - sent["started"])}
+
+
+def _redis(place: str, port: int) -> list[str]:
+    return redis_streams.server_command(program("redis-server") or "", port, place)
+
+
+def _jetstream(place: str, port: int) -> list[str]:
+    return nats_broker.server_command(program("nats-server") or "", port, place, True)
+
+
+def _nats(place: str, port: int) -> list[str]:
+    return nats_broker.server_command(program("nats-server") or "", port, place, False)
+
+
+_rd: dict[str, Any] = {"modules": ("redis",), "programs": ("redis-server",)}
+_nt: dict[str, Any] = {"modules": ("nats",), "programs": ("nats-server",)}
+_zq: dict[str, Any] = {"modules": ("zmq",)}
+
+sides = [
+    Side(
+        "durable",
+        "ours: bus.send(), agent without state, fdatasync at both ends",
+        "per_second",
+        1.0,
+        _ours("pipelined", disk=True, to="sink"),
+    ),
+    Side(
+        "durable-traced",
+        "ours: the same with the trace kept",
+        "per_second",
+        1.0,
+        _ours("pipelined", disk=True, trace=True, to="sink"),
+    ),
+    Side(
+        "redis-pipelined",
+        "Redis Streams, appendfsync always: pipelined XADD, XREAD",
+        "per_second",
+        0.3,
+        _through("redis_streams", _redis, "pipelined", "receiver"),
+        **_rd,
+    ),
+    Side(
+        "jetstream-pipelined",
+        "JetStream, sync_interval always: publish_async, push consumer",
+        "per_second",
+        0.02,
+        _through("nats_broker", _jetstream, "pipelined", "receiver"),
+        **_nt,
+    ),
+    Side("floor-1", "bare TCP, receiver's log synced, 1 message a frame", "per_second", 0.5, _floor_log(1)),
+    Side("floor-64", "bare TCP, receiver's log synced, 64 messages a frame", "per_second", 2.0, _floor_log(64)),
+    Side(
+        "stateful",
+        "ours: an agent whose state is saved with every reaction",
+        "per_second",
+        1.0,
+        _ours("pipelined", disk=True, to="ledger"),
+    ),
+    Side(
+        "accepted",
+        "ours: a client awaits each send, on the server's disk",
+        "per_second",
+        0.01,
+        _ours("accepted", disk=True, embedded=False),
+    ),
+    Side(
+        "redis-accepted",
+        "Redis, appendfsync always: one XADD after the other",
+        "per_second",
+        0.01,
+        _through("redis_streams", _redis, "accepted", None),
+        **_rd,
+    ),
+    Side(
+        "exchange",
+        "ours: two agents, one letter to and fro, fdatasync at both ends",
+        "per_second",
+        0.005,
+        _ours("exchange", disk=True),
+    ),
+    Side("floor-exchange", "bare TCP loop, fdatasync at both ends", "per_second", 0.005, _floor_loop(True)),
+    Side(
+        "ping-pong",
+        "ours, not durable: bus.ask() through two servers",
+        "p50_us",
+        0.03,
+        _ours("ask", disk=False),
+    ),
+    Side(
+        "ping-pong-client",
+        "ours, not durable: a client asks an agent of its server",
+        "p50_us",
+        0.03,
+        _ours("ask-as-client", disk=False, embedded=False),
+    ),
+    Side("echo", "bare uvloop + msgspec echo", "p50_us", 0.03, _floor_loop(False), modules=("uvloop",)),
+    Side(
+        "nats-request",
+        "NATS core: request and reply through nats-py",
+        "p50_us",
+        0.02,
+        _through("nats_broker", _nats, "ping", "echo"),
+        **_nt,
+    ),
+    Side(
+        "not-durable",
+        "ours: bus.send(), nothing on disk",
+        "per_second",
+        1.0,
+        _ours("pipelined", disk=False, to="sink"),
+    ),
+    Side("zeromq", "ZeroMQ: PUSH to PULL through pyzmq", "per_second", 1.0, _zeromq, **_zq),
+    Side("idle", "ours: memory of a server that does nothing", "mib", 0.0, _idle),
+]
+
+_start_seconds = 30.0
+_run_seconds = 300.0

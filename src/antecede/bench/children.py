@@ -1,0 +1,181 @@
+"""The parties of a measurement as processes of their own, and what they and the benchmark say to each other.
+
+A party is ``python -m antecede.bench.MODULE ROLE SETTINGS`` (JSON). It says what it has to say as lines of JSON on
+standard output: a receiver that it is ready, a sender its figures. It ends when its standard input does.
+"""
+
+import gc
+import json
+import os
+import selectors
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Coroutine
+from socket import socket
+from time import monotonic, sleep
+from typing import Any, Self
+
+from antecede.errors import AntecedeError
+
+
+class SideError(AntecedeError):
+    """A side could not be measured, and why."""
+
+
+class Child:
+    """A process that is ended on leaving the block."""
+
+    def __init__(self, command: list[str], *, silent: bool = False) -> None:
+        """``silent``: a server that says nothing to us, and has to be told to end."""
+        self._errors = tempfile.TemporaryFile()
+        out = subprocess.DEVNULL if silent else subprocess.PIPE
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=out, stderr=self._errors, bufsize=0, start_new_session=True
+        )
+        self._silent = silent
+        self._command = command
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        process = self._process
+        assert process.stdin is not None
+        process.stdin.close()
+        if self._silent:
+            process.terminate()
+        try:
+            process.wait(_part_seconds)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            try:
+                process.wait(_end_seconds)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+        self._errors.close()
+
+    def hear(self, seconds: float) -> dict[str, Any]:
+        """The next line that the party says."""
+        out = self._process.stdout
+        assert out is not None
+        until = monotonic() + seconds
+        line = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(out, selectors.EVENT_READ)
+            while not line.endswith(b"\n"):
+                if not selector.select(max(0.0, until - monotonic())):
+                    raise SideError(f"{self._name} said nothing for {seconds:.0f} s")
+                more = out.read(65_536)
+                if not more:
+                    raise SideError(f"{self._name} ended: {self._last_words()}")
+                line += more
+        said: dict[str, Any] = json.loads(line)
+        return said
+
+    def _last_words(self) -> str:
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "without a word"
+
+    @property
+    def _name(self) -> str:
+        return " ".join(self._command[1:4]) if self._command[0] == sys.executable else self._command[0]
+
+
+def party(module: str, role: str, **settings: Any) -> Child:
+    """Start a party."""
+    return Child([sys.executable, "-m", f"antecede.bench.{module}", role, json.dumps(settings)])
+
+
+def program(name: str) -> str | None:
+    """Where a server's program is: beside this Python, or on the path."""
+    return shutil.which(name, path=os.path.dirname(sys.executable)) or shutil.which(name)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback interface at which nobody listens."""
+    sockets = [socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def await_listener(port: int, seconds: float = 10.0) -> None:
+    """Wait until somebody listens at a port."""
+    until = monotonic() + seconds
+    while True:
+        with socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        if monotonic() > until:
+            raise SideError(f"nobody listens at port {port} after {seconds:.0f} s")
+        sleep(0.02)
+
+
+# Within a party.
+
+Role = Callable[..., Coroutine[Any, Any, None]]
+
+
+def say(**words: Any) -> None:
+    """Tell the benchmark something."""
+    os.write(1, json.dumps(words).encode() + b"\n")
+
+
+def act(roles: dict[str, Role]) -> None:
+    """Play the role that the command line names, on the loop that servers run on."""
+    from antecede.runtime.process import run
+
+    async def main() -> int:
+        await roles[sys.argv[1]](**json.loads(sys.argv[2]))
+        return 0
+
+    sys.exit(run(main()))
+
+
+def settle() -> None:
+    """All sides alike: what is there when the measurement begins is not looked at by the collector."""
+    gc.collect()
+    gc.freeze()
+
+
+async def until_told() -> None:
+    """Until standard input ends."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+
+    def read() -> None:
+        if not os.read(0, 4096):
+            loop.remove_reader(0)
+            ended.set()
+
+    loop.add_reader(0, read)
+    await ended.wait()
+
+
+def figures(seconds: list[float]) -> dict[str, float]:
+    """One in flight: how many a second, and the median and the 99th percentile in microseconds."""
+    ordered = sorted(seconds)
+    return {
+        "per_second": len(ordered) / sum(ordered),
+        "p50_us": ordered[len(ordered) // 2] * 1e6,
+        "p99_us": ordered[len(ordered) * 99 // 100] * 1e6,
+    }
+
+
+_part_seconds = 10.0
+_end_seconds = 5.0

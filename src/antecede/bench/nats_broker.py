@@ -1,0 +1,92 @@
+"""NATS through nats-py: core request and reply; JetStream with every message synced, pipelined."""
+
+import asyncio
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from antecede.bench import payload
+from antecede.bench.children import act, figures, say, settle, until_told
+
+
+def server_command(program: str, port: int, data: str, sync: bool) -> list[str]:
+    """How to run a server; ``sync``: with JetStream, and every message on the disk before it is acknowledged."""
+    file = Path(data) / "nats.conf"
+    stream = f'jetstream {{ store_dir: "{data}/js", sync_interval: always }}\n' if sync else ""
+    file.write_text(f"listen: 127.0.0.1:{port}\n{stream}")
+    return [program, "-c", str(file)]
+
+
+async def _connect(port: int) -> Any:
+    import nats
+
+    connection = await nats.connect(f"nats://127.0.0.1:{port}")
+    settle()
+    return connection
+
+
+async def receiver(port: int, messages: int) -> None:
+    """Makes a stream, reads it until it has so many, and says when."""
+    from nats.js.api import AckPolicy, ConsumerConfig
+
+    connection = await _connect(port)
+    stream = connection.jetstream()
+    await stream.add_stream(name="items", subjects=["items"])
+    done = asyncio.Event()
+    count = 0
+
+    async def got(_: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == messages:
+            done.set()
+
+    await stream.subscribe("items", cb=got, config=ConsumerConfig(ack_policy=AckPolicy.NONE), manual_ack=True)
+    say(ready=True)
+    await done.wait()
+    say(at=perf_counter())
+    await until_told()
+    await connection.close()
+
+
+async def pipelined(port: int, messages: int, together: int = 1_000) -> None:
+    """Publishes to the stream, so many without waiting for their acknowledgements."""
+    connection = await _connect(port)
+    stream = connection.jetstream(publish_async_max_pending=2 * together)
+    started = perf_counter()
+    for start in range(0, messages, together):
+        count = min(together, messages - start)
+        waiting = [await stream.publish_async("items", payload) for _ in range(count)]
+        await asyncio.gather(*waiting)
+    say(started=started, at=perf_counter())
+    await connection.close()
+
+
+async def echo(port: int) -> None:
+    """Gives back what it gets."""
+    connection = await _connect(port)
+
+    async def got(message: Any) -> None:
+        await message.respond(message.data)
+
+    await connection.subscribe("echo", cb=got)
+    await connection.flush()
+    say(ready=True)
+    await until_told()
+    await connection.close()
+
+
+async def ping(port: int, messages: int, warm: int = 200) -> None:
+    """Asks, and waits for each answer."""
+    connection = await _connect(port)
+    times = []
+    for _ in range(warm + messages):
+        started = perf_counter()
+        await connection.request("echo", payload)
+        times.append(perf_counter() - started)
+    say(**figures(times[warm:]))
+    await connection.close()
+
+
+if __name__ == "__main__":
+    act({"receiver": receiver, "pipelined": pipelined, "echo": echo, "ping": ping})

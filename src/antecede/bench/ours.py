@@ -1,0 +1,205 @@
+"""Our own parties: a server with agents; a program on the bus of a server; a client."""
+
+import asyncio
+from time import perf_counter
+
+from antecede.bench import payload
+from antecede.bench.children import act, figures, say, until_told
+from antecede.client import Bus
+from antecede.client.line import connect
+from antecede.engine.agents import Agent, Notification
+from antecede.engine.context import Context
+from antecede.runtime import ServerRuntime
+from antecede.runtime.process import settle_memory
+from antecede.topology import TopologyFile, parse_topology
+
+
+class Item(Notification):
+    body: bytes
+    last: bool = False
+
+
+class Done(Notification):
+    pass
+
+
+class Serve(Notification):
+    """Begin an exchange of so many round trips."""
+
+    count: int
+
+
+class Sink(Agent):
+    """Takes whatever comes, and keeps nothing."""
+
+    def on_item(self, item: Item, ctx: Context) -> None:
+        if item.last:
+            ctx.reply(Done())
+
+
+class Ledger(Agent):
+    """Takes whatever comes, and keeps count: its state is saved with every reaction."""
+
+    items: int = 0
+    bytes: int = 0
+
+    def on_item(self, item: Item, ctx: Context) -> None:
+        self.items += 1
+        self.bytes += len(item.body)
+        if item.last:
+            ctx.reply(Done())
+
+
+class Wall(Agent):
+    """Gives back what it gets."""
+
+    def on_item(self, item: Item, ctx: Context) -> None:
+        ctx.reply(item)
+
+
+class Player(Agent):
+    """Plays against the wall, one ball in the air."""
+
+    def on_serve(self, serve: Serve, ctx: Context) -> None:
+        _strokes.append(perf_counter())
+        ctx.send("wall", Item(body=payload))
+
+    def on_item(self, item: Item, ctx: Context) -> None:
+        _strokes.append(perf_counter())
+        if len(_strokes) <= _strokes_wanted[0]:
+            ctx.send("wall", Item(body=payload))
+        else:
+            _over.set()
+
+
+_strokes: list[float] = []
+_strokes_wanted = [0]
+_over = asyncio.Event()
+
+_agents: dict[str, dict[str, type[Agent]]] = {
+    "s1": {"player": Player},
+    "s2": {"sink": Sink, "ledger": Ledger, "wall": Wall},
+}
+
+
+def topology_text(ports: list[int]) -> str:
+    """Two servers and one domain."""
+    homes = [(agent, server, kind) for server, agents in _agents.items() for agent, kind in agents.items()]
+    return "\n".join(
+        [
+            "[servers]",
+            *(f's{number} = "tcp://127.0.0.1:{port}"' for number, port in enumerate(ports, 1)),
+            "[domains]",
+            'A = { servers = ["s1", "s2"], order = "pruned" }',
+            "[agents]",
+            *(f'{a} = {{ server = "{s}", class = "{k.__module__}:{k.__qualname__}" }}' for a, s, k in homes),
+        ]
+    )
+
+
+async def _start(topology: str, server: str, data: str | None, trace: bool) -> ServerRuntime:
+    file: TopologyFile = parse_topology(topology)
+    durability = "memory" if data is None else "disk"
+    runtime = ServerRuntime(
+        file, server, data, durability=durability, agents=dict(_agents[server]), keep_log=trace
+    )
+    await runtime.start()
+    settle_memory()
+    return runtime
+
+
+async def server(topology: str, data: str | None = None, trace: bool = False) -> None:
+    """The receiver: server s2 with its agents."""
+    runtime = await _start(topology, "s2", data, trace)
+    say(ready=True)
+    await until_told()
+    await runtime.stop(0.1)
+
+
+async def pipelined(
+    topology: str, messages: int, to: str, data: str | None = None, trace: bool = False, warm: int = 2_000
+) -> None:
+    """The sender: a program on the bus of server s1."""
+    runtime = await _start(topology, "s1", data, trace)
+    async with runtime.bus("program") as bus:
+        done = asyncio.Event()
+        bus.on(Done, lambda _: done.set())
+        await _send_all(bus, to, warm)
+        await done.wait()
+        done.clear()
+        started = perf_counter()
+        await _send_all(bus, to, messages)
+        await done.wait()
+        say(per_second=messages / (perf_counter() - started))
+    await runtime.stop(0.1)
+
+
+async def _send_all(bus: Bus, to: str, messages: int) -> None:
+    for _ in range(messages - 1):
+        bus.send(to, Item(body=payload))
+        await bus.ready()
+    bus.send(to, Item(body=payload, last=True))
+    await bus.drain()
+
+
+async def accepted(topology: str, messages: int, warm: int = 200) -> None:
+    """A client that waits for each publish to be accepted."""
+    address = str(parse_topology(topology).servers["s2"])
+    async with connect(address, name="program") as bus:
+        settle_memory()
+        times = []
+        for _ in range(warm + messages):
+            started = perf_counter()
+            await bus.send("sink", Item(body=payload))
+            times.append(perf_counter() - started)
+        say(**figures(times[warm:]))
+
+
+async def ask(topology: str, messages: int, data: str | None = None, warm: int = 500) -> None:
+    """A program on the bus of server s1 that asks, and waits for each answer."""
+    runtime = await _start(topology, "s1", data, False)
+    async with runtime.bus("program") as bus:
+        say(**figures(await _asked(bus, messages, warm)))
+    await runtime.stop(0.1)
+
+
+async def ask_as_client(topology: str, messages: int, warm: int = 500) -> None:
+    """A client that asks an agent of its home server."""
+    address = str(parse_topology(topology).servers["s2"])
+    async with connect(address, name="program") as bus:
+        settle_memory()
+        say(**figures(await _asked(bus, messages, warm)))
+
+
+async def _asked(bus: Bus, messages: int, warm: int) -> list[float]:
+    times = []
+    for _ in range(warm + messages):
+        started = perf_counter()
+        await bus.ask("wall", Item(body=payload), expect=Item)
+        times.append(perf_counter() - started)
+    return times[warm:]
+
+
+async def exchange(topology: str, messages: int, data: str | None = None, warm: int = 200) -> None:
+    """Server s1 with an agent that plays against the wall on the other server."""
+    _strokes_wanted[0] = warm + messages
+    runtime = await _start(topology, "s1", data, False)
+    async with runtime.bus("program") as bus:
+        await bus.send("player", Serve(count=messages))
+        await _over.wait()
+    times = [after - before for before, after in zip(_strokes, _strokes[1:], strict=False)]
+    say(**figures(times[warm:]))
+    await runtime.stop(0.1)
+
+
+if __name__ == "__main__":
+    act(
+        {
+            "server": server,
+            "pipelined": pipelined,
+            "accepted": accepted,
+            "ask": ask,
+            "ask-as-client": ask_as_client,
+            "exchange": exchange,
+        }
+    )

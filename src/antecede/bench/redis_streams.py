@@ -1,0 +1,74 @@
+"""Redis Streams through redis-py: XADD, pipelined or one at a time; a consumer that XREADs and acknowledges nothing."""
+
+import os
+from time import perf_counter, sleep
+from typing import Any
+
+from antecede.bench import payload
+from antecede.bench.children import act, figures, say, settle
+
+
+def server_command(program: str, port: int, data: str) -> list[str]:
+    """How to run a server that has every write on its disk before it answers."""
+    settings = {
+        "port": str(port),
+        "bind": "127.0.0.1",
+        "dir": data,
+        "appendonly": "yes",
+        "appendfsync": "always",
+        "save": "",
+        "daemonize": "no",
+        "auto-aof-rewrite-percentage": "0",
+    }
+    return [program, *(word for name, value in settings.items() for word in (f"--{name}", value))]
+
+
+def _client(port: int) -> Any:
+    import redis
+
+    settle()
+    return redis.Redis(port=port, protocol=3)
+
+
+async def receiver(port: int, messages: int) -> None:
+    """Reads a stream until it has so many, and says when."""
+    client = _client(port)
+    say(ready=True)
+    last: bytes | str = "0"
+    count = 0
+    while count < messages:
+        found = client.xread({"items": last}, count=1_000, block=1_000)
+        for batch in found.values() if isinstance(found, dict) else [entries for _, entries in found]:
+            entries = batch[0] if isinstance(found, dict) else batch
+            count += len(entries)
+            last = entries[-1][0]
+    say(at=perf_counter())
+    while os.read(0, 4096):
+        sleep(0.01)
+
+
+async def pipelined(port: int, messages: int, together: int = 500) -> None:
+    """Adds to a stream, so many XADDs in a pipeline."""
+    client = _client(port)
+    started = perf_counter()
+    for start in range(0, messages, together):
+        pipe = client.pipeline(transaction=False)
+        for _ in range(min(together, messages - start)):
+            pipe.xadd("items", {b"body": payload})
+        pipe.execute()
+    say(started=started, at=perf_counter())
+
+
+async def accepted(port: int, messages: int, warm: int = 200) -> None:
+    """Adds to a stream, one after the other."""
+    client = _client(port)
+    times = []
+    for _ in range(warm + messages):
+        started = perf_counter()
+        client.xadd("items", {b"body": payload})
+        times.append(perf_counter() - started)
+    say(**figures(times[warm:]))
+
+
+if __name__ == "__main__":
+    act({"receiver": receiver, "pipelined": pipelined, "accepted": accepted})

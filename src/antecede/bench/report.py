@@ -1,0 +1,155 @@
+"""Rounds, medians, ratios: what ``antecede bench channel`` prints."""
+
+import os
+import platform
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from statistics import median
+from typing import Any
+
+import msgspec
+
+from antecede.bench import payload
+from antecede.bench.channel import Sample, Side, measure, sides
+from antecede.bench.children import SideError
+from antecede.errors import UsageError
+
+
+class Target(msgspec.Struct, frozen=True):
+    """What a side is compared with, and how it should come out."""
+
+    side: str
+    against: str
+    """Another side; empty: the figure itself counts."""
+    least: float | None = None
+    most: float | None = None
+
+    @property
+    def wanted(self) -> str:
+        return f"≥ {self.least:g}" if self.least is not None else f"≤ {self.most:g}"
+
+    def met(self, value: float) -> bool:
+        return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
+
+
+targets = [
+    Target("durable", "redis-pipelined", least=2),
+    Target("durable", "jetstream-pipelined", least=20),
+    Target("durable", "floor-1", least=0),
+    Target("durable", "floor-64", least=0),
+    Target("durable-traced", "durable", least=0.8),
+    Target("stateful", "", least=20_000),
+    Target("accepted", "redis-accepted", least=0.8),
+    Target("exchange", "floor-exchange", least=0.7),
+    Target("ping-pong", "echo", most=2),
+    Target("ping-pong", "nats-request", most=1),
+    Target("not-durable", "zeromq", least=1),
+    Target("idle", "", most=60),
+]
+
+
+def chosen(only: str | None) -> list[Side]:
+    """The sides that a comma-separated list names; all without one."""
+    if only is None:
+        return sides
+    names = [name.strip() for name in only.split(",")]
+    known = {side.name for side in sides}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"--only {name}: expected some of {', '.join(sorted(known))}")
+    return [side for side in sides if side.name in names]
+
+
+def bench_channel(
+    wanted: Sequence[Side], messages: int, rounds: int, directory: str | None, tell: Callable[[str], None]
+) -> dict[str, Any]:
+    """All sides by turns, round after round; the report."""
+    samples: dict[str, list[Sample]] = {}
+    skipped: dict[str, str] = {}
+    for side in wanted:
+        missing = side.missing()
+        if missing:
+            skipped[side.name] = f"not installed: {', '.join(missing)}"
+            tell(f"{side.name}: skipped, {skipped[side.name]}")
+    for number in range(rounds):
+        for side in wanted:
+            if side.name in skipped:
+                continue
+            try:
+                sample = measure(side, messages, directory)
+            except (SideError, OSError) as error:
+                skipped[side.name] = str(error)
+                tell(f"{side.name}: given up, {error}")
+                continue
+            samples.setdefault(side.name, []).append(sample)
+            tell(f"round {number + 1}/{rounds}  {side.name:<20} {shown(side.unit, sample[side.unit])}")
+    return {
+        "bench": "channel",
+        "payload_bytes": len(payload),
+        "messages": messages,
+        "rounds": rounds,
+        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "uvloop": _has("uvloop")},
+        "sides": [_row(side, samples.get(side.name, []), skipped.get(side.name)) for side in wanted],
+        "ratios": _ratios({side.name: side for side in wanted}, samples),
+    }
+
+
+def _row(side: Side, found: list[Sample], skipped: str | None) -> dict[str, Any]:
+    names = found[0] if found else {}
+    return {
+        "name": side.name,
+        "says": side.says,
+        "unit": side.unit,
+        "median": median(sample[side.unit] for sample in found) if found else None,
+        "figures": {name: median(sample[name] for sample in found) for name in names},
+        "samples": [sample[side.unit] for sample in found],
+        "skipped": skipped,
+    }
+
+
+def _ratios(wanted: dict[str, Side], samples: dict[str, list[Sample]]) -> list[dict[str, Any]]:
+    rows = []
+    for target in targets:
+        if target.side not in samples or (target.against and target.against not in samples):
+            continue
+        unit = wanted[target.side].unit
+        value = median(sample[unit] for sample in samples[target.side])
+        if target.against:
+            value /= median(sample[unit] for sample in samples[target.against])
+        aim = target.least != 0
+        rows.append(
+            {
+                "side": target.side,
+                "against": target.against or None,
+                "value": value,
+                "target": target.wanted if aim else None,
+                "met": target.met(value) if aim else None,
+            }
+        )
+    return rows
+
+
+def shown(unit: str, value: float) -> str:
+    """A figure with its unit."""
+    if unit == "per_second":
+        return f"{value:,.0f}/s"
+    return f"{value:,.0f} µs" if unit == "p50_us" else f"{value:.1f} MiB"
+
+
+def table(report: dict[str, Any]) -> str:
+    """The report for people."""
+    lines = [f"{'side':<21}{'median':>13}  what"]
+    for row in report["sides"]:
+        figure = "–" if row["median"] is None else shown(row["unit"], row["median"])
+        why = f" (skipped: {row['skipped']})" if row["skipped"] else ""
+        lines.append(f"{row['name']:<21}{figure:>13}  {row['says']}{why}")
+    lines += ["", f"{'ratio':<44}{'value':>10}  target"]
+    for row in report["ratios"]:
+        name = f"{row['side']} / {row['against']}" if row["against"] else row["side"]
+        mark = "" if row["met"] is None else f"{row['target']}  {'met' if row['met'] else 'MISSED'}"
+        lines.append(f"{name:<44}{row['value']:>10,.2f}  {mark}".rstrip())
+    return "\n".join(lines)
+
+
+def _has(module: str) -> bool:
+    return find_spec(module) is not None
