@@ -52,7 +52,7 @@ def _ours(role: str, *, disk: bool, embedded: bool = True, trace: bool = False, 
         from antecede.bench.ours import topology_text
 
         topology = topology_text(free_ports(2))
-        here = {"data": f"{place}/s1"} if disk and embedded else {}
+        here: dict[str, Any] = {"data": f"{place}/s1"} if disk and embedded else {}
         there: dict[str, Any] = {"data": f"{place}/s2"} if disk else {}
         if trace:
             here, there = {**here, "trace": True}, {**there, "trace": True}

@@ -29,7 +29,7 @@ class Child:
 
     def __init__(self, command: list[str], *, silent: bool = False) -> None:
         """``silent``: a server that says nothing to us, and has to be told to end."""
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed on leaving the block)
         out = subprocess.DEVNULL if silent else subprocess.PIPE
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=out, stderr=self._errors, bufsize=0, start_new_session=True

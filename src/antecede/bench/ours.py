@@ -1,6 +1,7 @@
 """Our own parties: a server with agents; a program on the bus of a server; a client."""
 
 import asyncio
+from itertools import pairwise
 from time import perf_counter
 
 from antecede.bench import payload
@@ -100,9 +101,7 @@ def topology_text(ports: list[int]) -> str:
 async def _start(topology: str, server: str, data: str | None, trace: bool) -> ServerRuntime:
     file: TopologyFile = parse_topology(topology)
     durability = "memory" if data is None else "disk"
-    runtime = ServerRuntime(
-        file, server, data, durability=durability, agents=dict(_agents[server]), keep_log=trace
-    )
+    runtime = ServerRuntime(file, server, data, durability=durability, agents=dict(_agents[server]), keep_log=trace)
     await runtime.start()
     settle_memory()
     return runtime
@@ -187,7 +186,7 @@ async def exchange(topology: str, messages: int, data: str | None = None, warm: 
     async with runtime.bus("program") as bus:
         await bus.send("player", Serve(count=messages))
         await _over.wait()
-    times = [after - before for before, after in zip(_strokes, _strokes[1:], strict=False)]
+    times = [after - before for before, after in pairwise(_strokes)]
     say(**figures(times[warm:]))
     await runtime.stop(0.1)
 
