@@ -1,0 +1,58 @@
+"""What a campaign has done so far, kept in a file, so that it can be interrupted and go on."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from antecede.errors import UsageError
+
+
+class Report:
+    """The rounds of one campaign, oldest first; without a path they are not kept."""
+
+    def __init__(self, path: str | None, kind: str) -> None:
+        self.kind = kind
+        self.rounds: list[dict[str, Any]] = []
+        self._path = None if path is None else Path(path)
+        if self._path is not None and self._path.exists():
+            self.rounds = self._read(self._path)
+
+    def _read(self, path: Path) -> list[dict[str, Any]]:
+        try:
+            document = json.loads(path.read_text())
+            kind, rounds = document["campaign"], document["rounds"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{path}: not a campaign's report: {error}") from None
+        if kind != self.kind:
+            raise UsageError(f"{path}: the report of a campaign of {kind}: expected {self.kind}")
+        return list(rounds)
+
+    def total(self, key: str) -> int:
+        """A figure over all rounds."""
+        return sum(one.get(key, 0) for one in self.rounds)
+
+    @property
+    def found(self) -> list[str]:
+        """Everything that was wrong, with the seed of its round."""
+        return [f"seed {one['seed']}: {line}" for one in self.rounds for line in one["found"]]
+
+    def next_seed(self, first: int) -> int:
+        """The seed of the next round."""
+        return max([first, *(int(one["seed"]) + 1 for one in self.rounds)])
+
+    def add(self, round_: dict[str, Any]) -> None:
+        """One more round; on the disk when this returns."""
+        self.rounds.append(round_)
+        if self._path is not None:
+            text = json.dumps({"campaign": self.kind, "rounds": self.rounds}, indent=1)
+            beside = self._path.with_name(self._path.name + ".new")
+            beside.write_text(text)
+            os.replace(beside, self._path)
+
+    def run(self, target: int, count: str, first_seed: int, play: Callable[[int, int], dict[str, Any]]) -> None:
+        """Rounds until the figure ``count`` has reached the target, or something was found. ``play`` gets a seed and
+        how much is left."""
+        while self.total(count) < target and not self.found:
+            self.add(play(self.next_seed(first_seed), target - self.total(count)))
