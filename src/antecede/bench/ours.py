@@ -16,12 +16,14 @@ from antecede.topology import TopologyFile, parse_topology
 
 
 class Item(Notification):
+    """What travels; the last one wants to be told of."""
+
     body: bytes
     last: bool = False
 
 
 class Done(Notification):
-    pass
+    """The last one is here."""
 
 
 class Serve(Notification):
