@@ -1,17 +1,30 @@
-"""kill -9 of random servers under load: nothing lost, nothing twice, nothing overtaken."""
+"""Kill -9 and power cuts of random servers under load: nothing lost, nothing twice, nothing overtaken.
+
+Five servers, three domains, two routers; ``antecede trial kills`` and ``antecede trial powercuts`` are the campaigns.
+"""
 
 import asyncio
-import os
 from pathlib import Path
 
-from antecede.trials.kills import trial
+from antecede.trials.kills import Kills
+from antecede.trials.powercuts import PowerCuts
+from antecede.trials.rounds import Outcome, Round
 
-_kills = int(os.environ.get("ANTECEDE_KILLS", "30"))
+
+def _run(kind: type[Round], folder: Path, seed: int, count: int, counted: str) -> Outcome:
+    async def main() -> Outcome:
+        return await kind(folder, seed).run(count, counted)
+
+    outcome = asyncio.run(main())
+    assert not outcome.found, outcome
+    assert outcome.faults[counted] >= count
+    assert outcome.figures.deliveries > 30 * count, "the load has become harmless"
+    return outcome
 
 
 def test_thirty_kills(tmp_path: Path) -> None:
-    """Five servers, three domains, two routers; ``antecede trial kills --kills 2000`` is the campaign."""
-    outcome = asyncio.run(trial(tmp_path / "round", 4, _kills))
-    assert not outcome.found, outcome
-    assert outcome.kills >= 30
-    assert outcome.figures.deliveries > 50 * outcome.kills, "the load has become harmless"
+    _run(Kills, tmp_path / "round", 4, 30, "kills")
+
+
+def test_ten_power_cuts(tmp_path: Path) -> None:
+    _run(PowerCuts, tmp_path / "round", 12, 10, "cuts")

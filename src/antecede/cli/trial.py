@@ -6,14 +6,14 @@ list it. Each goes on where its report ends, and keeps the folder of a round in 
 
 import json
 import sys
-import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 if TYPE_CHECKING:
-    from antecede.trials.report import Report
+    from antecede.topology import TopologyFile
+    from antecede.trials.rounds import Outcome, Round
 
 
 def register(app: typer.Typer) -> None:
@@ -35,52 +35,77 @@ def register(app: typer.Typer) -> None:
 
         Exit 0: nothing was found. 1: something was; the folder of that round is kept.
         """
-        import asyncio
+        from antecede.trials.kills import Kills
 
-        from antecede.cli.organisation import usable_topology
-        from antecede.trials.kills import trial
-        from antecede.trials.report import Report
+        return _rounds(Kills, "kills", kills, round_, topology, seed, folder, report, nice, as_json)
 
-        file = None if topology is None else usable_topology(topology)
-        kept = Report(report, "kills")
-        place = _folder(folder)
+    @group.command("powercuts")
+    def powercuts(
+        cuts: int = typer.Option(10, "--cuts", min=1, help="How many in all; a round has about --round."),
+        round_: int = typer.Option(25, "--round", min=1, help="Cuts of one round, after which the logs are judged."),
+        topology: str | None = typer.Option(None, metavar="FILE", help="Whose organisation; five servers if none."),
+        seed: int = typer.Option(0, "--seed", min=0, help="The first round's."),
+        folder: str | None = typer.Option(None, metavar="DIR", help="Where the servers keep their data."),
+        report: str | None = typer.Option(None, metavar="FILE", help="Goes on from here, and is kept here."),
+        nice: int = typer.Option(0, "--nice", min=0, max=19, help="How much the servers give way to others."),
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> int:
+        """Cut the power of random servers under load, let disks fail or fill up; nothing accepted may be lost.
 
-        def play(seed: int, left: int) -> dict[str, Any]:
-            outcome = asyncio.run(trial(place / f"kills-{seed}", seed, min(round_, left), file, nice=nice))
-            return _flat(outcome.seed, {"kills": outcome.kills, "stops": outcome.stops}, outcome.figures)
+        Exit 0: nothing was found. 1: something was; the folder of that round is kept.
+        """
+        from antecede.trials.powercuts import PowerCuts
 
-        kept.run(kills, "kills", seed, _told(kept, "kills", kills, play))
-        return _finish(kept, as_json, ("kills", "stops", "walks", "messages", "deliveries", "undelivered", "late"))
-
-
-def _folder(folder: str | None) -> Path:
-    return Path(folder or tempfile.mkdtemp(prefix="antecede-trial-"))
+        return _rounds(PowerCuts, "cuts", cuts, round_, topology, seed, folder, report, nice, as_json)
 
 
-def _flat(seed: int, counts: dict[str, int], figures: Any) -> dict[str, Any]:
+def _rounds(
+    kind: "type[Round]",
+    counted: str,
+    target: int,
+    most: int,
+    topology: str | None,
+    seed: int,
+    folder: str | None,
+    report: str | None,
+    nice: int,
+    as_json: bool,
+) -> int:
+    """Rounds until the target is reached or something was found."""
+    import asyncio
+    import tempfile
+
     import msgspec
 
-    return {"seed": seed, **counts, **msgspec.structs.asdict(figures)}
+    from antecede.cli.organisation import usable_topology
+    from antecede.trials.report import Report
 
-
-def _told(kept: "Report", count: str, target: int, play: Any) -> Any:
-    def tell(seed: int, left: int) -> dict[str, Any]:
+    file = None if topology is None else usable_topology(topology)
+    kept = Report(report, counted)
+    place = Path(folder or tempfile.mkdtemp(prefix="antecede-trial-"))
+    while kept.total(counted) < target and not kept.found:
+        left = target - kept.total(counted)
         if sys.stderr.isatty():
-            print(f"\r{kept.kind}: {target - left} of {target} {count}", end="\r", file=sys.stderr, flush=True)
-        found: dict[str, Any] = play(seed, left)
-        return found
-
-    return tell
-
-
-def _finish(kept: "Report", as_json: bool, figures: tuple[str, ...]) -> int:
-    totals = {figure: kept.total(figure) for figure in figures}
+            print(f"\r{target - left} of {target} {counted}", end="\r", file=sys.stderr, flush=True)
+        seed = kept.next_seed(seed)
+        outcome = asyncio.run(_round(kind, place / f"{counted}-{seed}", seed, file, nice, min(most, left), counted))
+        kept.add({"seed": seed, **outcome.faults, **msgspec.structs.asdict(outcome.figures)})
+    totals = {figure: kept.total(figure) for figure in _figures if kept.total(figure) or figure in _zeros}
     if as_json:
-        document = {"trial": kept.kind, "rounds": len(kept.rounds), **totals, "found": kept.found}
-        print(json.dumps(document, indent=2))
+        print(json.dumps({"trial": counted, "rounds": len(kept.rounds), **totals, "found": kept.found}, indent=2))
     else:
         shown = ", ".join(f"{count:,} {figure}" for figure, count in totals.items())
         print(f"{len(kept.rounds)} rounds: {shown}; {len(kept.found)} found wrong")
-        for line in kept.found[:20]:
-            print(f"  {line}")
+        print("".join(f"  {line}\n" for line in kept.found[:20]), end="")
     return 1 if kept.found else 0
+
+
+async def _round(
+    kind: "type[Round]", place: Path, seed: int, file: "TopologyFile | None", nice: int, most: int, counted: str
+) -> "Outcome":
+    return await kind(place, seed, file, nice).run(most, counted)
+
+
+_zeros = ("undelivered", "late")
+_faults = ("kills", "stops", "cuts", "blackouts", "broken", "full")
+_figures = (*_faults, "walks", "messages", "deliveries", *_zeros)

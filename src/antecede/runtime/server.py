@@ -23,7 +23,7 @@ from antecede.runtime.recovery import recover
 from antecede.runtime.sessions import LocalSession, Sessions
 from antecede.server import Accepted, AgentServer, FromPeer, Input, Refused
 from antecede.server.items import Published, PublishedMany, pieces_of
-from antecede.store import open_store
+from antecede.store import Files, open_store
 from antecede.topology import TopologyFile
 from antecede.transports.tcp import listen
 
@@ -45,10 +45,12 @@ class ServerRuntime:
         tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None,
         agents: dict[str, type[Agent]] | None = None,
         keep_log: bool = False,
+        files: Files | None = None,
     ) -> None:
         """``host``: where to listen, if not where the topology says. ``tls``: the contexts to listen and to dial with.
         ``agents``: the classes of this server's agents, if they are not to be imported. ``keep_log``: never drop what a
-        snapshot covers, so that the whole trace can be projected from the log."""
+        snapshot covers, so that the whole trace can be projected from the log. ``files``: what the log is
+        written with, if not with the operating system's files."""
         self.name = server
         self.epoch = topology.epoch
         self.log = ServerLog(server)
@@ -64,7 +66,9 @@ class ServerRuntime:
         self.failed: asyncio.Future[StoreFailedError] = self._loop.create_future()
         """Done when the disk has failed: the server must end."""
 
-        self.store = open_store(data, durability=durability, on_durable=self._on_durable, on_failed=self._on_failed)
+        self.store = open_store(
+            data, durability=durability, on_durable=self._on_durable, on_failed=self._on_failed, files=files
+        )
         try:
             self.machine = AgentServer(server, plan, self.store.incarnation)
             recover(self.machine, self.store, self.epoch, monotonic())

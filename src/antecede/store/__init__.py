@@ -44,6 +44,7 @@ def open_store(
     sizes: Sizes | None = None,
     on_durable: OnDurable | None = None,
     on_failed: OnFailed | None = None,
+    files: Files | None = None,
 ) -> Store:
     """A store that survives what its durability says: a power cut, a kill, or nothing."""
     if durability not in durabilities:
@@ -52,7 +53,9 @@ def open_store(
         return MemoryStore()
     if directory is None:
         raise UsageError(f"durability {durability!r} needs a data directory")
-    return open_log(directory, durability=durability, sizes=sizes, on_durable=on_durable, on_failed=on_failed)
+    return open_log(
+        directory, durability=durability, sizes=sizes, on_durable=on_durable, on_failed=on_failed, files=files
+    )
 
 
 def read_records(

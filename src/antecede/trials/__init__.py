@@ -3,7 +3,9 @@
 * :mod:`~antecede.trials.walkers`: agents that pass walks on; what each must have seen at the end can be computed.
 * :mod:`~antecede.trials.processes`: the servers of one topology as processes that come and go.
 * :mod:`~antecede.trials.load`: clients that send walks out and wait until all are home; what must be so then.
-* :mod:`~antecede.trials.kills`: servers are killed while all this goes on.
+* :mod:`~antecede.trials.rounds`: one round: faults strike while all this goes on, then calm and a verdict.
+* :mod:`~antecede.trials.kills`, :mod:`~antecede.trials.powercuts`: the faults.
+* :mod:`~antecede.trials.disks`: a disk whose power can be cut, under a real process.
 
 A trial is one round from one seed: a fresh folder, some faults, calm, a verdict. The seed fixes what is sent and when
 the faults are planned; what a kill meets is decided by the machine, so a finding keeps its folder instead.

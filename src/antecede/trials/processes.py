@@ -49,6 +49,7 @@ class Processes:
     """One process for each server that is up; data directories, logs and the topology file share a folder."""
 
     def __init__(self, folder: Path, topology: TopologyFile, entry: str = "antecede", nice: int = 0) -> None:
+        folder = folder.resolve()
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.topology = topology

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ class Report:
 
     def total(self, key: str) -> int:
         """A figure over all rounds."""
-        return sum(one.get(key, 0) for one in self.rounds)
+        return sum(int(one.get(key, 0)) for one in self.rounds)
 
     @property
     def found(self) -> list[str]:
@@ -50,9 +49,3 @@ class Report:
             beside = self._path.with_name(self._path.name + ".new")
             beside.write_text(text)
             os.replace(beside, self._path)
-
-    def run(self, target: int, count: str, first_seed: int, play: Callable[[int, int], dict[str, Any]]) -> None:
-        """Rounds until the figure ``count`` has reached the target, or something was found. ``play`` gets a seed and
-        how much is left."""
-        while self.total(count) < target and not self.found:
-            self.add(play(self.next_seed(first_seed), target - self.total(count)))

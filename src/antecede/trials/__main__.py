@@ -1,0 +1,50 @@
+"""``python -m antecede.trials serve …``: a server on trial: as ``antecede serve``, on a disk that is mistreated.
+
+It takes the options of ``antecede serve`` that a trial needs, and two that no product should have: the journal and the
+troubles of its disk, and other limits, so that segments are full, snapshots taken and bounds reached within seconds.
+"""
+
+import argparse
+import sys
+
+from antecede import limits
+from antecede.errors import AntecedeError
+
+
+def main(arguments: list[str]) -> int:
+    """Run the server until it is told to stop, or gone."""
+    parser = argparse.ArgumentParser(prog="python -m antecede.trials")
+    parser.add_argument("command", choices=["serve"])
+    parser.add_argument("topology")
+    parser.add_argument("--server", required=True)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--trace", action="store_true")
+    parser.add_argument("--journal")
+    parser.add_argument("--troubles", default="")
+    parser.add_argument("--limit", action="append", default=[], metavar="NAME=NUMBER")
+    given = parser.parse_args(arguments)
+    for limit in given.limit:
+        name, _, number = limit.partition("=")
+        setattr(limits, name, type(getattr(limits, name))(number))
+
+    # Only now: many modules take their limits when they are imported.
+    from antecede.runtime.application import find_beside
+    from antecede.runtime.logs import write_logs
+    from antecede.runtime.process import run, serve
+    from antecede.topology import parse_topology
+    from antecede.trials.disks import TroubledFiles
+
+    write_logs("text")
+    find_beside(given.topology)
+    try:
+        with open(given.topology, encoding="utf-8") as file:
+            topology = parse_topology(file.read(), given.topology)
+        files = None if given.journal is None else TroubledFiles(given.journal, given.troubles)
+        return run(serve(topology, given.server, given.data, keep_log=given.trace, files=files))
+    except AntecedeError as error:
+        print(f"antecede: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,194 @@
+"""A disk whose power can be cut, under a real server process.
+
+The server's file layer notes every operation in a *journal* beside the data directory before it goes on; syncs are
+noted and need not reach a real disk. When the process is gone, by whatever signal at whatever moment, the journal is
+played to a :class:`antecede.store.simulated.SimulatedDisk`, which knows what a real one may forget: writes that were
+not synced are lost, torn or reordered, names too. Then the power is cut there, and what is left becomes the data
+directory that the next process finds.
+
+A second file can hold troubles that come and go while the server runs: ``full`` (no room for anything more) and
+``broken`` (syncs fail, and the pages that they should have kept are lost).
+"""
+
+import errno
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from threading import RLock
+
+import msgspec
+
+from antecede.store.files import Files
+from antecede.store.format import LOCK
+from antecede.store.simulated import Inode, SimulatedDisk
+
+_encode = msgspec.msgpack.Encoder().encode
+_length_bytes = 4
+
+
+class TroubledFiles(Files):
+    """The file layer of a server on trial."""
+
+    def __init__(self, journal: str, troubles: str) -> None:
+        self._journal = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        self._troubles = Path(troubles)
+        # The commit thread and one that writes a snapshot share the disk: the journal has their operations in sequence.
+        self._lock = RLock()
+
+    def create(self, path: str) -> int:
+        with self._lock:
+            file = super().create(path)
+            self._note("create", path, file)
+            return file
+
+    def open(self, path: str, write: bool = False) -> int:
+        with self._lock:
+            file = super().open(path, write)
+            self._note("open", path, file)
+            return file
+
+    def close(self, file: int) -> None:
+        with self._lock:
+            self._note("close", file)
+            super().close(file)
+
+    def write(self, file: int, buffers: Sequence[bytes], offset: int) -> None:
+        with self._lock:
+            data = b"".join(buffers)
+            if self._troubled("full") and offset + len(data) > self.size(file):
+                raise OSError(errno.ENOSPC, "no room on the disk of this trial")
+            self._note("write", file, data, offset)
+            super().write(file, [data], offset)
+
+    def allocate(self, file: int, size: int) -> None:
+        with self._lock:
+            if self._troubled("full") and size > self.size(file):
+                raise OSError(errno.ENOSPC, "no room on the disk of this trial")
+            self._note("allocate", file, size)
+            super().allocate(file, size)
+
+    def truncate(self, file: int, size: int) -> None:
+        with self._lock:
+            self._note("truncate", file, size)
+            super().truncate(file, size)
+
+    def fdatasync(self, file: int) -> None:
+        with self._lock:
+            if self._troubled("broken"):
+                self._note("fail", file)
+                raise OSError(errno.EIO, "the disk of this trial fails")
+            self._note("sync", file)
+
+    def fsync(self, file: int) -> None:
+        self.fdatasync(file)
+
+    def sync_directory(self, path: str) -> None:
+        with self._lock:
+            self._note("sync_directory", path)
+
+    def rename(self, old: str, new: str) -> None:
+        with self._lock:
+            self._note("rename", old, new)
+            super().rename(old, new)
+
+    def unlink(self, path: str) -> None:
+        with self._lock:
+            super().unlink(path)
+            self._note("unlink", path)
+
+    def _troubled(self, trouble: str) -> bool:
+        try:
+            return trouble in self._troubles.read_text()
+        except FileNotFoundError:
+            return False
+
+    def _note(self, *entry: object) -> None:
+        body = _encode(entry)
+        os.write(self._journal, len(body).to_bytes(_length_bytes, "big") + body)
+
+
+class TrialDisk:
+    """One server's disk through all its lives, outside of the server."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self.directory = directory
+        self.journal = directory.with_name(directory.name + ".journal")
+        self.troubles = directory.with_name(directory.name + ".troubles")
+        self._disk = SimulatedDisk()
+
+    def trouble(self, text: str) -> None:
+        """``full``, ``broken``, or nothing any more."""
+        if text:
+            beside = self.troubles.with_suffix(".new")
+            beside.write_text(text)
+            os.replace(beside, self.troubles)
+        else:
+            self.troubles.unlink(missing_ok=True)
+
+    def fell(self, random: Random, power: bool) -> None:
+        """The process is gone; with its power, or alone. What is left is in the directory when this returns."""
+        if self.journal.exists():
+            play(self.journal.read_bytes(), self._disk)
+            self.journal.unlink()
+        if power:
+            self._disk.power_cut(random)
+        else:
+            self._disk.kill(random)
+        kept = {Path(path).name: inode for path, inode in self._disk.seen.items()}
+        for name in os.listdir(self.directory):
+            if name not in kept and name != LOCK:
+                (self.directory / name).unlink()
+        for name, inode in kept.items():
+            _leave(self.directory / name, inode)
+
+
+def _leave(path: Path, inode: Inode) -> None:
+    with suppress(FileNotFoundError):
+        if path.read_bytes() == inode.seen:
+            return
+    path.write_bytes(inode.seen)
+
+
+def play(journal: bytes, disk: SimulatedDisk) -> None:
+    """Do to a simulated disk what a process did to its own, up to the last operation that it noted whole."""
+    files: dict[int, int] = {}
+    at = 0
+    while at + _length_bytes <= len(journal):
+        end = at + _length_bytes + int.from_bytes(journal[at : at + _length_bytes], "big")
+        if end > len(journal):
+            return
+        operation, *given = msgspec.msgpack.decode(journal[at + _length_bytes : end])
+        at = end
+        if operation in ("create", "open"):
+            path, file = given
+            files[file] = disk.create(path) if operation == "create" else disk.open(path)
+        elif operation in ("rename", "unlink", "sync_directory"):
+            getattr(disk, operation)(*given)
+        elif given[0] in files:
+            _play_on_file(disk, operation, files[given[0]], given[1:])
+            if operation == "close":
+                del files[given[0]]
+
+
+def _play_on_file(disk: SimulatedDisk, operation: str, file: int, given: list[object]) -> None:
+    if operation == "write":
+        data, offset = given
+        assert isinstance(data, bytes)
+        assert isinstance(offset, int)
+        disk.write(file, [data], offset)
+    elif operation == "sync":
+        disk.fdatasync(file)
+    elif operation == "fail":
+
+        def broken(*_: object) -> None:
+            raise OSError(errno.EIO, "the disk of this trial fails")
+
+        disk.script = broken
+        with suppress(OSError):
+            disk.fdatasync(file)
+        disk.script = None
+    else:
+        getattr(disk, operation)(file, *given)

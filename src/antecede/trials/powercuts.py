@@ -1,0 +1,127 @@
+"""Power cuts under load: what was not synced is lost, torn or reordered, and nothing that was accepted may be missing.
+
+Every end of a process, by a kill or gracefully, may be a power cut of its machine; sometimes all machines lose their
+power at once. Segments are small and snapshots frequent, so that cuts meet them too. Some disks fail or are full
+instead: one that fails must end its server by name, one that is full must make it wait, and go on when there is room.
+"""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from random import Random
+from subprocess import TimeoutExpired
+
+from antecede.topology import TopologyFile
+from antecede.trials.disks import TrialDisk
+from antecede.trials.processes import Processes
+from antecede.trials.rounds import Round
+
+_limits = {
+    "store_segment_bytes": 2 << 20,
+    "store_group_bytes_max": 1 << 20,
+    "store_pending_bytes_max": 1 << 20,
+    "record_piece_bytes_max": 1 << 19,
+    "snapshot_log_bytes": 1 << 19,
+}
+
+
+class CutProcesses(Processes):
+    """Servers whose machines lose power."""
+
+    def __init__(self, folder: Path, topology: TopologyFile, random: Random, faults: Counter[str], nice: int) -> None:
+        super().__init__(folder, topology, "antecede.trials", nice)
+        self._random = random
+        self._faults = faults
+        self.disks = {server: TrialDisk(Path(self.directory(server))) for server in topology.servers}
+
+    def start(self, server: str, *options: str) -> None:
+        disk = self.disks[server]
+        limits = [part for name, value in _limits.items() for part in ("--limit", f"{name}={value}")]
+        super().start(server, "--journal", str(disk.journal), "--troubles", str(disk.troubles), *limits, *options)
+
+    def kill(self, server: str) -> None:
+        super().kill(server)
+        self._fell(server)
+
+    def stop(self, server: str, seconds: float = 30.0) -> int:
+        code = super().stop(server, seconds)
+        self._fell(server)
+        return code
+
+    def died(self, server: str, seconds: float = 30.0) -> int:
+        """Wait for a server to end by itself; its exit code."""
+        code = self.running[server].wait(seconds)
+        del self.running[server]
+        self._fell(server)
+        return code
+
+    def _fell(self, server: str) -> None:
+        power = self._random.random() < _cut
+        self._faults["cuts"] += power
+        self.disks[server].fell(self._random, power)
+
+
+class PowerCuts(Round):
+    """A round of power cuts."""
+
+    processes: CutProcesses
+
+    def make_processes(self, folder: Path, nice: int) -> Processes:
+        return CutProcesses(folder, self.topology, self.random, self.faults, nice)
+
+    async def strike(self, victim: str) -> None:
+        drawn = self.random.random()
+        if drawn < _blackout:
+            self.faults["blackouts"] += 1
+            for server in list(self.processes.running):
+                await self._end(server)
+        elif drawn < _blackout + _broken:
+            await self._break(victim)
+        elif drawn < _blackout + _broken + _full:
+            await self._fill(victim)
+        else:
+            await self._end(victim, self.random.random() < _graceful)
+
+    async def _end(self, server: str, graceful: bool = False) -> None:
+        if graceful:
+            code = await asyncio.to_thread(self.processes.stop, server)
+            if code not in (0, -15):
+                self.found.append(f"{server} stopped with exit code {code}")
+            self.faults["stops"] += 1
+        else:
+            await asyncio.to_thread(self.processes.kill, server)
+            self.faults["kills"] += 1
+        self.lost(server)
+
+    async def _break(self, server: str) -> None:
+        """Syncs fail: the server must end, and say why."""
+        disk = self.processes.disks[server]
+        disk.trouble("broken")
+        said = self.processes.log(server).count("the disk of this trial fails")
+        try:
+            code = await asyncio.to_thread(self.processes.died, server)
+        except TimeoutExpired:
+            self.found.append(f"{server} goes on though its disk fails")
+            return
+        finally:
+            disk.trouble("")
+        self.faults["broken"] += 1
+        if code != 2 or self.processes.log(server).count("the disk of this trial fails") == said:
+            self.found.append(f"{server} ended with {code} and did not say that its disk fails")
+        self.lost(server)
+
+    async def _fill(self, server: str) -> None:
+        """There is no room for a while: the server must go on after it."""
+        self.faults["full"] += 1
+        disk = self.processes.disks[server]
+        disk.trouble("full")
+        await asyncio.sleep(self.random.random() * _full_seconds)
+        disk.trouble("")
+
+
+_cut = 0.9
+_blackout = 0.06
+_broken = 0.08
+_full = 0.08
+_graceful = 0.15
+_full_seconds = 2.0

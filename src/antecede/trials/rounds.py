@@ -1,0 +1,143 @@
+"""One round of a trial: servers under load, faults that strike them one after the other, calm, a verdict.
+
+What a fault is, its subclasses say. A round's folder stays if something was found, so that it can be looked into.
+"""
+
+import asyncio
+import shutil
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import msgspec
+
+from antecede.topology import TopologyFile, parse_topology
+from antecede.trials.load import Figures, Load, judge_directories
+from antecede.trials.processes import Processes, walking
+
+SMALL = """
+[servers]
+s1 = "tcp://127.0.0.1:7101"
+s2 = "tcp://127.0.0.1:7102"
+s3 = "tcp://127.0.0.1:7103"
+s4 = "tcp://127.0.0.1:7104"
+s5 = "tcp://127.0.0.1:7105"
+[domains]
+A = { servers = ["s1", "s2"], order = "pruned" }
+B = { servers = ["s2", "s3", "s4"], order = "updates" }
+C = { servers = ["s4", "s5"], order = "matrix" }
+"""
+"""Five servers, of which two are routers, and three domains."""
+
+
+class Outcome(msgspec.Struct):
+    """What happened in one round, and what was found."""
+
+    seed: int
+    faults: dict[str, int]
+    figures: Figures
+
+    @property
+    def found(self) -> list[str]:
+        """What was wrong."""
+        return self.figures.found
+
+
+class Round:
+    """Servers, clients and faults from one seed."""
+
+    down_max = 2
+    """Servers that are down at one time, but for a fault that strikes several."""
+
+    def __init__(self, folder: Path, seed: int, topology: TopologyFile | None = None, nice: int = 0) -> None:
+        self.seed = seed
+        self.random = Random(seed)
+        self.topology = walking(topology or parse_topology(SMALL), self.random)
+        self.faults: Counter[str] = Counter()
+        self.found: list[str] = []
+        self.processes = self.make_processes(folder, nice)
+        self._folder = folder
+        self._gone: list[tuple[float, str]] = []
+
+    def make_processes(self, folder: Path, nice: int) -> Processes:
+        """The servers."""
+        return Processes(folder, self.topology, nice=nice)
+
+    async def strike(self, victim: str) -> None:
+        """A fault befalls a server that is up, and is counted; if the server is gone after it, it is ``lost``."""
+        raise NotImplementedError
+
+    def lost(self, server: str) -> None:
+        """A server is gone; it comes back in a while."""
+        due = asyncio.get_running_loop().time() + self.random.random() * _down_seconds
+        self._gone.append((due, server))
+
+    async def run(self, faults: int, counted: str) -> Outcome:
+        """Let that many faults strike that are counted under this name."""
+        load = Load(self.topology)
+        figures = Figures()
+        try:
+            for server in self.topology.servers:
+                self.processes.start(server)
+            await self._all_up()
+            await load.begin()
+            enough = asyncio.Event()
+            travelling = asyncio.create_task(load.travel(enough, _pause_seconds))
+            try:
+                while (self.faults[counted] < faults or self._gone) and not self.found:
+                    await self._strike(self.faults[counted] < faults)
+            finally:
+                enough.set()
+            if not self.found:
+                await self._all_up()
+                async with asyncio.timeout(_settle_seconds):
+                    await travelling
+                self.found += await load.settle(_settle_seconds)
+            figures = await asyncio.to_thread(self._judge)
+            figures.walks = sum(len(traveller.out) for traveller in load.travellers)
+        except TimeoutError:
+            self.found.append(f"some walks were not accepted within {_settle_seconds:.0f} s")
+        finally:
+            await load.close()
+            self.processes.close()
+        figures.found = self.found + figures.found
+        if not figures.found:
+            shutil.rmtree(self._folder)
+        return Outcome(self.seed, dict(self.faults), figures)
+
+    async def _all_up(self) -> None:
+        for server in self.topology.servers:
+            await asyncio.to_thread(self.processes.wait, server)
+
+    async def _strike(self, more: bool) -> None:
+        random, loop = self.random, asyncio.get_running_loop()
+        up = [server for server in self.topology.servers if server in self.processes.running]
+        if more and len(self._gone) < self.down_max and up:
+            await self.strike(up[int(random.random() * len(up))])
+        await asyncio.sleep(random.random() * _between_seconds)
+        for due, server in list(self._gone):
+            if due <= loop.time():
+                self._gone.remove((due, server))
+                self.processes.start(server)
+        for server in self.processes.ended():
+            self.found.append(f"{server} ended by itself: {self.processes.log(server)[-1_000:]}")
+
+    def _judge(self) -> Figures:
+        """End the servers, some by force, and read what they left."""
+        for server in list(self.processes.running):
+            if self.random.random() < 0.5:
+                self.processes.kill(server)
+            else:
+                self.processes.stop(server)
+        directories = [self.processes.directory(server) for server in self.topology.servers]
+        figures = judge_directories(directories, self.topology)
+        for server in self.topology.servers:
+            if "Traceback" in self.processes.log(server):
+                figures.found.append(f"{server} has a traceback in its log")
+        return figures
+
+
+_pause_seconds = 0.005
+_down_seconds = 0.6
+_between_seconds = 0.7
+_settle_seconds = 60.0
