@@ -213,3 +213,15 @@ metrics_connections_max: Final = 64
 
 contested_runs_max: Final = 1_000_000
 """Runs of indices that several rows of a trace claim, told to the driver of a Spark job."""
+
+walk_events_max: Final = 2_000_000_000
+"""Events of a trace above which no single task reads all of it: 16 GB of lines on the disk of one machine."""
+
+chunk_events_wanted: Final = 2_000_000
+"""Events of a chunk of time, if a trace is judged by chunks."""
+
+cut_entries_max: Final = 1_000_000
+"""Cuts through a trace times its processes: what each task of a round of cutting is told."""
+
+cut_rounds_max: Final = 40
+"""Rounds after which cuts that are not consistent yet are left out."""

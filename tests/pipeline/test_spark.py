@@ -14,6 +14,7 @@ import pytest
 
 from antecede import pipeline
 from antecede.errors import TraceError
+from antecede.pipeline.chunks import Grain
 from antecede.pipeline.files import flow_of
 from antecede.pipeline.flow import SparkShuffle
 from antecede.pipeline.run import Trace, layout_for, verdict_on
@@ -33,7 +34,9 @@ def test_both_paths_say_what_the_oracle_says(
         write_trace(paths[0], rows[:half])
         write_trace(paths[1], rows[half:])
         wanted = spoken.judged(verify(paths, spoken.ALL))
-        assert spoken.judged(pipeline.verify_in(running, paths, spoken.ALL)) == wanted, f"seeds from {start}"
+        for way in ("walk", "chunks"):
+            found = pipeline.verify_in(running, paths, spoken.ALL, causal=way)
+            assert spoken.judged(found) == wanted, f"seeds from {start}, {way}"
         frame = running.spark.read.parquet(*paths)
         found = pipeline.verify(frame, spoken.ALL, narrow=15 if start else 2**64 - 1, partitions=3)
         assert spoken.judged(found) == wanted, f"seeds from {start}, DataFrame"
@@ -50,6 +53,9 @@ def test_the_shuffle_gives_what_the_files_give(
         assert outcome.report == spoken.judged(verify([path], spoken.ALL))
         late = sum(outcome.report["orders"][order]["late"] for order in ("fifo", "causal"))
         assert len(list(outcome.late)) == late
+        grain = Grain(chunk_events=300, chunk_units=2)
+        trace = Trace(flow, given, layout_for(given, timed=True))
+        assert verdict_on(trace, spoken.ALL, True, "chunks", grain=grain).report == outcome.report
 
 
 @pytest.fixture(scope="module")

@@ -48,6 +48,7 @@ def register(app: typer.Typer) -> None:
         dataframe: bool = typer.Option(True, help="Measure the DataFrame path as well."),
         lost: float = typer.Option(0.0, min=0.0, max=0.5, help="Share of messages that are never delivered."),
         spanning: bool = typer.Option(False, "--spanning", help="One message spans the whole trace."),
+        chunks: bool = typer.Option(False, "--chunks", help="Measure judging by chunks of time as well."),
     ) -> None:
         """Events a second on Spark: Parquet in, verdict for FIFO and causal order out, validation on.
 
@@ -59,7 +60,14 @@ def register(app: typer.Typer) -> None:
         from antecede.pipeline.bench import bench_verify
 
         report = bench_verify(
-            messages, processes, rounds, dataframe, lost, spanning, say=lambda text: print(text, file=sys.stderr)
+            messages,
+            processes,
+            rounds,
+            dataframe,
+            lost,
+            spanning,
+            chunks,
+            say=lambda text: print(text, file=sys.stderr),
         )
         print(json.dumps(report, indent=2))
 

@@ -43,6 +43,9 @@ def register(app: typer.Typer) -> None:
         processes: str | None = typer.Option(
             None, "--processes", metavar="A,B,…", help="Only rows of these processes."
         ),
+        causal: str = typer.Option(
+            "auto", "--causal", help="How Spark judges FIFO and causal order: walk (one task), chunks (of time), auto."
+        ),
         dry_run: bool = typer.Option(False, "--dry-run", help="Say what would be read and by which engine, and stop."),
         strict: bool = typer.Option(False, "--strict", help="Also exit 1 on a row set aside or an undelivered copy."),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
@@ -66,8 +69,9 @@ def register(app: typer.Typer) -> None:
                     from antecede.pipeline import verify_files
 
                     report = verify_files(
-                        paths, asked, master=master, conf=settings, quarantine=quarantine, late=late, cut=cut, say=say
-                    )
+                        paths, asked, master=master, conf=settings, quarantine=quarantine, late=late, cut=cut,
+                        causal=causal, say=say,
+                    )  # fmt: skip
                 else:
                     report = _judge_here(paths, asked, quarantine, late, cut)
             if cut:

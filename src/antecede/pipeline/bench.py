@@ -36,6 +36,7 @@ def bench_verify(
     dataframe: bool = True,
     lost: float = 0.0,
     spanning: bool = False,
+    chunks: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Write a trace of so many messages and judge it for FIFO and causal order, some times over; the figures."""
@@ -52,7 +53,10 @@ def bench_verify(
             "session_seconds": round(running.seconds, 2),
         }
         say("judging, reading files")
-        report["files"] = _measured(lambda: verify_in(running, [path]), events, rounds)
+        report["files"] = _measured(lambda: verify_in(running, [path], causal="walk"), events, rounds)
+        if chunks:
+            say("judging, reading files, by chunks of time")
+            report["chunks"] = _measured(lambda: verify_in(running, [path], causal="chunks"), events, rounds)
         if dataframe:
             say("judging, as a DataFrame")
             frame = running.spark.read.parquet(path)
@@ -61,7 +65,7 @@ def bench_verify(
         scan = min(_timed(lambda: _scan(path)) for _ in range(3))
         kernel = _kernel_seconds(running, path)
     report["floors"] = {"scan_seconds": round(scan, 3), "kernel_seconds": round(kernel, 3)}
-    for name in ("files", "dataframe"):
+    for name in ("files", "chunks", "dataframe"):
         if name in report:
             warm = report[name]["warm_seconds"]
             report[name] |= {"times_scan": round(warm / scan, 1), "times_kernel": round(warm / kernel, 1)}

@@ -83,6 +83,8 @@ class Bucket:
         offsets, data = texts(self.message)
         mixed = np.zeros(rows, np.uint64)
         mix(offsets, data, np.uint64(narrow), mixed)
+        self.mark = int(mixed[0]) if rows else 0
+        """An id of the bucket, mixed; modulo the number of buckets it is the bucket's own number."""
         self.code = np.zeros(rows, np.int32)
         messages = number(offsets, data, mixed, self.code)
         known, start, end, values = self._destinations(rows)
@@ -94,6 +96,10 @@ class Bucket:
             messages, self.code, self.kind, self.process, self.index, known, start, end, values, self.reason,
             self.send_row, self.awaited, self.named,
         )  # fmt: skip
+
+    def column(self, name: str) -> Any:
+        """A column of the rows, in one piece."""
+        return _one_chunk(self.table.column(name))
 
     def _numbers(self, name: str, kind: Any) -> Any:
         return _one_chunk(self.table.column(name)).to_numpy(zero_copy_only=False).astype(kind, copy=False)
@@ -203,10 +209,15 @@ def matched(packed: Iterable[bytes], numbering: Numbering, narrow_index: bool) -
     bucket = bucket_of(packed, numbering)
     piece = bucket.piece()
     if narrow_index:
-        for name in ("s_index", "d_index", "d_sent"):
-            piece[name] = piece[name].astype(np.int32)
+        narrowed(piece)
     yield 0, pack(bucket.summary())
     yield 0, pack(dict(piece))
+
+
+def narrowed(piece: Piece) -> None:
+    """Give a piece's indices half the width, where each of them is a position in a line."""
+    for name in ("s_index", "d_index", "d_sent"):
+        piece[name] = piece[name].astype(np.int32)
 
 
 class Sought(msgspec.Struct, frozen=True):

@@ -42,6 +42,8 @@ class Layout(msgspec.Struct, frozen=True):
     """Bits of the mixed ids that are kept; fewer in tests."""
     numbered: bool = False
     """Whether rows carry their number, for the quarantine."""
+    timed: bool = False
+    """Whether rows carry their time, by which cuts are proposed."""
     figures: bool = False
     """Whether rows carry what is measured: times, sizes, hops."""
 
@@ -195,7 +197,8 @@ class Task:
     def asked(self, batch: Any, kind: NDArray[np.uint8]) -> Any:
         """The rows that a later stage asks about, with the columns that it needs."""
         keep = kind < LOCAL
-        drop = {"time"} if self.layout.numbered else {"time", "at"}
+        drop = set() if self.layout.timed else {"time"}
+        drop |= set() if self.layout.numbered else {"at"}
         for mark, flag in (("lamport", "lamported"), ("clock_name", "clocked")):
             if mark in batch.schema.names and batch.column(mark).null_count < batch.num_rows:
                 keep = keep | batch.column(mark).is_valid().to_numpy(zero_copy_only=False)

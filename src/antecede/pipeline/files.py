@@ -9,16 +9,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from antecede import __version__
+from antecede import __version__, limits
 from antecede.errors import UsageError
 from antecede.pipeline import aside
 from antecede.pipeline.flow import Flow, SparkFiles, SparkShuffle
 from antecede.pipeline.run import Trace, layout_for, verdict_on
 from antecede.pipeline.sessions import Session, session
-from antecede.pipeline.splits import plan
+from antecede.pipeline.splits import Input, plan
 from antecede.trace.cut import Cut
 
 Say = Callable[[str], None]
+
+WAYS = ("auto", "walk", "chunks")
+"""How FIFO and causal order can be judged: in one walk with carried state, or by chunks of time."""
+
+_chunk_cores_min = 16
+_bytes_a_row = 100
 
 
 def verify_files(
@@ -30,11 +36,12 @@ def verify_files(
     quarantine: str | None = None,
     late: str | None = None,
     cut: Cut = Cut(),  # noqa: B008 (it cannot be changed)
+    causal: str = "auto",
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
-    """Judge the traces that the paths name, as one trace, on Spark; the report."""
+    """Judge the traces that the paths name, as one trace, on Spark; the report. ``causal`` is one of ``WAYS``."""
     with spark_for(paths, master, conf, say) as running:
-        return verify_in(running, [os.fspath(path) for path in paths], orders, quarantine, late, cut, say)
+        return verify_in(running, [os.fspath(path) for path in paths], orders, quarantine, late, cut, causal, say)
 
 
 @contextmanager
@@ -54,7 +61,14 @@ def spark_for(
 
 def open_trace(running: Session, paths: Sequence[str], say: Say = lambda _: None, **layout: Any) -> Trace:
     """Read, encode and survey what the paths name; ``layout`` says what the stages are to carry."""
-    given = plan([_spooled(path, running.scratch) for path in paths], tasks=2 * running.context.defaultParallelism)
+    return _read(running, _given(running, paths), say, **layout)
+
+
+def _given(running: Session, paths: Sequence[str]) -> Input:
+    return plan([_spooled(path, running.scratch) for path in paths], tasks=2 * running.context.defaultParallelism)
+
+
+def _read(running: Session, given: Input, say: Say, **layout: Any) -> Trace:
     say("reading the trace")
     scratch = str(running.scratch) if running.local else None
     return Trace(flow_of(running), given, layout_for(given, **layout), scratch)
@@ -67,13 +81,16 @@ def verify_in(
     quarantine: str | None = None,
     late: str | None = None,
     cut: Cut = Cut(),  # noqa: B008
+    causal: str = "auto",
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
     """The same in a session that is running."""
     started = time.perf_counter()
-    trace = open_trace(running, paths, say, cut=cut, numbered=quarantine is not None)
-    say(f"matching and judging {trace.rows:,} rows")
-    outcome = verdict_on(trace, orders, every_late=late is not None)
+    given = _given(running, paths)
+    way = chosen_way(causal, given, running.context.defaultParallelism)
+    trace = _read(running, given, say, cut=cut, numbered=quarantine is not None, timed=way == "chunks")
+    say(f"matching and judging {trace.rows:,} rows" + (" by chunks of time" if way == "chunks" else ""))
+    outcome = verdict_on(trace, orders, every_late=late is not None, causal=way)
     if quarantine is not None:
         say("writing the rows that were set aside")
         aside.write_quarantine(trace, outcome, quarantine)
@@ -87,6 +104,22 @@ def verify_in(
         "seconds": round(seconds, 3),
         "events_per_second": round(report["events"] / seconds),
     }
+
+
+def chosen_way(causal: str, given: Input, cores: int) -> str:
+    """``walk`` or ``chunks``: how FIFO and causal order are judged, by what was asked for or by what is faster.
+
+    The one walk is one task; chunks of time are many, which together do more. So chunks are taken where there are cores
+    for them and events enough to share out, and where a trace is larger than one task should hold.
+    """
+    if causal not in WAYS:
+        raise UsageError(f"--causal must be one of {', '.join(WAYS)}, not {causal!r}")
+    if causal != "auto":
+        return causal
+    rows = given.rows if given.rows is not None else given.bytes // _bytes_a_row
+    if rows > limits.walk_events_max:
+        return "chunks"
+    return "chunks" if cores >= _chunk_cores_min and rows >= cores * limits.chunk_events_wanted else "walk"
 
 
 def flow_of(running: Session) -> Flow:

@@ -44,7 +44,7 @@ def causal_late(
     lines: Lines, lanes_max: int | None = None, segments: int = 1 << 18, slots: int = 64
 ) -> Iterator[Longs]:
     """The deliveries that are late by causal order, some at a time."""
-    for lane_of, lanes in _blocks(lines, lanes_max):
+    for lane_of, lanes in blocks(lines, _senders(lines), lanes_max):
         state = _Vectors(lines, lanes, slots)
         yield from state.walk(Walk(lines, segments), lane_of)
         recount(lines.offsets, lines.source, lines.argument)
@@ -59,10 +59,8 @@ def causal_overtakers(lines: Lines, late: Longs, lanes_max: int | None = None, s
     askers = np.unique(receiver)
     asker = np.full(lines.processes, -1, np.int32)
     asker[askers] = np.arange(len(askers))
-    for lane_of, lanes in _blocks(lines, lanes_max):
+    for lane_of, lanes in blocks(lines, np.unique(sender), lanes_max):
         mine = np.flatnonzero(lane_of[sender] >= 0)
-        if not len(mine):
-            continue
         row, lane = asker[receiver[mine]].astype(np.int64), lane_of[sender[mine]].astype(np.int64)
         order = np.lexsort((sent[mine], lane, row))
         mine, key = mine[order], (row * lanes + lane)[order]
@@ -130,13 +128,17 @@ class _Vectors:
         self._counts[0] = old
 
 
-def _blocks(lines: Lines, lanes_max: int | None) -> Iterator[tuple[Ints, int]]:
-    """The senders whose messages are delivered, in blocks: for each process its lane or -1, and the number of lanes."""
+def _senders(lines: Lines) -> NDArray[Any]:
+    """The processes whose messages are delivered."""
     sending = np.zeros(lines.processes, bool)
     for start in range(0, len(lines.source), 1 << 24):
         piece = lines.source[start : start + (1 << 24)]
         sending[np.unique(piece[piece >= 0])] = True
-    senders = np.flatnonzero(sending)
+    return np.flatnonzero(sending)
+
+
+def blocks(lines: Lines, senders: NDArray[Any], lanes_max: int | None) -> Iterator[tuple[Ints, int]]:
+    """Some senders in blocks that fit into memory: for each process its lane or -1, and the number of lanes."""
     size = lanes_max or max(64, _block_bytes // (4 * max(1, lines.processes)))
     for start in range(0, len(senders), size):
         block = senders[start : start + size]
@@ -232,6 +234,16 @@ def pairwise(lines: Lines) -> bool:
     return bool(agree_pairwise(lines.offsets, lines.source, lines.argument, owner, first, delivered))
 
 
+def no_lamport() -> dict[str, Any]:
+    """The ``lamport`` object of a trace without Lamport clocks."""
+    return {"checked": 0, "disagree": 0, "used": False}
+
+
+def no_clocks() -> dict[str, Any]:
+    """The ``clocks`` object of a trace without recorded vectors."""
+    return {"checked": 0, "disagree": 0, "rule": None}
+
+
 def check_lamport(lines: Lines, pieces: Sequence[Piece]) -> dict[str, Any]:
     """The ``lamport`` object of a report."""
     flat, value = _clocked(pieces, "l_flat"), _clocked(pieces, "l_value")
@@ -246,7 +258,7 @@ def check_clocks(
     """The ``clocks`` object of a report; ``names`` counts the processes and the other names that occur in clocks."""
     flat, sizes = _clocked(pieces, "c_flat"), _clocked(pieces, "c_size")
     if not len(flat):
-        return {"checked": 0, "disagree": 0, "rule": None}
+        return no_clocks()
     name, entry = _clocked(pieces, "c_name").astype(np.int32), _clocked(pieces, "c_entry")
     order = np.argsort(flat)
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])

@@ -68,6 +68,8 @@ class Lines:
         self.argument = argument
         self.indices = indices
         self.scratch = scratch
+        self.begins: Longs | None = None
+        """For each process the index with which its line begins, if it is not 0; ``indices`` count from there."""
 
     @property
     def processes(self) -> int:
@@ -79,9 +81,9 @@ class Lines:
 
     def index_at(self, flat: Longs) -> Longs:
         """The index of the event at each flat position."""
-        if len(self.indices):
-            return self.indices[flat]
-        return flat - self.offsets[self.process_at(flat)]
+        process = self.process_at(flat)
+        counted: Longs = self.indices[flat] if len(self.indices) else flat - self.offsets[process]
+        return counted if self.begins is None else counted + self.begins[process]
 
     def send_of(self, flat: Longs) -> Longs:
         """The flat position of the send of each delivery."""

@@ -21,13 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antecede.errors import UsageError
-from antecede.pipeline import verdict
+from antecede.pipeline import chunks, judge, verdict
 from antecede.pipeline.buckets import Numbering, Sought, ids_at, look_up, matched, place_keys, set_aside
+from antecede.pipeline.chunks import Grain
+from antecede.pipeline.cuts import Cuts
 from antecede.pipeline.encode import Layout, encode
 from antecede.pipeline.flow import Flow, Parts
 from antecede.pipeline.kernels.match import DELIVER, SEND
 from antecede.pipeline.lines import Lines
-from antecede.pipeline.packing import unpack
+from antecede.pipeline.packing import pack, unpack
 from antecede.pipeline.report import assemble_report, late_rows
 from antecede.pipeline.splits import Input
 from antecede.pipeline.survey import Contest, Process, claims, settle, survey, surveyed
@@ -61,6 +63,7 @@ class Trace:
             summaries += map(unpack, told)
         self.unread: Counter[str] = Counter()
         self.rows = 0
+        self.clocked = any(said["clocked"] or said["lamported"] for said in summaries)
         for said in summaries:
             self.unread.update(said["reasons"])
             self.rows += int(said["kinds"].sum())
@@ -76,10 +79,12 @@ class Trace:
         self.numbering = Numbering(len(self.names), splits, narrow=self.layout.narrow)
         self.has_rows = np.zeros(len(self.names), bool)
         lengths = np.zeros(len(self.names), np.int64)
+        self.ends = lengths.copy()
         sparse = []
         for name, process in own.items():
             number = numbers[name]
             self.has_rows[number] = True
+            self.ends[number] = min(process.largest + 1, np.iinfo(np.int64).max)
             if process.largest + 1 > 4 * process.distinct + 1024:
                 sparse.append(number)
             else:
@@ -136,6 +141,33 @@ class Trace:
             return self.matched().gather(partial(verdict.only_summary, docket=docket), [0])[0], None
         parts = self.matched().scatter(partial(verdict.judged, docket=docket), [0], 1 + LATE_PARTS)
         return parts.gather(b"".join, [0])[0], parts
+
+    def judge_by_chunks(
+        self,
+        orders: tuple[str, ...],
+        every_late: bool = False,
+        grain: Grain | None = None,
+        cuts: Cuts | None = None,
+    ) -> tuple[bytes, Parts | None]:
+        """The same verdicts, FIFO and causal order by chunks of time; the others, if asked for, by the one walk."""
+        onto = self.layout.buckets
+        stage = partial(chunks.matched_apart, numbering=self.numbering, narrow_index=self._narrow_index, onto=onto)
+        rows = self._encoded.scatter(stage, self._buckets, onto)
+        by_time = tuple(order for order in orders if order in ("fifo", "causal"))
+        others = tuple(order for order in orders if order not in by_time)
+        plan = chunks.planned(
+            rows, range(onto), self.ends, self._sparse, self.rows, grain or Grain(), cuts,
+            orders=by_time, every_late=every_late, scratch=self._scratch,
+        )  # fmt: skip
+        tasks = len(plan.tasks)
+        dealt = rows.scatter(partial(chunks.dealt, plan=plan), range(onto), tasks)
+        parts = dealt.scatter(partial(chunks.judged, plan=plan), range(tasks), 1 + LATE_PARTS)
+        said = unpack(parts.gather(chunks.merged, [0])[0])
+        sums = [unpack(packed) for packed in rows.gather(chunks.summed, range(onto)) if packed]
+        rest: dict[str, Any] = {"clocks": judge.no_clocks(), "lamport": judge.no_lamport()}
+        if others or self.clocked:
+            rest = unpack(self.judge(others)[0])
+        return pack(rest | verdict.counted(sums) | said), parts if every_late else None
 
     def on_lines(self, work: Callable[[Lines], bytes]) -> bytes:
         """Have some work done on the assembled lines, where they are; its outcome must be small."""
@@ -196,12 +228,19 @@ class Outcome(msgspec.Struct):
     """Split and row of the deliveries on a cycle, if rows are numbered."""
 
 
-def verdict_on(trace: Trace, orders: Sequence[str], every_late: bool = False, **options: Any) -> Outcome:
-    """Judge a trace; the report as :func:`antecede.trace.verify` gives it."""
+def verdict_on(
+    trace: Trace, orders: Sequence[str], every_late: bool = False, causal: str = "walk", **options: Any
+) -> Outcome:
+    """Judge a trace; the report as :func:`antecede.trace.verify` gives it.
+
+    ``causal`` is ``walk`` or ``chunks``, ``options`` are those of :meth:`Trace.judge` or
+    :meth:`Trace.judge_by_chunks`.
+    """
     if "significant" in orders:
         _refuse_significant(trace)
     asked = tuple(order for order in ORDERS if order in orders)
-    summary, parts = trace.judge(asked, every_late, **options)
+    judging = trace.judge_by_chunks if causal == "chunks" else trace.judge
+    summary, parts = judging(asked, every_late, **options)
     said = unpack(summary)
     named = np.unpackbits(said["named"])[: len(trace.names)].astype(bool)
     circular = trace.look_up(said["cycle_process"], said["cycle_index"])

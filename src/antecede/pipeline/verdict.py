@@ -56,7 +56,7 @@ def assembled(packed: Iterable[bytes], docket: Docket) -> tuple[Lines, list[Piec
     return lines, clocks, summaries
 
 
-def _counted(summaries: list[dict[str, Any]]) -> dict[str, Any]:
+def counted(summaries: list[dict[str, Any]]) -> dict[str, Any]:
     """The sum of what all buckets counted, with ``named``: which names are destinations, as bits."""
     reasons: Counter[str] = Counter()
     for one in summaries:
@@ -74,11 +74,11 @@ def judged(packed: Iterable[bytes], docket: Docket) -> Iterator[tuple[int, bytes
     circular = judge.cut_cycles(lines)
     if len(circular):
         clocks = [judge.without(piece, circular) for piece in clocks]
-    summary: dict[str, Any] = _counted(summaries) | {
+    summary: dict[str, Any] = counted(summaries) | {
         "cycle_process": lines.process_at(circular),
         "cycle_index": lines.index_at(circular),
     }
-    writer = _LateRows(lines) if docket.every_late else None
+    writer = LateRows(lines) if docket.every_late else None
     if "fifo" in docket.orders:
         count = 0
         for late in judge.fifo_late(lines):
@@ -102,14 +102,14 @@ def judged(packed: Iterable[bytes], docket: Docket) -> Iterator[tuple[int, bytes
 
 
 def _causal(
-    lines: Lines, docket: Docket, summary: dict[str, Any], writer: "_LateRows | None"
+    lines: Lines, docket: Docket, summary: dict[str, Any], writer: "LateRows | None"
 ) -> Iterator[tuple[int, bytes]]:
     count = 0
     first: int | None = None
     kept: list[Longs] = []
     for late in judge.causal_late(lines, docket.lanes_max, docket.segments):
         count += len(late)
-        candidate = _least(lines, late)
+        candidate = least(lines, late)
         if first is None or _rank(lines, candidate) < _rank(lines, first):
             first = candidate
         if writer:
@@ -119,16 +119,17 @@ def _causal(
     if first is not None:
         at = np.array([first])
         over = judge.causal_overtakers(lines, at, docket.lanes_max, docket.segments)
-        summary["first"] = _late_columns(lines, at, over)
+        summary["first"] = late_columns(lines, at, over)
     if writer and kept:
         late = np.sort(np.concatenate(kept))
         yield from writer.rows("causal", late, judge.causal_overtakers(lines, late, docket.lanes_max, docket.segments))
 
 
-def _least(lines: Lines, late: Longs) -> int:
+def least(lines: Lines, late: Longs) -> int:
+    """The late delivery least in index and then process."""
     index, process = lines.index_at(late), lines.process_at(late)
-    least = np.flatnonzero(index == index.min())
-    return int(late[least[np.argmin(process[least])]])
+    among = np.flatnonzero(index == index.min())
+    return int(late[among[np.argmin(process[among])]])
 
 
 def _rank(lines: Lines, flat: int) -> tuple[int, int]:
@@ -140,7 +141,8 @@ def _places(lines: Lines, flat: Longs) -> list[list[int]]:
     return [lines.process_at(flat).tolist(), lines.index_at(flat).tolist()]
 
 
-def _late_columns(lines: Lines, late: Longs, over: Longs) -> dict[str, Any]:
+def late_columns(lines: Lines, late: Longs, over: Longs) -> dict[str, Any]:
+    """Late deliveries and what overtook them, in places."""
     sent, other = lines.send_of(late), lines.send_of(over)
     return {
         "process": lines.process_at(late).tolist(),
@@ -152,19 +154,20 @@ def _late_columns(lines: Lines, late: Longs, over: Longs) -> dict[str, Any]:
     }
 
 
-class _LateRows:
-    """Late deliveries on their way out, some in each part."""
+class LateRows:
+    """Late deliveries on their way out, some in each part, beginning with any."""
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: Lines, first: int = 0) -> None:
         self._lines = lines
+        self._first = first
         self.blobs = 0
 
     def rows(self, order: str, late: Longs, over: Longs) -> Iterator[tuple[int, bytes]]:
         for start in range(0, len(late), _late_rows_at_once):
             some = slice(start, start + _late_rows_at_once)
-            columns = _late_columns(self._lines, late[some], over[some])
+            columns = late_columns(self._lines, late[some], over[some])
             said = {name: np.array(values, np.int64) for name, values in columns.items()}
-            yield 1 + self.blobs % LATE_PARTS, pack({"order": order, **said})
+            yield 1 + (self._first + self.blobs) % LATE_PARTS, pack({"order": order, **said})
             self.blobs += 1
 
 

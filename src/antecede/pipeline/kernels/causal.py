@@ -101,7 +101,7 @@ def causal(
                     if sender != process:
                         for k in range(lanes):
                             known[process, k] = max(known[process, k], slots[slot, k])
-                        _renew(process, slot_of, owed, free, counts)
+                        renew(process, slot_of, owed, free, counts)
                     if lane >= 0:
                         known[process, lane] = sent + 1
                 owed[slot] -= 1
@@ -109,12 +109,12 @@ def causal(
                     free[counts[0]] = slot
                     counts[0] += 1
         if seg_to[s] == offsets[process + 1] - base:
-            _renew(process, slot_of, owed, free, counts)
+            renew(process, slot_of, owed, free, counts)
     return end
 
 
 @compiled
-def _renew(process: int, slot_of: Ints, owed: Ints, free: Ints, counts: Longs) -> None:
+def renew(process: int, slot_of: Ints, owed: Ints, free: Ints, counts: Longs) -> None:
     """Let go of the slot that a process's next send would have shared."""
     slot = slot_of[process]
     if slot >= 0:

@@ -1,0 +1,349 @@
+"""FIFO and causal order by chunks of time: many tasks that each read a part of the trace, and none that reads it all.
+
+Consistent cuts divide the trace into units (:mod:`antecede.pipeline.cuts`). A task reads some units from zero vectors
+on and judges the messages that were sent in its core (:mod:`antecede.pipeline.kernels.chunk` says why that is exact).
+
+**Tiers.** On tier j the trace is seen in steps of 4^j units. A chunk is ``chunk_units`` steps, and its halo is capped
+at ``halo_units`` more. A message belongs to the lowest tier on which its delivery lies in the chunk of its send or in
+that chunk's halo; on a tier high enough the whole trace is one chunk, so each has one. Nobody waits for a message that
+is not delivered: it is delivered nowhere, so it belongs to no task. A task above tier 0 reads from the first send to
+the last delivery that are its own, and keeps lanes for the senders of its own messages only. A message that spans the
+whole trace is so judged by one task that walks it all with one lane, its lines on disk as those of the one walk are.
+
+**Cycles.** A consistent cut holds all of a cycle or nothing of it, so each cycle lies within a unit; whoever reads that
+unit cuts it, and the task of tier 0 whose core holds it reports it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede import limits
+from antecede.pipeline import judge
+from antecede.pipeline.buckets import Numbering, bucket_of, narrowed
+from antecede.pipeline.cuts import Cuts, cuts_of, piece_in
+from antecede.pipeline.flow import Parts
+from antecede.pipeline.kernels.causal import recount
+from antecede.pipeline.kernels.chunk import chunk
+from antecede.pipeline.kernels.match import DELIVER, SEND
+from antecede.pipeline.lines import Piece, Scratch, Walk, assemble
+from antecede.pipeline.packing import pack, unpack
+from antecede.pipeline.verdict import LATE_PARTS, LateRows, counted, late_columns, least
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+
+_slots_at_first = 64
+_late_at_once = 1 << 18
+
+
+class Grain(msgspec.Struct, frozen=True):
+    """How finely the trace is divided."""
+
+    chunk_events: int = limits.chunk_events_wanted
+    chunk_units: int = 8
+    """Units of a chunk of tier 0."""
+    halo_units: int = 1
+    """Units of its halo at most."""
+    segments: int = 1 << 18
+    lanes_max: int | None = None
+
+    def cuts(self, events: int) -> int:
+        """How many cuts a trace of so many events should have."""
+        return max(0, -(-events * self.chunk_units // self.chunk_events) - 1)
+
+    def tier_of(self, sent: Any, delivered: Any) -> tuple[Any, Any]:
+        """The tier, and the chunk there, of messages by the units of their send and delivery."""
+        tier = np.full(len(sent), -1, np.int32)
+        home = np.zeros(len(sent), np.int64)
+        step = 0
+        while (left := np.flatnonzero(tier < 0)).size:
+            begun, ended = sent[left] >> 2 * step, delivered[left] >> 2 * step
+            there = begun // self.chunk_units
+            fits = ended < (there + 1) * self.chunk_units + self.halo_units
+            tier[left[fits]], home[left[fits]] = step, there[fits]
+            step += 1
+        return tier, home
+
+
+class Task(msgspec.Struct, frozen=True):
+    """The units that one task reads, from ``start`` up to ``end``, and its core, which ends at ``core``."""
+
+    tier: int
+    chunk: int
+    start: int
+    core: int
+    end: int
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """All tasks, and what they need to know."""
+
+    cuts: Cuts
+    grain: Grain
+    sparse: bytes
+    """The processes whose indices are too far apart to be positions, as int32."""
+    tasks: list[Task]
+    orders: tuple[str, ...]
+    every_late: bool = False
+    scratch: str | None = None
+
+
+def matched_apart(
+    packed: Iterable[bytes], numbering: Numbering, narrow_index: bool, onto: int
+) -> Iterator[tuple[int, bytes]]:
+    """Match one bucket of so many, for a part of its own: its piece, with clocks to propose cuts by, its summary."""
+    bucket = bucket_of(packed, numbering)
+    piece: dict[str, Any] = {name: array for name, array in bucket.piece().items() if name[:2] in ("s_", "d_")}
+    piece |= {"processes": numbering.names}
+    for clock in ("lamport", "time"):
+        if clock in bucket.table.schema.names:
+            column = bucket.column(clock)
+            rows = np.sort(np.concatenate([bucket.valid(SEND), bucket.valid(DELIVER)]))
+            rows = rows[column.is_valid().to_numpy(zero_copy_only=False)[rows]]
+            values = column.fill_null(0).to_numpy()[rows]
+            piece |= {f"{clock}_process": bucket.process[rows], f"{clock}_index": bucket.index[rows]}
+            piece |= {f"{clock}_value": values.astype(np.int64)}
+    if narrow_index:
+        narrowed(piece)
+    yield bucket.mark % onto, pack(bucket.summary())
+    yield bucket.mark % onto, pack(piece)
+
+
+def planned(
+    parts: Parts,
+    buckets: Sequence[int],
+    lengths: Longs,
+    sparse: Ints,
+    events: int,
+    grain: Grain,
+    cuts: Cuts | None = None,
+    **options: Any,
+) -> Plan:
+    """Where to cut, and the tasks that follow from it; ``lengths`` are where the lines end, sparse ones included."""
+    cuts = cuts or cuts_of(parts, buckets, lengths, grain.cuts(events))
+    own: dict[tuple[int, int], list[int]] = {}
+    for packed in parts.gather(partial(_tally, cuts=cuts, grain=grain), buckets):
+        for tier, home, first, last, end in zip(*unpack(packed)["tasks"], strict=True):
+            found = own.setdefault((tier, home), [first, last, end])
+            found[:] = [min(found[0], first), max(found[1], last), max(found[2], end)]
+    tasks = []
+    for home in range(-(-cuts.units // grain.chunk_units)):
+        start = home * grain.chunk_units
+        core = min(start + grain.chunk_units, cuts.units)
+        _, _, last = own.pop((0, home), [0, 0, 0])
+        tasks.append(Task(0, home, start, core, max(core, last + 1)))
+    tasks += [Task(*key, first, last + 1, end + 1) for key, (first, last, end) in sorted(own.items())]
+    return Plan(cuts, grain, sparse.tobytes(), tasks, **options)
+
+
+def _tally(packed: Iterable[bytes], cuts: Cuts, grain: Grain) -> bytes:
+    """By tier and chunk: the first and the last unit in which a message is sent, and the last of a delivery."""
+    piece = piece_in(packed)
+    if not piece:
+        return pack({"tasks": [[]] * 5})
+    sent = cuts.units_of(piece["d_source"], piece["d_sent"])
+    delivered = cuts.units_of(piece["d_process"], piece["d_index"])
+    tier, home = grain.tier_of(sent, delivered)
+    key, of = np.unique(np.column_stack([tier, home]), axis=0, return_inverse=True)
+    first, last, end = np.full(len(key), cuts.units), np.zeros(len(key), np.int64), np.zeros(len(key), np.int64)
+    np.minimum.at(first, of, sent)
+    np.maximum.at(last, of, sent)
+    np.maximum.at(end, of, delivered)
+    return pack({"tasks": [column.tolist() for column in (*key.T, first, last, end)]})
+
+
+def dealt(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
+    """Of one bucket's matched rows, those that each task reads, in indices that begin with 0 where it begins."""
+    piece = piece_in(packed)
+    if not piece:
+        return
+    cuts = plan.cuts
+    sends = _by_unit(piece["s_process"], piece["s_index"], cuts)
+    delivers = _by_unit(piece["d_process"], piece["d_index"], cuts)
+    source, sent = piece["d_source"][delivers.order], piece["d_sent"][delivers.order].astype(np.int64)
+    sent_unit = cuts.units_of(source, sent)
+    tier, home = plan.grain.tier_of(sent_unit, delivers.unit)
+    wide = np.int64 if len(plan.sparse) else np.int32
+    for number, task in enumerate(plan.tasks):
+        begins = cuts.edge(task.start)
+        some, more = sends.between(task), delivers.between(task)
+        # A message sent before the task begins carries nothing that the task could ask for.
+        more = more[sent_unit[more] >= task.start]
+        if not len(some) and not len(more):
+            continue
+        s_process, d_process, d_source = sends.process[some], delivers.process[more], source[more]
+        yield number, pack({
+            "task": number,
+            "s_process": s_process,
+            "s_index": (sends.index[some] - begins[s_process]).astype(wide),
+            "d_process": d_process,
+            "d_index": (delivers.index[more] - begins[d_process]).astype(wide),
+            "d_source": d_source,
+            "d_sent": (sent[more] - begins[d_source]).astype(wide),
+            "d_mine": (tier[more] == task.tier) & (home[more] == task.chunk),
+        })  # fmt: skip
+
+
+class _by_unit:  # noqa: N801 (a sort, kept with what it sorted)
+    """Rows in the order of their units."""
+
+    def __init__(self, process: Ints, index: Longs, cuts: Cuts) -> None:
+        unit = cuts.units_of(process, index)
+        self.order = np.argsort(unit, kind="stable")
+        self.unit, self.process = unit[self.order], process[self.order]
+        self.index = index[self.order].astype(np.int64)
+
+    def between(self, task: Task) -> Longs:
+        """The rows that a task reads."""
+        first, last = np.searchsorted(self.unit, [task.start, task.end])
+        return np.arange(first, last)
+
+
+class _Chunk:
+    """The lines that one task reads."""
+
+    def __init__(self, packed: Iterable[bytes], task: Task, plan: Plan) -> None:
+        begins = plan.cuts.edge(task.start)
+        self._grain = plan.grain
+        own: list[tuple[Ints, Longs]] = []
+
+        def pieces() -> Iterator[Piece]:
+            for blob in packed:
+                said = unpack(blob)
+                del said["task"]
+                mine = said.pop("d_mine")
+                own.append((said["d_process"][mine], said["d_index"][mine]))
+                yield said | {"s_awaited": np.zeros(len(said["s_process"]), np.int32)}
+
+        sparse = np.frombuffer(plan.sparse, np.int32)
+        lengths = plan.cuts.edge(task.end) - begins
+        lengths[sparse] = 0
+        self.lines, _ = assemble(lengths, sparse, pieces(), Scratch(plan.scratch))
+        self.lines.begins = begins
+        recount(self.lines.offsets, self.lines.source, self.lines.argument)
+        self.core = self._positions(plan.cuts.edge(task.core) - begins)
+        self.mine = np.zeros(len(self.lines.source), np.uint8)
+        for process, index in own:
+            self.mine[self.lines.flat(process, index)] = 1
+
+    def _positions(self, index: Longs) -> Longs:
+        """Where in each line the events with these indices and later ones begin."""
+        lines = self.lines
+        if not len(lines.indices):
+            return index
+        spans = zip(lines.offsets[:-1], lines.offsets[1:], index, strict=True)
+        return np.array([np.searchsorted(lines.indices[a:b], i) for a, b, i in spans], np.int64)
+
+    def in_core(self, flat: Longs) -> Longs:
+        """Those of some events that lie in the core."""
+        process = self.lines.process_at(flat)
+        return flat[flat - self.lines.offsets[process] < self.core[process]]
+
+    def causal_late(self) -> Longs:
+        """The deliveries of this chunk's own messages that are late by causal order, ascending."""
+        lines = self.lines
+        senders = np.unique(lines.source[np.flatnonzero((self.mine > 0) & (lines.source >= 0))])
+        found = [np.zeros(0, np.int64)]
+        for lane_of, lanes in judge.blocks(lines, senders, self._grain.lanes_max):
+            found += self._walk(lane_of, lanes, counter_type(self.core[lane_of >= 0]))
+            recount(lines.offsets, lines.source, lines.argument)
+        return np.sort(np.concatenate(found))
+
+    def _walk(self, lane_of: Ints, lanes: int, counter: Any) -> Iterator[Longs]:
+        lines = self.lines
+        late = np.zeros(_late_at_once, np.int64)
+        known = lines.scratch.array((lines.processes, lanes), counter)
+        slot_of = np.full(lines.processes, -1, np.int32)
+        size = _slots_at_first
+        slots = lines.scratch.array((size, lanes), counter)
+        owed, free = np.zeros(size, np.int32), np.arange(size, dtype=np.int32)
+        counts = np.array([size, 0], np.int64)
+        walk = Walk(lines, self._grain.segments)
+        for count in walk:
+            begin = 0
+            while begin < count:
+                begin = chunk(
+                    lines.offsets, lines.source, lines.argument, walk.process, walk.begin, walk.end, begin, count,
+                    self.core, self.mine, lane_of, known, slot_of, slots, owed, free, counts, late,
+                )  # fmt: skip
+                if counts[1]:
+                    yield late[: counts[1]].copy()
+                    counts[1] = 0
+                if begin < count and counts[0] == 0:
+                    grown = lines.scratch.array((2 * size, lanes), counter)
+                    grown[:size] = slots
+                    slots = grown
+                    owed = np.concatenate([owed, np.zeros(size, np.int32)])
+                    free = np.concatenate([np.arange(size, 2 * size, dtype=np.int32), np.zeros(size, np.int32)])
+                    counts[0] = size
+                    size *= 2
+
+
+def counter_type(core: Longs) -> Any:
+    """The narrowest type that counts up to the longest of some cores."""
+    return np.uint16 if not len(core) or core.max() <= np.iinfo(np.uint16).max else np.int32
+
+
+def judged(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
+    """Judge what one task reads: its summary for part 0, its late deliveries for the others."""
+    blobs = iter(packed)
+    first = next(blobs, None)
+    if first is None:
+        return
+    number = unpack(first)["task"]
+    task = plan.tasks[number]
+    here = _Chunk(chain([first], blobs), task, plan)
+    lines, grain = here.lines, plan.grain
+    circular = here.in_core(judge.cut_cycles(lines)) if task.tier == 0 else judge.cut_cycles(lines)[:0]
+    summary: dict[str, Any] = {
+        "cycle_process": lines.process_at(circular),
+        "cycle_index": lines.index_at(circular),
+        "first": None,
+    }
+    writer = LateRows(lines, number)
+    if "fifo" in plan.orders:
+        summary["fifo_late"] = 0
+        for late in judge.fifo_late(lines):
+            late = late[here.mine[late] > 0]
+            summary["fifo_late"] += len(late)
+            if plan.every_late:
+                yield from writer.rows("fifo", late, judge.fifo_overtaking(lines, late))
+    if "causal" in plan.orders:
+        late = here.causal_late()
+        summary["causal_late"] = len(late)
+        if len(late):
+            # Who overtook is in the chunk, too: it was sent after the message and delivered before it.
+            asked = late if plan.every_late else np.array([least(lines, late)])
+            over = judge.causal_overtakers(lines, asked, grain.lanes_max, grain.segments)
+            candidate = asked == least(lines, late)
+            summary["first"] = late_columns(lines, asked[candidate], over[candidate])
+            if plan.every_late:
+                yield from writer.rows("causal", late, over)
+    summary["late_blobs"] = writer.blobs
+    yield 0, pack(summary)
+
+
+def merged(packed: Iterable[bytes]) -> bytes:
+    """The summaries of all tasks as one."""
+    said = [unpack(blob) for blob in packed]
+    whole: dict[str, Any] = {
+        name: np.concatenate([np.zeros(0, np.int64), *(one[name] for one in said)])
+        for name in ("cycle_process", "cycle_index")
+    }
+    whole |= {name: sum(one.get(name, 0) for one in said) for name in ("fifo_late", "causal_late")}
+    firsts = [one["first"] for one in said if one["first"]]
+    whole["first"] = min(firsts, key=lambda one: (one["index"], one["process"]), default=None)
+    whole["late_blobs"] = LATE_PARTS if any(one["late_blobs"] for one in said) else 0
+    return pack(whole)
+
+
+def summed(packed: Iterable[bytes]) -> bytes:
+    """What the buckets of a part counted."""
+    said = [one for blob in packed if "named" in (one := unpack(blob))]
+    return pack(counted(said)) if said else b""
