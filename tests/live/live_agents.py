@@ -112,3 +112,15 @@ class Mute(Agent):
 
     def on_ping(self, ping: Ping, ctx: Context) -> None:
         pass
+
+
+class WordCounter(Agent):
+    """Counts words, whatever they say."""
+
+    count: int = 0
+
+    def on_word(self, word: Word, ctx: Context) -> None:
+        self.count += 1
+
+    def on_report(self, report: Report, ctx: Context) -> None:
+        ctx.reply(Counted(count=self.count, twice=0, late=0, last=0))

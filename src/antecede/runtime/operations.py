@@ -32,7 +32,9 @@ class _Server(Protocol):
     reactions: Reactions
     epoch: str
     stopping: bool
-    trouble: str
+
+    @property
+    def trouble(self) -> str: ...
 
     def submit(self, given: Any) -> None: ...
 

@@ -44,6 +44,8 @@ class Peer:
         """For each domain the largest frame number that was written to this connection: what is larger is no resend."""
         self.meetings = 0
         """How often a connection was made: all but the first are reconnections."""
+        self.parting = ""
+        """Why the other end has just said good-bye."""
         self.dialer: asyncio.Task[None] | None = None
         self.wake = asyncio.Event()
 
@@ -83,14 +85,14 @@ class Peers:
             if self._machine.name < peer.name:
                 peer.dialer = asyncio.get_running_loop().create_task(self._keep(peer))
 
-    async def stop(self) -> None:
+    async def stop(self, reason: str = "the server stops") -> None:
         """Hang up on all."""
         self._stopping = True
         for peer in self.peers.values():
             if peer.dialer is not None:
                 peer.dialer.cancel()
             if peer.connection is not None:
-                peer.connection.close("the server stops")
+                peer.connection.close(reason)
 
     def hold(self, held: bool) -> None:
         """Read nothing from any peer for a while."""
@@ -236,6 +238,7 @@ class Peers:
 
     def hung_up(self, peer: Peer, part: wire.Bye) -> None:
         """A peer says good-bye."""
+        peer.parting = part.reason
         if part.final:
             if self.refusals.get(peer.name) != part.reason:
                 self._log.warning("refused-by-peer", peer=peer.name, reason=part.reason)
@@ -253,7 +256,8 @@ class Peers:
         """A connection ended."""
         if peer.connection is connection:
             if peer.ready:
-                self._log.info("peer-lost", peer=peer.name, reason=reason)
+                self._log.info("peer-lost", peer=peer.name, reason=peer.parting or reason)
+            peer.parting = ""
             peer.connection = None
             peer.ready = False
             peer.deferred.clear()

@@ -74,6 +74,8 @@ async def serve(
     awaited: list[asyncio.Future[Any]] = [waiting, runtime.failed]
     await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
     if runtime.failed.done():
+        await runtime.give_up(str(runtime.failed.result()))
+        await runtime.give_up(str(runtime.failed.result()))
         raise StoreFailedError(str(runtime.failed.result()))
     runtime.log.info("stopping")
     await runtime.stop()

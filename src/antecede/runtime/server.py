@@ -21,7 +21,7 @@ from antecede.runtime.peers import Peers
 from antecede.runtime.reactions import Reactions
 from antecede.runtime.recovery import recover
 from antecede.runtime.sessions import LocalSession, Sessions
-from antecede.server import Accepted, AgentServer, FromPeer, Input, Refused
+from antecede.server import CATCHING_UP, Accepted, AgentServer, FromPeer, Input, Refused
 from antecede.server.items import Published, PublishedMany, pieces_of
 from antecede.store import Files, open_store
 from antecede.topology import TopologyFile
@@ -55,7 +55,10 @@ class ServerRuntime:
         self.epoch = topology.epoch
         self.log = ServerLog(server)
         self.stopping = False
-        self.trouble = ""
+        self._stuck = ""
+        """Why nothing can be stepped."""
+        self._shortage = ""
+        """Why there is little room left on the disk."""
         self._topology = topology
         self._host = host
         self._tls = tls
@@ -157,9 +160,26 @@ class ServerRuntime:
         await asyncio.to_thread(self.store.close)
         self.log.info("stopped", records=self.store.last)
 
+    async def give_up(self, reason: str) -> None:
+        """The disk has failed: say so to all who are here, and leave the data directory as it is."""
+        self.door.shut = reason
+        if self._listener is not None:
+            self._listener.close()
+        if self._housekeeper is not None:
+            self._housekeeper.cancel()
+        self.reactions.stop()
+        self.sessions.end(reason)
+        await self.peers.stop(reason)
+        await asyncio.sleep(0)
+
     def bus(self, name: str) -> Bus:
         """A client in this very process; to be entered with ``async with``."""
         return Bus(name, lambda bus: LocalSession(self.sessions, bus))
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the disk; empty: nothing."""
+        return self._stuck or self._shortage
 
     def _busy(self) -> bool:
         """Whether something is still on its way to this server's agents or to its disk."""
@@ -286,8 +306,8 @@ class ServerRuntime:
                 self._fail(error)
                 return False
             self._unstored.pop(0)
-        if not self._unstored and self.trouble:
-            self.trouble = ""
+        if not self._unstored and self._stuck:
+            self._stuck = ""
             self.door.hold(False)
             self.peers.hold(self._held)
             self.log.info("trouble-over")
@@ -295,9 +315,9 @@ class ServerRuntime:
 
     def _in_trouble(self, reason: str) -> None:
         """Nothing more may be stepped until this record has room: stop reading, and try again."""
-        if not self.trouble:
+        if not self._stuck:
             self.log.error("no-room", reason=reason)
-        self.trouble = reason
+        self._stuck = reason
         self.door.hold(True)
         self.peers.hold(True)
 
@@ -311,13 +331,15 @@ class ServerRuntime:
 
     def _fail(self, error: StoreFailedError) -> None:
         if not self.failed.done():
-            self.trouble = str(error)
+            self._stuck = str(error)
             self.log.error("disk-failed", reason=str(error))
             self.failed.set_result(error)
 
     def _became_durable(self, number: int) -> None:
         if number > self._durable:
             self._durable = number
+        if not self._shortage:
+            self._watch_room()
         if self._waiting and self._waiting[0][0] <= self._durable:
             self._release()
 
@@ -379,8 +401,10 @@ class ServerRuntime:
             self._hold(peers=True)
         elif self._held:
             self._hold(peers=False)
+        self._watch_room()
         overloaded = (
             self.stopping
+            or bool(self._shortage)
             or load > 1
             or frames > limits.backlog_frames_max
             or sum(link.unacknowledged_bytes for link in links) > limits.backlog_bytes_max
@@ -397,6 +421,22 @@ class ServerRuntime:
                     pending_bytes=store.pending_bytes,
                     log_bytes=store.log_bytes,
                 )
+
+    def _watch_room(self) -> None:
+        """A disk on which there is no next segment serves those who are inside already, for as long as it can."""
+        shortage = self.store.shortage()
+        if shortage == self._shortage:
+            return
+        if bool(shortage) != bool(self._shortage):
+            if shortage:
+                self.log.error("disk-full", reason=shortage)
+            else:
+                self.log.info("room-again")
+        self._shortage = shortage
+        self.machine.overload = f"{shortage}: try again later" if shortage else CATCHING_UP
+        if shortage:
+            # At once: what is left is for those who are inside already.
+            self.machine.overloaded = True
 
     def _hold(self, *, peers: bool) -> None:
         """Stop reading from peers, or go on. Reactions take place all the same, so the mailboxes empty themselves."""

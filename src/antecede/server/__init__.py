@@ -55,7 +55,10 @@ from antecede.server.items import (
 )
 from antecede.topology import Topology
 
-__all__ = ["Accepted", "AgentServer", "FromPeer", "Plan", "Refused", "Step"]
+__all__ = ["CATCHING_UP", "Accepted", "AgentServer", "FromPeer", "Plan", "Refused", "Step"]
+
+
+CATCHING_UP = "the server is catching up: try again later"
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -127,6 +130,8 @@ class AgentServer:
         """Links that stopped until an operator lets them begin anew: (domain, peer) → reason."""
         self.overloaded = False
         """Set by the driver above its high-water mark: clients' publishes are refused, all else goes on."""
+        self.overload = CATCHING_UP
+        """What clients are told then."""
         self._alarms: list[tuple[int, int]] = []
         """(when, number) of every timer, as a heap."""
         self._numbers = 0
@@ -244,7 +249,7 @@ class AgentServer:
     def _refusal(self, to: tuple[str, ...], bodies: list[bytes]) -> AntecedeError | None:
         """Why a publish is not taken: one that cannot be sent, one too many."""
         if self.overloaded:
-            return OverloadError("the server is catching up: try again later")
+            return OverloadError(self.overload)
         longest = max(map(len, bodies))
         if longest > limits.letter_bytes_max:
             return UsageError(f"notification of {longest} bytes: at most {limits.letter_bytes_max}")

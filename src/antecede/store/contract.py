@@ -75,6 +75,10 @@ class Store(Protocol):
         """What it did since it was opened."""
         ...
 
+    def shortage(self) -> str:
+        """Why there may soon be no room for more records; empty: there is enough. Asking makes the log look again."""
+        ...
+
     def append(self, record: bytes) -> int:
         """Accept a record; its number. StoreFullError or DiskFullError if there is no room for it now."""
         ...

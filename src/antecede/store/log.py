@@ -132,6 +132,14 @@ class LogStore:
     def log_bytes(self) -> int:
         return self._segments.total_bytes
 
+    def shortage(self) -> str:
+        full = self._full
+        if full is None:
+            return ""
+        with self._lock:
+            self._ask_for_room()
+        return str(full)
+
     def append(self, record: bytes) -> int:
         size = len(record)
         accepted = self._accepted_bytes + size + LENGTH_BYTES
@@ -325,10 +333,14 @@ class LogStore:
             return StoreFullError(
                 f"{self._segments.directory}: {self.pending_bytes} bytes are not yet written, and no more may wait"
             )
+        self._ask_for_room()
+        return type(self._full)(str(self._full))
+
+    def _ask_for_room(self) -> None:
+        """Let the commit thread look whether there is room again, now and then; called with the lock held."""
         if monotonic() >= self._look_after and not self._look:
             self._look = True
             self._rouse()
-        return type(self._full)(str(self._full))
 
     def _fail(self, error: Exception) -> None:
         """Nothing is durable any more that was not yet said to be."""

@@ -42,6 +42,9 @@ class MemoryStore:
     def durable(self) -> int:
         return self._last
 
+    def shortage(self) -> str:
+        return ""
+
     def append(self, record: bytes) -> int:
         with self._lock:
             if self._closed:

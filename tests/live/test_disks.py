@@ -1,0 +1,139 @@
+"""Disks that are full or fail: said by name, clients are told, nothing accepted is lost, and life goes on after it."""
+
+import asyncio
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from live_agents import Counted, Report, Word
+
+import antecede
+from antecede.client.operator import request
+from antecede.topology import parse_topology
+from antecede.trials.powercuts import CutProcesses
+from antecede.trials.processes import free_ports
+
+_here = Path(__file__).resolve().parent
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[CutProcesses]:
+    """Two servers on small disks; s2 counts."""
+    random = Random(str(tmp_path))
+    one, other = free_ports(2, random)
+    text = f"""
+        [servers]
+        s1 = "tcp://127.0.0.1:{one}"
+        s2 = "tcp://127.0.0.1:{other}"
+        [domains]
+        A = {{ servers = ["s1", "s2"] }}
+        [agents]
+        counter = {{ server = "s2", class = "live_agents:WordCounter" }}
+    """
+    made = CutProcesses(tmp_path / "servers", parse_topology(text), random, Counter(), 0)
+    shutil.copy(_here / "live_agents.py", made.folder)
+    for server in ("s1", "s2"):
+        made.start(server)
+    for server in ("s1", "s2"):
+        made.wait(server)
+    yield made
+    made.close()
+
+
+async def _until(true: Callable[[], Any]) -> None:
+    async with asyncio.timeout(30):
+        while not true():
+            await asyncio.sleep(0.02)
+
+
+async def _send(bus: antecede.Bus, accepted: list[int], refused: list[str]) -> None:
+    """Send twenty kilobytes; what became of it."""
+    try:
+        await bus.send("counter", Word(text="x" * 20_000))
+        accepted.append(1)
+    except antecede.OverloadError as error:
+        refused.append(str(error))
+        await asyncio.sleep(0.02)
+
+
+async def _counted(bus: antecede.Bus, expected: int) -> None:
+    async with asyncio.timeout(60):
+        while (counted := await bus.ask("counter", Report(), expect=Counted)).count < expected:
+            await asyncio.sleep(0.05)
+    assert counted.count == expected
+
+
+@pytest.mark.parametrize("full", ["s1", "s2"])
+def test_a_full_disk(servers: CutProcesses, full: str) -> None:
+    """Clients are refused by name while there is no room, and what is under way goes on when there is again."""
+
+    async def main() -> None:
+        accepted: list[int] = []
+        refused: list[str] = []
+        address = servers.topology.servers["s1"]
+        async with antecede.connect(str(address), name="alice") as bus:
+            await _send(bus, accepted, refused)
+            servers.disks[full].trouble("full")
+            async with asyncio.timeout(60):
+                while not refused and len(accepted) < 400:
+                    await _send(bus, accepted, refused)
+            if full == "s1":
+                assert "no room for the next segment" in refused[0]
+                status = await request(address, "", "status")
+                assert status["health"] == "in trouble"
+                assert "no room for the next segment" in status["trouble"]
+            else:
+                # What the client sends is on the disk of s1, and waits there.
+                await _until(lambda: "disk-full" in servers.log("s2"))
+                assert not refused
+            servers.disks[full].trouble("")
+            before = len(accepted)
+            async with asyncio.timeout(60):
+                while len(accepted) < before + 20:
+                    await _send(bus, accepted, refused)
+            await _counted(bus, len(accepted))
+
+    asyncio.run(main())
+    assert "disk-full" in servers.log(full)
+    assert "room-again" in servers.log(full)
+
+
+def test_a_server_on_a_full_disk_does_not_start(servers: CutProcesses) -> None:
+    servers.kill("s1")
+    shutil.rmtree(servers.directory("s1"))
+    Path(servers.directory("s1")).mkdir()
+    servers.disks["s1"].trouble("full")
+    servers.start("s1")
+    assert servers.running.pop("s1").wait(30) == 2
+    assert "no room on the disk of this trial" in servers.log("s1")
+
+
+@pytest.mark.parametrize("broken", ["s1", "s2"])
+def test_a_failing_disk(servers: CutProcesses, broken: str) -> None:
+    """The server ends by name, tells who is there, and after a new start nothing that was accepted is missing."""
+
+    async def main() -> None:
+        accepted: list[int] = []
+        async with antecede.connect(str(servers.topology.servers["s1"]), name="alice") as bus:
+            for _ in range(20):
+                await _send(bus, accepted, [])
+            servers.disks[broken].trouble("broken")
+            last = asyncio.create_task(_send(bus, accepted, []))
+            assert await asyncio.to_thread(servers.died, broken) == 2
+            if broken == "s1":
+                assert len(accepted) == 20, "accepted, though the sync failed"
+            servers.disks[broken].trouble("")
+            servers.start(broken)
+            await last
+            assert len(accepted) == 21
+            await _counted(bus, 21)
+
+    asyncio.run(main())
+    said = servers.log(broken)
+    assert "disk-failed" in said
+    assert "antecede: " in said, "the last word on standard error"
+    assert "the disk of this trial fails" in servers.log("s2" if broken == "s1" else "s1")
