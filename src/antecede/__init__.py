@@ -24,6 +24,8 @@ _homes = {
     "ServerRuntime": "antecede.runtime",
     "Subscribe": "antecede.engine.topic",
     "Timeout": "antecede.engine.agents",
+    "Unanswered": "antecede.engine.agents",
+    "UnansweredError": "antecede.errors",
     "Topic": "antecede.engine.topic",
     "Unsubscribe": "antecede.engine.topic",
     "UsageError": "antecede.errors",
@@ -35,10 +37,17 @@ if TYPE_CHECKING:
     from antecede.channel.letters import Letter
     from antecede.client import Bus, Received
     from antecede.client.line import connect
-    from antecede.engine.agents import Agent, Notification, Timeout
+    from antecede.engine.agents import Agent, Notification, Timeout, Unanswered
     from antecede.engine.context import Context
     from antecede.engine.topic import Subscribe, Topic, Unsubscribe
-    from antecede.errors import AntecedeError, ClosedError, OverloadError, RefusedError, UsageError
+    from antecede.errors import (
+        AntecedeError,
+        ClosedError,
+        OverloadError,
+        RefusedError,
+        UnansweredError,
+        UsageError,
+    )
     from antecede.runtime import ServerRuntime
     from antecede.topology import parse_topology
 
@@ -57,6 +66,8 @@ __all__ = [
     "Subscribe",
     "Timeout",
     "Topic",
+    "Unanswered",
+    "UnansweredError",
     "Unsubscribe",
     "UsageError",
     "connect",

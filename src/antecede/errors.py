@@ -91,6 +91,10 @@ class AgentError(AntecedeError):
     """An agent's class, handler or state that cannot be used."""
 
 
+class UnansweredError(AgentError):
+    """A question that the one who was asked could not react to, and why."""
+
+
 class StoreError(AntecedeError):
     """A log or a snapshot that cannot be read, or a disk that no longer takes writes."""
 

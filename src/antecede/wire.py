@@ -4,8 +4,15 @@ A write is one **frame**: four bytes of length, one byte of version, then a list
 one moment for one connection shares a frame. Parts are typed structs; a reader decodes into nothing else, so nothing
 from the wire can become a class, a deep nest or an unbounded list.
 
-**Versions.** The first part on a connection is a hello that says the newest and the oldest version spoken; both ends
-then speak the smaller of the two newest. Version N speaks N − 1 as well; whoever shares none is told so and hung up on.
+**Versions.** The first part on a connection is a hello that says the newest and the oldest version spoken; it travels
+in a frame of the oldest, so that whoever shares any version can read it. Both ends then speak the smaller of the two
+newest. Version N speaks N − 1 as well; whoever shares none is told so and hung up on. A later version may add fields at
+the end of a part, which readers of an earlier one pass over, and which have a default for those who don't send them.
+
+====  ==================================================================================================
+1     the first
+2     letters and publishes carry the trace context that they were sent in
+====  ==================================================================================================
 
 **Bounds.** A frame longer than its bound, a length that lies, bytes that are no parts: :class:`WireError`, and the
 connection is closed. Stamps and letters travel as bytes; whoever they are for checks them. This room knows no sockets.
@@ -19,7 +26,7 @@ import msgspec
 from antecede import limits
 from antecede.errors import WireError
 
-VERSION: Final = 1
+VERSION: Final = 2
 """The newest version that is spoken."""
 VERSION_OLDEST: Final = 1
 
@@ -105,6 +112,8 @@ class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
     ask: bool = False
     answers: str = ""
     replays: str = ""
+    context: str = ""
+    """The span that it was sent in, as a W3C trace context; since version 2."""
 
 
 class Accepted(Part, frozen=True, array_like=True, gc=False, tag=7):
@@ -195,12 +204,12 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[AnyPart]).decode
 
 
-def frame(parts: Iterable[Part]) -> bytes:
+def frame(parts: Iterable[Part], version: int = VERSION) -> bytes:
     """Parts as one frame."""
-    return _framed([_encode(part) for part in parts])
+    return _framed([_encode(part) for part in parts], version)
 
 
-def frames(parts: Iterable[Part]) -> list[bytes]:
+def frames(parts: Iterable[Part], version: int = VERSION) -> list[bytes]:
     """Parts as frames of bearable length: a new one is begun where the last has enough."""
     found: list[bytes] = []
     pieces: list[bytes] = []
@@ -208,23 +217,23 @@ def frames(parts: Iterable[Part]) -> list[bytes]:
     for part in parts:
         piece = _encode(part)
         if pieces and size + len(piece) > limits.frame_bytes_wanted:
-            found.append(_framed(pieces))
+            found.append(_framed(pieces, version))
             pieces, size = [], 0
         pieces.append(piece)
         size += len(piece)
     if pieces:
-        found.append(_framed(pieces))
+        found.append(_framed(pieces, version))
     return found
 
 
-def _framed(pieces: list[bytes]) -> bytes:
+def _framed(pieces: list[bytes], version: int) -> bytes:
     count = len(pieces)
     # The head of a MessagePack array; its elements follow as they are.
     head = bytes([0x90 | count]) if count < 16 else b"\xdd" + count.to_bytes(4, "big")
     length = len(head) + sum(map(len, pieces))
     if length > limits.frame_bytes_max:
         raise WireError(f"frame of {length} bytes: expected at most {limits.frame_bytes_max}")
-    return b"".join([(length + 1).to_bytes(4, "big"), VERSION.to_bytes(1, "big"), head, *pieces])
+    return b"".join([(length + 1).to_bytes(4, "big"), version.to_bytes(1, "big"), head, *pieces])
 
 
 class Unframer:

@@ -80,9 +80,22 @@ class Channel:
                 raise UnknownAgentError(f"unknown agent {address!r}: neither in the topology nor name@server")
         return server
 
-    def check(self, to: tuple[str, ...]) -> None:
-        """Refuse an address that cannot be reached, before anything is sent."""
+    def check(self, to: tuple[str, ...]) -> tuple[str, ...]:
+        """Refuse an address that cannot be reached, before anything is sent; the addresses to send to. An agent of the
+        topology is known by its name alone: ``name@server`` would be the mailbox of a client, which nobody reads."""
+        if any("@" in address for address in to):
+            to = tuple(dict.fromkeys(map(self._plain, to)))
         self._plan("", to)
+        return to
+
+    def _plain(self, address: str) -> str:
+        name, at, server = address.rpartition("@")
+        home = self._homes.get(name) if at else None
+        if home is None:
+            return address
+        if home != server:
+            raise UnknownAgentError(f"unknown agent {address!r}: {name} lives on {home}")
+        return name
 
     def send(self, letter: Letter) -> None:
         """An agent of this server sends."""

@@ -33,6 +33,8 @@ class Letter(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Not empty: the ``ask`` that this answers."""
     replays: str = ""
     """Not empty: the dead letter that this sends again."""
+    context: str = ""
+    """The span that it was sent in, as a W3C trace context, for those who trace; nothing here reads it."""
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -31,6 +31,16 @@ def register(app: typer.Typer) -> None:
         for one in letters if not as_json else []:
             print(f"{one['id']}  {one['agent']}  {one['type']} from {one['from']}: {one['reason']}")
 
+    @group.command("drop")
+    def drop(
+        where: str = _where,
+        client: str = typer.Argument(..., metavar="NAME@SERVER", help="A client that is away, as status lists it."),
+        token_file: str | None = _token,
+        authority: str | None = _authority,
+    ) -> None:
+        """Empty the mailbox of a client that will not come back. Its letters are gone for good."""
+        print(json.dumps(_drop(where, token_file, authority, client), indent=2))
+
     for name, does in (
         ("show", "One of them, with its fields."),
         ("replay", "Send it again, as a new letter to the agent that could not react."),
@@ -56,6 +66,19 @@ def _all(where: str, token_file: str | None, authority: str | None) -> list[dict
     for address in addresses(where).values():
         letters += ask_server(address, access, "dead-list")
     return letters
+
+
+def _drop(where: str, token_file: str | None, authority: str | None, client: str) -> Any:
+    from antecede.cli.live import Access, addresses, ask_server
+    from antecede.errors import UsageError
+
+    access = Access(token_file, authority)
+    servers = addresses(where)
+    home = client.rpartition("@")[2]
+    if "@" not in client or (home not in servers and not where.startswith("tcp://")):
+        raise UsageError(f"client {client!r}: expected NAME@SERVER with one of {', '.join(servers)}")
+    address = servers[home] if home in servers else next(iter(servers.values()))
+    return ask_server(address, access, "mailbox-drop", client)
 
 
 def _one(where: str, token_file: str | None, authority: str | None, command: str, letter: str) -> Any:

@@ -11,9 +11,9 @@ from antecede import limits
 from antecede.channel.letters import Letter
 from antecede.client.inbox import Call, Inbox, Received, read
 from antecede.client.ticket import Line, Ticket
-from antecede.engine.agents import Notification, name_of
+from antecede.engine.agents import Notification, Unanswered, name_of
 from antecede.engine.topic import Subscribe, Unsubscribe
-from antecede.errors import AgentError, AntecedeError, ClosedError, OverloadError, UsageError
+from antecede.errors import AgentError, AntecedeError, ClosedError, OverloadError, UnansweredError, UsageError
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -122,7 +122,8 @@ class Bus:
     async def ask(
         self, to: str, notification: Notification, *, expect: type[Notification] | None = None, timeout: float = 30.0
     ) -> Notification | Received:
-        """Send a question and wait for its answer; :class:`TimeoutError` if none comes in time.
+        """Send a question and wait for its answer; :class:`TimeoutError` if none comes in time, and
+        :class:`antecede.errors.UnansweredError` at once if whoever was asked cannot react to it.
 
         An answer that comes later is dropped. ``expect`` is the answer's class; without it one gets its fields.
         """
@@ -295,7 +296,11 @@ class Bus:
 
     def _answered(self, letter: Letter) -> None:
         answer = self._asked.get(int(letter.answers[1:])) if letter.answers[1:].isdecimal() else None
-        if answer is not None and not answer.done():
+        if answer is None or answer.done():
+            return
+        if letter.type == name_of(Unanswered):
+            answer.set_exception(_unanswered(letter))
+        else:
             answer.set_result(letter)
 
     # Listening.
@@ -321,6 +326,14 @@ class Bus:
         if not self._listening:
             self._listening = True
             self._loop.call_soon(self._line.listen)
+
+
+def _unanswered(letter: Letter) -> AgentError:
+    try:
+        told: Unanswered = read(letter, Unanswered)
+    except AgentError as error:
+        return error
+    return UnansweredError(f"{letter.source} cannot answer: {told.reason}")
 
 
 def _too_late(answer: "asyncio.Future[Letter]", to: str, timeout: float) -> None:

@@ -128,6 +128,9 @@ class TcpLine:
                     self._refused = part.reason
 
     def _welcome(self, part: wire.Welcome) -> None:
+        version = wire.agree(part.version, part.version)
+        if self._connection is not None:
+            self._connection.speak(version)
         self._parts = []
         self._welcomed = True
         self._bus.welcomed(part.address, part.last)

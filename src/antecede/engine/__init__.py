@@ -6,12 +6,15 @@ reactions are due (:class:`React`), is told what became of them (:class:`Reactio
 agent reacts to one letter at a time, in the sequence of its mailbox; several letters may be handed out together, to
 be reacted to one after the other.
 
+A question that dies is answered all the same, with the reason (:func:`died`): whoever asked need not wait in vain.
+
 A reaction that fails is tried again with growing pauses, its mailbox waiting; after the last try the letter is *dead*:
 set aside with the reason, counted as delivered, and at an operator's disposal. A client is an agent whose reactions
 take place elsewhere.
 """
 
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -19,9 +22,9 @@ import msgspec
 
 from antecede import limits
 from antecede.channel.letters import Letter
-from antecede.engine.agents import Agent, Handler, Notification, Timeout, handlers_of, name_of
+from antecede.engine.agents import Agent, Handler, Notification, Timeout, Unanswered, handlers_of, name_of
 from antecede.engine.context import Alarm, Birth, Context, Outbound
-from antecede.errors import AgentError
+from antecede.errors import AgentError, UsageError
 
 __all__ = [
     "STALE",
@@ -38,6 +41,8 @@ __all__ = [
     "React",
     "Reaction",
     "Timeout",
+    "Unanswered",
+    "died",
     "handlers_of",
     "name_of",
 ]
@@ -66,6 +71,20 @@ class Reaction(msgspec.Struct, frozen=True, array_like=True, gc=False):
     births: tuple[Birth, ...] = ()
     dead: str = ""
     """Not empty: the agent could not react, for this reason, and the letter is set aside."""
+
+
+def died(letter: Letter, reason: str, check: Callable[[tuple[str, ...]], object]) -> Reaction:
+    """A letter is dead for this reason; if it asked, the one who asked is told. ``check`` refuses addresses that do
+    not exist: a sender's address came from outside."""
+    if not letter.ask:
+        return Reaction(letter.id, dead=reason)
+    try:
+        check((letter.source,))
+    except UsageError:
+        return Reaction(letter.id, dead=reason)
+    body = msgspec.msgpack.encode(Unanswered(ask=letter.ask, reason=reason))
+    told = Outbound((letter.source,), name_of(Unanswered), body, answers=letter.ask)
+    return Reaction(letter.id, (told,), dead=reason)
 
 
 class Dead(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -42,6 +42,15 @@ class Timeout(Notification):
     """The id of the question."""
 
 
+class Unanswered(Notification):
+    """What an agent gets, at once, instead of an answer, when the one it asked could not react to the question. Where
+    there is no handler for it, that of :class:`Timeout` is called."""
+
+    ask: str
+    """The id of the question."""
+    reason: str
+
+
 class Agent(msgspec.Struct, kw_only=True):
     """A persistent, sequential thing with a name. Its fields are its state."""
 

@@ -25,6 +25,8 @@ class Outbound(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Not empty: this is a question, and the answer goes to this handler."""
     timeout_ms: int = 0
     answers: str = ""
+    context: str = ""
+    """The span of the reaction, as a W3C trace context; empty: none."""
 
 
 class Alarm(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -47,7 +49,11 @@ class Context:
     """One reaction's view of the world."""
 
     def __init__(
-        self, agent: str, server: str, letter: Letter, check: Callable[[tuple[str, ...]], None] = lambda to: None
+        self,
+        agent: str,
+        server: str,
+        letter: Letter,
+        check: Callable[[tuple[str, ...]], tuple[str, ...]] = lambda to: to,
     ) -> None:
         self._check = check
         self.agent = agent
@@ -103,12 +109,15 @@ class Context:
         """Bring an agent into being on this server; its address."""
         if not name or "@" in name:
             raise AgentError(f"agent name {name!r}: expected a name without @")
+        address = f"{name}@{self.server}"
+        if self._check((address,)) != (address,):
+            raise AgentError(f"agent name {name!r}: the topology has an agent of that name here")
         kind = type(agent)
         self.births.append(Birth(name, f"{kind.__module__}:{kind.__qualname__}", _encode(agent)))
         self.kinds[name] = kind
-        return f"{name}@{self.server}"
+        return address
 
     def _put(self, outbound: Outbound) -> None:
         # An address that does not exist, or cannot be reached, is an error of this very call.
-        self._check(outbound.to)
-        self.outbound.append(outbound)
+        to = self._check(outbound.to)
+        self.outbound.append(outbound if to is outbound.to else msgspec.structs.replace(outbound, to=to))

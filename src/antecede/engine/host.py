@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import msgspec
 
 from antecede.channel.letters import Letter
-from antecede.engine import STALE, React, Reaction
-from antecede.engine.agents import Agent, Handler, handlers_of
+from antecede.engine import STALE, React, Reaction, died
+from antecede.engine.agents import Agent, Handler, Timeout, Unanswered, handlers_of, name_of
 from antecede.engine.context import Context
 from antecede.errors import AgentError
 
@@ -49,9 +49,9 @@ class Watch(Protocol):
 class Host:
     """The agents of one server, alive."""
 
-    def __init__(self, server: str, check: Callable[[tuple[str, ...]], None]) -> None:
+    def __init__(self, server: str, check: Callable[[tuple[str, ...]], tuple[str, ...]]) -> None:
         self._server = server
-        self._check = check
+        self.check = check
         self.watches: list[Watch] = []
         self._kinds: dict[str, type[Agent]] = {}
         self._alive: dict[str, tuple[Agent, bytes]] = {}
@@ -81,7 +81,7 @@ class Host:
         agent, saved = self._wake(due)
         outcome = Outcome(due.agent, [], None)
         for letter, named in zip(due.letters, due.handlers, strict=True):
-            context = Context(due.agent, self._server, letter, self._check)
+            context = Context(due.agent, self._server, letter, self.check)
             begun = [watch.begin(context) for watch in self.watches]
             try:
                 dead = self._call(agent, letter, named, context)
@@ -95,7 +95,7 @@ class Host:
         agent, saved = self._wake(due)
         outcome = Outcome(due.agent, [], None)
         for letter, named in zip(due.letters, due.handlers, strict=True):
-            context = Context(due.agent, self._server, letter, self._check)
+            context = Context(due.agent, self._server, letter, self.check)
             begun = [watch.begin(context) for watch in self.watches]
             try:
                 dead = self._call(agent, letter, named, context)
@@ -129,7 +129,9 @@ class Host:
             return None
         handlers = handlers_of(type(agent))
         handler = handlers.get(letter.type)
-        if named and letter.type != "Timeout":
+        if letter.type == _unanswered:
+            handler = handler or handlers.get(_timeout)
+        elif named and letter.type != _timeout:
             handler = next((h for h in handlers.values() if h.method == named), handler)
         if handler is None:
             otherwise = getattr(agent, "otherwise", None)
@@ -156,7 +158,7 @@ class Host:
         if begun:
             self._ended(begun, dead, None)
         if dead:
-            outcome.reactions.append(Reaction(letter.id, dead=dead))
+            outcome.reactions.append(died(letter, dead, self.check))
             return
         for birth in context.births:
             self._kinds[f"{birth.name}@{self._server}"] = context.kinds[birth.name]
@@ -182,3 +184,6 @@ class Host:
         elif outcome.state is not None:
             self._alive[outcome.agent] = (agent, outcome.state)
         return outcome
+
+
+_timeout, _unanswered = name_of(Timeout), name_of(Unanswered)

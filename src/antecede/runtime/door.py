@@ -84,7 +84,9 @@ class Visitor:
                 door.log.warning("client-refused", client=part.client[:64], remote=connection.remote, reason=refusal)
                 connection.close(refusal, final=True)
             else:
-                self._known = RemoteSession(door.sessions, connection, part.client)
+                self._known = RemoteSession(
+                    door.sessions, connection, part.client, wire.agree(part.version, part.oldest)
+                )
         elif isinstance(part, wire.Request):
             if not hmac.compare_digest(part.token.encode(), door.token.encode()):
                 door.log.warning("operator-refused", remote=connection.remote, reason="wrong token")
@@ -103,7 +105,7 @@ class Visitor:
             return "wrong token"
         if not is_name(part.client):
             return "a client's name is 1 to 64 letters, digits, _, . or -"
-        return ""
+        return self._door.sessions.unwelcome(part.client)
 
     def closed(self, reason: str) -> None:
         self._door.inside.discard(self)

@@ -6,22 +6,20 @@ serve a program that has the server in its own process.
 
 import json
 from collections.abc import Callable
+from time import time
 from typing import Any, Protocol
 
 import msgspec
 
-from antecede.engine import Dead
-from antecede.errors import AntecedeError, UsageError
+from antecede.engine import Dead, Reaction
+from antecede.errors import AntecedeError, OverloadError, UsageError
 from antecede.limits import counter_max
 from antecede.runtime.peers import Peers
 from antecede.runtime.reactions import Reactions
-from antecede.runtime.sessions import Sessions
+from antecede.runtime.sessions import OPERATOR, Sessions
 from antecede.server import AgentServer
-from antecede.server.items import Buried, Forgot, Published
+from antecede.server.items import Buried, Forgot, Published, Reacted
 from antecede.store import Store
-
-OPERATOR = "dead-letters"
-"""The client as which dead letters are sent again."""
 
 
 class _Server(Protocol):
@@ -50,6 +48,7 @@ class Operations:
             "dead-show": (1, self.dead_show),
             "dead-replay": (1, self.dead_replay),
             "dead-bury": (1, self.dead_bury),
+            "mailbox-drop": (1, self.mailbox_drop),
             "forget": (2, self.forget),
         }
 
@@ -80,6 +79,7 @@ class Operations:
             {"domain": domain, "peer": peer, "reason": reason} for (domain, peer), reason in machine.stopped.items()
         ]
         mailboxes = {agent: len(mailbox) for agent, mailbox in machine.engine.mailboxes.items()}
+        shown = dict(sorted(mailboxes.items(), key=lambda pair: -pair[1])[:_shown_max])
         return {
             "server": machine.name,
             "health": self.health(),
@@ -95,8 +95,12 @@ class Operations:
             "domains": {name: self._domain(name) for name in machine.channel.consumers},
             "stopped": stopped,
             "refused": dict(server.peers.refusals),
-            "clients": {"here": server.sessions.names, "known": len(machine.clients)},
-            "mailboxes": dict(sorted(mailboxes.items(), key=lambda pair: -pair[1])[:_shown_max]),
+            "clients": {
+                "here": server.sessions.names,
+                "known": len(machine.clients),
+                "away": {address: depth for address, depth in shown.items() if self._is_away(address)},
+            },
+            "mailboxes": shown,
             "waiting_letters": sum(mailboxes.values()),
             "reactions": server.reactions.done,
             "failed_reactions": server.reactions.failed,
@@ -104,6 +108,9 @@ class Operations:
             "questions": len(machine.engine.asks),
             "dead": len(machine.engine.dead),
         }
+
+    def _is_away(self, address: str) -> bool:
+        return not self._server.reactions.host.lives(address) and self._server.sessions.is_away(address)
 
     def _domain(self, name: str) -> dict[str, Any]:
         consumer = self._server.machine.channel.consumers[name]
@@ -138,19 +145,52 @@ class Operations:
         return {**self._shown(key, dead), "to": list(letter.to), "fields": fields, "bytes": letter.body.hex()[:4_000]}
 
     def dead_replay(self, id_: str) -> dict[str, Any]:
-        """Send a dead letter again, as a new letter to the agent that could not react; and take it off the list."""
+        """Send a dead letter again, as a new letter to the agent that could not react; and take it off the list. It
+        comes from whom it came from, with the question that it asked: who still waits for the answer gets it."""
         key, dead = self._find(id_)
         server, letter = self._server, dead.letter
-        number = server.machine.clients.get(OPERATOR, 0) + 1
-        server.submit(Published(OPERATOR, number, (dead.agent,), letter.type, letter.body, False, "", letter.id))
+        machine = server.machine
+        # What died on its way, at a server and not at an agent, goes to whom it was for.
+        to = machine.channel.check(letter.to if dead.agent == machine.name else (dead.agent,))
+        if machine.overloaded:
+            raise OverloadError(f"server {machine.name} is catching up: try again later")
+        published = Published(
+            client=OPERATOR,
+            number=machine.clients.get(OPERATOR, 0) + 1,
+            to=to,
+            type=letter.type,
+            body=letter.body,
+            replays=letter.id,
+            source=letter.source,
+            asked=letter.ask,
+        )
+        server.submit(published)
         server.submit(Buried(key))
-        return {"replayed": letter.id, "agent": dead.agent}
+        return {"replayed": letter.id, "agent": dead.agent, "from": letter.source}
 
     def dead_bury(self, id_: str) -> dict[str, Any]:
         """Take a dead letter off the list for good."""
         key, dead = self._find(id_)
         self._server.submit(Buried(key))
         return {"buried": dead.letter.id, "agent": dead.agent}
+
+    def mailbox_drop(self, address: str) -> dict[str, Any]:
+        """Empty the mailbox of a client that is away, for good. Who asked with one of those letters is not told."""
+        server = self._server
+        machine = server.machine
+        if server.reactions.host.lives(address):
+            raise UsageError(f"{address} is an agent, which reacts to its letters: only a client's mailbox is dropped")
+        if not server.sessions.is_away(address):
+            raise UsageError(f"client {address} is here, and reads its letters: only who is away is dropped")
+        letters = [letter.id for letter in machine.engine.mailboxes.get(address, ())]
+        if not letters:
+            raise UsageError(f"no letters wait for {address[:200]!r} on {machine.name}")
+        # All in one step: a client that comes back meanwhile finds an empty mailbox, or none was dropped.
+        reactions = tuple(Reaction(letter, dead="dropped by an operator") for letter in letters)
+        server.submit(Reacted(address, reactions, None, int(time() * 1000)))
+        for letter in letters:
+            server.submit(Buried(f"{letter} {address}"))
+        return {"server": machine.name, "dropped": len(letters), "client": address}
 
     def forget(self, domain: str, generation: str) -> dict[str, Any]:
         """Let a domain begin anew at this server: its order and its links, for good. What nobody acknowledged is sent

@@ -42,6 +42,8 @@ class Peer:
         self.ack_timer: asyncio.TimerHandle | None = None
         self.newest: dict[str, int] = {}
         """For each domain the largest frame number that was written to this connection: what is larger is no resend."""
+        self.version = wire.VERSION_OLDEST
+        """The wire version that both ends speak."""
         self.meetings = 0
         """How often a connection was made: all but the first are reconnections."""
         self.parting = ""
@@ -203,6 +205,7 @@ class Peers:
         peer.newest.clear()
         self.refusals.pop(peer.name, None)
         connection.trust()
+        peer.version = wire.agree(hello.version, hello.oldest)
         for link in hello.links:
             content = Hello(link.source, link.target, link.sent, link.accepted)
             self._submit(FromPeer(link.domain, peer.name, content))
@@ -210,6 +213,8 @@ class Peers:
     def open_for_frames(self, peer: Peer, connection: Connection) -> None:
         """Both hellos were said."""
         if peer.connection is connection:
+            # Our own hello has been said, in words that every version reads.
+            connection.speak(peer.version)
             peer.ready = True
             peer.meetings += 1
             self._log.info("peer-connected", peer=peer.name, remote=connection.remote)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from time import time
 
 from antecede import limits
-from antecede.engine import React, Reaction
+from antecede.engine import React, died
 from antecede.engine.host import Host, Outcome
 from antecede.errors import AgentError
 from antecede.runtime.logs import ServerLog
@@ -108,7 +108,7 @@ class Reactions:
             )
             if tries >= limits.reaction_tries_max:
                 self._tries.pop(due.agent, None)
-                reactions.append(Reaction(letter.id, dead=reason[:_reason_chars]))
+                reactions.append(died(letter, reason[:_reason_chars], self.host.check))
             else:
                 self._tries[due.agent] = (letter.id, tries)
         elif due.agent in self._tries:

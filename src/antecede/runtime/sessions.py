@@ -7,18 +7,22 @@ out again from the first that was not taken off the mailbox when a session begin
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from time import time
 from typing import Protocol
 
 from antecede import limits, wire
 from antecede.channel import Letter, couple
 from antecede.client import Bus, Ticket
-from antecede.engine import React, Reaction
-from antecede.errors import RefusedError, WireError
+from antecede.engine import React, Reaction, died
+from antecede.errors import RefusedError, UsageError, WireError
 from antecede.runtime.logs import ServerLog
 from antecede.server import Accepted, AgentServer, Refused
 from antecede.server.items import Published, PublishedMany, Reacted
 from antecede.transports import Connection
+
+OPERATOR = "dead-letters"
+"""The client as which dead letters are sent again."""
 
 Submit = Callable[[Published | PublishedMany | Reacted], None]
 
@@ -71,6 +75,17 @@ class Sessions:
         """Who is here."""
         return sorted(session.client for session in self._here.values())
 
+    def unwelcome(self, client: str) -> str:
+        """Why nobody may come under that name; empty: one may. An agent's name stands for its own mailbox."""
+        machine = self._machine
+        if client in machine.plan.homes or f"{client}@{machine.name}" in machine.engine.born:
+            return f"{client} is the name of an agent: a client needs another"
+        return f"{client} is who sends dead letters again" if client == OPERATOR else ""
+
+    def is_away(self, address: str) -> bool:
+        """Whether this is the mailbox of a client that nobody reads now."""
+        return address not in self._here
+
     def begin(self, session: Session) -> None:
         """A client came: it is welcomed once the publishes of its last session have been taken or refused."""
         address = f"{session.client}@{self._machine.name}"
@@ -108,11 +123,14 @@ class Sessions:
         if not self.is_here(session):
             return
         kind = part.kind if isinstance(part, Ticket) else part.type
-        bodies = part.bodies
+        bodies, to = part.bodies, part.to
+        # What cannot be reached is refused by the machine, which knows whether it is this publish's turn.
+        with suppress(UsageError):
+            to = self._machine.channel.check(to)
         if len(bodies) == 1:
-            self._submit(Published(session.client, part.number, part.to, kind, bodies[0], part.ask))
+            self._submit(Published(session.client, part.number, to, kind, bodies[0], part.ask))
         else:
-            self._submit(PublishedMany(session.client, part.number, part.to, kind, bodies))
+            self._submit(PublishedMany(session.client, part.number, to, kind, bodies))
 
     def done(self, session: Session, letters: list[str], dead: str) -> None:
         """A client has handled letters; those that it was not handed, or handled in an earlier session, don't count."""
@@ -120,11 +138,14 @@ class Sessions:
             return
         del session.handed[: len(letters)]
         reactions = [Reaction(letter) for letter in letters]
+        address = f"{session.client}@{self._machine.name}"
         if dead:
             self.dead += 1
-            reactions[-1] = Reaction(letters[-1], dead=dead[:_reason_chars])
-            self._log.warning("dead-letter", agent=session.client, letter=letters[-1], reason=dead[:_reason_chars])
-        address = f"{session.client}@{self._machine.name}"
+            reason, mailbox = dead[:_reason_chars], self._machine.engine.mailboxes.get(address, ())
+            last = next((letter for letter in mailbox if letter.id == letters[-1]), None)
+            if last is not None:
+                reactions[-1] = died(last, reason, self._machine.channel.check)
+            self._log.warning("dead-letter", agent=session.client, letter=letters[-1], reason=reason)
         self._submit(Reacted(address, tuple(reactions), None, int(time() * 1000)))
 
     def due(self, due: React) -> None:
@@ -168,8 +189,9 @@ class Sessions:
 class RemoteSession:
     """A client at the other end of a connection."""
 
-    def __init__(self, sessions: Sessions, connection: Connection, client: str) -> None:
+    def __init__(self, sessions: Sessions, connection: Connection, client: str, version: int) -> None:
         self.client = client
+        self._version = version
         self.listening = False
         self.handed: list[str] = []
         self._sessions = sessions
@@ -180,7 +202,8 @@ class RemoteSession:
 
     def welcome(self, address: str, last: int) -> None:
         self._welcomed = True
-        self._connection.send([wire.Welcome(wire.VERSION, address.rpartition("@")[2], address, last)])
+        self._connection.send([wire.Welcome(self._version, address.rpartition("@")[2], address, last)])
+        self._connection.speak(self._version)
 
     def reply(self, reply: Accepted | Refused) -> None:
         if not self._welcomed:
@@ -233,6 +256,9 @@ class LocalSession:
         self._welcomed = asyncio.Event()
 
     async def open(self) -> None:
+        unwelcome = self._sessions.unwelcome(self.client)
+        if unwelcome:
+            raise RefusedError(unwelcome)
         self._sessions.begin(self)
         await self._welcomed.wait()
 

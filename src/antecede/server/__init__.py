@@ -277,9 +277,9 @@ class AgentServer:
             self._apply_reaction(item)
         elif isinstance(item, Published):
             self.clients[item.client] = item.number
-            outbound = Outbound(item.to, item.type, item.body, answers=item.answers)
-            ask = f"?{item.number}" if item.ask else ""
-            self._send(f"{item.client}@{self.name}", outbound, ask=ask, replays=item.replays)
+            outbound = Outbound(item.to, item.type, item.body, answers=item.answers, context=item.context)
+            ask = item.asked or (f"?{item.number}" if item.ask else "")
+            self._send(item.source or f"{item.client}@{self.name}", outbound, ask=ask, replays=item.replays)
             self._replies.append(Accepted(item.client, item.number))
         elif isinstance(item, PublishedMany):
             self._apply_many(item)
@@ -309,7 +309,10 @@ class AgentServer:
         source, to, kind = f"{item.client}@{self.name}", item.to, item.type
         prefix, first = self._prefix, self._numbers + 1
         self._numbers += len(item.bodies)
-        letters = [Letter(f"{prefix}{first + place}", source, to, kind, body) for place, body in enumerate(item.bodies)]
+        letters = [
+            Letter(f"{prefix}{first + place}", source, to, kind, body, context=item.context)
+            for place, body in enumerate(item.bodies)
+        ]
         self.channel.send_many(to, letters)
         self._replies.append(Accepted(item.client, last))
 
@@ -339,28 +342,14 @@ class AgentServer:
         self.timers[self._numbers] = (when_ms, agent, letter)
         heappush(self._alarms, (when_ms, self._numbers))
 
-    def _send(self, source: str, outbound: Outbound, *, ask: str = "", replays: str = "") -> Letter:
-        letter = self._letter(
-            source, outbound.to, outbound.type, outbound.body, ask=ask, answers=outbound.answers, replays=replays
-        )
-        self.channel.send(letter)
-        return letter
-
-    def _letter(
-        self,
-        source: str,
-        to: tuple[str, ...],
-        kind: str,
-        body: bytes,
-        *,
-        ask: str = "",
-        answers: str = "",
-        replays: str = "",
-    ) -> Letter:
-        """The next letter. A question is quoted by its own id (``ask="."``), or as its asker says."""
+    def _send(self, source: str, sent: Outbound, *, ask: str = "", replays: str = "") -> Letter:
+        """Send the next letter. A question is quoted by its own id (``ask="."``), or as its asker says."""
         self._numbers += 1
         id_ = self._prefix + str(self._numbers)
-        return Letter(id_, source, to, kind, body, id_ if ask == "." else ask, answers, replays)
+        ask = id_ if ask == "." else ask
+        letter = Letter(id_, source, sent.to, sent.type, sent.body, ask, sent.answers, replays, sent.context)
+        self.channel.send(letter)
+        return letter
 
     def _collect(self) -> None:
         """Letters that the channel brought for agents of this server go into their mailboxes, in that sequence."""

@@ -28,6 +28,12 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     ask: bool = False
     answers: str = ""
     replays: str = ""
+    context: str = ""
+    """The span that it was sent in, as a W3C trace context; empty: none."""
+    source: str = ""
+    """Not empty: whom it is from, if not from the client itself. So a dead letter keeps its sender."""
+    asked: str = ""
+    """Not empty: what an answer to it quotes, if not this publish."""
 
 
 class Reacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=3):
@@ -71,6 +77,7 @@ class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_
     to: tuple[str, ...]
     type: str
     bodies: list[bytes]
+    context: str = ""
 
 
 class Met(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=8):

@@ -14,6 +14,7 @@ from itertools import pairwise
 from antecede.errors import CorruptLogError, DiskFullError, StoreError, StoreLockedError
 from antecede.store.files import Files
 from antecede.store.format import (
+    FORMAT,
     IDENTITY,
     LOCK,
     TEMPORARY,
@@ -73,6 +74,21 @@ def create(files: Files, directory: str, segment_bytes: int) -> Identity:
             raise CorruptLogError(f"{directory}/{IDENTITY}", 0, f"missing, but {segment_name(number)} was used")
     allocate_segment(files, directory, 1, segment_bytes)
     identity = Identity(files.random_bits(64), files.random_bits(64))
+    _write_identity(files, directory, identity)
+    return identity
+
+
+def adopt(files: Files, directory: str, identity: Identity) -> Identity:
+    """A directory of the format before this one becomes one of this format before anything is written to it: an older
+    version would take what it cannot read for a torn write, and cut it."""
+    if identity.format == FORMAT:
+        return identity
+    identity = Identity(identity.incarnation, identity.seal)
+    _write_identity(files, directory, identity)
+    return identity
+
+
+def _write_identity(files: Files, directory: str, identity: Identity) -> None:
     path = f"{directory}/{IDENTITY}"
     file = files.create(path + TEMPORARY)
     try:
@@ -82,7 +98,6 @@ def create(files: Files, directory: str, segment_bytes: int) -> Identity:
         files.close(file)
     files.rename(path + TEMPORARY, path)
     files.sync_directory(directory)
-    return identity
 
 
 def allocate_segment(files: Files, directory: str, number: int, size: int) -> None:

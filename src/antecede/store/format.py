@@ -19,7 +19,7 @@ group, but not with the seal; so the search for a good group behind a bad one ca
 import re
 import struct
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from sys import byteorder
 from typing import Final
 from zlib import crc32
@@ -28,9 +28,9 @@ import msgspec
 
 from antecede.errors import CorruptLogError, StoreFormatError
 
-FORMAT: Final = 1
-READABLE: Final = tuple(number for number in (FORMAT - 1, FORMAT) if number >= 1)
-"""The formats that this version reads: its own and the one before."""
+FORMAT: Final = 2
+"""The format that is written. 1: the first. 2: the same bytes; records may hold a letter's trace context and a replayed
+letter's own sender, which a version that only knows 1 would lose: so it must not go on with such a log."""
 
 IDENTITY: Final = "identity"
 LOCK: Final = "lock"
@@ -43,6 +43,7 @@ VOUCHES: Final = 1
 _identity = struct.Struct("<8sHxxQQI")
 _identity_magic = b"ANTECEDE"
 _group = struct.Struct("<8sQHHIQQQIII")
+_group_start = struct.Struct("<8sQH")
 _group_magic = b"antegrp\n"
 HEADER_BYTES: Final = _group.size
 LENGTH_BYTES: Final = 4
@@ -95,8 +96,8 @@ def decode_identity(data: bytes, path: str) -> Identity:
     if len(data) != _identity.size or crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
         raise CorruptLogError(path, 0, "the identity does not match its checksum")
     _, form, incarnation, seal, _ = _identity.unpack(data)
-    if form not in READABLE:
-        known = " and ".join(map(str, READABLE))
+    if form not in HEADERS:
+        known = " and ".join(map(str, HEADERS))
         raise StoreFormatError(f"{path}: written in log format {form}; this version reads format {known}")
     return Identity(incarnation, seal, form)
 
@@ -128,16 +129,26 @@ def decode_header(data: bytes, seal: int) -> Group | str:
     """What a header says, not yet checked against its checksum; or why it is none."""
     if len(data) < HEADER_BYTES:
         return "the file ends within a header"
-    magic, sealed, form, flags, records, segment, number, first, size, previous, checksum = _group.unpack(data)
+    magic, sealed, form = _group_start.unpack_from(data)
     if magic != _group_magic:
         return "no group begins here" if any(data) else "nothing was written here"
     if sealed != seal:
         return "a group of another data directory"
-    if form not in READABLE:
-        return f"a group of format {form}"
+    read = HEADERS.get(form)
+    return f"a group of format {form}" if read is None else read(data)
+
+
+def _read_header(data: bytes) -> Group | str:
+    """A header of format 1 or 2."""
+    _, _, _, flags, records, segment, number, first, size, previous, checksum = _group.unpack(data)
     if records * LENGTH_BYTES > size:
         return f"a group of {records} records cannot have {size} bytes"
     return Group(segment, number, first, records, size, previous, flags, checksum)
+
+
+HEADERS: Final[dict[int, Callable[[bytes], Group | str]]] = {1: _read_header, 2: _read_header}
+"""The formats that this version reads, its own and the one before, each with the reader of its groups' headers. What a
+format changes in headers or bodies is told apart here; a log that was begun in one may go on in the next."""
 
 
 def checked(header: bytes, body: bytes) -> bool:

@@ -25,7 +25,7 @@ import msgspec
 from antecede.errors import StoreError, StoreFailedError, StoreFullError, UsageError
 from antecede.limits import store_retry_seconds
 from antecede.store.contract import Figures, OnDurable, OnFailed
-from antecede.store.directory import create, lock_directory, named, read_identity
+from antecede.store.directory import adopt, create, lock_directory, named, read_identity
 from antecede.store.files import Files
 from antecede.store.format import HEADER_BYTES, LENGTH_BYTES, VOUCHES, Group, encode_group, segment_name
 from antecede.store.recovery import Judged, Recovered, judge, repair
@@ -438,6 +438,7 @@ def open_log(
         try:
             identity = read_identity(files, directory) or create(files, directory, sizes.segment_bytes)
             judged = judge(files, directory, identity)
+            adopt(files, directory, identity)
             segments = Segments(files, directory, sizes, judged.starts, judged.tail.segment)
             file, end = repair(files, directory, judged, sizes.segment_bytes)
             try:

@@ -20,7 +20,7 @@ import msgspec
 from antecede.errors import CorruptLogError, DiskFullError, StoreError, StoreFullError
 from antecede.limits import store_snapshot_bytes_max, store_snapshot_part_bytes_max
 from antecede.store.files import Files
-from antecede.store.format import FORMAT, READABLE, TEMPORARY, snapshot_name
+from antecede.store.format import FORMAT, HEADERS, TEMPORARY, snapshot_name
 
 _head = struct.Struct("<8sQHxxQ")
 _magic = b"antesnap"
@@ -116,7 +116,7 @@ def _read(files: Files, path: str, seal: int, upto: int) -> Iterator[bytes]:
         if len(head) < _head.size or head[:8] != _magic:
             raise CorruptLogError(path, 0, "not a snapshot")
         _, sealed, form, covered = _head.unpack(head)
-        if (sealed, covered) != (seal, upto) or form not in READABLE:
+        if (sealed, covered) != (seal, upto) or form not in HEADERS:
             raise CorruptLogError(path, 0, "a snapshot of another directory, record or format")
         checksum, offset, count = crc32(head), _head.size, 0
         while True:

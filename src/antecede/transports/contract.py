@@ -36,6 +36,10 @@ class Connection(Protocol):
         """The other end has said who it is: frames of full length are read from now on."""
         ...
 
+    def speak(self, version: int) -> None:
+        """Both ends have agreed on a wire version; before that the oldest is spoken."""
+        ...
+
     def hold(self, held: bool) -> None:
         """Stop reading for a while, or go on."""
         ...

@@ -14,7 +14,7 @@ from typing import cast
 from antecede import limits
 from antecede.errors import UsageError, WireError
 from antecede.transports.contract import Receiver
-from antecede.wire import Bye, Part, Unframer, frames
+from antecede.wire import VERSION_OLDEST, Bye, Part, Unframer, frames
 
 
 class TcpConnection(asyncio.Protocol):
@@ -27,6 +27,7 @@ class TcpConnection(asyncio.Protocol):
         self._unframer = Unframer(limits.hello_bytes_max)
         self._loop = asyncio.get_running_loop()
         self._heard = self.spoke = self._loop.time()
+        self._version = VERSION_OLDEST
         self._held = False
         self._reason = ""
         self._closing = False
@@ -69,7 +70,7 @@ class TcpConnection(asyncio.Protocol):
         if self._closing:
             return
         self.spoke = self._loop.time()
-        for written in frames(parts):
+        for written in frames(parts, self._version):
             self._transport.write(written)
 
     def close(self, reason: str, final: bool = False) -> None:
@@ -84,6 +85,9 @@ class TcpConnection(asyncio.Protocol):
 
     def trust(self) -> None:
         self._unframer.bytes_max = limits.frame_bytes_max
+
+    def speak(self, version: int) -> None:
+        self._version = version
 
     def hold(self, held: bool) -> None:
         if self._closing or held == self._held:

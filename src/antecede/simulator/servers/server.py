@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Protocol
 
 from antecede.channel import Outgoing
-from antecede.engine import React, Reaction
+from antecede.engine import React, died
 from antecede.engine.agents import Agent
 from antecede.engine.host import Host, Outcome
 from antecede.errors import AgentError, StoreError, StoreFailedError
@@ -323,7 +323,8 @@ class SimulatedServer:
             tries = before[1] + 1 if before[0] == letter.id else 1
             if tries >= _tries_max:
                 self._tries.pop(due.agent, None)
-                reactions.append(Reaction(letter.id, dead=f"{type(outcome.failure).__name__}: {outcome.failure}"))
+                reason = f"{type(outcome.failure).__name__}: {outcome.failure}"
+                reactions.append(died(letter, reason, self.machine.channel.check))
             else:
                 self._tries[due.agent] = (letter.id, tries)
         else:
