@@ -66,6 +66,9 @@ scenario_steps_max: Final = 200_000
 trace_line_bytes_max: Final = 16 * 1024 * 1024
 """One line of a JSON Lines trace; a longer one is set aside as unreadable."""
 
+conflict_pairs_max: Final = 65_536
+"""Pairs of conflicting operations in one table."""
+
 raw_text_bytes_max: Final = 4 * 1024
 """What is kept of a quarantined row's own text."""
 
@@ -98,6 +101,9 @@ foreign_halves_max: Final = 64
 
 foreign_clock_entries_max: Final = 20_000_000
 """Entries of all vector clocks of one import."""
+
+label_chars_max: Final = 400
+"""The name of an operation, or of an instance: a path with one number for each level of nesting."""
 
 train_letters_max: Final = 1_024
 """Letters that share one message of a domain's order."""

@@ -23,6 +23,28 @@ from typing import Any
 
 import msgspec
 
+REQUEST = "request"
+RESPONSE = "response"
+COMMIT = "commit"
+ABORT = "abort"
+
+
+class Label(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a message is to the operations that send and receive it, for an order that goes by conflicts."""
+
+    type: str
+    """``request``, ``response``, ``commit`` or ``abort``."""
+    operation: str
+    """The operation of the instance that receives it."""
+    instance: str = ""
+    """The instance that receives it; empty for one that this message begins and ends."""
+    by_operation: str = ""
+    """The operation of the instance that sends it."""
+    by_instance: str = ""
+    """The instance that sends it; empty for one that sends nothing else."""
+    several: bool = False
+    """On a response: the call went to several objects, so other responses to the instance may precede this one."""
+
 
 class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An application's message: the envelope that travels end to end."""
@@ -32,6 +54,8 @@ class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
     to: int
     """Destinations, as a bit mask of member numbers."""
     payload: bytes = b""
+    label: Label | None = None
+    """Only the order ``objects`` looks at it."""
 
 
 class Packet(msgspec.Struct, frozen=True, gc=False):

@@ -32,6 +32,7 @@ _house = {
     "token": "antecede.orders.token:Token",
     "lamport": "antecede.orders.lamport:Lamport",
     "skeen": "antecede.orders.skeen:Skeen",
+    "objects": "antecede.orders.objects:Objects",
 }
 
 

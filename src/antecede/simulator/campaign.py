@@ -40,6 +40,8 @@ VARIANTS = (
     "lamport",
     "skeen",
     "skeen:causal=true",
+    "objects",
+    "objects:clocks=asked",
 )
 """Every order of the house, and every option of one that changes what it does."""
 

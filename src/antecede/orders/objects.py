@@ -1,0 +1,400 @@
+"""``objects``: order only what conflicts (Enokido, Higaki, Takizawa: *Protocol for a Group of Objects*).
+
+A message is sent and received by *operation instances*; its :class:`~antecede.messages.Label` names them. m1
+**significantly precedes** m2 (m1 → m2, §3.2) iff one object sends or receives m1 before it sends m2, in one instance or
+in instances of conflicting operations; and so on along chains. Delivery at a common destination (§3.3, SO):
+
+1. m1 → m2, and both go to one instance, or they go to conflicting ones and m2 is a request: m1 first.
+2. Requests of conflicting operations, both to several objects: in one order everywhere.
+
+As printed (1) holds for "m1 or m2 is a request". A response m2 would then wait behind a request m1 that cannot be
+computed while the instance that waits for m2 runs. So a response never waits for a request to another instance.
+
+**Vectors (§4.1), as read here.** An object keeps a vector for each running instance and for each operation: the maximum
+over what the instance, or any instance of the operation, has received and sent (for one received, its RV; printed is
+``V_tj := m.V_j``, which contradicts Table 1). The vector of a message is the maximum over its sender's instance and
+over all operations that conflict with the sender's. The event number of a message is taken at its send, from a Lamport
+clock that ticks at sends: as printed it begins with the number of the *instance*, and nested calls then order both
+ways. Every send is counted, not only "changing actions", else two sends of one instance are unordered. A response has
+a number of its own; which request it answers is the label's business. It follows that
+
+    m1 → m2  implies  m1.RV ≤ m2.V, in every entry, and m1.tno < m2.tno.
+
+**Stability (§4.3), as read here.** Messages are numbered on each link, and whatever travels says how many were sent and
+what time it is. So an object knows of each k a time up to which *no message from k is missing*.
+
+* For (1), m waits until for every k nothing is missing up to m.V[k]; printed is that the *next* message of the same
+  sender is in, but a predecessor may come from a third object. All predecessors are then at hand, and m waits for those
+  among them that are not delivered. Not only the top of the queue is tried: anything whose predecessors are in.
+* For (2), a request to several objects whose operation conflicts with something waits until nothing is missing from
+  anybody up to its own time; it then goes by event numbers. Nothing else waits for that.
+* A request that conflicts with nothing, a response to a call of one object, and a commit wait for nothing.
+
+**Clocks.** An object that hears nothing must be told the time; the paper sends a null message after a silence of δ.
+Here the time is sent when somebody needs it. ``clocks=eager``: whoever sends tells the time to all who do not get a
+copy, and whoever learns of a request of kind (2) tells its destinations; so two hops decide. ``clocks=asked``: a
+destination asks (``ask``) when it waits, which is a round trip more and no packet where nobody waits. Loss and resends
+end in the link, as everywhere in this house; so no timer is needed, and an idle group is silent.
+
+**Why nothing waits for ever.** What a message waits for first is that others arrive, which links see to, and the time,
+which is told. Then it waits for undelivered messages with smaller event numbers, and the least of those waits for none.
+
+**Unlabelled messages** are requests between processes that are one instance each, without end: significant order is
+then causal order, with multicasts in one order everywhere if ``conflicts=all``.
+
+What arrives is part of the durable state at once, also if it waits. ``antecede.objects`` puts instances, locks and
+wound–wait on top: there ``defer`` is set, and a request counts as received when its instance begins (:meth:`begin`).
+"""
+
+from collections.abc import Mapping
+from heapq import heappop, heappush
+from typing import Any, ClassVar
+
+import msgspec
+
+from antecede.errors import StampError
+from antecede.messages import (
+    COPY,
+    PERSIST,
+    REQUEST,
+    Accept,
+    Deliver,
+    Effects,
+    Message,
+    Packet,
+    Send,
+    Sent,
+    Verdict,
+    members_of,
+)
+from antecede.orders.contract import Option, Order, pack_message, unpack_message
+from antecede.orders.encoding import Reader, Writer
+from antecede.orders.objects_arrivals import Arrivals
+from antecede.orders.objects_rules import PLAIN, Rules, Waiting
+from antecede.orders.objects_stamp import (
+    Stamp,
+    Vector,
+    entries_of,
+    join,
+    read_stamp,
+    receipt,
+    stamp_in,
+    stamp_out,
+    vector_in,
+    write_stamp,
+)
+from antecede.orders.relation import Relation, parse_relation
+
+CLOCK = "clock"
+ASK = "ask"
+WOUND = "wound"
+
+Key = tuple[int, int]
+"""A message here: its sender and its number on the link."""
+
+
+class Objects(Order):
+    """Deliver a message as soon as what significantly precedes it is in."""
+
+    name: ClassVar[str] = "objects"
+    source: ClassVar[str] = "Enokido, Higaki, Takizawa §4"
+    guarantees = frozenset({"significant"})
+    needs: ClassVar[frozenset[str]] = frozenset({"control packets"})
+    controls: ClassVar[tuple[str, ...]] = (CLOCK, ASK, WOUND)
+    options: ClassVar[Mapping[str, Option]] = {
+        "conflicts": Option("all", "which operations conflict: all, none, or pairs such as set~set+set~get"),
+        "clocks": Option("eager", "tell the time with every send, or when somebody asks", ("eager", "asked")),
+    }
+
+    judge: ClassVar[type[Rules]] = Rules
+
+    def __init__(self, me: int, members: int, **options: object) -> None:
+        super().__init__(me, members, **options)
+        self.relation: Relation = parse_relation(self.settings["conflicts"])
+        self.rules = self.judge(self.relation, members)
+        self.eager: bool = self.settings["clocks"] == "eager" and bool(self.relation)
+        self.defer = False
+        """A request counts as received only when its instance begins."""
+        self.clock = 0
+        self.no = 0
+        """How many messages were sent."""
+        self.sent = [0] * members
+        """How many messages were sent to each member."""
+        self.told = [0] * members
+        """The latest time that each member was told, by whatever was sent to it."""
+        self.asked = [0] * members
+        """The latest time that each member was asked for."""
+        self.arrivals = Arrivals(me, members)
+        self.vectors: dict[str, Vector] = {}
+        """What each running instance has received and sent."""
+        self.seen: dict[str, Vector] = {}
+        """What the instances of each operation have received and sent."""
+        self._held: dict[Key, Waiting] = {}
+        self._handed: dict[str, Waiting] = {}
+        """Requests that were delivered and whose instances have not begun."""
+        self._until: list[list[tuple[int, Key]]] = [[] for _ in range(members)]
+        """Those that wait until nothing from a member is missing up to some time."""
+        self._behind: dict[Key, list[Key]] = {}
+        """Those that wait for one that is not delivered."""
+
+    # Sending.
+
+    def send(self, message: Message) -> Effects:
+        effects: Effects = [PERSIST, Sent(message)]
+        if not message.to:
+            return effects
+        label = message.label or PLAIN
+        vector = self.vector_of(label.by_instance, label.by_operation)
+        self.clock += 1
+        event, entries = (self.clock, self.no), entries_of(vector)
+        self.no += 1
+        for target in members_of(message.to):
+            self.sent[target] += 1
+            self.told[target] = self.clock
+            if target == self.me:
+                self.arrivals.post_own(self.sent[target], self.clock)
+            stamp = Stamp(self.sent[target], *event, entries, message.label)
+            effects.append(Send(Packet(COPY, self.me, target, message, message.id, stamp)))
+        vector[self.me] = event
+        self._note(label.by_instance, label.by_operation, vector)
+        if self.eager:
+            wanted = message.to if self.rules.agreed(label, message.to) else 0
+            for target in members_of(self.everyone & ~message.to & ~(1 << self.me)):
+                self._tell(target, effects, wanted)
+        return effects
+
+    def vector_of(self, instance: str, operation: str) -> Vector:
+        """The vector that a message of this instance carries if it is sent now."""
+        vector = dict(self.vectors.get(instance, {}))
+        for other, seen in self.seen.items():
+            if self.relation.conflict(operation, other):
+                join(vector, seen.items())
+        return vector
+
+    def _note(self, instance: str, operation: str, vector: Vector) -> None:
+        """An instance has received or sent something: it and its operation know this vector."""
+        if instance:
+            join(self.vectors.setdefault(instance, {}), vector.items())
+        if self.relation.matters(operation):
+            join(self.seen.setdefault(operation, {}), vector.items())
+
+    def _tell(self, target: int, effects: Effects, wanted: int = 0) -> None:
+        """Tell a member the time, and perhaps who else wants to know its own."""
+        self.told[target] = self.clock
+        effects.append(Send(self.control(CLOCK, target, "", (self.sent[target], self.clock, wanted))))
+
+    # What instances do.
+
+    def begin(self, message: Message) -> None:
+        """The instance that a delivered request belongs to begins (with ``defer`` only)."""
+        waiting = self._handed.pop(message.id)
+        self._note(waiting.label.instance, waiting.label.operation, receipt(waiting.source, waiting.stamp))
+
+    def forget(self, instance: str) -> None:
+        """An instance has ended: it sends and receives nothing more."""
+        self.vectors.pop(instance, None)
+
+    # Receiving.
+
+    def receive(self, packet: Packet) -> tuple[Verdict, Effects]:
+        if packet.kind == CLOCK:
+            return self._hear(packet)
+        if packet.kind == ASK:
+            return self._answer(packet)
+        if packet.kind == WOUND:
+            return Verdict.DELIVER, []
+        key = (packet.source, packet.stamp.number)
+        if not self.arrivals.is_new(*key):
+            return Verdict.DUPLICATE, []
+        effects: Effects = [PERSIST]
+        self._take(key, packet, effects)
+        if key in self._held:
+            effects.append(Accept(packet))
+            return Verdict.HOLD, effects
+        return Verdict.DELIVER, effects
+
+    def _take(self, key: Key, packet: Packet, effects: Effects) -> None:
+        source, stamp, message = packet.source, packet.stamp, packet.message
+        assert message is not None
+        self.clock = max(self.clock, stamp.clock)
+        label = stamp.label or PLAIN
+        if self.eager and self.rules.agreed(label, message.to):
+            self._tell_all(message.to, stamp.clock, effects)
+        message = msgspec.structs.replace(message, label=stamp.label)
+        times = {member: clock for member, clock, _ in stamp.vector}
+        self._held[key] = Waiting(source, message, stamp, label, times)
+        if self.arrivals.take(*key, stamp.clock):
+            self._resume(source, effects)
+        self._try([key], effects)
+
+    def _tell_all(self, to: int, time: int, effects: Effects) -> bool:
+        """Tell the destinations of a request of kind (2) that we are past its time, unless they know."""
+        ignorant = [t for t in members_of(to & ~(1 << self.me)) if self.told[t] < time]
+        for target in ignorant:
+            self._tell(target, effects)
+        return bool(ignorant)
+
+    def _hear(self, packet: Packet) -> tuple[Verdict, Effects]:
+        """Somebody tells the time."""
+        source = packet.source
+        count, time, wanted = packet.stamp
+        effects: Effects = [PERSIST]
+        later = time > self.clock
+        self.clock = max(self.clock, time)
+        fresh, further = self.arrivals.hear(source, count, time)
+        if further:
+            self._resume(source, effects)
+        told = self._tell_all(wanted, time, effects)
+        return (Verdict.DELIVER, effects) if later or fresh or told else (Verdict.DUPLICATE, [])
+
+    def _answer(self, packet: Packet) -> tuple[Verdict, Effects]:
+        """Somebody asks for a time that is not too early."""
+        (time,) = packet.stamp
+        self.clock = max(self.clock, time)
+        effects: Effects = [PERSIST]
+        if self.told[packet.source] >= time:
+            return Verdict.DUPLICATE, []
+        self._tell(packet.source, effects)
+        return Verdict.DELIVER, effects
+
+    def _resume(self, member: int, effects: Effects) -> None:
+        """Look again at what waited for this member's time."""
+        waiting = self._until[member]
+        if member == self.me:
+            ready, waiting[:] = [key for _, key in waiting], []
+        else:
+            ready = []
+            while waiting and waiting[0][0] <= self.arrivals.known[member]:
+                ready.append(heappop(waiting)[1])
+        self._try(ready, effects)
+
+    # Deciding.
+
+    def _try(self, keys: list[Key], effects: Effects) -> None:
+        """Deliver these if they may be, and then what waited for them; else note what each waits for."""
+        keys = sorted(keys, key=self._event_of)
+        for key in keys:
+            waiting = self._held.get(key)
+            if waiting is None or self._lacks(key, waiting, effects):
+                continue
+            del self._held[key]
+            self._deliver(waiting, effects)
+            keys.extend(sorted(self._behind.pop(key, ()), key=self._event_of))
+
+    def _event_of(self, key: Key) -> tuple[int, int, int]:
+        waiting = self._held.get(key)
+        return waiting.event if waiting is not None else (0, 0, 0)
+
+    def _deliver(self, waiting: Waiting, effects: Effects) -> None:
+        label = waiting.label
+        if self.defer and label.type == REQUEST:
+            self._handed[waiting.message.id] = waiting
+        else:
+            self._note(label.instance, label.operation, receipt(waiting.source, waiting.stamp))
+        effects.append(Deliver(waiting.message))
+
+    def _lacks(self, key: Key, waiting: Waiting, effects: Effects) -> bool:
+        """Is something missing that must come first? Then remember where to be looked at again."""
+        missing = [needed for needed in self.rules.needed(waiting) if not self.arrivals.reached(*needed)]
+        if missing:
+            member, time = missing[0]
+            heappush(self._until[member], (time, key))
+            if not self.eager:
+                self._ask(missing, effects)
+            return True
+        if self.rules.free(waiting.label):
+            return False
+        for other, earlier in self._held.items():
+            if other != key and self.rules.before(earlier, waiting):
+                self._behind.setdefault(other, []).append(key)
+                return True
+        return False
+
+    def _ask(self, missing: list[tuple[int, int]], effects: Effects) -> None:
+        for member, time in missing:
+            if member != self.me and self.asked[member] < time:
+                self.asked[member] = time
+                effects.append(Send(self.control(ASK, member, "", (time,))))
+
+    # What an observer may ask.
+
+    def held(self) -> list[Message]:
+        return [waiting.message for waiting in sorted(self._held.values(), key=lambda waiting: waiting.event)]
+
+    # Stamps.
+
+    def write_stamp(self, packet: Packet, out: Writer) -> None:
+        if packet.kind == COPY:
+            write_stamp(packet.stamp, out)
+        elif packet.kind == CLOCK:
+            count, time, wanted = packet.stamp
+            out.number(count)
+            out.number(time)
+            out.raw(wanted.to_bytes((self.members + 7) // 8, "little"))
+        elif packet.kind == ASK:
+            out.number(packet.stamp[0])
+
+    def read_stamp(self, kind: str, source: int, data: Reader) -> Any:
+        if kind == COPY:
+            stamp = read_stamp(data, source, self.arrivals.whole[source], self.clock)
+            if source == self.me and (stamp.number > self.sent[source] or stamp.clock > self.clock):
+                raise StampError(f"copy {stamp.number} from ourselves: we sent {self.sent[source]}")
+            if any(member == self.me and clock > self.clock for member, clock, _ in stamp.vector):
+                raise StampError("a vector knows a message of ours that we never sent")
+            return stamp
+        if source == self.me:
+            raise StampError(f"{kind} from ourselves: expected one from another")
+        if kind == WOUND:
+            return None
+        if kind == ASK:
+            return (data.counter(self.clock),)
+        count, time = data.counter(self.arrivals.whole[source]), data.counter(self.clock)
+        wanted = int.from_bytes(data.raw((self.members + 7) // 8), "little")
+        if wanted & ~self.everyone:
+            raise StampError("the time is wanted by members that do not exist")
+        return (count, time, wanted)
+
+    def dependents(self, packet: Packet) -> int:
+        return len(packet.stamp.vector) if packet.kind == COPY else 0
+
+    def paper_bytes(self, packet: Packet) -> int:
+        """Vectors of n event numbers and n sequence numbers (§4.2), an event number being a time, an id and a count."""
+        return self.members * 14 + 10 if packet.kind == COPY else 0
+
+    # State.
+
+    def dump(self) -> Any:
+        return (
+            self.clock,
+            self.no,
+            (self.sent, self.told, self.asked),
+            self.arrivals.dump(),
+            [(instance, entries_of(vector)) for instance, vector in sorted(self.vectors.items())],
+            [(operation, entries_of(vector)) for operation, vector in sorted(self.seen.items())],
+            [self._saved(waiting) for _, waiting in sorted(self._held.items())],
+            [self._saved(waiting) for _, waiting in sorted(self._handed.items())],
+        )
+
+    def _saved(self, waiting: Waiting) -> Any:
+        return (waiting.source, pack_message(waiting.message), stamp_out(waiting.stamp))
+
+    def load(self, state: Any) -> None:
+        self.clock, self.no, counts, arrivals, vectors, seen, held, handed = state
+        self.sent, self.told, self.asked = map(list, counts)
+        self.arrivals.load(arrivals)
+        self.vectors = {instance: vector_in(vector) for instance, vector in vectors}
+        self.seen = {operation: vector_in(vector) for operation, vector in seen}
+        for saved in held:
+            waiting = self._restored(saved)
+            self._held[waiting.source, waiting.stamp.number] = waiting
+        self._handed = {waiting.message.id: waiting for waiting in map(self._restored, handed)}
+        ignored: Effects = []
+        for key, waiting in self._held.items():
+            self._lacks(key, waiting, ignored)
+
+    def _restored(self, saved: Any) -> Waiting:
+        source, message, stamped = saved
+        stamp = stamp_in(stamped)
+        message = msgspec.structs.replace(unpack_message(message), label=stamp.label)
+        times = {member: clock for member, clock, _ in stamp.vector}
+        return Waiting(source, message, stamp, stamp.label or PLAIN, times)

@@ -1,0 +1,83 @@
+"""When one message must be delivered before another: the rules of ``objects``, and nothing of how they are kept.
+
+All of it is about messages that have arrived at one object (Enokido, Higaki, Takizawa §3.3 and §4.3, with the readings
+that :mod:`antecede.orders.objects` argues for).
+"""
+
+import msgspec
+
+from antecede.messages import COMMIT, REQUEST, RESPONSE, Label, Message
+from antecede.orders.objects_stamp import Stamp
+from antecede.orders.relation import Relation
+
+PLAIN = Label(REQUEST, "", "*", "", "*")
+"""What an unlabelled message is: a request between two instances that are whole processes."""
+
+
+class Waiting(msgspec.Struct, frozen=True, gc=False):
+    """A message that has arrived and is not delivered."""
+
+    source: int
+    message: Message
+    stamp: Stamp
+    label: Label
+    times: dict[int, int]
+    """The clocks of its vector."""
+
+    @property
+    def several(self) -> bool:
+        """Does it go to several objects?"""
+        return self.message.to & (self.message.to - 1) != 0
+
+    @property
+    def event(self) -> tuple[int, int, int]:
+        return (self.stamp.clock, self.source, self.stamp.no)
+
+
+class Rules:
+    """What has to come first, for one relation of conflicts."""
+
+    def __init__(self, relation: Relation, members: int) -> None:
+        self.relation = relation
+        self.members = members
+
+    def agreed(self, label: Label, to: int) -> bool:
+        """Must all destinations agree on its place (rule 2)?"""
+        return label.type == REQUEST and to & (to - 1) != 0 and self.relation.matters(label.operation)
+
+    def needed(self, waiting: Waiting) -> list[tuple[int, int]]:
+        """The members and the times up to which nothing from them may be missing (stability)."""
+        label = waiting.label
+        if self.agreed(label, waiting.message.to):
+            # The times of its own vector are smaller than its own.
+            return [(member, waiting.stamp.clock) for member in range(self.members)]
+        return [] if self.free(label) else list(waiting.times.items())
+
+    def free(self, label: Label) -> bool:
+        """Is it certain that nothing has to come before such a message?"""
+        if label.type == REQUEST:
+            return not self.relation.matters(label.operation) and label.instance != PLAIN.instance
+        return label.type == COMMIT or (label.type == RESPONSE and not label.several)
+
+    def before(self, earlier: Waiting, later: Waiting) -> bool:
+        """Of two messages that are here: must the first be delivered before the second?"""
+        one, other = earlier.label, later.label
+        same = one.instance == other.instance != ""
+        if not same and (other.type != REQUEST or not self.relation.conflict(one.operation, other.operation)):
+            return False
+        if self.precedes(earlier, later):
+            return True
+        return (
+            one.type == other.type == REQUEST
+            and earlier.several
+            and later.several
+            and self.relation.conflict(one.operation, other.operation)
+            and earlier.event < later.event
+        )
+
+    def precedes(self, earlier: Waiting, later: Waiting) -> bool:
+        """Does the first significantly precede the second, as far as vectors can tell (RV ≤ V)?"""
+        times = later.times
+        if earlier.stamp.clock > times.get(earlier.source, 0):
+            return False
+        return all(time <= times.get(member, 0) for member, time in earlier.times.items())

@@ -1,0 +1,145 @@
+"""Event numbers, object vectors, and the stamps that carry them (Enokido, Higaki, Takizawa §4.1, §4.2).
+
+An **event number** is a triple (clock, object, no): a Lamport clock that ticks at sends, the object, and the number of
+its sends before this one. Triples compare as triples; the paper's concatenations do not ("10i0" < "2j0" as text). The
+clock alone orders the sends of one object.
+
+An **object vector** has for each object the event number of its last send that matters, or none. It is a dictionary
+object → (clock, no), because most entries are none in a group whose operations rarely conflict.
+
+A message carries its number on the link, its event number, its vector V, and its label. The **receipt vector** RV is V
+with the sender's entry replaced by the larger of V's and the event number (Fig. 7).
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from antecede import limits
+from antecede.errors import StampError
+from antecede.messages import ABORT, COMMIT, REQUEST, RESPONSE, Label
+from antecede.orders.encoding import Reader, Writer
+
+Vector = dict[int, tuple[int, int]]
+"""Object → (clock, no) of one of its sends."""
+
+Entries = tuple[tuple[int, int, int], ...]
+"""A vector as it travels: (object, clock, no), by object."""
+
+_types = (None, REQUEST, RESPONSE, COMMIT, ABORT)
+
+
+class Stamp(msgspec.Struct, frozen=True, gc=False):
+    """What a copy carries."""
+
+    number: int
+    """Its number among the sender's messages to this very destination, from 1."""
+    clock: int
+    no: int
+    vector: Entries
+    label: Label | None
+
+
+def entries_of(vector: Vector) -> Entries:
+    """The vector as it travels."""
+    return tuple((member, *vector[member]) for member in sorted(vector))
+
+
+def join(vector: Vector, other: Iterable[tuple[int, tuple[int, int]]]) -> None:
+    """Raise a vector to the maximum of both, entry by entry."""
+    for member, event in other:
+        if vector.get(member, (0, 0)) < event:
+            vector[member] = event
+
+
+def receipt(source: int, stamp: Stamp) -> Vector:
+    """The receipt vector RV of a message (§4.2, Fig. 7)."""
+    vector = {member: (clock, no) for member, clock, no in stamp.vector}
+    join(vector, [(source, (stamp.clock, stamp.no))])
+    return vector
+
+
+def write_stamp(stamp: Stamp, out: Writer) -> None:
+    """Append a copy's stamp."""
+    out.number(stamp.number)
+    out.number(stamp.clock)
+    out.number(stamp.no)
+    out.number(len(stamp.vector))
+    for entry in stamp.vector:
+        for number in entry:
+            out.number(number)
+    label = stamp.label
+    if label is None:
+        out.number(0)
+        return
+    out.number(_types.index(label.type))
+    out.number(label.several)
+    for name in (label.operation, label.instance, label.by_operation, label.by_instance):
+        text = name.encode()
+        out.number(len(text))
+        out.raw(text)
+
+
+def read_stamp(data: Reader, source: int, expected: int, clock: int) -> Stamp:
+    """Read a copy's stamp from ``source``, of which ``expected`` messages and the time ``clock`` are known."""
+    number = data.counter(expected)
+    if number == 0:
+        raise StampError("sequence number 0 in a stamp: expected 1 or more")
+    own_clock, no = _event(data, clock)
+    entries: list[tuple[int, int, int]] = []
+    for _ in range(data.count(data.members, "vector entries")):
+        member = data.member()
+        if entries and member <= entries[-1][0]:
+            raise StampError(f"member {member} out of sequence in a vector")
+        entry = _event(data, own_clock)
+        if entry[0] >= own_clock:
+            raise StampError(f"time {entry[0]} in the vector of a message of time {own_clock}: expected less")
+        if member == source and entry[1] >= no:
+            raise StampError(f"send {entry[1]} of member {member} in the vector of its send {no}: expected less")
+        entries.append((member, *entry))
+    return Stamp(number, own_clock, no, tuple(entries), _label(data))
+
+
+def _event(data: Reader, clock: int) -> tuple[int, int]:
+    time = data.counter(clock)
+    no = data.number()
+    if no >= time:
+        raise StampError(f"send {no} at time {time}: a clock ticks at every send")
+    return time, no
+
+
+def _label(data: Reader) -> Label | None:
+    kind = _types[data.number(len(_types) - 1)]
+    if kind is None:
+        return None
+    several = bool(data.number(1))
+    names = []
+    for _ in range(4):
+        text = data.raw(data.number(4 * limits.label_chars_max))
+        try:
+            name = text.decode()
+        except UnicodeDecodeError:
+            raise StampError("a name in a label is not UTF-8") from None
+        if len(name) > limits.label_chars_max:
+            raise StampError(f"a name of {len(name)} characters in a label: expected at most {limits.label_chars_max}")
+        names.append(name)
+    return Label(kind, names[0], names[1], names[2], names[3], several)
+
+
+def vector_in(state: Any) -> Vector:
+    """A vector from a snapshot."""
+    return {int(member): (int(clock), int(no)) for member, clock, no in state}
+
+
+def stamp_in(state: Any) -> Stamp:
+    """A stamp from a snapshot."""
+    number, clock, no, entries, label = state
+    vector = entries_of(vector_in(entries))
+    return Stamp(int(number), int(clock), int(no), vector, None if label is None else msgspec.convert(label, Label))
+
+
+def stamp_out(stamp: Stamp) -> Any:
+    """A stamp for a snapshot."""
+    label = None if stamp.label is None else msgspec.structs.astuple(stamp.label)
+    return (stamp.number, stamp.clock, stamp.no, stamp.vector, label)

@@ -1,0 +1,63 @@
+"""Which operations conflict: the relation that says what has to be ordered at all.
+
+Two operations of an object conflict iff applying them in both orders can differ, in the state or in an answer (Enokido,
+Higaki, Takizawa §2). The relation is symmetric; an operation may conflict with itself. It is *not* transitive (two
+deposits may both conflict with an audit and not with each other), so there are no classes of conflicting operations,
+and whoever looks for conflicts looks at pairs.
+
+As a word on the command line: ``all``, ``none``, or pairs as in ``set~set+set~get``.
+"""
+
+from collections.abc import Iterable
+from functools import cache
+
+from antecede import limits
+from antecede.errors import OrderError
+
+
+class Relation:
+    """A symmetric relation between names of operations."""
+
+    def __init__(self, pairs: Iterable[tuple[str, str]] = (), *, everything: bool = False) -> None:
+        self.everything = everything
+        """Any two operations conflict, whatever they are called."""
+        self._rivals: dict[str, set[str]] = {}
+        for one, other in pairs:
+            self._rivals.setdefault(one, set()).add(other)
+            self._rivals.setdefault(other, set()).add(one)
+
+    def conflict(self, one: str, other: str) -> bool:
+        """Do these two conflict?"""
+        return self.everything or other in self._rivals.get(one, ())
+
+    def matters(self, operation: str) -> bool:
+        """Does this operation conflict with anything at all?"""
+        return self.everything or operation in self._rivals
+
+    def __bool__(self) -> bool:
+        return self.everything or bool(self._rivals)
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Each conflicting pair once, in alphabetical order."""
+        return sorted((one, other) for one, rivals in self._rivals.items() for other in rivals if one <= other)
+
+    def __str__(self) -> str:
+        if self.everything:
+            return "all"
+        return "+".join(f"{one}~{other}" for one, other in self.pairs()) or "none"
+
+
+@cache
+def parse_relation(text: str) -> Relation:
+    """A relation from a word: ``all``, ``none``, or ``a~b+c~d``."""
+    if text in ("all", "none"):
+        return Relation(everything=text == "all")
+    pairs = []
+    for part in text.split("+"):
+        one, tilde, other = part.partition("~")
+        if not (one and tilde and other) or "~" in other:
+            raise OrderError(f"conflicts {part[:40]!r}: expected all, none, or pairs such as set~set+set~get")
+        pairs.append((one, other))
+    if len(pairs) > limits.conflict_pairs_max:
+        raise OrderError(f"{len(pairs)} conflicting pairs: expected at most {limits.conflict_pairs_max}")
+    return Relation(pairs)
