@@ -217,6 +217,15 @@ metrics_request_bytes_max: Final = 8 * 1024
 metrics_connections_max: Final = 64
 """Requests for that page at one time; more are hung up on."""
 
+trace_retry_seconds: Final = 1.0
+"""How long a server waits before it repeats a conversion of its log that failed; twice as long each time, up to …"""
+
+trace_retry_seconds_max: Final = 60.0
+"""… this."""
+
+trace_segments_behind_max: Final = 8
+"""Closed segments that wait for their conversion before the server says so in its log."""
+
 contested_runs_max: Final = 1_000_000
 """Runs of indices that several rows of a trace claim, told to the driver of a Spark job."""
 

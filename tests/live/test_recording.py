@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,6 +83,19 @@ def test_the_engines_agree_on_directories(cluster: Callable[..., Any]) -> None:
     for command in (("measure",), ("explain",)):
         done = world.command(*command, str(world.folder), "--engine", "plain", "--json")
         assert done.returncode == 0, done.stderr
+    assert json.loads(world.command("measure", str(world.folder), "--json").stdout)["hops"]["max"] == 2
+
+
+def test_an_idle_server_that_records_loads_no_arrow(cluster: Callable[..., Any]) -> None:
+    world = cluster(_domains, _agents)
+    world.start(options=("--trace",))
+    asyncio.run(_exchange(world, 1, 10))
+    maps = Path(f"/proc/{world.processes['s1'].pid}/maps")
+    if not maps.exists():
+        pytest.skip("only Linux says what a process has loaded")
+    loaded = maps.read_text()
+    assert "msgspec" in loaded
+    assert not [line for line in loaded.splitlines() if "arrow" in line or "numpy" in line]
 
 
 def test_what_holds_no_trace_is_one_line(cluster: Callable[..., Any]) -> None:

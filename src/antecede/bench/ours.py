@@ -103,7 +103,7 @@ def topology_text(ports: list[int]) -> str:
 async def _start(topology: str, server: str, data: str | None, trace: bool) -> ServerRuntime:
     file: TopologyFile = parse_topology(topology)
     durability = "memory" if data is None else "disk"
-    runtime = ServerRuntime(file, server, data, durability=durability, agents=dict(_agents[server]), keep_log=trace)
+    runtime = ServerRuntime(file, server, data, durability=durability, agents=dict(_agents[server]), trace=trace)
     await runtime.start()
     settle_memory()
     return runtime

@@ -15,7 +15,9 @@ def register(app: typer.Typer) -> None:
         certificate: str | None = typer.Option(None, metavar="FILE", help="TLS: this server's certificate (PEM)."),
         key: str | None = typer.Option(None, metavar="FILE", help="TLS: its key (PEM)."),
         authority: str | None = typer.Option(None, metavar="FILE", help="TLS: who signs the servers' certificates."),
-        trace: bool = typer.Option(False, "--trace", help="Keep the whole log, from which the trace is projected."),
+        trace: bool = typer.Option(
+            False, "--trace", help="Record: antecede verify DIR then judges what was sent and delivered."
+        ),
         metrics: str | None = typer.Option(
             None, metavar="HOST:PORT", help="Serve /metrics (Prometheus) and /health there; PORT alone: on loopback."
         ),
@@ -39,6 +41,8 @@ def register(app: typer.Typer) -> None:
         file = usable_topology(topology)
         if data is None and durability != "memory":
             raise UsageError("expected --data DIR, or --durability memory")
+        if trace and durability == "memory":
+            raise UsageError("--trace reads the log, and --durability memory keeps none")
         token = read_token(token_file)
         find_beside(topology)
         write_logs(log)
@@ -46,6 +50,6 @@ def register(app: typer.Typer) -> None:
         tls = tls_contexts(certificate, key, authority)
         page = None if metrics is None else page_address(metrics)
         main = served(
-            file, server, data, metrics=page, durability=durability, token=token, host=host, tls=tls, keep_log=trace
+            file, server, data, metrics=page, durability=durability, token=token, host=host, tls=tls, trace=trace
         )
         return run(main)

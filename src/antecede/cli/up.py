@@ -17,7 +17,9 @@ def register(app: typer.Typer) -> None:
         data: str | None = typer.Option(None, metavar="DIR", help="Where the servers' data directories are kept."),
         durability: str = typer.Option("disk", help="disk, os or memory."),
         token_file: str | None = typer.Option(None, metavar="FILE", help="Who talks to the servers must know this."),
-        trace: bool = typer.Option(False, "--trace", help="Keep the whole logs, from which the trace is projected."),
+        trace: bool = typer.Option(
+            False, "--trace", help="Record: antecede verify DIR then judges what was sent and delivered."
+        ),
         metrics_base_port: int | None = typer.Option(
             None, metavar="PORT", help="Serve /metrics and /health of the first server on this port, and so on upwards."
         ),
@@ -28,12 +30,15 @@ def register(app: typer.Typer) -> None:
         Without --data the servers forget everything when they stop. Exit code 0 if all stopped gracefully.
         """
         from antecede.cli.organisation import usable_topology
+        from antecede.errors import UsageError
 
         file = usable_topology(topology)
         options = ["--durability", durability, "--log", log]
         if token_file is not None:
             options += ["--token-file", token_file]
         if trace:
+            if data is None or durability == "memory":
+                raise UsageError("--trace reads the servers' logs: expected --data DIR, and not --durability memory")
             options.append("--trace")
         with contextlib.ExitStack() as stack:
             folder = data or stack.enter_context(tempfile.TemporaryDirectory(prefix="antecede-"))

@@ -16,6 +16,7 @@ from antecede.errors import AntecedeError, OverloadError, UsageError
 from antecede.limits import counter_max
 from antecede.runtime.peers import Peers
 from antecede.runtime.reactions import Reactions
+from antecede.runtime.recorder import Recorder
 from antecede.runtime.sessions import OPERATOR, Sessions
 from antecede.server import AgentServer
 from antecede.server.items import Buried, Forgot, Published, Reacted
@@ -28,6 +29,7 @@ class _Server(Protocol):
     peers: Peers
     sessions: Sessions
     reactions: Reactions
+    recorder: Recorder | None
     epoch: str
     stopping: bool
 
@@ -92,6 +94,7 @@ class Operations:
                 "pending_bytes": store.pending_bytes,
                 "bytes": store.log_bytes,
             },
+            "trace": None if server.recorder is None else server.recorder.status(),
             "domains": {name: self._domain(name) for name in machine.channel.consumers},
             "stopped": stopped,
             "refused": dict(server.peers.refusals),

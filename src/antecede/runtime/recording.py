@@ -25,7 +25,8 @@ from antecede.errors import StoreError, TraceError
 from antecede.server.items import Began, decode_record, joined
 from antecede.server.projection import Projection
 from antecede.store import Files, read_records
-from antecede.store.directory import read_identity
+from antecede.store.directory import named, read_identity
+from antecede.store.format import TEMPORARY
 from antecede.topology import TopologyFile, parse_topology
 from antecede.trace import Event
 
@@ -33,6 +34,11 @@ FOLDER = "trace"
 TOPOLOGY = "topology.toml"
 PLACE_KEY = b"antecede.place"
 """The key in a Parquet file's metadata under which its place is kept."""
+
+CONVERTER = "antecede.runtime.converting"
+"""The module that is run as a process, to convert closed segments."""
+CONVERTER_BUSY = 75
+"""Its exit code when it found another one at work."""
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
@@ -84,6 +90,32 @@ def place_of(piece: Piece) -> Place:
     if place.upto != piece.upto:
         raise TraceError(f"{piece.path}: ends with record {place.upto}, not with the one in its name")
     return place
+
+
+def begin(directory: str, topology: TopologyFile, files: Files | None = None) -> None:
+    """Make the folder of a trace, with its topology in it."""
+    files = files or Files()
+    folder = f"{directory}/{FOLDER}"
+    with named(folder):
+        if not os.path.isdir(folder):
+            files.make_directory(folder)
+            files.sync_directory(directory)
+        if os.path.exists(f"{folder}/{TOPOLOGY}"):
+            # It is of the same epoch, or the server would not have got this far.
+            return
+        file = files.create(f"{folder}/{TOPOLOGY}{TEMPORARY}")
+        try:
+            files.write(file, [topology.text().encode()], 0)
+            files.fsync(file)
+        finally:
+            files.close(file)
+        files.rename(f"{folder}/{TOPOLOGY}{TEMPORARY}", f"{folder}/{TOPOLOGY}")
+        files.sync_directory(folder)
+
+
+def is_begun(directory: str) -> bool:
+    """Whether this data directory has a trace, which then must go on."""
+    return os.path.isdir(f"{directory}/{FOLDER}")
 
 
 def recorded_topology(directory: str) -> TopologyFile | None:

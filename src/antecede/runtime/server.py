@@ -5,7 +5,6 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from time import monotonic, time
-from typing import Any
 
 from antecede import limits
 from antecede.channel import Outgoing
@@ -15,15 +14,17 @@ from antecede.engine.host import Host
 from antecede.errors import AntecedeError, StoreError, StoreFailedError, StoreFullError
 from antecede.runtime.application import agents_of, load_class, plan_of
 from antecede.runtime.door import Door, keep_alive
+from antecede.runtime.intake import take_inputs
 from antecede.runtime.logs import ServerLog
 from antecede.runtime.operations import Operations
 from antecede.runtime.peers import Peers
 from antecede.runtime.reactions import Reactions
+from antecede.runtime.recorder import recorder_for
 from antecede.runtime.recovery import recover
 from antecede.runtime.sessions import LocalSession, Sessions
-from antecede.server import CATCHING_UP, Accepted, AgentServer, FromPeer, Input, Refused
-from antecede.server.items import Published, PublishedMany, pieces_of
-from antecede.store import Files, open_store
+from antecede.server import CATCHING_UP, Accepted, AgentServer, Input, Refused
+from antecede.server.items import pieces_of
+from antecede.store import Files, Sizes, open_store
 from antecede.topology import TopologyFile
 from antecede.transports.tcp import listen
 
@@ -44,13 +45,14 @@ class ServerRuntime:
         host: str | None = None,
         tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None,
         agents: dict[str, type[Agent]] | None = None,
-        keep_log: bool = False,
+        trace: bool = False,
         files: Files | None = None,
+        sizes: Sizes | None = None,
     ) -> None:
         """``host``: where to listen, if not where the topology says. ``tls``: the contexts to listen and to dial with.
-        ``agents``: the classes of this server's agents, if they are not to be imported. ``keep_log``: never drop what a
-        snapshot covers, so that the whole trace can be projected from the log. ``files``: what the log is
-        written with, if not with the operating system's files."""
+        ``agents``: the classes of this server's agents, if they are not to be imported. ``trace``: record; a directory
+        with a trace is recorded in any case, for one with a hole could not be gone on with. ``files``: what the log is
+        written with, if not with the operating system's files; ``sizes``: of the log."""
         self.name = server
         self.epoch = topology.epoch
         self.log = ServerLog(server)
@@ -62,7 +64,6 @@ class ServerRuntime:
         self._topology = topology
         self._host = host
         self._tls = tls
-        self._keep_log = keep_log
         plan = plan_of(topology)
         classes = agents_of(topology, server) if agents is None else agents
         self._loop = asyncio.get_running_loop()
@@ -70,7 +71,12 @@ class ServerRuntime:
         """Done when the disk has failed: the server must end."""
 
         self.store = open_store(
-            data, durability=durability, on_durable=self._on_durable, on_failed=self._on_failed, files=files
+            data,
+            durability=durability,
+            sizes=sizes,
+            on_durable=self._on_durable,
+            on_failed=self._on_failed,
+            files=files,
         )
         try:
             self.machine = AgentServer(server, plan, self.store.incarnation)
@@ -80,6 +86,9 @@ class ServerRuntime:
                 host_.declare(name, kind)
             for address, born in self.machine.engine.born.items():
                 host_.declare(address, load_class(born))
+            self.recorder = recorder_for(
+                data if durability != "memory" else None, trace, topology, self.store, self.log
+            )
         except BaseException:
             self.store.close()
             raise
@@ -144,6 +153,8 @@ class ServerRuntime:
         await self.peers.stop()
         if self._housekeeper is not None:
             self._housekeeper.cancel()
+        if self.recorder is not None:
+            await self.recorder.stop()
         if self._timer is not None:
             self._timer.cancel()
         while self._inputs and not self._unstored and not self.failed.done():
@@ -217,7 +228,7 @@ class ServerRuntime:
         self._set_timer()
 
     def _step(self) -> None:
-        step = self.machine.step(self._take_inputs(), monotonic(), int(time() * 1000))
+        step = self.machine.step(take_inputs(self._inputs), monotonic(), int(time() * 1000))
         if step.record is not None:
             self._append(step.record)
         if step.outgoing or step.replies:
@@ -233,21 +244,6 @@ class ServerRuntime:
                 call()
         for domain, peer, reason in step.faults:
             self.peers.fault(domain, peer, reason)
-
-    def _take_inputs(self) -> list[Input]:
-        """The inputs of one step, so many that its record stays bearable."""
-        inputs = self._inputs
-        if len(inputs) <= 2:
-            taken = list(inputs)
-            inputs.clear()
-            return taken
-        taken = []
-        size = 0
-        while inputs and size < limits.step_bytes_max:
-            given = inputs.popleft()
-            taken.append(given)
-            size += _size(given)
-        return taken
 
     def _set_timer(self) -> None:
         """Be woken when a link wants to resend or an agent's timer is due."""
@@ -378,6 +374,8 @@ class ServerRuntime:
             await asyncio.sleep(_house_seconds)
             turns += 1
             self._watch_load()
+            if self.recorder is not None:
+                self.recorder.look()
             if self._logged_bytes > limits.snapshot_log_bytes and self._snapshotting is None:
                 self._take_snapshot()
             if turns % 10 == 0:
@@ -456,7 +454,7 @@ class ServerRuntime:
 
     def _keep_snapshot(self, data: bytes, upto: int) -> None:
         self.store.snapshot(data, upto)
-        if not self._keep_log:
+        if self.recorder is None:
             self.store.release(upto)
 
     def _kept(self, done: "asyncio.Future[None]") -> None:
@@ -464,16 +462,6 @@ class ServerRuntime:
         error = None if done.cancelled() else done.exception()
         if error is not None:
             self.log.error("snapshot-failed", reason=str(error))
-
-
-def _size(given: Any) -> int:
-    if isinstance(given, FromPeer):
-        return len(getattr(given.content, "body", b"")) + 64
-    if isinstance(given, PublishedMany):
-        return sum(map(len, given.bodies)) + 64
-    if isinstance(given, Published):
-        return len(given.body) + 64
-    return 4_096
 
 
 _letter_bytes = 200

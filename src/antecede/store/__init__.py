@@ -29,6 +29,7 @@ __all__ = [
     "Sizes",
     "Snapshot",
     "Store",
+    "closed_segments",
     "open_log",
     "open_store",
     "read_records",
@@ -73,6 +74,21 @@ def read_records(
         numbers = segment_numbers(files, directory)
         walk = Walk(files, directory, identity.seal, _from_record(files, directory, identity.seal, numbers, after + 1))
         yield from records_after(walk, after, upto)
+
+
+def closed_segments(directory: str, files: Files | None = None) -> list[int]:
+    """The last record of each segment that will not be written any more, oldest first; all of them are durable.
+
+    A segment is synced before the next one is begun, so a good group there says that this one is complete.
+    """
+    files = files or Files()
+    with named(directory):
+        identity = read_identity(files, directory)
+        if identity is None:
+            raise StoreError(f"{directory}: not a data directory: it has no identity")
+        later = segment_numbers(files, directory)[1:]
+        starts = [first_record(files, directory, identity.seal, number) for number in later]
+        return [start - 1 for start in starts if start is not None]
 
 
 def _from_record(files: Files, directory: str, seal: int, numbers: list[int], record: int) -> list[int]:

@@ -61,6 +61,11 @@ class Store(Protocol):
         ...
 
     @property
+    def closed(self) -> int:
+        """All records up to this number are in segments that will not be written any more."""
+        ...
+
+    @property
     def pending_bytes(self) -> int:
         """How much was appended and is not yet durable."""
         ...

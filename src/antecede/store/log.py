@@ -125,6 +125,10 @@ class LogStore:
         return self._durable
 
     @property
+    def closed(self) -> int:
+        return self._segments.closed()
+
+    @property
     def pending_bytes(self) -> int:
         return max(0, self._accepted_bytes - self._durable_bytes)
 

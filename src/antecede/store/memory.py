@@ -19,6 +19,7 @@ class MemoryStore:
     durability = "memory"
     pending_bytes = 0
     log_bytes = 0
+    closed = 0
 
     def __init__(self) -> None:
         self.incarnation = randbits(64)

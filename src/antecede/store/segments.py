@@ -162,6 +162,11 @@ class Segments:
         with self._lock:
             return min(self._starts.values(), default=None)
 
+    def closed(self) -> int:
+        """The last record of the segments before the newest one with a durable group."""
+        with self._lock:
+            return max(self._starts.values(), default=1) - 1
+
     def close(self) -> None:
         """Let go of the file, whatever state it is in."""
         if self._file >= 0:

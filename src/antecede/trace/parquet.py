@@ -8,6 +8,7 @@ text (invalid UTF-8) is an unreadable line.
 
 from collections.abc import Collection, Iterator
 from importlib import import_module
+from operator import attrgetter
 from typing import IO, Any
 
 import msgspec
@@ -18,6 +19,7 @@ from antecede.trace.jsonl import Item
 from antecede.trace.schema import COLUMNS, Event, Fault, Metadata, event_of, metadata_bytes, metadata_of
 
 _batch_rows = 16_384
+_group_rows = 65_536
 _key = b"antecede"
 _folded = {b"antecede": b"json"}
 
@@ -153,27 +155,42 @@ class Rows:
         said = {_key: metadata_bytes(metadata)} if metadata is not None else None
         self._schema = pa.schema(fields, metadata=said)
         self._writer = pa.parquet.ParquetWriter(raw, self._schema)
-        self._rows: list[dict[str, Any]] = []
+        self._events: list[Event] = []
 
     def write(self, event: Event) -> None:
-        row = {name: getattr(event, name) for name in COLUMNS}
-        if event.clock is not None:
-            row["clock"] = sorted(event.clock.items())
-        if event.extra:
-            row["extra"] = msgspec.json.encode(event.extra, order="deterministic").decode()
-        self._rows.append(row)
-        if len(self._rows) >= _batch_rows:
+        self._events.append(event)
+        if len(self._events) >= _group_rows:
             self._flush()
 
+    def say(self, key: bytes, value: bytes) -> None:
+        """Put something more into the file's own metadata."""
+        self._writer.add_key_value_metadata({key: value})
+
     def _flush(self) -> None:
-        if self._rows:
-            self._writer.write_batch(self._pa.RecordBatch.from_pylist(self._rows, schema=self._schema))
-            self._rows.clear()
+        if self._events:
+            # Column by column, which is several times as fast as row by row.
+            columns = [self._column(field) for field in self._schema]
+            self._writer.write_batch(self._pa.RecordBatch.from_arrays(columns, schema=self._schema))
+            self._events.clear()
+
+    def _column(self, field: Any) -> Any:
+        values: list[Any] = list(map(attrgetter(field.name), self._events))
+        if values.count(None) == len(values):
+            return self._pa.nulls(len(values), field.type)
+        if field.name == "clock":
+            values = [None if clock is None else sorted(clock.items()) for clock in values]
+        elif field.name == "extra":
+            values = [_json(extra) if extra else None for extra in values]
+        return self._pa.array(values, field.type)
 
     def close(self) -> None:
         self._flush()
         self._writer.close()
 
     def abandon(self) -> None:
-        self._rows.clear()
+        self._events.clear()
         self._writer.close()
+
+
+def _json(extra: dict[str, Any]) -> str:
+    return msgspec.json.encode(extra, order="deterministic").decode()

@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
         with open(given.topology, encoding="utf-8") as file:
             topology = parse_topology(file.read(), given.topology)
         files = None if given.journal is None else TroubledFiles(given.journal, given.troubles)
-        return run(serve(topology, given.server, given.data, keep_log=given.trace, files=files))
+        return run(serve(topology, given.server, given.data, trace=given.trace, files=files))
     except AntecedeError as error:
         print(f"antecede: {error}", file=sys.stderr)
         return 2
