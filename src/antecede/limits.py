@@ -211,6 +211,9 @@ store_snapshot_part_bytes_max: Final = 1024 * 1024 * 1024
 store_retry_seconds: Final = 0.1
 """How long a log that found the disk full waits before a refused append makes it look again."""
 
+trace_context_chars_max: Final = 128
+"""The trace context of one letter; a W3C one of today has 55."""
+
 metrics_request_bytes_max: Final = 8 * 1024
 """The head of one request for a server's metrics page."""
 

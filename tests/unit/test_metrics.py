@@ -160,15 +160,15 @@ def test_open_metrics_where_it_is_asked_for(tmp_path: Path) -> None:
     _played(tmp_path, play)
 
 
-def test_health(tmp_path: Path) -> None:
+def test_health(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def play(near: ServerRuntime, far: ServerRuntime, page: MetricsPage, address: Address) -> None:
         assert (await _get(address, "/health"))[0] == 200
-        far.trouble = "no room"
+        monkeypatch.setattr(ServerRuntime, "trouble", "no room")
         status, _, body = await _get(address, "/health")
         assert status == 503
         assert '"health": "in trouble"' in body
         assert "no room" in body
-        far.trouble = ""
+        monkeypatch.undo()
         far.stopping = True
         assert (await _get(address, "/health"))[0] == 503
         far.stopping = False

@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar, cast, overload
 
 import msgspec
 
-from antecede import limits
+from antecede import limits, telemetry
 from antecede.channel.letters import Letter
 from antecede.client.inbox import Call, Inbox, Received, read
 from antecede.client.ticket import Line, Ticket
@@ -42,9 +42,12 @@ class Bus:
         self._inbox = Inbox(name, self._answered, self._line.done)
         self._closed: AntecedeError | None = None
         self._pause = 0.0
+        self._tracing: Callable[[], str] | None = None
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
+        self._tracing = telemetry.current()
+        self._inbox.spans = telemetry.spans()
         await self._line.open()
         return self
 
@@ -78,14 +81,16 @@ class Bus:
 
     def _put(self, to: str | Iterable[str], kind: str, body: bytes) -> Ticket:
         ticket = self._open
+        context = "" if self._tracing is None else self._tracing()
         if (
             ticket is None
             or ticket.target != to
             or ticket.kind != kind
+            or ticket.context != context
             or len(ticket.bodies) >= limits.publish_batch_max
             or ticket.bytes > limits.train_bytes_max
         ):
-            ticket = self._begin(to, kind)
+            ticket = self._begin(to, kind, context)
         if len(body) > limits.letter_bytes_max:
             raise UsageError(f"notification of {len(body)} bytes: at most {limits.letter_bytes_max}")
         ticket.bodies.append(body)
@@ -138,7 +143,7 @@ class Bus:
 
     async def _question(self, to: str, kind: str, body: bytes, timeout: float) -> Letter:
         self._listen()
-        ticket = self._begin(to, kind, ask=True)
+        ticket = self._begin(to, kind, "" if self._tracing is None else self._tracing(), ask=True)
         ticket.bodies.append(body)
         self._outstanding += 1
         self._flush_open()
@@ -158,7 +163,7 @@ class Bus:
         name = self._names[kind] = name_of(kind)
         return name
 
-    def _begin(self, to: str | Iterable[str], kind: str, *, ask: bool = False) -> Ticket:
+    def _begin(self, to: str | Iterable[str], kind: str, context: str, *, ask: bool = False) -> Ticket:
         self._check_open()
         self._flush_open()
         if self._outstanding >= limits.publish_window_max:
@@ -167,7 +172,7 @@ class Bus:
         targets = (target,) if isinstance(target, str) else tuple(sorted(set(target)))
         if not targets:
             raise UsageError("a send to nobody: expected one agent or more")
-        self._open = ticket = Ticket(self._next, target, targets, kind, ask)
+        self._open = ticket = Ticket(self._next, target, targets, kind, ask, context)
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._flush)

@@ -17,6 +17,7 @@ from antecede import limits
 from antecede.channel.letters import Letter
 from antecede.engine.agents import Notification, name_of
 from antecede.errors import AgentError
+from antecede.telemetry import Spans
 
 _logger = logging.getLogger("antecede.client")
 
@@ -45,6 +46,8 @@ class Inbox:
         self._handled: dict[str, str] = {}
         """The last letters that were handled, and why if they are dead."""
         self._task: asyncio.Task[None] | None = None
+        self.spans: Spans | None = None
+        """Whom handlers are told to, if somebody traces."""
 
     def on(self, kind: type[Notification], handler: Call) -> None:
         """The handler of a kind of notification."""
@@ -122,6 +125,8 @@ class Inbox:
             return str(error)
         reason = ""
         for attempt in range(limits.reaction_tries_max):
+            span = None if self.spans is None else self.spans.open(self._name, letter)
+            failure: Exception | None = None
             try:
                 result = handler(notification, letter)
                 if inspect.isawaitable(result):
@@ -129,7 +134,10 @@ class Inbox:
                 return ""
             except Exception as error:
                 _logger.exception("handler of %s failed", letter.type)
-                reason = f"{type(error).__name__}: {error}"
+                reason, failure = f"{type(error).__name__}: {error}", error
+            finally:
+                if self.spans is not None:
+                    self.spans.end(span, "", failure)
             await asyncio.sleep(limits.reaction_pause_seconds * 2**attempt)
         return reason
 

@@ -54,7 +54,8 @@ class TcpLine:
             raise
 
     def publish(self, ticket: Ticket) -> None:
-        self._put(wire.Publish(ticket.number, ticket.to, ticket.kind, list(ticket.bodies), ticket.ask))
+        bodies, context = list(ticket.bodies), ticket.context
+        self._put(wire.Publish(ticket.number, ticket.to, ticket.kind, bodies, ticket.ask, context=context))
 
     def done(self, letters: list[str], dead: str) -> None:
         self._put(wire.Done(letters, dead))

@@ -10,14 +10,31 @@ from antecede.errors import AntecedeError
 class Ticket:
     """A batch of publishes on their way; to await it is to wait until they are accepted."""
 
-    __slots__ = ("_waiting", "ask", "bodies", "bytes", "error", "kind", "number", "seen", "settled", "target", "to")
+    __slots__ = (
+        "_waiting",
+        "ask",
+        "bodies",
+        "bytes",
+        "context",
+        "error",
+        "kind",
+        "number",
+        "seen",
+        "settled",
+        "target",
+        "to",
+    )
 
-    def __init__(self, number: int, target: str | tuple[str, ...], to: tuple[str, ...], kind: str, ask: bool) -> None:
+    def __init__(
+        self, number: int, target: str | tuple[str, ...], to: tuple[str, ...], kind: str, ask: bool, context: str = ""
+    ) -> None:
         self.number = number
         self.target = target
         self.to = to
         self.kind = kind
         self.ask = ask
+        self.context = context
+        """The span that all of them were sent in, as a W3C trace context; empty: none."""
         self.bodies: list[bytes] = []
         self.bytes = 0
         self.settled = False

@@ -59,6 +59,8 @@ class Context:
         self.agent = agent
         """This agent's own address."""
         self.server = server
+        self.trace = ""
+        """The span of this reaction, as a W3C trace context, if somebody traces."""
         self.sender = letter.source
         self.letter = letter
         self.outbound: list[Outbound] = []
@@ -120,4 +122,6 @@ class Context:
     def _put(self, outbound: Outbound) -> None:
         # An address that does not exist, or cannot be reached, is an error of this very call.
         to = self._check(outbound.to)
-        self.outbound.append(outbound if to is outbound.to else msgspec.structs.replace(outbound, to=to))
+        if self.trace or to is not outbound.to:
+            outbound = msgspec.structs.replace(outbound, to=to, context=self.trace)
+        self.outbound.append(outbound)

@@ -50,7 +50,7 @@ class Host:
     """The agents of one server, alive."""
 
     def __init__(self, server: str, check: Callable[[tuple[str, ...]], tuple[str, ...]]) -> None:
-        self._server = server
+        self.server = server
         self.check = check
         self.watches: list[Watch] = []
         self._kinds: dict[str, type[Agent]] = {}
@@ -81,8 +81,8 @@ class Host:
         agent, saved = self._wake(due)
         outcome = Outcome(due.agent, [], None)
         for letter, named in zip(due.letters, due.handlers, strict=True):
-            context = Context(due.agent, self._server, letter, self.check)
-            begun = [watch.begin(context) for watch in self.watches]
+            context = Context(due.agent, self.server, letter, self.check)
+            begun = [watch.begin(context) for watch in self.watches] if self.watches else _nobody
             try:
                 dead = self._call(agent, letter, named, context)
             except Exception as error:
@@ -95,8 +95,8 @@ class Host:
         agent, saved = self._wake(due)
         outcome = Outcome(due.agent, [], None)
         for letter, named in zip(due.letters, due.handlers, strict=True):
-            context = Context(due.agent, self._server, letter, self.check)
-            begun = [watch.begin(context) for watch in self.watches]
+            context = Context(due.agent, self.server, letter, self.check)
+            begun = [watch.begin(context) for watch in self.watches] if self.watches else _nobody
             try:
                 dead = self._call(agent, letter, named, context)
                 if isawaitable(dead):
@@ -161,7 +161,7 @@ class Host:
             outcome.reactions.append(died(letter, dead, self.check))
             return
         for birth in context.births:
-            self._kinds[f"{birth.name}@{self._server}"] = context.kinds[birth.name]
+            self._kinds[f"{birth.name}@{self.server}"] = context.kinds[birth.name]
         outcome.reactions.append(
             Reaction(letter.id, tuple(context.outbound), tuple(context.alarms), tuple(context.births))
         )
@@ -187,3 +187,5 @@ class Host:
 
 
 _timeout, _unanswered = name_of(Timeout), name_of(Unanswered)
+_nobody: list[Any] = []
+"""What was begun where nobody looks on."""

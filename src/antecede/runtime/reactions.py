@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from time import time
 
-from antecede import limits
+from antecede import limits, telemetry
 from antecede.engine import React, died
 from antecede.engine.host import Host, Outcome
 from antecede.errors import AgentError
@@ -24,6 +24,9 @@ class Reactions:
 
     def __init__(self, host: Host, submit: Callable[[Reacted], None], log: ServerLog) -> None:
         self.host = host
+        spans = telemetry.spans(host.server)
+        if spans is not None:
+            host.watches.append(spans)
         self._submit = submit
         self._log = log
         self._tries: dict[str, tuple[str, int]] = {}

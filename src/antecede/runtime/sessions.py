@@ -128,9 +128,9 @@ class Sessions:
         with suppress(UsageError):
             to = self._machine.channel.check(to)
         if len(bodies) == 1:
-            self._submit(Published(session.client, part.number, to, kind, bodies[0], part.ask))
+            self._submit(Published(session.client, part.number, to, kind, bodies[0], part.ask, context=part.context))
         else:
-            self._submit(PublishedMany(session.client, part.number, to, kind, bodies))
+            self._submit(PublishedMany(session.client, part.number, to, kind, bodies, part.context))
 
     def done(self, session: Session, letters: list[str], dead: str) -> None:
         """A client has handled letters; those that it was not handed, or handled in an earlier session, don't count."""
@@ -226,6 +226,8 @@ class RemoteSession:
         for part in parts:
             if isinstance(part, wire.Publish):
                 if not part.bodies or not part.to or (part.ask and len(part.bodies) > 1) or part.number < 1:
+                    raise WireError(f"a publish of client {self.client} that is none")
+                if len(part.context) > limits.trace_context_chars_max:
                     raise WireError(f"a publish of client {self.client} that is none")
                 self._sessions.publish(self, part)
             elif isinstance(part, wire.Done):

@@ -238,7 +238,7 @@ class AgentServer:
             return
         if given.number <= last and isinstance(given, PublishedMany):
             bodies = bodies[last + 1 - given.number :]
-            given = PublishedMany(given.client, last + 1, given.to, given.type, bodies)
+            given = PublishedMany(given.client, last + 1, given.to, given.type, bodies, given.context)
         refusal = self._refusal(given.to, bodies)
         if refusal is not None:
             self._replies.append(Refused(given.client, given.number, str(refusal), len(bodies), self.overloaded))

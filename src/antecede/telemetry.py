@@ -1,0 +1,120 @@
+"""Spans of reactions, for whoever traces with OpenTelemetry: through its API package alone, and only if it is set up.
+
+A reaction is one span. It is linked to the span in which the letter was sent, which may be another reaction's, or
+whatever a client was in; so a chain of messages can be followed from span to span, through servers and crashes. The
+letter carries that span as a W3C trace context, a short text that nothing else reads. What a handler sends is sent in
+the reaction's span, and spans that the handler opens are its children. A try that fails is a span of its own.
+
+The package ``opentelemetry-api`` (extra ``telemetry``) does nothing without an SDK. Where it is missing, or where no
+SDK is set up when a server is started or a bus entered, nobody looks on and nothing is carried: it costs nothing.
+Names of attributes follow OpenTelemetry's conventions for messaging.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from antecede.channel.letters import Letter
+from antecede.engine.context import Context
+from antecede.limits import trace_context_chars_max
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Link, Span
+
+
+def is_set_up() -> bool:
+    """Whether somebody would get our spans."""
+    try:
+        from opentelemetry import trace
+    except ImportError:
+        return False
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider | trace.NoOpTracerProvider)
+
+
+def current() -> Callable[[], str] | None:
+    """What tells the trace context of the moment; nothing where nobody traces."""
+    if not is_set_up():
+        return None
+    from opentelemetry.trace import get_current_span
+
+    return lambda: _text(get_current_span())
+
+
+def spans(server: str = "") -> "Spans | None":
+    """The spans of reactions at a server, or at a client; nothing where nobody traces."""
+    return Spans(server) if is_set_up() else None
+
+
+class Spans:
+    """A span a reaction; see :class:`antecede.engine.host.Watch`."""
+
+    def __init__(self, server: str) -> None:
+        from opentelemetry import trace
+
+        self._server = server
+        self._tracer = trace.get_tracer("antecede")
+
+    def begin(self, context: Context) -> Any:
+        begun = self.open(context.agent, context.letter)
+        context.trace = _text(begun[0])
+        return begun
+
+    def open(self, agent: str, letter: Letter) -> "tuple[Span, Any]":
+        """A span that is current until it is ended, with what ends it."""
+        from opentelemetry.context import Context as Around
+        from opentelemetry.context import attach
+        from opentelemetry.trace import SpanKind, set_span_in_context
+
+        attributes: dict[str, str | int] = {
+            "messaging.system": "antecede",
+            "messaging.operation.name": "react",
+            "messaging.operation.type": "process",
+            "messaging.destination.name": agent,
+            "messaging.message.id": letter.id,
+            "messaging.message.body.size": len(letter.body),
+            "antecede.notification": letter.type,
+            "antecede.sender": letter.source,
+        }
+        if self._server:
+            attributes["antecede.server"] = self._server
+        if letter.ask or letter.answers:
+            attributes["messaging.message.conversation_id"] = letter.ask or letter.answers
+        span = self._tracer.start_span(
+            f"react {agent}", Around(), kind=SpanKind.CONSUMER, attributes=attributes, links=_links(letter.context)
+        )
+        return span, attach(set_span_in_context(span, Around()))
+
+    def end(self, begun: Any, dead: str, failure: Exception | None) -> None:
+        from opentelemetry.context import detach
+        from opentelemetry.trace import Status, StatusCode
+
+        span, token = begun
+        if failure is not None:
+            span.record_exception(failure)
+            span.set_attribute("error.type", type(failure).__name__)
+            span.set_status(Status(StatusCode.ERROR, str(failure)))
+        elif dead:
+            span.set_attribute("error.type", "dead letter")
+            span.set_status(Status(StatusCode.ERROR, dead))
+        span.end()
+        detach(token)
+
+
+def _text(span: "Span") -> str:
+    """A span as a W3C trace context."""
+    where = span.get_span_context()
+    if not where.is_valid:
+        return ""
+    return f"00-{where.trace_id:032x}-{where.span_id:016x}-{where.trace_flags:02x}"
+
+
+def _links(text: str) -> "list[Link]":
+    """The span that a trace context from the wire names, if it names one."""
+    if not text or len(text) > trace_context_chars_max:
+        return []
+    from opentelemetry.context import Context as Around
+    from opentelemetry.trace import Link, get_current_span
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    found = TraceContextTextMapPropagator().extract({"traceparent": text}, Around())
+    where = get_current_span(found).get_span_context()
+    return [Link(where)] if where.is_valid else []
