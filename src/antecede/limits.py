@@ -66,6 +66,9 @@ scenario_steps_max: Final = 200_000
 trace_line_bytes_max: Final = 16 * 1024 * 1024
 """One line of a JSON Lines trace; a longer one is set aside as unreadable."""
 
+conflicts_bytes_max: Final = 1024 * 1024
+"""One file with a table of conflicting operations."""
+
 conflict_pairs_max: Final = 65_536
 """Pairs of conflicting operations in one table."""
 

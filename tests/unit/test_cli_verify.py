@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from antecede.cli import verify as command
 from antecede.errors import AntecedeError
-from antecede.trace import Event, Metadata, jsonl, write_trace
+from antecede.trace import Event, jsonl, write_trace
 
 _late = [
     Event("p", 0, "send", "x", ("r",)),
@@ -153,12 +153,6 @@ def test_what_cannot_be_done_is_said_in_one_line(run: Callable[..., Said], line:
     assert code == 2
     assert said in out
     assert out.count("\n") == 1
-
-
-def test_significant_with_conflicts_is_refused_too(run: Callable[..., Said]) -> None:
-    write_trace("late.jsonl", _late, Metadata(conflicts={"a": ["b"]}))
-    code, out, _ = run("late.jsonl --order significant")
-    assert (code, "cannot be judged yet" in out) == (2, True)
 
 
 def test_nothing_to_judge_is_no_success(run: Callable[..., Said]) -> None:

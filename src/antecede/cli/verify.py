@@ -13,6 +13,7 @@ import typer
 from antecede.cli.engines import chosen_engine, progress, spark_settings, trace_inputs
 from antecede.cli.wording import foreign_hint, shown_name
 from antecede.errors import TraceError, UsageError
+from antecede.trace.conflicts import Conflicts, read_conflicts
 from antecede.trace.cut import Cut
 from antecede.trace.sources import shown, trace_files
 
@@ -35,6 +36,9 @@ def register(app: typer.Typer) -> None:
         late: str | None = typer.Option(
             None, "--late", metavar="DIR", help="Write every late delivery to DIR/late.parquet."
         ),
+        conflicts: str | None = typer.Option(
+            None, "--conflicts", metavar="FILE", help="The table of conflicting operations, if the trace has none."
+        ),
         conf: Annotated[
             list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
         ] = None,
@@ -50,12 +54,17 @@ def register(app: typer.Typer) -> None:
         strict: bool = typer.Option(False, "--strict", help="Also exit 1 on a row set aside or an undelivered copy."),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
-        """Judge whether a recorded trace keeps FIFO, causal, total or synchronous order.
+        """Judge whether a recorded trace keeps FIFO, causal, total, synchronous or significant order.
+
+        Significant order asks only for what conflicting operations of objects need. It takes rows that name their
+        instance and operation, and a table of conflicts: in the trace's metadata, or --conflicts FILE with
+        {"OBJECT or *": [["operation", "operation"], …]}.
 
         Exit 0: every order asked for holds. 1: one is violated. 2: nothing could be judged.
         """
         asked = _asked(order)
         settings = spark_settings(conf)
+        table = read_conflicts(conflicts) if conflicts is not None else None
         with trace_inputs(trace) as paths:
             chosen = chosen_engine(engine, master, conf, paths)
             cut = _cut(since, until, processes)
@@ -73,7 +82,7 @@ def register(app: typer.Typer) -> None:
                         causal=causal, say=say,
                     )  # fmt: skip
                 else:
-                    report = _judge_here(paths, asked, quarantine, late, cut)
+                    report = _judge_here(paths, asked, quarantine, late, cut, table)
             if cut:
                 report["cut"] = {"since": cut.since, "until": cut.until, "processes": cut.processes}
             if as_json:
@@ -152,11 +161,16 @@ def _rows_of(path: str) -> int | None:
 
 
 def _judge_here(
-    paths: list[str], orders: tuple[str, ...], quarantine: str | None, late: str | None, cut: Cut
+    paths: list[str],
+    orders: tuple[str, ...],
+    quarantine: str | None,
+    late: str | None,
+    cut: Cut,
+    table: Conflicts | None,
 ) -> dict[str, Any]:
     from antecede.trace import verify
 
-    report = verify(paths, orders, quarantine, late, cut.keeps if cut else None)
+    report = verify(paths, orders, quarantine, late, cut.keeps if cut else None, table)
     if late is not None and find_spec("pyarrow") is not None and find_spec("numba") is not None:
         import_module("antecede.pipeline.aside").late_to_parquet(late)
     return report
@@ -186,6 +200,9 @@ def _lines(report: dict[str, Any]) -> list[str]:
     for order, entry in report["orders"].items():
         lines.append(f"{order:<12} {_said(entry)}")
         lines += _evidence(entry)
+        if entry.get("unlisted"):
+            named = ", ".join(map(shown_name, entry["unlisted"][:8]))
+            lines.append(f"  not in the conflict table, so taken as compatible with all: {named}")
     for name in ("clocks", "lamport"):
         checked, disagree = report[name]["checked"], report[name]["disagree"]
         if checked:
@@ -212,10 +229,11 @@ def _evidence(entry: dict[str, Any]) -> list[str]:
         message, source, target, other = map(
             shown_name, (first["message"], first["from"], first["to"], first["overtaken_by"])
         )
+        last = "before which it has to come" if "rule" in first else "whose send came after that one"
         return [
             f"  first: {target} at index {first['deliver_index']} delivers {message}, which {source} sent at index "
             f"{first['send_index']},",
-            f"  after it delivered {other}, whose send came after that one",
+            f"  after it delivered {other}, {last}",
         ]
     circle = entry.get("cycle") or entry.get("crown")
     if not circle:

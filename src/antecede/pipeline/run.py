@@ -264,7 +264,7 @@ def verdict_on(
 def _refuse_significant(trace: Trace) -> None:
     if not any(said.conflicts for said in trace.given.metadata):
         raise UsageError("the significant order needs conflicts: the trace's metadata must name a conflict table")
-    raise UsageError("the significant order cannot be judged yet: it arrives with the objects order")
+    raise UsageError("the significant order cannot be judged on Spark: use --engine plain")
 
 
 def _late(trace: Trace, parts: Parts, blobs: int) -> Iterator[dict[str, Any]]:

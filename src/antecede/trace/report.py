@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from antecede import __version__
-from antecede.errors import TraceError, UsageError
+from antecede.errors import TraceError
 from antecede.trace.clocks import check_clocks, check_lamport
+from antecede.trace.conflicts import Conflicts, needed
 from antecede.trace.quarantine import Sifted, counts, sift
 from antecede.trace.schema import Event, Metadata
+from antecede.trace.significant import judge_significant
 from antecede.trace.sources import Loaded, load
 from antecede.trace.streaming import judge_large
 from antecede.trace.verdicts import ORDERS, Verdict
@@ -29,19 +31,24 @@ def verify(
     quarantine: Path_ | None = None,
     late: Path_ | None = None,
     keep: Callable[[Event], bool] | None = None,
+    conflicts: Conflicts | None = None,
 ) -> dict[str, Any]:
     """Judge the traces that the paths name, as one trace; the report.
 
     ``quarantine`` and ``late`` are directories to be given ``quarantine.jsonl``, every row set aside, and
     ``late.jsonl``, every late delivery. Events that ``keep`` does not want are left out, as if the trace lacked them.
+    ``conflicts`` is the table by which the significant order is judged; without it the trace's metadata give one.
     """
     started = time.perf_counter()
     orders = tuple(order for order in (*ORDERS, "significant") if order in orders)
     loaded = load(paths, quarantine is not None, keep)
     if "significant" in orders:
-        _refuse_significant(loaded.metadata)
+        conflicts = needed(conflicts, loaded.metadata)
     sifted = sift(loaded.events, loaded.placed)
     verdict = judge_large(sifted.trace, orders, every_overtaker=late is not None)
+    if "significant" in orders and conflicts is not None:
+        judged = judge_significant(sifted.trace, conflicts, every_overtaker=late is not None)
+        verdict.significant, verdict.unlisted = judged.late, judged.unlisted
     if quarantine is not None:
         _write_lines(quarantine, "quarantine.jsonl", (row.as_json() for row in _set_aside(loaded, sifted)))
     if late is not None:
@@ -79,12 +86,6 @@ def read_events(paths: Sequence[Path_]) -> tuple[list[Event], list[Metadata]]:
     return loaded.events, loaded.metadata
 
 
-def _refuse_significant(metadata: list[Metadata]) -> None:
-    if not any(said.conflicts for said in metadata):
-        raise UsageError("the significant order needs conflicts: the trace's metadata must name a conflict table")
-    raise UsageError("the significant order cannot be judged yet: it arrives with the objects order")
-
-
 def _set_aside(loaded: Loaded, sifted: Sifted) -> Iterable[Any]:
     yield from loaded.set_aside
     for number, reason in sorted(sifted.reasons.items()):
@@ -92,7 +93,7 @@ def _set_aside(loaded: Loaded, sifted: Sifted) -> Iterable[Any]:
 
 
 def _late_rows(verdict: Verdict) -> Iterable[dict[str, Any]]:
-    for order, deliveries in (("fifo", verdict.fifo), ("causal", verdict.causal)):
+    for order, deliveries in (("fifo", verdict.fifo), ("causal", verdict.causal), ("significant", verdict.significant)):
         for delivery in deliveries:
             yield {"order": order} | delivery.as_json()
 

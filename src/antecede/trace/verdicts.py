@@ -3,6 +3,7 @@
 ``holds`` is ``None`` where there was no delivery to judge.
 """
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -23,7 +24,9 @@ class Late(msgspec.Struct, frozen=True, order=True):
     send_index: int
     overtaken_by: str = ""
     """The first message delivered at ``to`` whose send came after this one's: for causal order, causally after; for
-    FIFO order, later at the same sender."""
+    FIFO order, later at the same sender; for significant order, significantly after, or earlier elsewhere."""
+    rule: str = ""
+    """The rule that it breaks, where an order has several."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -53,6 +56,11 @@ class Verdict(msgspec.Struct):
     crown: list[str] | None = None
     """Messages whose events chase each other in a circle, so that no instant can be given to each."""
 
+    significant: list[Late] = []
+    """Late deliveries by significant order, ascending."""
+    unlisted: list[str] = []
+    """Operations that the conflict table does not name."""
+
     def holds(self, order: str) -> bool | None:
         """Whether the order holds; ``None`` if there was nothing to judge."""
         assert order in self.orders, f"{order} was not judged"
@@ -62,6 +70,8 @@ class Verdict(msgspec.Struct):
             return not self.fifo
         if order == "causal":
             return not self.causal
+        if order == "significant":
+            return not self.significant
         return (self.cycle if order == "total" else self.crown) is None
 
     def as_json(self) -> dict[str, Any]:
@@ -77,7 +87,16 @@ class Verdict(msgspec.Struct):
             elif order == "total":
                 entry["pairwise"] = self.pairwise if self.deliveries else None
                 entry["cycle"] = self.cycle
+            elif order == "significant":
+                entry |= significant_entry(self.significant, self.unlisted)
             else:
                 entry["crown"] = self.crown
             report[order] = entry
         return report
+
+
+def significant_entry(late: list[Late], unlisted: list[str]) -> dict[str, Any]:
+    """What the report says of significant order beside ``holds``."""
+    rules = Counter(one.rule for one in late)
+    first = late[0].as_json() | {"rule": late[0].rule} if late else None
+    return {"late": len(late), "crossed": rules["agreement"], "first": first, "unlisted": unlisted}

@@ -1,0 +1,114 @@
+"""Which operations of an object conflict: a table that a trace's metadata, or a file, gives.
+
+Two operations of an object conflict iff the state, or an answer, can depend on the order in which they are computed
+(Enokido, Higaki, Takizawa §2); the relation is given when the object is defined. As a document it is ::
+
+    {"*": [["deposit", "audit"], ["audit", "audit"]], "ledger": [["append", "append"]]}
+
+A key is an object, that is, a process of the trace; ``*`` speaks for every object that has no entry of its own. A pair
+holds in both directions. An operation conflicts with itself only if the table says so: ``["append", "append"]``. A bare
+list of pairs is the same as ``{"*": list}``. Operations that the table does not name are compatible with all; an empty
+table says that nothing conflicts.
+
+Several traces judged as one may each bring a table; they are united.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from antecede import limits
+from antecede.errors import UsageError
+from antecede.trace.schema import Metadata
+
+Pairs = Mapping[str, frozenset[str]]
+"""For each operation those that conflict with it."""
+
+EVERY = "*"
+
+
+class Conflicts(msgspec.Struct, frozen=True):
+    """The conflict relation of every object."""
+
+    tables: dict[str, dict[str, frozenset[str]]]
+
+    def at(self, process: str) -> Pairs:
+        """The relation at one object."""
+        found = self.tables.get(process)
+        return found if found is not None else self.tables.get(EVERY, {})
+
+    def operations(self) -> set[str]:
+        """Every operation that some table names."""
+        return {operation for table in self.tables.values() for operation in table}
+
+
+def conflicts_in(document: Any, where: str) -> Conflicts:
+    """Read a table; ``where`` names it in the error."""
+    if isinstance(document, list):
+        document = {EVERY: document}
+    if not isinstance(document, dict):
+        raise UsageError(f'{where}: conflicts must be an object such as {{"*": [["read", "write"]]}}')
+    tables: dict[str, dict[str, frozenset[str]]] = {}
+    count = 0
+    for name, pairs in document.items():
+        if not isinstance(pairs, list):
+            raise UsageError(f"{where}: conflicts of {name!r} must be a list of pairs of operations")
+        table: dict[str, set[str]] = {}
+        for pair in pairs:
+            if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(one, str) for one in pair):
+                raise UsageError(f"{where}: conflicts of {name!r}: expected a pair of operations, not {_shown(pair)}")
+            table.setdefault(pair[0], set()).add(pair[1])
+            table.setdefault(pair[1], set()).add(pair[0])
+            count += 1
+        tables[name] = {operation: frozenset(others) for operation, others in table.items()}
+    if count > limits.conflict_pairs_max:
+        raise UsageError(f"{where}: conflicts: {count} pairs are more than {limits.conflict_pairs_max}")
+    return Conflicts(tables)
+
+
+def read_conflicts(path: str | os.PathLike[str]) -> Conflicts:
+    """The table in a JSON file: the table itself, or a document that has it as ``conflicts``, as metadata do."""
+    where = os.fspath(path)
+    try:
+        with open(path, "rb") as stream:
+            text = stream.read(limits.conflicts_bytes_max + 1)
+    except OSError as error:
+        raise UsageError(f"{where}: cannot be read: {error.strerror or error}") from None
+    if len(text) > limits.conflicts_bytes_max:
+        raise UsageError(f"{where}: a conflict table is longer than {limits.conflicts_bytes_max} bytes")
+    try:
+        document = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{where}: conflicts are not JSON: {error}") from None
+    if isinstance(document, dict) and "conflicts" in document and "schema" in document:
+        document = document["conflicts"]
+    return conflicts_in(document, where)
+
+
+def conflicts_of(metadata: Iterable[Metadata]) -> Conflicts | None:
+    """What a trace says about itself, all its files together; ``None`` if it says nothing."""
+    united: dict[str, dict[str, frozenset[str]]] = {}
+    tables = [said.conflicts for said in metadata if said.conflicts is not None]
+    for document in tables:
+        for name, table in conflicts_in(document, "metadata").tables.items():
+            own = united.setdefault(name, {})
+            for operation, others in table.items():
+                own[operation] = own.get(operation, frozenset()) | others
+    return Conflicts(united) if tables else None
+
+
+def needed(given: Conflicts | None, metadata: Iterable[Metadata]) -> Conflicts:
+    """The table that was given, or else the trace's own; without either the significant order cannot be judged."""
+    found = given if given is not None else conflicts_of(metadata)
+    if found is None:
+        raise UsageError(
+            "the significant order needs conflicts: metadata that name a conflict table, or --conflicts FILE"
+        )
+    return found
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."

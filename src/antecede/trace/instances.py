@@ -1,0 +1,98 @@
+"""The operation instances of a trace: which rows are whose, how long each ran, whose child it is.
+
+A row's ``instance`` is that of the object at which the row is (its ``process``); the same name at another object is
+another instance, a replica's copy. Only ``send``, ``deliver`` and ``local`` rows belong to an instance. What a trace
+leaves out is filled in, so that a lean trace can be judged too:
+
+* An instance **runs from its first row to its last**. Rows ``begin``, ``commit`` and ``abort`` are rows like others and
+  so bound it where they are recorded. Of two instances at an object one *precedes* the other iff its last row comes
+  before the other's first (Enokido, Higaki, Takizawa §3.1), else they are interleaved.
+* Its **operation** is the first that one of its rows names. Without one it is compatible with all.
+* It **aborted** iff it has a ``local`` row of type ``abort``: nothing that it did is left, so nothing after it depends
+  on it by conflict (§4.1: an object's vector takes in what commits).
+* Its **parent** is the first that a row of that name gives, in the order of processes and indices.
+* A message is a **request** iff its delivery's ``type`` says so, or else its send's; if neither says anything it is one
+  iff it is the first that its instance received there, for an instance begins with its request (§3.2, R1).
+"""
+
+from typing import Final
+
+import msgspec
+
+from antecede.trace.matched import Matched
+from antecede.trace.schema import DELIVER, LOCAL, SEND, Event
+
+REQUEST: Final = "request"
+ABORT: Final = "abort"
+
+
+class Instance(msgspec.Struct, gc=False):
+    """One run of an operation at one object; positions are in the line of its process."""
+
+    name: str
+    process: int
+    first: int
+    last: int
+    operation: str | None = None
+    aborted: bool = False
+    opening: int = -1
+    """The position of the first delivery that it received."""
+
+
+class Instances:
+    """All instances of a trace."""
+
+    def __init__(self, trace: Matched) -> None:
+        self._trace = trace
+        self.by_name: list[dict[str, Instance]] = [{} for _ in trace.lines]
+        self._parents: dict[str, str] = {}
+        self.judged = 0
+        """Deliveries that an instance received."""
+        for process, line in enumerate(trace.lines):
+            for position, event in enumerate(line):
+                if event.instance is not None and event.kind in (SEND, DELIVER, LOCAL):
+                    self._take(process, position, event, event.instance)
+
+    def _take(self, process: int, position: int, event: Event, name: str) -> None:
+        found = self.by_name[process].get(name)
+        if found is None:
+            found = self.by_name[process][name] = Instance(name, process, position, position)
+        found.last = position
+        if found.operation is None:
+            found.operation = event.operation
+        if event.kind == DELIVER:
+            self.judged += 1
+            if found.opening < 0:
+                found.opening = position
+        elif event.kind == LOCAL and event.type == ABORT:
+            found.aborted = True
+        if event.parent is not None:
+            self._parents.setdefault(name, event.parent)
+
+    def of(self, process: int, event: Event) -> Instance | None:
+        """The instance of a row, if it has one."""
+        if event.instance is None or event.kind not in (SEND, DELIVER, LOCAL):
+            return None
+        return self.by_name[process][event.instance]
+
+    def is_request(self, process: int, position: int, event: Event) -> bool:
+        """Whether a delivery is that of a request."""
+        said = event.type if event.type is not None else self._trace.sent(event.message or "").type
+        if said is not None:
+            return said == REQUEST
+        instance = self.of(process, event)
+        return instance is not None and instance.opening == position
+
+    def related(self, one: str, other: str) -> bool:
+        """Whether one of the two instances is the other's ancestor, or they are copies of one."""
+        return self._descends(one, other) or self._descends(other, one)
+
+    def _descends(self, name: str, ancestor: str) -> bool:
+        seen: set[str] = set()
+        climbing: str | None = name
+        while climbing is not None and climbing not in seen:
+            if climbing == ancestor:
+                return True
+            seen.add(climbing)
+            climbing = self._parents.get(climbing)
+        return False

@@ -1,0 +1,183 @@
+"""Which messages significantly precede which, followed along a trace.
+
+**The relation** (Enokido, Higaki, Takizawa, *Protocol for a group of objects*, §3.2). m1 → m2 iff
+
+1. an object sends m1 before m2, and (1-1) one operation instance sends both, or (1-2) the instance that sends m1
+   conflicts with the one that sends m2;
+2. an object receives m1 before it sends m2, and (2-1) one instance does both, or (2-2) the instance that receives m1
+   conflicts with the one that sends m2;
+3. m1 → m3 → m2 for some message m3.
+
+In (1-2) and (2-2) the first instance must *precede* the second, that is, complete before that one begins: cases S2.2
+and R2.2 of §3.2 leave messages of interleaved instances unrelated. An instance that aborted precedes nothing (§4.1). A
+message that no instance sends has no predecessors.
+
+**Followed in one walk** in causal order, which → never leaves. An instance *knows* the messages that it received and
+sent, with all that precedes them. A message takes along what its instance knows, and from its first send on an instance
+also knows its *base*: what the conflicting instances that precede it knew at their end. For that an object keeps one
+set for each operation, the union over its completed instances (conflict is not transitive, so there are no classes
+of operations that could share one); an instance's base is the union over the operations that conflict with its own.
+The base stays apart until the first send since (3) chains messages: an instance that sends nothing hands nothing on.
+
+Sets are bit masks. A message's bit is needed until it was delivered for the last time; bits that are not are squeezed
+out from time to time, so a mask is as wide as there are messages on their way.
+"""
+
+from collections import Counter
+from collections.abc import Collection
+
+import msgspec
+
+from antecede.trace.conflicts import Conflicts, Pairs
+from antecede.trace.instances import Instance, Instances
+from antecede.trace.matched import Matched
+from antecede.trace.schema import DELIVER, SEND, Event
+
+_squeezed_bits = 1_024
+"""Bits that may lie idle beyond those in use before the masks are squeezed."""
+
+_nothing: frozenset[str] = frozenset()
+
+
+class _Running(msgspec.Struct):
+    """What a running instance knows."""
+
+    base: int
+    known: int = 0
+    received: int = 0
+    """What deliveries to it brought, and nothing else."""
+
+
+class Brought(msgspec.Struct):
+    """What a delivery meets: the bit of its message, what the message takes along, what came before it."""
+
+    bit: int
+    carried: int
+    received: int
+    """What earlier deliveries brought to the same instance."""
+    requests: int
+    """What the requests of conflicting operations brought that were delivered at the object before."""
+
+
+class Significance:
+    """The knowledge of all instances, at one moment of a walk.
+
+    ``asked`` are the messages whose bits are wanted, all that are delivered somewhere if it is ``None``. With
+    ``squeeze`` a bit lives only until its message was delivered for the last time.
+    """
+
+    def __init__(
+        self,
+        trace: Matched,
+        instances: Instances,
+        conflicts: Conflicts,
+        asked: Collection[str] | None = None,
+        squeeze: bool = True,
+    ) -> None:
+        self._instances = instances
+        self._conflicts = [conflicts.at(name) for name in trace.names]
+        self._asked = asked
+        self._squeeze = squeeze
+        self._awaited = Counter(event.message for line in trace.lines for event in line if event.kind == DELIVER)
+        self.bits: dict[str, int] = {}
+        self._width = 0
+        self._running: dict[tuple[int, str], _Running] = {}
+        self._done: dict[tuple[int, str], int] = {}
+        self._requests: dict[tuple[int, str], int] = {}
+        self._carried: dict[str, int] = {}
+
+    def pairs_at(self, process: int) -> Pairs:
+        """The conflicting operations of an object."""
+        return self._conflicts[process]
+
+    def take(self, process: int, position: int, event: Event) -> Brought | None:
+        """Go on by one event of a walk; for a delivery that an instance receives, what it meets."""
+        instance = self._instances.of(process, event)
+        if instance is None:
+            if event.kind == SEND:
+                self._send(event.message or "", None)
+            elif event.kind == DELIVER:
+                self._delivered(event.message or "")
+            return None
+        key = process, instance.name
+        if position == instance.first:
+            self._running[key] = _Running(self._union(self._done, instance))
+        running = self._running[key]
+        met = None
+        if event.kind == SEND:
+            self._send(event.message or "", running)
+        elif event.kind == DELIVER:
+            met = self._deliver(process, position, event, instance, running)
+        if position == instance.last:
+            del self._running[key]
+            if instance.operation is not None and not instance.aborted:
+                place = process, instance.operation
+                self._done[place] = self._done.get(place, 0) | running.known
+        return met
+
+    def _union(self, sets: dict[tuple[int, str], int], instance: Instance) -> int:
+        """The union over the operations that conflict with an instance's own, at its object."""
+        union = 0
+        if instance.operation is not None:
+            for operation in self._conflicts[instance.process].get(instance.operation, _nothing):
+                union |= sets.get((instance.process, operation), 0)
+        return union
+
+    def _send(self, message: str, running: _Running | None) -> None:
+        bit = 0
+        if self._awaited[message] and (self._asked is None or message in self._asked):
+            bit = self.bits[message] = 1 << self._width
+            self._width += 1
+        carried = bit
+        if running is not None:
+            running.known |= running.base | bit
+            carried = running.known
+        if self._awaited[message] and carried:
+            self._carried[message] = carried
+        if self._width > 2 * len(self.bits) + _squeezed_bits:
+            self._squeeze_out()
+
+    def _deliver(self, process: int, position: int, event: Event, instance: Instance, running: _Running) -> Brought:
+        message = event.message or ""
+        carried = self._carried.get(message, 0)
+        requests = self._union(self._requests, instance)
+        met = Brought(self.bits.get(message, 0), carried, running.received, requests)
+        running.received |= carried
+        running.known |= carried
+        if instance.operation is not None and self._instances.is_request(process, position, event):
+            place = process, instance.operation
+            self._requests[place] = self._requests.get(place, 0) | carried
+        self._delivered(message)
+        return met
+
+    def _delivered(self, message: str) -> None:
+        self._awaited[message] -= 1
+        if not self._awaited[message]:
+            self._carried.pop(message, None)
+            if self._squeeze:
+                self.bits.pop(message, None)
+
+    def _squeeze_out(self) -> None:
+        """Renumber the bits that are in use, in every mask."""
+        new = {bit: 1 << number for number, bit in enumerate(self.bits.values())}
+        alive = sum(new)
+        self.bits = {message: new[bit] for message, bit in self.bits.items()}
+        self._width = len(new)
+
+        def squeezed(mask: int) -> int:
+            mask &= alive
+            out = 0
+            while mask:
+                lowest = mask & -mask
+                out |= new[lowest]
+                mask ^= lowest
+            return out
+
+        for masks in (self._done, self._requests):
+            for place, mask in masks.items():
+                masks[place] = squeezed(mask)
+        self._carried = {message: squeezed(mask) for message, mask in self._carried.items()}
+        for running in self._running.values():
+            running.base, running.known, running.received = map(
+                squeezed, (running.base, running.known, running.received)
+            )

@@ -1,0 +1,305 @@
+"""``verify --order significant`` as a person meets it, and the paper's own cases, one by one.
+
+Sections are those of Enokido, Higaki, Takizawa, *Protocol for a group of objects*.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antecede.cli import run as antecede
+from antecede.errors import UsageError
+from antecede.trace import Event, Metadata, match, write_trace
+from antecede.trace.conflicts import conflicts_in, read_conflicts
+from antecede.trace.significant import judge_significant
+
+_table = {"*": [["write", "write"], ["write", "read"]]}
+
+
+class Rows:
+    """A trace, row by row; indices count themselves."""
+
+    def __init__(self) -> None:
+        self.rows: list[Event] = []
+
+    def __call__(self, process: str, kind: str, message: str | None = None, **said: Any) -> "Rows":
+        index = sum(row.process == process for row in self.rows)
+        if "at" in said:
+            said["instance"], said["operation"] = said.pop("at").split(":")
+        self.rows.append(Event(process, index, kind, message, **said))
+        return self
+
+    def late(self, table: Any = None) -> list[tuple[str, str, str, str]]:
+        found = judge_significant(match(self.rows), conflicts_in(table or _table, "test"), every_overtaker=True)
+        return [(one.message, one.to, one.overtaken_by, one.rule) for one in found.late]
+
+
+def two_requests(first: str, second: str) -> Rows:
+    """One instance asks an object twice, and the second request overtakes the first."""
+    rows = Rows()
+    rows("i", "send", "m1", to=("j",), at="a:call", type="request")
+    rows("i", "send", "m2", to=("j",), at="a:call", type="request")
+    rows("j", "deliver", "m2", at=f"y:{second}", type="request")
+    return rows("j", "deliver", "m1", at=f"x:{first}", type="request")
+
+
+def test_requests_of_conflicting_operations_keep_their_order() -> None:
+    assert two_requests("write", "read").late() == [("m1", "j", "m2", "conflict")]
+    assert two_requests("read", "write").late() == [("m1", "j", "m2", "conflict")]
+
+
+def test_requests_of_compatible_operations_need_none() -> None:
+    assert two_requests("read", "read").late() == []
+    assert two_requests("read", "unheard-of").late() == []
+
+
+def one_object_two_instances(interleaved: bool, first: str = "write", second: str = "write") -> Rows:
+    """§3.2: i sends m1 by one instance and m2 by another (S2); j receives them the wrong way round."""
+    rows = Rows()
+    rows("i", "local", at=f"a:{first}", type="begin")
+    if interleaved:
+        rows("i", "local", at=f"b:{second}", type="begin")
+    rows("i", "send", "m1", to=("j",), at=f"a:{first}", type="request")
+    rows("i", "local", at=f"a:{first}", type="commit")
+    rows("i", "send", "m2", to=("j",), at=f"b:{second}", type="request")
+    rows("j", "deliver", "m2", at="y:write", type="request")
+    return rows("j", "deliver", "m1", at="x:write", type="request")
+
+
+def test_s2_1_conflicting_instances_one_after_the_other_order_what_they_send() -> None:
+    assert one_object_two_instances(False).late() == [("m1", "j", "m2", "conflict")]
+    assert one_object_two_instances(False, "read", "read").late() == []
+
+
+def test_s2_2_interleaved_instances_order_nothing() -> None:
+    assert one_object_two_instances(True).late() == []
+
+
+def test_an_aborted_instance_orders_nothing_after_it() -> None:
+    rows = one_object_two_instances(False)
+    rows.rows[2] = Event("i", 2, "local", instance="a", operation="write", type="abort")
+    assert rows.late() == []
+
+
+def received(receiving: str, sending: str, same: bool) -> Rows:
+    """§3.2: i sends m2 after it received m1 (R); k, where m1 goes too, receives m2 first."""
+    rows = Rows()
+    rows("h", "send", "m1", to=("i", "k"), at="r:call", type="request")
+    rows("i", "deliver", "m1", at=f"a:{receiving}", type="request")
+    rows("i", "send", "m2", to=("k",), at=f"{'a' if same else 'b'}:{sending}", type="request")
+    rows("k", "deliver", "m2", at="y:write", type="request")
+    return rows("k", "deliver", "m1", at="x:write", type="request")
+
+
+def test_r_what_an_instance_received_precedes_what_it_or_a_conflicting_one_sends() -> None:
+    assert received("read", "read", same=True).late() == [("m1", "k", "m2", "conflict")]
+    assert received("read", "write", same=False).late() == [("m1", "k", "m2", "conflict")]
+    assert received("read", "read", same=False).late() == []
+
+
+def test_t1_messages_to_one_instance_keep_their_order() -> None:
+    rows = Rows()
+    rows("i", "send", "q", to=("j",), at="a:call", type="request")
+    rows("j", "deliver", "q", at="x:read", type="request")
+    rows("j", "send", "r1", to=("i",), at="x:read", type="response")
+    rows("j", "send", "r2", to=("i",), at="x:read", type="response")
+    rows("i", "deliver", "r2", at="a:call", type="response")
+    rows("i", "deliver", "r1", at="a:call", type="response")
+    assert rows.late() == [("r1", "i", "r2", "instance")]
+
+
+def test_t2_responses_to_different_instances_come_in_any_order() -> None:
+    rows = Rows()
+    for name in ("a", "b"):
+        rows("i", "send", f"q{name}", to=("j",), at=f"{name}:write", type="request")
+    for name in ("a", "b"):
+        rows("j", "deliver", f"q{name}", at=f"x{name}:write", type="request")
+        rows("j", "send", f"r{name}", to=("i",), at=f"x{name}:write", type="response")
+    rows("i", "deliver", "rb", at="b:write", type="response")
+    rows("i", "deliver", "ra", at="a:write", type="response")
+    assert rows.late() == []
+
+
+def called_back(parent: str | None) -> Rows:
+    """a at i asks j twice; the second of the two asks i back, and arrives before the first one's response."""
+    rows = Rows()
+    rows("i", "send", "q1", to=("j",), at="a:write", type="request")
+    rows("j", "deliver", "q1", at="x:write", type="request", parent="a")
+    rows("j", "send", "r1", to=("i",), at="x:write", type="response")
+    rows("i", "send", "q2", to=("j",), at="a:write", type="request")
+    rows("j", "deliver", "q2", at="y:write", type="request", parent="a")
+    rows("j", "send", "back", to=("i",), at="y:write", type="request")
+    rows("i", "deliver", "back", at="z:read", type="request", parent=parent)
+    return rows("i", "deliver", "r1", at="a:write", type="response")
+
+
+def test_an_instance_does_not_conflict_with_its_ancestors() -> None:
+    assert called_back("y").late() == []
+    assert called_back(None).late() == [("r1", "i", "back", "conflict")]
+
+
+def test_a_response_never_waits_for_a_request() -> None:
+    rows = Rows()
+    rows("i", "send", "q", to=("j",), at="a:write", type="request")
+    rows("j", "deliver", "q", at="x:read", type="request")
+    rows("j", "send", "other", to=("i",), at="x:read", type="request")
+    rows("j", "send", "r", to=("i",), at="x:read", type="response")
+    rows("i", "deliver", "r", at="a:write", type="response")
+    rows("i", "deliver", "other", at="b:write", type="request")
+    assert rows.late() == []
+
+
+def disagreeing(operation: str) -> Rows:
+    """§3.3, C1: unrelated requests to two objects, which receive them in different orders."""
+    rows = Rows()
+    rows("h", "send", "m1", to=("i", "j"), at="a:call", type="request")
+    rows("k", "send", "m2", to=("i", "j"), at="b:call", type="request")
+    for process, order in (("i", "12"), ("j", "21")):
+        for number in order:
+            rows(process, "deliver", f"m{number}", at=f"x{number}:{operation}", type="request")
+    return rows
+
+
+def test_c1_conflicting_requests_come_in_one_order_at_all_common_destinations() -> None:
+    assert disagreeing("write").late() == [("m1", "j", "m2", "agreement")]
+    assert disagreeing("read").late() == []
+
+
+def test_c1_asks_for_a_conflict_in_both_objects() -> None:
+    assert disagreeing("write").late({"i": [["write", "write"]]}) == []
+
+
+def figure_8(interleaved: bool) -> Rows:
+    """§4.3, the example: two instances run interleaved in k; i receives m4 of the later one before m3."""
+    rows = Rows()
+    rows("i", "send", "m1", to=("j", "k"), at="op1:call", type="request")
+    rows("k", "deliver", "m1", at="op2:write", type="request")
+    rows("j", "deliver", "m1", at="op2:write", type="request")
+    rows("j", "send", "m2", to=("i", "k"), at="op2:write", type="request")
+    if interleaved:
+        rows("k", "deliver", "m2", at="op3:write", type="request")
+    rows("k", "send", "m3", to=("i",), at="op2:write", type="response")
+    if not interleaved:
+        rows("k", "deliver", "m2", at="op3:write", type="request")
+    rows("k", "send", "m4", to=("i",), at="op3:write", type="response")
+    rows("i", "deliver", "m4", at="op1:call", type="response")
+    return rows("i", "deliver", "m3", at="op1:call", type="response")
+
+
+def test_figure_8_m4_is_delivered_without_waiting_for_m3() -> None:
+    assert figure_8(interleaved=True).late() == []
+    assert figure_8(interleaved=False).late() == [("m3", "i", "m4", "instance")]
+
+
+def test_a_message_without_a_type_is_a_request_if_it_is_the_first_to_its_instance() -> None:
+    rows = two_requests("write", "read")
+    for number, row in enumerate(rows.rows):
+        rows.rows[number] = Event(
+            row.process, row.index, row.kind, row.message, row.to, instance=row.instance, operation=row.operation
+        )
+    assert rows.late() == [("m1", "j", "m2", "conflict")]
+
+
+Said = tuple[int, str, str]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """Run a command in a folder of its own: exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+    write_trace("late.jsonl", two_requests("write", "read").rows, Metadata(conflicts=_table))
+    write_trace("good.jsonl", two_requests("read", "read").rows, Metadata(conflicts=_table))
+    write_trace("plain.jsonl", two_requests("write", "read").rows)
+    bare = [Event("i", 0, "send", "m", ("j",)), Event("j", 0, "deliver", "m")]
+    write_trace("bare.jsonl", bare, Metadata(conflicts=_table))
+    write_trace("odd.jsonl", bare, Metadata(conflicts={"j": [["write"]]}))
+    Path("table.json").write_text(json.dumps(_table))
+    Path("torn.json").write_text("{")
+
+    def run(line: str) -> Said:
+        capsys.readouterr()
+        code = antecede(line.split())
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def test_the_report_names_the_first_late_delivery_and_its_rule(run: Callable[..., Said]) -> None:
+    code, out, _ = run("verify late.jsonl --order causal,significant --json")
+    assert code == 1
+    report = json.loads(out)["orders"]["significant"]
+    assert report == {
+        "holds": False,
+        "late": 1,
+        "crossed": 0,
+        "first": {
+            "message": "m1",
+            "from": "i",
+            "to": "j",
+            "send_index": 0,
+            "deliver_index": 1,
+            "overtaken_by": "m2",
+            "rule": "conflict",
+        },
+        "unlisted": ["call"],
+    }
+    code, out, _ = run("verify late.jsonl --order significant")
+    assert "significant  violated: 1 late delivery" in out
+    assert "after it delivered m2, before which it has to come" in out
+    assert "compatible with all: call" in out
+
+
+def test_causal_order_may_be_broken_where_significant_order_holds(run: Callable[..., Said]) -> None:
+    assert run("verify good.jsonl --order significant")[0] == 0
+    assert run("verify good.jsonl --order causal")[0] == 1
+
+
+def test_the_table_can_be_given_apart(run: Callable[..., Said]) -> None:
+    assert run("verify plain.jsonl --order significant --conflicts table.json")[0] == 1
+    assert run("verify plain.jsonl --order significant --conflicts late.jsonl.meta.json")[0] == 1
+
+
+def test_late_deliveries_are_written(run: Callable[..., Said]) -> None:
+    assert run("verify late.jsonl --order significant --late out")[0] == 1
+    assert '"order":"significant","message":"m1"' in Path("out/late.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("plain.jsonl", "the significant order needs conflicts: metadata that name a conflict table, or --conflicts"),
+        ("bare.jsonl", "the significant order cannot be judged: no delivery of the trace names its instance"),
+        ("odd.jsonl", "metadata: conflicts of 'j': expected a pair of operations, not ['write']"),
+        ("plain.jsonl --conflicts torn.json", "torn.json: conflicts are not JSON"),
+        ("plain.jsonl --conflicts nowhere.json", "nowhere.json: cannot be read: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_judged_is_said_in_one_line(run: Callable[..., Said], line: str, said: str) -> None:
+    code, out, err = run(f"verify --order significant {line}")
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("table", [3, {"*": "write"}, {"*": [["a", "b", "c"]]}, {"*": [["a", 1]]}, [["a"]]])
+def test_a_malformed_table_is_refused(table: Any) -> None:
+    with pytest.raises(UsageError, match="conflicts"):
+        conflicts_in(table, "here")
+
+
+def test_a_table_has_its_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("antecede.limits.conflict_pairs_max", 2)
+    assert conflicts_in([["a", "b"], ["b", "b"]], "here").at("anyone")["b"] == {"a", "b"}
+    with pytest.raises(UsageError, match="3 pairs are more than 2"):
+        conflicts_in([["a", "b"]] * 3, "here")
+    file = tmp_path / "table.json"
+    file.write_text('[["a", "b"]]')
+    monkeypatch.setattr("antecede.limits.conflicts_bytes_max", 12)
+    assert read_conflicts(file).operations() == {"a", "b"}
+    monkeypatch.setattr("antecede.limits.conflicts_bytes_max", 11)
+    with pytest.raises(UsageError, match="longer than 11 bytes"):
+        read_conflicts(file)
