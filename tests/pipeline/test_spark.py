@@ -21,25 +21,35 @@ from antecede.pipeline.run import Trace, layout_for, verdict_on
 from antecede.pipeline.splits import plan
 from antecede.trace import Event, verify, write_trace
 
-_traces_a_job = 50
+_traces_a_job = 150
 
 
 def test_both_paths_say_what_the_oracle_says(
     running: Any, tmp_path: Path, random_trace: Callable[[int], list[Event]], seeds: int, spoken: Any
 ) -> None:
-    for start in range(0, seeds // 3, _traces_a_job):
+    """Some hundred traces in one job. Every late delivery is compared, so that each trace has its own answer."""
+    for start in range(0, seeds, _traces_a_job):
         rows = spoken.several([random_trace(seed) for seed in range(start, start + _traces_a_job)])
         half = len(rows) // 2
         paths = [str(tmp_path / f"{start}-{k}.parquet") for k in (0, 1)]
         write_trace(paths[0], rows[:half])
         write_trace(paths[1], rows[half:])
-        wanted = spoken.judged(verify(paths, spoken.ALL))
+        wanted = spoken.judged(verify(paths, spoken.ALL, late=tmp_path))
+        late = sorted((tmp_path / "late.jsonl").read_text().splitlines())
         for way in ("walk", "chunks"):
-            found = pipeline.verify_in(running, paths, spoken.ALL, causal=way)
+            found = pipeline.verify_in(running, paths, spoken.ALL, late=str(tmp_path), causal=way)
             assert spoken.judged(found) == wanted, f"seeds from {start}, {way}"
+            assert _lines(tmp_path / "late.parquet", late[0]) == late, f"seeds from {start}, {way}"
         frame = running.spark.read.parquet(*paths)
         found = pipeline.verify(frame, spoken.ALL, narrow=15 if start else 2**64 - 1, partitions=3)
         assert spoken.judged(found) == wanted, f"seeds from {start}, DataFrame"
+
+
+def _lines(path: Path, like: str) -> list[str]:
+    """The rows of a Parquet file as lines of JSON with their keys in the order of another."""
+    keys = list(json.loads(like))
+    rows = pq.read_table(path).select(keys).to_pylist()
+    return sorted(msgspec.json.encode(row).decode() for row in rows)
 
 
 def test_the_shuffle_gives_what_the_files_give(

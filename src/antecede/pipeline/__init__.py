@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from antecede.pipeline.dataframe import verify
     from antecede.pipeline.files import verify_files, verify_in
     from antecede.pipeline.sessions import session
-    from antecede.pipeline.stages import events, judged, matched, places, settled
+    from antecede.pipeline.stages import events, judged, linked, matched, places, settled
 
 _homes = {
     "events": "stages",
     "judged": "stages",
+    "linked": "stages",
     "matched": "stages",
     "places": "stages",
     "session": "sessions",
@@ -34,6 +35,7 @@ _homes = {
 __all__ = [
     "events",
     "judged",
+    "linked",
     "matched",
     "places",
     "session",

@@ -71,6 +71,8 @@ class Bucket:
 
     def __init__(self, table: Any, split: Ints, names: int, narrow: int, runs: Runs | None = None) -> None:
         self.split = split
+        self.names: list[str] = []
+        """What the numbers of names stand for, if the bucket knows."""
         self.table = table.combine_chunks()
         self.process = self._numbers("process", np.int32)
         self.index = self._numbers("index", np.int64)
@@ -136,11 +138,11 @@ class Bucket:
     def piece(self) -> Piece:
         """What the lines are assembled from."""
         sends, delivers = self.valid(SEND), self.valid(DELIVER)
+        sends = sends[self.awaited[sends] == 0]
         sent = self.send_row[delivers]
         piece: Piece = {
             "s_process": self.process[sends],
             "s_index": self.index[sends],
-            "s_awaited": self.awaited[sends],
             "d_process": self.process[delivers],
             "d_index": self.index[delivers],
             "d_source": self.process[sent],
@@ -217,7 +219,8 @@ def matched(packed: Iterable[bytes], numbering: Numbering, narrow_index: bool) -
 def narrowed(piece: Piece) -> None:
     """Give a piece's indices half the width, where each of them is a position in a line."""
     for name in ("s_index", "d_index", "d_sent"):
-        piece[name] = piece[name].astype(np.int32)
+        if name in piece:
+            piece[name] = piece[name].astype(np.int32)
 
 
 class Sought(msgspec.Struct, frozen=True):

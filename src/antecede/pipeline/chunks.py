@@ -33,7 +33,7 @@ from antecede.pipeline.kernels.chunk import chunk
 from antecede.pipeline.kernels.match import DELIVER, SEND
 from antecede.pipeline.lines import Piece, Scratch, Walk, assemble
 from antecede.pipeline.packing import pack, unpack
-from antecede.pipeline.verdict import LATE_PARTS, LateRows, counted, late_columns, least
+from antecede.pipeline.verdict import LateRows, counted, late_columns, least
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -99,13 +99,13 @@ def matched_apart(
 ) -> Iterator[tuple[int, bytes]]:
     """Match one bucket of so many, for a part of its own: its piece, with clocks to propose cuts by, its summary."""
     bucket = bucket_of(packed, numbering)
-    piece: dict[str, Any] = {name: array for name, array in bucket.piece().items() if name[:2] in ("s_", "d_")}
-    piece |= {"processes": numbering.names}
+    piece: dict[str, Any] = {name: array for name, array in bucket.piece().items() if name[:2] == "d_"}
+    valid = np.sort(np.concatenate([bucket.valid(SEND), bucket.valid(DELIVER)]))
+    piece |= {"processes": numbering.names, "rows": len(valid)}
     for clock in ("lamport", "time"):
         if clock in bucket.table.schema.names:
             column = bucket.column(clock)
-            rows = np.sort(np.concatenate([bucket.valid(SEND), bucket.valid(DELIVER)]))
-            rows = rows[column.is_valid().to_numpy(zero_copy_only=False)[rows]]
+            rows = valid[column.is_valid().to_numpy(zero_copy_only=False)[valid]]
             values = column.fill_null(0).to_numpy()[rows]
             piece |= {f"{clock}_process": bucket.process[rows], f"{clock}_index": bucket.index[rows]}
             piece |= {f"{clock}_value": values.astype(np.int64)}
@@ -164,45 +164,28 @@ def dealt(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
     if not piece:
         return
     cuts = plan.cuts
-    sends = _by_unit(piece["s_process"], piece["s_index"], cuts)
-    delivers = _by_unit(piece["d_process"], piece["d_index"], cuts)
-    source, sent = piece["d_source"][delivers.order], piece["d_sent"][delivers.order].astype(np.int64)
+    unit = cuts.units_of(piece["d_process"], piece["d_index"])
+    order = np.argsort(unit, kind="stable")
+    unit = unit[order]
+    process, index, source, sent = (piece[name][order] for name in ("d_process", "d_index", "d_source", "d_sent"))
     sent_unit = cuts.units_of(source, sent)
-    tier, home = plan.grain.tier_of(sent_unit, delivers.unit)
+    tier, home = plan.grain.tier_of(sent_unit, unit)
     wide = np.int64 if len(plan.sparse) else np.int32
     for number, task in enumerate(plan.tasks):
         begins = cuts.edge(task.start)
-        some, more = sends.between(task), delivers.between(task)
+        first, last = np.searchsorted(unit, [task.start, task.end])
         # A message sent before the task begins carries nothing that the task could ask for.
-        more = more[sent_unit[more] >= task.start]
-        if not len(some) and not len(more):
+        rows = first + np.flatnonzero(sent_unit[first:last] >= task.start)
+        if not len(rows):
             continue
-        s_process, d_process, d_source = sends.process[some], delivers.process[more], source[more]
         yield number, pack({
             "task": number,
-            "s_process": s_process,
-            "s_index": (sends.index[some] - begins[s_process]).astype(wide),
-            "d_process": d_process,
-            "d_index": (delivers.index[more] - begins[d_process]).astype(wide),
-            "d_source": d_source,
-            "d_sent": (sent[more] - begins[d_source]).astype(wide),
-            "d_mine": (tier[more] == task.tier) & (home[more] == task.chunk),
+            "d_process": process[rows],
+            "d_index": (index[rows] - begins[process[rows]]).astype(wide),
+            "d_source": source[rows],
+            "d_sent": (sent[rows] - begins[source[rows]]).astype(wide),
+            "d_mine": (tier[rows] == task.tier) & (home[rows] == task.chunk),
         })  # fmt: skip
-
-
-class _by_unit:  # noqa: N801 (a sort, kept with what it sorted)
-    """Rows in the order of their units."""
-
-    def __init__(self, process: Ints, index: Longs, cuts: Cuts) -> None:
-        unit = cuts.units_of(process, index)
-        self.order = np.argsort(unit, kind="stable")
-        self.unit, self.process = unit[self.order], process[self.order]
-        self.index = index[self.order].astype(np.int64)
-
-    def between(self, task: Task) -> Longs:
-        """The rows that a task reads."""
-        first, last = np.searchsorted(self.unit, [task.start, task.end])
-        return np.arange(first, last)
 
 
 class _Chunk:
@@ -219,14 +202,13 @@ class _Chunk:
                 del said["task"]
                 mine = said.pop("d_mine")
                 own.append((said["d_process"][mine], said["d_index"][mine]))
-                yield said | {"s_awaited": np.zeros(len(said["s_process"]), np.int32)}
+                yield said
 
         sparse = np.frombuffer(plan.sparse, np.int32)
         lengths = plan.cuts.edge(task.end) - begins
         lengths[sparse] = 0
         self.lines, _ = assemble(lengths, sparse, pieces(), Scratch(plan.scratch))
         self.lines.begins = begins
-        recount(self.lines.offsets, self.lines.source, self.lines.argument)
         self.core = self._positions(plan.cuts.edge(task.core) - begins)
         self.mine = np.zeros(len(self.lines.source), np.uint8)
         for process, index in own:
@@ -325,7 +307,8 @@ def judged(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
             summary["first"] = late_columns(lines, asked[candidate], over[candidate])
             if plan.every_late:
                 yield from writer.rows("causal", late, over)
-    summary["late_blobs"] = writer.blobs
+    # As many as there would be if each task before this one had written one, so that all parts in use are counted.
+    summary["late_blobs"] = number + writer.blobs if writer.blobs else 0
     yield 0, pack(summary)
 
 
@@ -339,7 +322,7 @@ def merged(packed: Iterable[bytes]) -> bytes:
     whole |= {name: sum(one.get(name, 0) for one in said) for name in ("fifo_late", "causal_late")}
     firsts = [one["first"] for one in said if one["first"]]
     whole["first"] = min(firsts, key=lambda one: (one["index"], one["process"]), default=None)
-    whole["late_blobs"] = LATE_PARTS if any(one["late_blobs"] for one in said) else 0
+    whole["late_blobs"] = max((one["late_blobs"] for one in said), default=0)
     return pack(whole)
 
 

@@ -121,7 +121,7 @@ def _proposed(parts: Parts, buckets: Sequence[int], lengths: Longs, wanted: int)
 
 def _marks(packed: Iterable[bytes]) -> bytes:
     piece = piece_in(packed)
-    said: dict[str, Any] = {"rows": len(piece["s_process"]) + len(piece["d_process"]) if piece else 0}
+    said: dict[str, Any] = {"rows": int(piece["rows"]) if piece else 0}
     for clock in ("lamport", "time"):
         values = np.sort(piece[clock + "_value"]) if clock + "_value" in piece else np.zeros(0, np.int64)
         picked = np.linspace(0, max(0, len(values) - 1), min(len(values), _marks_at_most)).astype(np.int64)
@@ -148,4 +148,6 @@ def piece_in(packed: Iterable[bytes]) -> dict[str, Any]:
     joined: dict[str, Any] = {
         name: np.concatenate([piece[name] for piece in pieces if name in piece]) for name in sorted(names)
     }
-    return joined | {"processes": pieces[0]["processes"]} if pieces else {}
+    if not pieces:
+        return {}
+    return joined | {"processes": pieces[0]["processes"], "rows": sum(piece["rows"] for piece in pieces)}

@@ -14,7 +14,7 @@ from antecede.pipeline.kernels.texts import WIDE
 from antecede.pipeline.packing import unpack
 from antecede.pipeline.report import assemble_report
 from antecede.pipeline.sessions import one_line
-from antecede.pipeline.stages import UNREAD, events, judged, matched, places, settled
+from antecede.pipeline.stages import UNREAD, events, judged, linked, places, settled
 from antecede.pipeline.verdict import Docket
 
 _match_rows = 400_000
@@ -68,7 +68,7 @@ def _verify(df: DataFrame, orders: tuple[str, ...], narrow: int, partitions: int
     lengths, sparse = _lengths(names, {one["process"]: one for one in placed if not one["hop"]})
     docket = Docket(lengths.tobytes(), sparse.tobytes(), orders)
     count = partitions or max(2, total // _match_rows)
-    verdicts = unpack(judged(matched(rows, names, count, rowless, narrow), docket).collect()[0]["verdicts"])
+    verdicts = unpack(judged(linked(rows, names, count, rowless, narrow), docket).collect()[0]["verdicts"])
 
     def ids(process: Any, index: Any) -> list[str]:
         return _ids(rows, [names[p] for p in process], [int(i) for i in index])

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antecede.errors import TraceError
-from antecede.pipeline.kernels.walk import DONE, MORE, NOTHING, SENT, STUCK, step, weigh
+from antecede.pipeline.kernels.walk import DONE, MORE, NOTHING, SENT, STUCK, place, step, weigh
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -147,7 +147,7 @@ def assemble(lengths: Longs, sparse: Ints, pieces: Iterable[Piece], scratch: Scr
 
     ``lengths`` are the largest index + 1 of each process, ``sparse`` the processes whose indices are too far apart to
     be positions. A piece has ``d_process``, ``d_index``, ``d_source``, ``d_sent`` (deliveries with their send's place),
-    ``s_process``, ``s_index``, ``s_awaited`` (sends), and may have ``l_…`` and ``c_…`` (Lamport and vector clocks).
+    and may have ``s_process``, ``s_index`` (sends without a delivery), ``l_…`` and ``c_…`` (Lamport and vector clocks).
     """
     indices = np.zeros(0, np.int64)
     if len(sparse):
@@ -168,18 +168,13 @@ def assemble(lengths: Longs, sparse: Ints, pieces: Iterable[Piece], scratch: Scr
     )
     clocks: list[Piece] = []
     for piece in pieces:
-        if len(piece["s_process"]):
-            at = lines.flat(piece["s_process"], piece["s_index"])
-            lines.source[at] = SENT
-            lines.argument[at] = piece["s_awaited"]
-        if len(piece["d_process"]):
-            at = lines.flat(piece["d_process"], piece["d_index"])
-            lines.source[at] = piece["d_source"]
-            lines.argument[at] = (
-                lines.flat(piece["d_source"], piece["d_sent"]) - offsets[piece["d_source"]]
-                if len(sparse)
-                else piece["d_sent"]
-            )
+        if "s_process" in piece:
+            lines.source[lines.flat(piece["s_process"], piece["s_index"])] = SENT
+        position, sent = piece["d_index"], piece["d_sent"]
+        if len(sparse):
+            position = lines.flat(piece["d_process"], position) - offsets[piece["d_process"]]
+            sent = lines.flat(piece["d_source"], sent) - offsets[piece["d_source"]]
+        place(offsets, lines.source, lines.argument, piece["d_process"], position, piece["d_source"], sent)
         extra: Piece = {}
         for mark in ("l_", "c_"):
             if mark + "process" in piece:
@@ -197,10 +192,11 @@ def _ranks(lengths: Longs, sparse: Ints, pieces: list[Piece]) -> tuple[Longs, Lo
     is_sparse[sparse] = True
     places = []
     for piece in pieces:
-        for mark in ("s_", "d_", "l_", "c_"):
-            if mark + "process" in piece:
-                keep = is_sparse[piece[mark + "process"]]
-                places.append((piece[mark + "process"][keep], piece[mark + "index"][keep]))
+        pairs = [(mark + "process", mark + "index") for mark in ("s_", "d_", "l_", "c_")]
+        for process_name, index_name in [*pairs, ("d_source", "d_sent")]:
+            if process_name in piece:
+                keep = is_sparse[piece[process_name]]
+                places.append((piece[process_name][keep], piece[index_name][keep]))
     process = np.concatenate([place[0] for place in places]) if places else np.zeros(0, np.int32)
     index = np.concatenate([place[1] for place in places]).astype(np.int64) if places else np.zeros(0, np.int64)
     order = np.lexsort((index, process))

@@ -6,14 +6,19 @@
     places(events)        a row for each process: how many rows, how many different indices, the largest
     settled(events)       with the rows that share a place set aside (needed only where places say so)
     matched(events, …)    each row of a message with its send's place, or the reason why it is set aside
+    linked(events, …)     the same, and no more of it than a verdict needs: what verify uses
     judged(matched, …)    one row: the verdicts
 
 It is the twin of the path that reads files by itself: reading, types, places and the exchange between stages are
 Spark's own here, and the two are held against each other and against the plain oracle. A stage can be put into
 somebody's own job: ``matched`` is a table of matched messages, ``judged`` a verdict on whatever table was matched.
+
+Between two stages that run in Python every row passes the JVM twice, column by column. That is most of what this path
+costs, so ``linked`` has a row for each delivery only, in four numbers; what else there is to say goes along packed.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -27,6 +32,7 @@ from antecede.pipeline.buckets import Bucket
 from antecede.pipeline.columns import Encoder, joined
 from antecede.pipeline.kernels.match import DELIVER, REASON_NAMES, SEND, VALID
 from antecede.pipeline.kernels.texts import WIDE
+from antecede.pipeline.kernels.walk import SENT
 from antecede.pipeline.lines import Piece
 from antecede.pipeline.packing import pack, unpack
 from antecede.pipeline.verdict import Docket, only_summary
@@ -41,6 +47,20 @@ MATCHED_COLUMNS = (
     "process int, index bigint, kind tinyint, reason string, source int, sent bigint, awaited int, undelivered int, "
     "known boolean, silent array<string>, lamport bigint, clock_name array<int>, clock_entry array<bigint>"
 )
+
+
+LINKED_COLUMNS = "process int, index bigint, source int, sent bigint, said binary"
+
+_linked_rows_at_once = 65_536
+_absent = "antecede.absent"
+"""Marks a column of events that the trace lacks, so that it need not be carried along."""
+
+_no_rows: dict[str, Any] = {
+    "d_process": np.zeros(0, np.int32),
+    "d_index": np.zeros(0, np.int64),
+    "d_source": np.zeros(0, np.int32),
+    "d_sent": np.zeros(0, np.int64),
+}
 
 
 def events(df: DataFrame) -> DataFrame:
@@ -69,7 +89,8 @@ def events(df: DataFrame) -> DataFrame:
     if "index" in kinds and _right("index", kinds["index"]):
         wrong = wrong | (fn.coalesce(fn.col("`index`"), fn.lit(0)) < 0)
     if "to" in kinds and _right("to", kinds["to"]):
-        wrong = wrong | fn.coalesce(fn.exists("`to`", lambda one: one.isNull()), fn.lit(False))
+        # A null comes first when sorted; asking each entry would be interpreted, row by row.
+        wrong = wrong | ((fn.size("`to`") > 0) & fn.get(fn.sort_array("`to`"), fn.lit(0)).isNull())
     if "clock" in kinds and _right("clock", kinds["clock"]):
         values = fn.map_values("`clock`")
         wrong = wrong | fn.coalesce(fn.exists(values, lambda one: one.isNull()), fn.lit(False))
@@ -88,8 +109,8 @@ def events(df: DataFrame) -> DataFrame:
         kind.alias("kind"),
         column("message", "string").alias("message"),
         column("to", "array<string>").alias("to"),
-        column("lamport", "bigint").alias("lamport"),
-        column("clock", "map<string,bigint>").alias("clock"),
+        column("lamport", "bigint").alias("lamport", metadata={_absent: "lamport" not in kinds}),
+        column("clock", "map<string,bigint>").alias("clock", metadata={_absent: "clock" not in kinds}),
         reason.alias("reason"),
         fn.struct(*content).alias("rest"),
     )
@@ -171,32 +192,102 @@ def matched(
     has the number of its deliveries (``awaited``), of destinations without one (``undelivered``), and the names among
     its destinations that are no processes (``silent``).
     """
-    asked = (
-        fn.col("kind").isin("send", "deliver", "arrive") | fn.col("lamport").isNotNull() | fn.col("clock").isNotNull()
-    )
-    wanted = rows.filter(fn.col("reason").isNull() & ~fn.col("kind").eqNullSafe("hop") & asked)
-    # A local event has no message; any partition will do, but not all of them the same one.
-    key = fn.when(fn.col("kind") == "local", fn.concat_ws(" ", "process", "index")).otherwise(fn.col("message"))
-    wanted = wanted.repartition(partitions, key).drop("rest", "reason")
     known, silent = tuple(names), frozenset(rowless)
 
     def match_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from _matched_batches(batches, known, silent, narrow)
+        bucket = _bucket(batches, known, narrow)
+        if bucket is not None:
+            yield from _matched_batches(bucket, known, silent)
 
-    return wanted.mapInArrow(match_partition, MATCHED_COLUMNS)
+    return _by_message(rows, partitions).mapInArrow(match_partition, MATCHED_COLUMNS)
 
 
-def _matched_batches(
-    batches: Iterator[Any], names: tuple[str, ...], rowless: frozenset[str], narrow: int
-) -> Iterator[Any]:
+def linked(
+    rows: DataFrame, names: Sequence[str], partitions: int, rowless: Sequence[str] = (), narrow: int = WIDE
+) -> DataFrame:
+    """The same as far as a verdict needs it: a row for each valid delivery with its send's place, and for each send
+    without one (its ``source`` is -2). Where ``said`` is not null it holds, packed, what a partition counted, or some
+    clocks."""
+    known, silent = tuple(names), frozenset(rowless)
+
+    def link_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        bucket = _bucket(batches, known, narrow)
+        if bucket is not None:
+            yield from _linked_batches(bucket, known, silent)
+
+    return _by_message(rows, partitions).mapInArrow(link_partition, LINKED_COLUMNS)
+
+
+def _by_message(rows: DataFrame, partitions: int) -> DataFrame:
+    """The rows that are to be matched, those of one message in one partition."""
+    clocks = [name for name in ("lamport", "clock") if not rows.schema[name].metadata.get(_absent)]
+    asked = fn.col("kind").isin("send", "deliver", "arrive")
+    for name in clocks:
+        asked = asked | fn.col(name).isNotNull()
+    wanted = rows.filter(fn.col("reason").isNull() & ~fn.col("kind").eqNullSafe("hop") & asked)
+    # A local event has no message; any partition will do, but not all of them the same one.
+    key = fn.when(fn.col("kind") == "local", fn.concat_ws(" ", "process", "index")).otherwise(fn.col("message"))
+    return wanted.select("process", "index", "kind", "message", "to", *clocks).repartition(partitions, key)
+
+
+def _bucket(batches: Iterator[Any], names: tuple[str, ...], narrow: int) -> Bucket | None:
+    """What a partition holds, matched; the names that it numbers itself come behind those that are known."""
     encoder = Encoder()
     for name in names:
         encoder.names.of(name)
     table = joined(encoder.encode(batch, np.zeros(batch.num_rows, np.int64)) for batch in batches)
     if not table.num_rows:
-        return
+        return None
     bucket = Bucket(table, np.zeros(table.num_rows, np.int32), len(encoder.names), narrow)
-    rows = table.num_rows
+    bucket.names = encoder.names.list()
+    return bucket
+
+
+def _linked_batches(bucket: Bucket, names: tuple[str, ...], rowless: frozenset[str]) -> Iterator[Any]:
+    silent = {name for name, said in zip(bucket.names, bucket.named, strict=True) if said} - (set(names) - rowless)
+    yield _said(pack(bucket.summary() | {"named": np.zeros(0, np.uint8), "silent": sorted(silent)}))
+    piece = bucket.piece()
+    sends = len(piece["s_process"])
+    columns = {
+        "process": np.concatenate([piece["s_process"], piece["d_process"]]),
+        "index": np.concatenate([piece["s_index"], piece["d_index"]]),
+        "source": np.concatenate([np.full(sends, SENT, np.int32), piece["d_source"]]),
+        "sent": np.concatenate([np.zeros(sends, np.int64), piece["d_sent"]]),
+    }
+    rows = len(columns["process"])
+    arrays = [pa.array(column) for column in columns.values()]
+    whole = pa.record_batch([*arrays, pa.nulls(rows, pa.binary())], names=[*columns, "said"])
+    clocks = _clocks_of(piece)
+    for start in range(0, rows, _linked_rows_at_once):
+        yield whole.slice(start, _linked_rows_at_once)
+        # Spark fills its batches by rows, so large values had better not come one after the other.
+        yield from map(_said, islice(clocks, 2))
+    yield from map(_said, clocks)
+
+
+def _clocks_of(piece: Piece) -> Iterator[bytes]:
+    """The clocks of a piece, packed, some at a time."""
+    for mark in ("l_", "c_"):
+        sizes = piece.get("c_size", np.zeros(0, np.int64)) if mark == "c_" else None
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]) if sizes is not None else None
+        for start in range(0, len(piece.get(mark + "process", ())), _linked_rows_at_once):
+            some = slice(start, start + _linked_rows_at_once)
+            part = {name: array[some] for name, array in piece.items() if name.startswith(mark)}
+            if ends is not None:
+                entries = slice(ends[start], ends[min(some.stop, len(ends) - 1)])
+                part |= {name: piece[name][entries] for name in ("c_name", "c_entry")}
+            yield pack(part)
+
+
+def _said(packed: bytes) -> Any:
+    """A row that says something packed."""
+    numbers = [pa.nulls(1, kind) for kind in (pa.int32(), pa.int64(), pa.int32(), pa.int64())]
+    names = ["process", "index", "source", "sent", "said"]
+    return pa.record_batch([*numbers, pa.array([packed], pa.binary())], names=names)
+
+
+def _matched_batches(bucket: Bucket, names: tuple[str, ...], rowless: frozenset[str]) -> Iterator[Any]:
+    rows = len(bucket.process)
     delivered = np.flatnonzero((bucket.kind == DELIVER) & (bucket.reason == VALID))
     sent = (bucket.kind == SEND) & (bucket.reason == VALID)
     source, sent_at = np.zeros(rows, np.int32), np.zeros(rows, np.int64)
@@ -217,7 +308,7 @@ def _matched_batches(
         "awaited": pa.array(bucket.awaited, mask=~sent),
         "undelivered": pa.array(owed.astype(np.int32)),
         "known": pa.array(known),
-        "silent": _silent(bucket, sent, encoder.names.list(), len(names), rowless),
+        "silent": _silent(bucket, sent, bucket.names, len(names), rowless),
     }
     for name, kind in (
         ("lamport", pa.int64()),
@@ -247,10 +338,13 @@ def _silent(bucket: Bucket, sent: Any, names: list[str], processes: int, rowless
 
 
 def judged(rows: DataFrame, docket: Docket) -> DataFrame:
-    """One row, one column: the verdicts on matched rows, packed (:func:`antecede.pipeline.packing.unpack`)."""
+    """One row, one column: the verdicts on matched or linked rows, packed
+    (:func:`antecede.pipeline.packing.unpack`)."""
+    lean = "said" in rows.columns
 
     def judge_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pa.record_batch([pa.array([_judged(batches, docket)], pa.binary())], names=["verdicts"])
+        verdicts = _judged_lean(batches, docket) if lean else _judged(batches, docket)
+        yield pa.record_batch([pa.array([verdicts], pa.binary())], names=["verdicts"])
 
     return rows.repartition(1).mapInArrow(judge_all, "verdicts binary")
 
@@ -280,8 +374,38 @@ def _judged(batches: Iterator[Any], docket: Docket) -> bytes:
     return pack(summary | {"silent": sorted(silent)})
 
 
+def _judged_lean(batches: Iterator[Any], docket: Docket) -> bytes:
+    silent: set[str] = set()
+
+    def pieces() -> Iterator[bytes]:
+        for batch in batches:
+            said = batch.column("said")
+            rows = said.is_null().to_numpy(zero_copy_only=False)
+            for packed in said.drop_null().to_pylist():
+                told = unpack(packed)
+                silent.update(told.get("silent", ()))
+                yield packed if "named" in told else pack(_no_rows | told)
+            process, index, source, sent = (
+                batch.column(name).fill_null(0).to_numpy(zero_copy_only=False)[rows]
+                for name in ("process", "index", "source", "sent")
+            )
+            send, deliver = source == SENT, source != SENT
+            yield pack({
+                "s_process": process[send],
+                "s_index": index[send],
+                "d_process": process[deliver],
+                "d_index": index[deliver],
+                "d_source": source[deliver],
+                "d_sent": sent[deliver],
+            })  # fmt: skip
+
+    summary = unpack(only_summary(pieces(), docket))
+    return pack(summary | {"silent": sorted(silent)})
+
+
 def _piece(batch: Any, kind: Any, valid: Any) -> Piece:
-    sends, delivers = np.flatnonzero((kind == SEND) & valid), np.flatnonzero((kind == DELIVER) & valid)
+    unheard = batch.column("awaited").fill_null(0).to_numpy(zero_copy_only=False) == 0
+    sends, delivers = np.flatnonzero((kind == SEND) & valid & unheard), np.flatnonzero((kind == DELIVER) & valid)
 
     def numbers(name: str, rows: Any) -> Any:
         return batch.column(name).fill_null(0).to_numpy(zero_copy_only=False)[rows]
@@ -289,7 +413,6 @@ def _piece(batch: Any, kind: Any, valid: Any) -> Piece:
     piece: Piece = {
         "s_process": numbers("process", sends),
         "s_index": numbers("index", sends),
-        "s_awaited": numbers("awaited", sends),
         "d_process": numbers("process", delivers),
         "d_index": numbers("index", delivers),
         "d_source": numbers("source", delivers),

@@ -92,6 +92,19 @@ def step(
 
 
 @compiled
+def place(
+    offsets: Longs, source: Ints, argument: Ints, process: Ints, position: Longs, sender: Ints, sent: Longs
+) -> None:
+    """Write deliveries to their places in the lines, and to those of their sends that there is one more of them."""
+    for row in range(len(process)):
+        at = offsets[process[row]] + position[row]
+        source[at], argument[at] = sender[row], sent[row]
+        at = offsets[sender[row]] + sent[row]
+        source[at] = SENT
+        argument[at] += 1
+
+
+@compiled
 def weigh(offsets: Longs, source: Ints) -> Longs:
     """How many deliveries each process has."""
     weights = np.zeros(len(offsets) - 1, np.int64)
