@@ -58,6 +58,42 @@ def register(app: typer.Typer) -> None:
 
         return _rounds(PowerCuts, "cuts", cuts, round_, topology, seed, folder, report, nice, as_json)
 
+    @group.command("frames")
+    def frames(
+        frames: int = typer.Option(20_000, "--frames", min=1, help="How many lies."),
+        life: int = typer.Option(2_000, "--life", min=1, help="Lies that one server is told."),
+        seed: int = typer.Option(0, "--seed", min=0, help="The first server's."),
+        order: str | None = typer.Option(None, metavar="NAME[:option=value,…]", help="Which; all in turn if none."),
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> int:
+        """Tell a server lies: malformed frames, forged stamps and letters, numbers that jump.
+
+        Exit 0: each was harmless or ended its connection with a logged reason, and nothing else happened. 1: not so.
+        """
+        import asyncio
+        import resource
+
+        import msgspec
+
+        from antecede.trials.lies import ORDERS, trial
+
+        def told(lies: int) -> None:
+            if sys.stderr.isatty():
+                print(f"\r{lies:,} of {frames:,} frames", end="\r", file=sys.stderr, flush=True)
+
+        outcome = asyncio.run(trial(seed, frames, ORDERS if order is None else (order,), life, told))
+        mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        if as_json:
+            print(json.dumps({"trial": "frames", **msgspec.structs.asdict(outcome), "peak_mib": mib}, indent=2))
+        else:
+            print(
+                f"{outcome.lies:,} mutated frames, {outcome.servers} servers, {outcome.closed:,} connections closed "
+                f"with a logged reason, {outcome.records:,} records replayed, peak {mib} MiB; "
+                f"{len(outcome.found)} found wrong"
+            )
+            print("".join(f"  {line}\n" for line in outcome.found[:20]), end="")
+        return 1 if outcome.found else 0
+
 
 def _rounds(
     kind: "type[Round]",

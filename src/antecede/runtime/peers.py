@@ -260,7 +260,7 @@ class Peers:
     def lost(self, peer: Peer, connection: Connection, reason: str) -> None:
         """A connection ended."""
         if peer.connection is connection:
-            if peer.ready:
+            if peer.ready or reason != "the other end hung up":
                 self._log.info("peer-lost", peer=peer.name, reason=peer.parting or reason)
             peer.parting = ""
             peer.connection = None

@@ -100,8 +100,10 @@ class Sessions:
 
         self._when_stepped(welcome)
 
-    def finish(self, session: Session) -> None:
-        """A client went."""
+    def finish(self, session: Session, reason: str = "") -> None:
+        """A client went; if it did not simply go, why."""
+        if reason not in _usual:
+            self._log.warning("client-gone", client=session.client, reason=reason)
         address = f"{session.client}@{self._machine.name}"
         if self._here.get(address) is session:
             del self._here[address]
@@ -240,7 +242,7 @@ class RemoteSession:
                 raise WireError(f"{type(part).__name__} from client {self.client}")
 
     def closed(self, reason: str) -> None:
-        self._sessions.finish(self)
+        self._sessions.finish(self, reason)
 
     def writable(self) -> None:
         return
@@ -297,4 +299,5 @@ class LocalSession:
         self._bus.gone(RefusedError(reason))
 
 
+_usual = ("", "the other end hung up", "the server stops")
 _reason_chars = 1_000

@@ -20,7 +20,7 @@ import msgspec
 
 from antecede.channel import Taken, first_hops, uncouple
 from antecede.channel.packets import copy_of
-from antecede.errors import AntecedeError, StoreError
+from antecede.errors import AntecedeError, StoreError, WireError
 from antecede.server.items import Published, PublishedMany, Reacted, decode_record, joined
 from antecede.topology import Topology
 from antecede.trace import DELIVER, HOP, LOCAL, SEND, Event
@@ -111,7 +111,12 @@ class Projection:
         me = members.index(self.server)
         if copy is None or copy.source == me or not copy.to >> me & 1:
             return
-        for letter in uncouple(copy.payload):
+        try:
+            letters = uncouple(copy.payload)
+        except WireError:
+            # A peer forged it: the server took the packet, and found nothing in it that it could pass on.
+            return
+        for letter in letters:
             behind, onward = self._way(item.domain, letter.source, letter.to)
             for domain in onward:
                 row = Event(self.server, self.hops, HOP, letter.id, stamp_bytes=copy.stamp_bytes)

@@ -29,7 +29,8 @@ class TcpConnection(asyncio.Protocol):
         self._heard = self.spoke = self._loop.time()
         self._version = VERSION_OLDEST
         self._held = False
-        self._reason = ""
+        self.reason = ""
+        """Why this end closed it."""
         self._closing = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -62,7 +63,7 @@ class TcpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
-        self._receiver.closed(self._reason or (str(exc) if exc else "the other end hung up"))
+        self._receiver.closed(self.reason or (str(exc) if exc else "the other end hung up"))
 
     # What the owner calls.
 
@@ -76,7 +77,7 @@ class TcpConnection(asyncio.Protocol):
     def close(self, reason: str, final: bool = False) -> None:
         if self._closing:
             return
-        self._reason = reason
+        self.reason = reason
         self.send([Bye(reason[:_reason_chars], final)])
         self._closing = True
         self._transport.close()

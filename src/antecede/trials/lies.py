@@ -1,0 +1,373 @@
+"""A server that is lied to, a million times: every connection on which a lie is noticed is closed with a logged reason.
+
+The server is a whole one, :class:`antecede.runtime.ServerRuntime`, with its door, sessions, peers and machine; only the
+socket is missing, so that frames reach it as fast as it reads them. Peers and clients that lie are given what honest
+ones have (token, epoch, incarnations, true stamps of a real machine), so that their lies are met deep inside.
+
+At the end of a server's life
+
+1. no exception has escaped, and every connection that was closed has a reason in the log;
+2. an honest client is served, and an honest peer's letters arrive, in a domain that nobody lied in;
+3. its log replays to the state that it has, and its trace can be projected: a lie that was taken must not be found out
+   only when the server starts again;
+4. what it keeps in memory is bounded.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from random import Random
+from typing import Any, cast
+
+import msgspec
+
+from antecede import limits, wire
+from antecede.channel import Outgoing
+from antecede.engine.agents import Agent, Notification
+from antecede.engine.context import Context
+from antecede.errors import AntecedeError, UsageError
+from antecede.link import Ack, Frame
+from antecede.runtime.application import plan_of
+from antecede.runtime.server import ServerRuntime
+from antecede.server import AgentServer, FromPeer
+from antecede.server.items import Published
+from antecede.server.projection import project
+from antecede.topology import parse_topology
+from antecede.transports.tcp import TcpConnection
+from antecede.trials.mutations import Liar
+
+ORDERS = (
+    *("none", "fifo", "matrix", "updates", "pruned", "direct", "buffer", "buffer:pipelined=true"),
+    *("synchronous", "coordinator", "token", "lamport", "skeen", "skeen:causal=true"),
+)
+
+_token = "secret"
+
+
+class Word(Notification):
+    """What is sent in this trial."""
+
+    text: str
+
+
+class Echo(Agent):
+    """Answers."""
+
+    heard: int = 0
+
+    def on_word(self, word: Word, ctx: Context) -> None:
+        self.heard += 1
+        # Who is lied to about the sender would try again, and everybody else wait.
+        with suppress(UsageError):
+            ctx.reply(word)
+
+
+class _Nowhere(asyncio.Transport):
+    """The other end of a connection that is not there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed = False
+        self.written = bytearray()
+
+    def write(self, data: Any) -> None:
+        if len(self.written) < _heard_bytes_max:
+            self.written += data
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        return
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("127.0.0.1", 1) if name == "peername" else default
+
+    def pause_reading(self) -> None:
+        return
+
+    def resume_reading(self) -> None:
+        return
+
+
+class _Ear(logging.Handler):
+    """Counts what is logged, and keeps whatever is an exception."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reasons: set[str] = set()
+        self.exceptions: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.reasons.add(str(getattr(record, "fields", {}).get("reason", "")))
+        if record.exc_info:
+            self.exceptions.append(self.format(record))
+
+
+class Lies(msgspec.Struct):
+    """What became of the lies that one server, or many, were told."""
+
+    lies: int = 0
+    closed: int = 0
+    """Connections that were closed with a reason; the other lies were harmless, or nobody could know."""
+    servers: int = 0
+    records: int = 0
+    found: list[str] = []
+
+
+class Victim:
+    """One server, the two machines that are its peers, and everybody's true words."""
+
+    def __init__(self, order: str, seed: int) -> None:
+        self.random = Random(f"{order} {seed}")
+        self.order = order
+        text = f"""
+            guarantee = "none"
+            [servers]
+            s1 = "tcp://127.0.0.1:7101"
+            s2 = "tcp://127.0.0.1:7102"
+            s3 = "tcp://127.0.0.1:7103"
+            s4 = "tcp://127.0.0.1:7104"
+            [domains]
+            A = {{ servers = ["s1", "s2", "s4"], order = "{order}" }}
+            B = {{ servers = ["s1", "s3"], order = "pruned" }}
+            [agents]
+            echo = {{ server = "s1", class = "antecede.trials.lies:Echo" }}
+            far = {{ server = "s3", class = "antecede.trials.lies:Echo" }}
+            near = {{ server = "s2", class = "antecede.trials.lies:Echo" }}
+        """
+        self.topology = parse_topology(text)
+        self.plan = plan_of(self.topology)
+        self.runtime = ServerRuntime(self.topology, "s1", durability="memory", token=_token)
+        self.records: list[bytes] = []
+        self._append = self.runtime.store.append
+        cast(Any, self.runtime.store).append = self._keep
+        self.records.append(AgentServer("s1", self.plan, self.runtime.store.incarnation).begin(self.topology.epoch))
+        self.peer = AgentServer("s2", self.plan, 77)
+        self.honest = AgentServer("s3", self.plan, 78)
+        self.liar = Liar(self.random)
+        self.peer_publishes = 0
+        self.told = 0
+        self.closed = 0
+        self.unsaid: list[str] = []
+
+    def _keep(self, record: bytes) -> int:
+        self.records.append(record)
+        return self._append(record)
+
+    # True words.
+
+    def _hello(self, machine: AgentServer, domain: str) -> wire.ServerHello:
+        consumer = machine.channel.consumers[domain]
+        hello = consumer.links["s1"].hello()
+        link = wire.LinkHello(domain, hello.source, hello.target, hello.sent, hello.accepted, consumer.generation)
+        return wire.ServerHello(1, 1, self.topology.epoch, machine.name, "s1", _token, [link])
+
+    def _frames(self, machine: AgentServer, count: int) -> list[Outgoing]:
+        """What a peer sends for some publishes of its clients."""
+        outgoing: list[Outgoing] = []
+        for _ in range(count):
+            self.peer_publishes += 1
+            to = (("echo",), ("far",), ("echo", "far"))[int(self.random.random() * 3)]
+            if machine is self.honest:
+                to = ("echo",)
+            body = msgspec.msgpack.encode({"text": "true"})
+            given = Published("bob", machine.clients.get("bob", 0) + 1, to, "Word", body, False)
+            outgoing += machine.step([given], 0.0, 0).outgoing
+        return [one for one in outgoing if one.peer == "s1"]
+
+    def _parts(self, outgoing: list[Outgoing]) -> list[wire.Part]:
+        parts: list[wire.Part] = []
+        for one in outgoing:
+            content = one.content
+            if isinstance(content, Frame):
+                parts.append(
+                    wire.PeerFrames(one.domain, content.source, content.target, [content.number], [content.body])
+                )
+            else:
+                parts.append(wire.PeerAck(one.domain, content.source, content.target, content.upto, content.beyond))
+        return parts
+
+    def _conversation(self) -> list[list[wire.Part]]:
+        kind = self.random.random()
+        if kind < 0.6:
+            words = self._parts(self._frames(self.peer, 1 + int(self.random.random() * 3)))
+            words.append(wire.PeerAck("A", 77, self.runtime.store.incarnation, 0, b""))
+            return [[self._hello(self.peer, "A")], words, [wire.Ping()]]
+        if kind < 0.85:
+            client = f"client{int(self.random.random() * 20)}"
+            number = self.runtime.machine.clients.get(client, 0) + 1
+            body = msgspec.msgpack.encode({"text": "true"})
+            publish = wire.Publish(number, ("echo",), "Word", [body] * (1 + int(self.random.random() * 3)))
+            return [
+                [wire.ClientHello(1, 1, _token, client)],
+                [wire.Listen(), publish, wire.Publish(number + len(publish.bodies), ("far",), "Word", [body], True)],
+                [wire.Done(["s1.1.1"], ""), wire.Ping(), wire.Pong()],
+            ]
+        commands: list[wire.Part] = [
+            wire.Request(_token, "status", []),
+            wire.Request(_token, "dead-list", []),
+            wire.Request(_token, "dead-show", ["x"]),
+            wire.Request(_token, "dead-replay", ["x"]),
+        ]
+        return [commands, [wire.Bye("so long")]]
+
+    # Lies.
+
+    async def lie(self, logged: set[str]) -> None:
+        """Tell one lie on a connection of its own, in one piece or in several."""
+        data = self.liar.tell(self._conversation())
+        transport = _Nowhere()
+        connection = TcpConnection(self.runtime.door.opened)
+        connection.connection_made(transport)
+        pieces = 1 if self.random.random() < 0.8 else 3
+        size = -(-len(data) // pieces) or 1
+        for at in range(0, len(data), size):
+            connection.data_received(data[at : at + size])
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        self.told += 1
+        connection.connection_lost(None)
+        if transport.closed:
+            self.closed += 1
+            if connection.reason not in logged and len(self.unsaid) < _shown_max:
+                self.unsaid.append(f"a connection was closed and nobody logged why: {connection.reason!r}")
+        # A stopped link would let nothing more in: an operator lets the domain begin anew.
+        if self.runtime.machine.stopped:
+            self._begin_anew()
+        elif self.told % 50 == 0:
+            self._acknowledge()
+
+    def _begin_anew(self) -> None:
+        """A new peer, and a new link to it."""
+        machine = self.runtime.machine
+        generation = machine.channel.consumers["A"].generation
+        self.runtime.operations.run("forget", ["A", str(generation + 1)])
+        self.peer = AgentServer("s2", self.plan, 77)
+        self.peer.channel.begin_anew("A", generation + 1, ())
+
+    def _acknowledge(self) -> None:
+        """The peer takes what it was sent, so that nothing waits for it for ever."""
+        link = self.runtime.machine.channel.consumers["A"].links["s2"]
+        if link.peer == 77:
+            ack = Ack(77, link.incarnation, link.sent, b"")
+            self.runtime.submit(FromPeer("A", "s2", ack))
+
+    # The end of a life.
+
+    async def findings(self) -> list[str]:
+        """What is wrong with the server after all those lies."""
+        found = list(self.unsaid)
+        found += await self._serves()
+        machine = self.runtime.machine
+        again = AgentServer("s1", self.plan, machine.incarnation)
+        try:
+            for record in self.records:
+                again.replay(record, 0.0)
+            if _state(again) != _state(machine):
+                found.append("the log gives another state than the server has")
+        except Exception as error:
+            found.append(f"the log does not replay: {type(error).__name__}: {error}")
+        try:
+            for _ in project(self.records, "s1", machine.incarnation, self.topology.organisation):
+                pass
+        except Exception as error:
+            found.append(f"the log has no trace: {type(error).__name__}: {error}")
+        found += self._unbounded()
+        return found
+
+    async def _serves(self) -> list[str]:
+        try:
+            async with asyncio.timeout(20):
+                async with self.runtime.bus("alice") as bus:
+                    await bus.ask("echo", Word(text="well?"), timeout=10)
+        except (TimeoutError, AntecedeError) as error:
+            return [f"an honest client is not served: {type(error).__name__}: {error}"]
+        transport = _Nowhere()
+        connection = TcpConnection(self.runtime.door.opened)
+        connection.connection_made(transport)
+        connection.data_received(wire.frame([self._hello(self.honest, "B")]))
+        connection.data_received(wire.frame(self._parts(self._frames(self.honest, 3))))
+        for _ in range(5):
+            await asyncio.sleep(0.005)
+        accepted = self.runtime.machine.channel.consumers["B"].links["s3"].hello().accepted
+        connection.connection_lost(None)
+        return [] if accepted == 3 else [f"of 3 frames of an honest peer {accepted} were accepted"]
+
+    def _unbounded(self) -> Iterator[str]:
+        machine = self.runtime.machine
+        for domain, consumer in machine.channel.consumers.items():
+            for peer, link in consumer.links.items():
+                if link.pending > limits.link_window_frames_max:
+                    yield f"link {domain} to {peer} holds {link.pending} frames"
+        if len(self.runtime.door.inside) > 1:
+            yield f"{len(self.runtime.door.inside)} connections are still inside"
+
+
+def _state(machine: AgentServer) -> bytes:
+    orders = {
+        domain: (one.sent, one.order.snapshot(), {peer: link.sent for peer, link in one.links.items()})
+        for domain, one in machine.channel.consumers.items()
+    }
+    return msgspec.msgpack.encode((machine.engine.dump(), machine.clients, machine.timers, orders), order="sorted")
+
+
+async def trial(
+    seed: int,
+    lies: int,
+    orders: tuple[str, ...] = ORDERS,
+    life: int = 2_000,
+    told: Callable[[int], None] = lambda lies: None,
+) -> Lies:
+    """Tell that many lies to servers of all orders, one after the other; ``told`` hears how far it is."""
+    outcome = Lies()
+    loop = asyncio.get_running_loop()
+    escaped: list[str] = []
+    loop.set_exception_handler(lambda _, context: escaped.append(f"{context.get('exception')!r}"))
+    with _listening() as ear:
+        while outcome.lies < lies and not outcome.found:
+            order = orders[outcome.servers % len(orders)]
+            victim = Victim(order, seed + outcome.servers)
+            try:
+                for _ in range(min(life, lies - outcome.lies)):
+                    await victim.lie(ear.reasons)
+                outcome.found += (f"{order}: {line}" for line in await victim.findings())
+            except Exception as error:
+                logging.getLogger("antecede.trials").exception("an exception escaped")
+                outcome.found.append(f"{order}, lie {victim.told}: {type(error).__name__}: {error}")
+            outcome.lies += victim.told
+            outcome.closed += victim.closed
+            outcome.records += len(victim.records)
+            outcome.servers += 1
+            told(outcome.lies)
+            outcome.found += (f"{order}: {line}" for line in (*escaped, *ear.exceptions))
+            victim.runtime.reactions.stop()
+            if victim.runtime._timer is not None:
+                victim.runtime._timer.cancel()
+    return outcome
+
+
+@contextmanager
+def _listening() -> Iterator[_Ear]:
+    """Hear what servers say, and keep it from everybody else."""
+    logger = logging.getLogger("antecede")
+    before = (logger.handlers, logger.propagate, logger.level)
+    ear = _Ear()
+    logger.handlers, logger.propagate = [ear], False
+    logger.setLevel(logging.INFO)
+    try:
+        yield ear
+    finally:
+        logger.handlers, logger.propagate = before[0], before[1]
+        logger.setLevel(before[2])
+
+
+_heard_bytes_max = 1 << 20
+_shown_max = 20
