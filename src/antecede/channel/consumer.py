@@ -12,18 +12,19 @@ acknowledged, and the peer brings it again.
 """
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from antecede import limits
-from antecede.channel.letters import Letter, couple
+from antecede.channel.letters import Letter, couple, uncouple
 from antecede.channel.packets import copy_of, decode_packet, encode_packet
-from antecede.errors import AntecedeError
+from antecede.errors import AntecedeError, WireError
 from antecede.link import Ack, Arrival, Frame, Link
 from antecede.messages import Accept, Deliver, Effects, Message, Packet, Send, Verdict
 from antecede.orders import OrderSpec
-from antecede.orders.contract import Order
+from antecede.orders.contract import Order, Reason
 
 
 class Taken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=1):
@@ -233,12 +234,29 @@ class MessageConsumer:
     # State.
 
     def waiting(self, count: int) -> list[dict[str, Any]]:
-        """The first packets that are held: who sent them, and which frames of each link are still missing."""
+        """The first messages that are held: who sent them, what is in them, what the order says that they wait for, and
+        which frames of each link are still missing."""
         missing = {peer: link.missing() for peer, link in self.links.items() if link.pending}
+        frames = {packet.subject: number for packet, _, number, _ in self._held.values() if packet.message is not None}
         return [
-            {"message": packet.subject or packet.kind, "from": peer, "frame": number, "missing": missing}
-            for packet, peer, number, _ in list(self._held.values())[:count]
+            {
+                "message": message.id,
+                "from": self.members[message.source],
+                "letters": _contents(message.payload),
+                "waits_for": self._named(reasons),
+                "frame": frames.get(message.id),
+                "missing": missing,
+            }
+            for message, reasons in islice(self.order.explain_held(), count)
         ]
+
+    def leaving(self) -> dict[str, Any]:
+        """Messages sent here that the order does not let leave yet: how many copies, and what the first waits for."""
+        copies = len(self.order.unposted())
+        return {"copies": copies, "waits_for": self._named(self.order.explain_unposted()) if copies else []}
+
+    def _named(self, reasons: list[Reason]) -> list[dict[str, str]]:
+        return [{"server": self.members[member], "what": what} for member, what in reasons[:_reasons_max]]
 
     def dump(self) -> Any:
         """The durable state, as plain values."""
@@ -256,4 +274,15 @@ class MessageConsumer:
             self.receive(self.members[self.me], frame, now)
 
 
+def _contents(train: bytes) -> dict[str, Any]:
+    """How many letters a train has, and the first of them."""
+    try:
+        letters = uncouple(train)
+    except WireError:
+        return {"count": 0}
+    first = letters[0] if letters else None
+    return {"count": len(letters), "first": first and {"id": first.id, "type": first.type, "to": list(first.to[:8])}}
+
+
+_reasons_max = 16
 _piece_letters = 128

@@ -1,6 +1,9 @@
 """``antecede status``: how the servers of a topology are."""
 
 import json
+import sys
+from datetime import datetime
+from time import sleep
 from typing import Any
 
 import typer
@@ -12,27 +15,59 @@ def register(app: typer.Typer) -> None:
         where: str = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT."),
         token_file: str | None = typer.Option(None, metavar="FILE", help="The servers' token."),
         authority: str | None = typer.Option(None, metavar="FILE", help="TLS: who signs the servers' certificates."),
+        watch: float | None = typer.Option(None, metavar="SECONDS", help="Say it again and again, until Ctrl-C."),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
-        """Health, links, queue depths, what held messages wait for. Exit code 1 unless every server is well."""
-        from antecede.cli.live import Access, addresses, ask_server
-        from antecede.errors import ClosedError, RefusedError
+        """Health, links, queue depths, what each held message waits for. Exit code 1 unless every server is well.
 
+        A message is held until what it follows from is here: "waits for s2: message 7, the last one delivered is 5"
+        means that messages of s2 are still on their way. With --json and --watch there is one document a line.
+        """
+        from antecede.cli.live import Access, addresses, ask_server
+        from antecede.errors import ClosedError, RefusedError, UsageError
+
+        if watch is not None and not 0.1 <= watch <= 86_400:
+            raise UsageError(f"--watch {watch}: expected 0.1 to 86400 seconds")
         access = Access(token_file, authority)
-        servers: dict[str, Any] = {}
-        for name, address in addresses(where).items():
-            try:
-                document = ask_server(address, access, "status")
-                servers[document["server"]] = document
-            except (ClosedError, RefusedError) as error:
-                servers[name] = {"server": name, "health": "no answer", "trouble": str(error)}
-        well = all(one["health"] == "ok" for one in servers.values())
-        if as_json:
-            print(json.dumps({"well": well, "servers": servers}, indent=2))
-        else:
-            for one in servers.values():
-                _report(one)
-        return 0 if well else 1
+        while True:
+            servers: dict[str, Any] = {}
+            for name, address in addresses(where).items():
+                try:
+                    document = ask_server(address, access, "status")
+                    servers[document["server"]] = document
+                except (ClosedError, RefusedError) as error:
+                    servers[name] = {"server": name, "health": "no answer", "trouble": str(error)}
+            well = all(one["health"] == "ok" for one in servers.values())
+            if as_json:
+                print(json.dumps({"well": well, "servers": servers}, indent=2 if watch is None else None), flush=True)
+            else:
+                if watch is not None:
+                    print(f"--- {datetime.now():%H:%M:%S}")
+                for one in servers.values():
+                    _report(one)
+            if watch is None:
+                return 0 if well else 1
+            sys.stdout.flush()
+            sleep(watch)
+
+
+def _message(held: dict[str, Any]) -> str:
+    letters = held["letters"]
+    if not letters.get("first"):
+        return str(held["message"])
+    first = letters["first"]
+    more = f" and {letters['count'] - 1} more" if letters["count"] > 1 else ""
+    return f"{held['message']} ({first['type']} {first['id']} to {', '.join(first['to'])}{more})"
+
+
+def _reasons(waiting: dict[str, Any]) -> str:
+    """What the order says; else which frames have not arrived."""
+    said = "; ".join(f"{one['server']}: {one['what']}" for one in waiting["waits_for"])
+    if said:
+        return said
+    frames = waiting.get("missing", {}).items()
+    missing = "; ".join(f"{peer}: frames {numbers}" for peer, numbers in frames if numbers)
+    return missing or "what is on its way"
 
 
 def _report(one: dict[str, Any]) -> None:
@@ -43,7 +78,8 @@ def _report(one: dict[str, Any]) -> None:
     print(f"  letters waiting {one['waiting_letters']}, reactions {one['reactions']}, dead {one['dead']}")
     print(f"  records {one['log']['last']}, durable {one['log']['durable']}; clients here: {clients}")
     for agent, depth in one["mailboxes"].items():
-        print(f"  mailbox of {agent}: {depth}")
+        away = ", a client that is away" if agent in one["clients"]["away"] else ""
+        print(f"  mailbox of {agent}: {depth}{away}")
     for name, domain in one["domains"].items():
         for peer, link in domain["links"].items():
             state = "connected" if link["connected"] else "not connected"
@@ -52,8 +88,9 @@ def _report(one: dict[str, Any]) -> None:
                 f"unacknowledged {link['unacknowledged']}, held {link['held']}"
             )
         for held in domain["held"]:
-            missing = "; ".join(f"{peer}: frames {numbers}" for peer, numbers in held["missing"].items() if numbers)
-            print(f"  {name} holds {held['message']} of {held['from']}: waits for {missing or 'what is on its way'}")
+            print(f"  {name} holds {_message(held)} of {held['from']}: waits for {_reasons(held)}")
+        if domain["unposted"]["copies"]:
+            print(f"  {name} lets {domain['unposted']['copies']} copies wait for {_reasons(domain['unposted'])}")
     for stopped in one["stopped"]:
         print(f"  stopped: {stopped['domain']} with {stopped['peer']}: {stopped['reason']}")
     for peer, reason in one["refused"].items():

@@ -22,6 +22,7 @@ link. With ``pipelined`` any duplicate is.
 """
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from antecede.errors import StampError
@@ -38,7 +39,7 @@ from antecede.messages import (
     Verdict,
     members_of,
 )
-from antecede.orders.contract import Option, Order, pack_message, unpack_message
+from antecede.orders.contract import Option, Order, Reason, pack_message, unpack_message
 from antecede.orders.encoding import Reader, Writer, number_size
 
 ACK = "ack"
@@ -188,6 +189,21 @@ class Buffer(Order):
     def held(self) -> list[Message]:
         early = [packet.message for packet in self._early.values() if packet.message is not None]
         return [*self.input, *early]
+
+    def explain_held(self) -> Iterator[tuple[Message, list[Reason]]]:
+        for message in self.input:
+            first = self.input[0]
+            of = "it" if message is first else f"message {first.id}"
+            yield message, [(first.source, f"its word that everybody has {of}")]
+        for packet in self._early.values():
+            if packet.message is not None:
+                missing = f"messages {self.expected[packet.source]} to {packet.stamp - 1} to this member"
+                yield packet.message, [(packet.source, missing)]
+
+    def explain_unposted(self) -> list[Reason]:
+        waiting = [member for _, mask in self.posted.values() for member in members_of(mask)]
+        reasons = [(member, "its acknowledgement of what was posted before") for member in dict.fromkeys(waiting)]
+        return reasons or [(self.me, f"the word that everybody has {id_}") for id_ in sorted(self.unreleased)]
 
     def unposted(self) -> list[tuple[Message, int]]:
         return [(message, target) for message in self.output for target in members_of(message.to)]

@@ -19,7 +19,7 @@ that do not exist, counters of messages that we never sent, absurd jumps and siz
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 import msgspec
@@ -44,6 +44,10 @@ def unpack_message(values: Any) -> Message:
     """The message of ``pack_message``."""
     id_, source, to, payload = values
     return Message(id_, source, int.from_bytes(to, "little"), payload)
+
+
+Reason = tuple[int, str]
+"""A member, and what of it is missing."""
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -133,6 +137,16 @@ class Order(ABC):
 
     def unposted(self) -> list[tuple[Message, int]]:
         """Messages sent here of which the copy for that target has not left yet."""
+        return []
+
+    def explain_held(self) -> Iterator[tuple[Message, list[Reason]]]:
+        """The messages of ``held``, each with what it waits for as far as this order knows; for people to read. An
+        order that says nothing holds messages for reasons of its own."""
+        for message in self.held():
+            yield message, []
+
+    def explain_unposted(self) -> list[Reason]:
+        """What the first message of ``unposted`` waits for, as far as this order knows."""
         return []
 
     # Stamps.

@@ -21,12 +21,12 @@ total order. If send(m) happened before send(m'), then T(m) < T(m'): for two mes
 are taken in sequence; through a delivery of m because m is delivered after T(m). So it is causal, hence FIFO.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from antecede.errors import OrderError, StampError
 from antecede.messages import COPY, PERSIST, Deliver, Effects, Message, Packet, Send, Sent, members_of
-from antecede.orders.contract import Option, pack_message, unpack_message
+from antecede.orders.contract import Option, Reason, pack_message, unpack_message
 from antecede.orders.encoding import Reader
 from antecede.orders.resequence import SequencedOrder
 
@@ -83,6 +83,12 @@ class Coordinator(SequencedOrder):
 
     def held(self) -> list[Message]:
         return [*(self._turn[number] for number in sorted(self._turn)), *self.early()]
+
+    def explain_held(self) -> Iterator[tuple[Message, list[Reason]]]:
+        for number in sorted(self._turn):
+            missing = f"its own packets {self.taken[self.me] + 1} to {number - 1} to itself"
+            yield self._turn[number], [(self.me, missing)]
+        yield from self.explain_early()
 
     def dependents(self, packet: Packet) -> int:
         return 1

@@ -97,6 +97,9 @@ class Direct(StampedOrder):
                 return k, time
         return None
 
+    def predecessors(self, packet: Packet) -> list[tuple[int, int]]:
+        return [(k, time) for k, time in packet.stamp.before[self.me].items() if time > self.delivered[k]]
+
     def learn(self, packet: Packet) -> None:
         stamp: Predecessors = packet.stamp
         source, me = packet.source, self.me

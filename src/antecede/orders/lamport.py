@@ -29,12 +29,13 @@ taking m moves the clock beyond it: causal order, hence FIFO.
 A copy that was taken has been acknowledged, so it is in the durable state although it waits.
 """
 
+from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Any, ClassVar
 
 from antecede.errors import StampError
 from antecede.messages import COPY, PERSIST, Deliver, Effects, Message, Packet, Send, Sent
-from antecede.orders.contract import pack_message, unpack_message
+from antecede.orders.contract import Reason, pack_message, unpack_message
 from antecede.orders.encoding import Reader
 from antecede.orders.resequence import SequencedOrder
 
@@ -136,6 +137,20 @@ class Lamport(SequencedOrder):
             if message is not None and (source != self.me or returning <= self.taken[source])
         ]
         return arrived + self.early()
+
+    def explain_held(self) -> Iterator[tuple[Message, list[Reason]]]:
+        queue = sorted(self._queue)
+        for place, (_, source, number, returning, _, message) in enumerate(queue):
+            if message is None or (source == self.me and returning > self.taken[source]):
+                continue
+            if place:
+                yield message, [(queue[0][1], f"its message {queue[0][4]}, which is before it")]
+            elif source == self.me:
+                slow = [member for member in self.others() if self.acked[member] < number]
+                yield message, [(member, "its acknowledgement") for member in slow]
+            else:
+                yield message, [(source, "its word that everybody has it")]
+        yield from self.explain_early()
 
     def read_numbers(self, kind: str, source: int, data: Reader) -> tuple[int, ...]:
         if kind in (COPY, ANNOUNCE):

@@ -64,6 +64,11 @@ class Matrix(StampedOrder):
             return next((k, count) for k, count in enumerate(counted) if count > delivered[k])
         return None
 
+    def predecessors(self, packet: Packet) -> list[tuple[int, int]]:
+        counted = [row[self.me] for row in packet.stamp]
+        counted[packet.source] -= 1
+        return [(k, count) for k, count in enumerate(counted) if count > self.delivered[k]]
+
     def learn(self, packet: Packet) -> None:
         total = self.members
         self.rows = [

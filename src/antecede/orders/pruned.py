@@ -128,6 +128,11 @@ class Pruned(StampedOrder):
                 return constraints[at], constraints[at + 1]
         return None
 
+    def predecessors(self, packet: Packet) -> list[tuple[int, int]]:
+        constraints = packet.stamp[1]
+        pairs = zip(constraints[::2], constraints[1::2], strict=True)
+        return [(k, time) for k, time in pairs if time > self.delivered[k]]
+
     def learn(self, packet: Packet) -> None:
         control: Control = packet.stamp[0]
         assert packet.message is not None

@@ -10,10 +10,12 @@ the durable state, so such a copy is answered ``HOLD`` and accepted in the same 
 """
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 from antecede.errors import StampError
 from antecede.messages import COPY, PERSIST, Accept, Effects, Message, Packet, Verdict
+from antecede.orders.contract import Reason
 from antecede.orders.encoding import Reader
 from antecede.orders.plain import PlainOrder
 
@@ -78,6 +80,14 @@ class SequencedOrder(PlainOrder):
     def early(self) -> list[Message]:
         """The messages of copies that arrived out of sequence."""
         return [packet.message for packet in self.held_packets() if packet.message is not None]
+
+    def explain_early(self) -> Iterator[tuple[Message, list[Reason]]]:
+        """What those wait for."""
+        for packet in self.held_packets():
+            if packet.message is not None:
+                taken = self.taken[packet.source]
+                reason = f"packets {taken + 1} to {packet.stamp[0] - 1} of its link"
+                yield packet.message, [(packet.source, reason)]
 
     def held_packets(self) -> list[Packet]:
         return [self._early[key] for key in sorted(self._early)]

@@ -29,7 +29,7 @@ learns the result, in the very step; only its copy travels.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
 from typing import Any, ClassVar
 
@@ -47,7 +47,7 @@ from antecede.messages import (
     Verdict,
     members_of,
 )
-from antecede.orders.contract import Option, pack_message, unpack_message
+from antecede.orders.contract import Option, Reason, pack_message, unpack_message
 from antecede.orders.encoding import Reader
 from antecede.orders.plain import PlainOrder
 
@@ -213,6 +213,18 @@ class Skeen(PlainOrder):
 
     def _in_order(self) -> list[tuple[tuple[int, int], Place]]:
         return sorted(self._places.items(), key=lambda item: (item[1].time, item[0]))
+
+    def explain_held(self) -> Iterator[tuple[Message, list[Reason]]]:
+        places = self._in_order()
+        for (source, _), place in places:
+            if place.final:
+                (before, _), first = places[0]
+                yield place.message, [(before, f"its message {first.message.id}, which may be before it")]
+            else:
+                yield place.message, [(source, "its final timestamp")]
+
+    def explain_unposted(self) -> list[Reason]:
+        return [(target, "its vote on the message before") for target, _ in sorted(self._votes)]
 
     def unposted(self) -> list[tuple[Message, int]]:
         return [(message, target) for message in self._waiting for target in members_of(message.to)]

@@ -10,10 +10,11 @@ there, or one that is already held, is a duplicate.
 """
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import ClassVar
 
 from antecede.messages import PERSIST, Accept, Deliver, Effects, Message, Packet, Verdict
-from antecede.orders.contract import Order
+from antecede.orders.contract import Order, Reason
 
 
 class StampedOrder(Order):
@@ -35,6 +36,11 @@ class StampedOrder(Order):
     @abstractmethod
     def missing(self, packet: Packet) -> tuple[int, int] | None:
         """A (member, number) that must be delivered here before this packet, or nothing."""
+
+    def predecessors(self, packet: Packet) -> list[tuple[int, int]]:
+        """All such pairs that are known: asked by people only, so it need not be quick."""
+        missing = self.missing(packet)
+        return [] if missing is None else [missing]
 
     def learn(self, packet: Packet) -> None:
         """Take over what the stamp knows, as the packet is delivered."""
@@ -95,6 +101,17 @@ class StampedOrder(Order):
 
     def held(self) -> list[Message]:
         return [packet.message for packet in self._held.values() if packet.message is not None]
+
+    def explain_held(self) -> Iterator[tuple[Message, list[Reason]]]:
+        for packet in self._held.values():
+            if packet.message is not None:
+                yield (
+                    packet.message,
+                    [
+                        (member, f"message {number}, the last one delivered is {self.delivered[member]}")
+                        for member, number in self.predecessors(packet)
+                    ],
+                )
 
     def held_packets(self) -> list[Packet]:
         return list(self._held.values())

@@ -32,7 +32,7 @@ from typing import Any, ClassVar
 
 from antecede.errors import StampError
 from antecede.messages import COPY, PERSIST, Deliver, Effects, Message, Packet, Send, Sent, Verdict, members_of
-from antecede.orders.contract import pack_message, unpack_message
+from antecede.orders.contract import Reason, pack_message, unpack_message
 from antecede.orders.encoding import Reader
 from antecede.orders.plain import PlainOrder
 
@@ -151,6 +151,10 @@ class Synchronous(PlainOrder):
 
     def unposted(self) -> list[tuple[Message, int]]:
         return [(message, target) for message in self._messages for target in members_of(message.to)]
+
+    def explain_unposted(self) -> list[Reason]:
+        missing = self.needed(self._messages[0]) & ~self._locked if self._messages else 0
+        return [(self.following(missing), "its lock")] if missing else []
 
     def read_stamp(self, kind: str, source: int, data: Reader) -> tuple[int, ...]:
         number = data.number()

@@ -28,6 +28,7 @@ nothing new and is answered as a duplicate.
 """
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from antecede.errors import StampError
@@ -44,7 +45,7 @@ from antecede.messages import (
     Verdict,
     members_of,
 )
-from antecede.orders.contract import pack_message, unpack_message
+from antecede.orders.contract import Reason, pack_message, unpack_message
 from antecede.orders.encoding import Reader
 from antecede.orders.plain import PlainOrder
 
@@ -152,6 +153,14 @@ class Token(PlainOrder):
 
     def held(self) -> list[Message]:
         return [packet.message for packet in self.held_packets() if packet.message is not None]
+
+    def explain_held(self) -> Iterator[tuple[Message, list[Reason]]]:
+        for number, packet in sorted(self._held.items()):
+            if packet.message is not None:
+                yield packet.message, [(self.me, f"numbers {self.delivered + 1} to {number - 1} of its own sequence")]
+
+    def explain_unposted(self) -> list[Reason]:
+        return [(self.me, f"the token, by its request {self.requested[self.me]}")]
 
     def held_packets(self) -> list[Packet]:
         return [self._held[number] for number in sorted(self._held)]

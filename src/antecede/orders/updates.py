@@ -92,6 +92,12 @@ class Updates(StampedOrder):
                 return line, value
         return None
 
+    def predecessors(self, packet: Packet) -> list[tuple[int, int]]:
+        number, changes = packet.stamp
+        before = [(packet.source, number - 1)]
+        before += [(line, value) for line, column, value in changes if column == self.me]
+        return [(k, count) for k, count in before if count > self.delivered[k]]
+
     def learn(self, packet: Packet) -> None:
         number, changes = packet.stamp
         for line, column, value in changes:

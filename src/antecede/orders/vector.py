@@ -64,6 +64,17 @@ class Vector(StampedOrder):
                 return k, count
         return None
 
+    def predecessors(self, packet: Packet) -> list[tuple[int, int]]:
+        me, source = self.me, packet.source
+        found = []
+        for k, count in enumerate(packet.stamp):
+            last = count - 1 if k == source else count
+            if k == me:
+                found += [(me, number) for number in self.due if number <= last]
+            elif last > self.delivered[k]:
+                found.append((k, last))
+        return found
+
     def learn(self, packet: Packet) -> None:
         if packet.source == self.me:
             self.due.remove(self.number(packet))

@@ -131,6 +131,7 @@ class Operations:
                 for peer, link in consumer.links.items()
             },
             "held": consumer.waiting(_shown_max),
+            "unposted": consumer.leaving(),
         }
 
     def dead_list(self) -> list[dict[str, Any]]:
