@@ -14,8 +14,7 @@ from zlib import crc32
 import pytest
 
 from antecede.errors import AntecedeError, DiskFullError, StoreError, StoreFailedError, StoreFullError
-from antecede.store import LogStore, Recovered, Sizes, open_log
-from antecede.store import log as log_module
+from antecede.store import LogStore, Recovered, Sizes, open_log, opening
 from antecede.store import walk as walk_module
 from antecede.store.recovery import Judged, repair
 from antecede.store.segments import Segments
@@ -212,7 +211,7 @@ def recovery_does_not_write_again(patch: pytest.MonkeyPatch) -> None:
         judged.tail.unsure = judged.tail.offset
         return repair(files, directory, judged, size)
 
-    patch.setattr(log_module, "repair", careless)
+    patch.setattr(opening, "repair", careless)
 
 
 def snapshot_is_not_synced(patch: pytest.MonkeyPatch) -> type[SimulatedDisk]:
@@ -262,7 +261,7 @@ def _leave_stale_groups(patch: pytest.MonkeyPatch) -> None:
         judged.tail.cut = None
         return repair(files, directory, judged, size)
 
-    patch.setattr(log_module, "repair", untruncated)
+    patch.setattr(opening, "repair", untruncated)
 
 
 def _unchained(self: Walk, file: int, at: int) -> Any:

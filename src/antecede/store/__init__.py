@@ -11,8 +11,9 @@ from antecede.errors import StoreError, UsageError
 from antecede.store.contract import OnDurable, OnFailed, Store
 from antecede.store.directory import named, read_identity, segment_numbers
 from antecede.store.files import Files
-from antecede.store.log import LogStore, open_log
+from antecede.store.log import LogStore
 from antecede.store.memory import MemoryStore
+from antecede.store.opening import open_log
 from antecede.store.recovery import Recovered
 from antecede.store.segments import Sizes
 from antecede.store.snapshots import Snapshot

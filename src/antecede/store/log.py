@@ -25,12 +25,10 @@ import msgspec
 from antecede.errors import StoreError, StoreFailedError, StoreFullError, UsageError
 from antecede.limits import store_retry_seconds
 from antecede.store.contract import Figures, OnDurable, OnFailed
-from antecede.store.directory import adopt, create, lock_directory, named, read_identity
-from antecede.store.files import Files
 from antecede.store.format import HEADER_BYTES, LENGTH_BYTES, VOUCHES, Group, encode_group, segment_name
-from antecede.store.recovery import Judged, Recovered, judge, repair
+from antecede.store.recovery import Judged, Recovered
 from antecede.store.retention import Retention
-from antecede.store.segments import Segments, Sizes
+from antecede.store.segments import Segments
 
 _logger = logging.getLogger("antecede.store")
 _shut = -1
@@ -38,7 +36,8 @@ _shut = -1
 
 
 class LogStore:
-    """A log in a data directory; see :class:`antecede.store.contract.Store`. Use :func:`open_log`.
+    """A log in a data directory; see :class:`antecede.store.contract.Store`. Use
+    :func:`antecede.store.open_log`.
 
     Without its thread (``threaded=False``) the log is committed by whoever calls ``commit`` or ``wait``: a simulation,
     or a test that wants to know what happens between any two steps.
@@ -419,41 +418,3 @@ class LogStore:
         except OSError as error:
             self._fail(error)
             self._check_open()
-
-
-def open_log(
-    directory: str,
-    *,
-    durability: str = "disk",
-    sizes: Sizes | None = None,
-    on_durable: OnDurable | None = None,
-    on_failed: OnFailed | None = None,
-    files: Files | None = None,
-    threaded: bool = True,
-) -> LogStore:
-    """Open the log in a directory, which is made if it is not there; what was found is in ``recovered``."""
-    files = files or Files()
-    sizes = sizes or Sizes()
-    sizes.check()
-    if durability not in ("disk", "os"):
-        raise UsageError(f"durability {durability!r}: a log is of disk or os")
-    with named(directory):
-        lock = lock_directory(files, directory)
-        try:
-            identity = read_identity(files, directory) or create(files, directory, sizes.segment_bytes)
-            judged = judge(files, directory, identity)
-            adopt(files, directory, identity)
-            segments = Segments(files, directory, sizes, judged.starts, judged.tail.segment)
-            file, end = repair(files, directory, judged, sizes.segment_bytes)
-            try:
-                segments.adopt(file, judged.tail.offset, end)
-                for line in (*judged.recovered.unreadable, judged.recovered.cut):
-                    if line:
-                        _logger.warning("%s", line)
-                return LogStore(segments, lock, judged, durability, on_durable, on_failed, threaded)
-            except BaseException:
-                files.close(file)
-                raise
-        except BaseException:
-            files.close(lock)
-            raise

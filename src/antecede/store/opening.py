@@ -1,0 +1,55 @@
+"""Open a log: take its directory, judge what is there, mend what may be mended, and only then go on.
+
+A directory of the format before becomes one of this format once it was judged, and before anything else is written. A
+corrupt one is left as it was found.
+"""
+
+import logging
+
+from antecede.errors import UsageError
+from antecede.store.contract import OnDurable, OnFailed
+from antecede.store.directory import adopt, create, lock_directory, named, read_identity
+from antecede.store.files import Files
+from antecede.store.log import LogStore
+from antecede.store.recovery import judge, repair
+from antecede.store.segments import Segments, Sizes
+
+_logger = logging.getLogger("antecede.store")
+
+
+def open_log(
+    directory: str,
+    *,
+    durability: str = "disk",
+    sizes: Sizes | None = None,
+    on_durable: OnDurable | None = None,
+    on_failed: OnFailed | None = None,
+    files: Files | None = None,
+    threaded: bool = True,
+) -> LogStore:
+    """Open the log in a directory, which is made if it is not there; what was found is in ``recovered``."""
+    files = files or Files()
+    sizes = sizes or Sizes()
+    sizes.check()
+    if durability not in ("disk", "os"):
+        raise UsageError(f"durability {durability!r}: a log is of disk or os")
+    with named(directory):
+        lock = lock_directory(files, directory)
+        try:
+            identity = read_identity(files, directory) or create(files, directory, sizes.segment_bytes)
+            judged = judge(files, directory, identity)
+            adopt(files, directory, identity)
+            segments = Segments(files, directory, sizes, judged.starts, judged.tail.segment)
+            file, end = repair(files, directory, judged, sizes.segment_bytes)
+            try:
+                segments.adopt(file, judged.tail.offset, end)
+                for line in (*judged.recovered.unreadable, judged.recovered.cut):
+                    if line:
+                        _logger.warning("%s", line)
+                return LogStore(segments, lock, judged, durability, on_durable, on_failed, threaded)
+            except BaseException:
+                files.close(file)
+                raise
+        except BaseException:
+            files.close(lock)
+            raise
