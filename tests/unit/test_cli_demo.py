@@ -8,7 +8,7 @@ from antecede.cli import run
 
 
 def test_orders_keep_their_promises_and_the_weak_ones_break(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["demo", "--no-spark", "--json"]) == 0
+    assert run(["demo", "--no-live", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     orders = {report["order"]: report["orders"] for report in document["runs"]}
     assert not orders["none"]["fifo"]["holds"]
@@ -21,7 +21,7 @@ def test_orders_keep_their_promises_and_the_weak_ones_break(capsys: pytest.Captu
 
 
 def test_the_first_overtaking_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["demo", "--no-spark"]) == 0
+    assert run(["demo", "--no-live"]) == 0
     text = capsys.readouterr().out
     assert "is overtaken by" in text
     assert "delivered late" in text

@@ -1,4 +1,4 @@
-"""``antecede demo``: in a minute, what ordering is, what it costs, how a violation looks, and the verdict at scale."""
+"""``antecede demo``: in a minute, what ordering is, what it costs, how a violation looks, and what outlives a kill."""
 
 import json
 import sys
@@ -17,55 +17,74 @@ def register(app: typer.Typer) -> None:
     def demo(
         seed: int = typer.Option(7, help="Another seed, another run."),
         keep: str | None = typer.Option(None, metavar="DIR", help="Keep the recorded traces in this folder."),
-        spark: bool = typer.Option(True, help="End with a larger run, judged by Spark."),
+        live: bool = typer.Option(True, help="Also run live servers, kill one, and judge what they recorded."),
+        spark: bool = typer.Option(True, help="Let Spark judge it."),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
-        """Eight processes talk, under no order, FIFO, causal and total order. Who keeps his word, and at what price?
+        """What ordering is, what it costs, and what holds when a live server is killed; all of it from recorded traces.
 
-        The same application runs over the same slow, reordering network under four orders. Each run is recorded, and
-        the verdict comes from the recorded trace alone. At the end a larger run is recorded as Parquet and judged by
-        the Spark pipeline.
+        First eight simulated processes talk under no order, FIFO, causal and total order, over the same slow network
+        that reorders. Who keeps his word, and at what price? Then three live servers exchange letters; the one in the
+        middle is killed with kill -9 and started again, and the Spark pipeline judges the trace in their logs.
         """
         runs = [_run(name, seed, None if keep is None else Path(keep)) for name in _orders]
         # FIFO links can only be overtaken by a chain, which is what causal order is about.
         broken = next((run for run in runs if run["name"] == "fifo" and run["verdict"].causal), None)
         if not as_json:
             _tell(runs, broken)
-        large = _judge_on_spark(seed, keep, quiet=as_json) if spark else None
+        told = _live(seed, keep, spark, quiet=as_json) if live else None
         if as_json:
-            print(json.dumps({"seed": seed, "runs": [run["report"] for run in runs], "spark": large}, indent=2))
+            judged = told["verdict"] if told is not None and told["verdict"]["engine"] == "spark" else None
+            document = {"seed": seed, "runs": [run["report"] for run in runs], "live": told, "spark": judged}
+            print(json.dumps(document, indent=2))
         kept = all(not run["broken"] for run in runs)
-        judged = large is None or large["orders"]["causal"]["holds"]
-        return 0 if kept and judged else 1
+        well = told is None or (not told["found"] and _is_spotless(told["verdict"]))
+        return 0 if kept and well else 1
 
 
-def _judge_on_spark(seed: int, keep: str | None, quiet: bool) -> dict[str, Any] | None:
-    """Record a larger causal run as Parquet, and let Spark judge it."""
-    if find_spec("pyspark") is None:
-        print("\nThe verdict at scale needs the pipeline: pip install 'antecede[spark]'", file=sys.stderr)
-        return None
-    from antecede.orders import parse
-    from antecede.pipeline import verify_files
-    from antecede.simulator.run import Setup, simulate
-    from antecede.trace import Metadata, TraceWriter
+def _live(seed: int, keep: str | None, spark: bool, quiet: bool) -> dict[str, Any]:
+    """Run servers, kill one, and have the trace judged that they left."""
+    from antecede.cli.demo_live import run_live
+    from antecede.runtime.gathering import gathered
 
-    with TemporaryDirectory(prefix="antecede-demo-") as scratch:
-        path = (Path(scratch) if keep is None else Path(keep)) / "large.parquet"
-        setup = Setup(parse("pruned"), 32, 4_000, "multicast", seed=seed)
-        with TraceWriter(path, Metadata(order="pruned", recorded_by="antecede demo")) as trace:
-            simulate(setup, trace.write)
+    def say(text: str) -> None:
         if not quiet:
-            print(
-                f"\n32 processes under pruned, {trace.events:,} events recorded as Parquet. Asking Spark …", flush=True
-            )
-        report = verify_files([str(path)], ("fifo", "causal"))
-    if not quiet:
-        fifo, causal = report["orders"]["fifo"], report["orders"]["causal"]
-        print(
-            f"Spark: {report['deliveries']:,} deliveries judged; fifo {_word(fifo)}, causal {_word(causal)}; "
-            f"session {report['session_seconds']:.0f} s, verdict {report['seconds']:.0f} s."
-        )
-    return report
+            print(text, flush=True)
+
+    if spark and find_spec("pyspark") is None:
+        print("\nThe verdict at scale needs the pipeline: pip install 'antecede[spark]'", file=sys.stderr)
+        spark = False
+    say("\nNow for real: three servers, s1 –A– s2 –B– s3, causal order in both domains.\n")
+    with TemporaryDirectory(prefix="antecede-demo-") as scratch:
+        folder = (Path(scratch) if keep is None else Path(keep)) / "live"
+        told = run_live(folder, seed, say)
+        for line in told["found"]:
+            say(f"wrong: {line}")
+        say(f"\nWhat happened is in the servers' logs. Asking {'Spark' if spark else 'the plain judge'} …")
+        with gathered([str(folder)]) as paths:
+            report = _judged(paths, spark)
+    fifo, causal = report["orders"]["fifo"], report["orders"]["causal"]
+    say(
+        f"{report['messages']:,} messages, {report['deliveries']:,} deliveries: {report['undelivered']:,} lost, "
+        f"{report['quarantined'].get('duplicate_delivery', 0):,} twice; fifo {_word(fifo)}, causal {_word(causal)} "
+        f"({report['seconds']:.0f} s)."
+    )
+    return {**told, "verdict": report}
+
+
+def _judged(paths: list[str], spark: bool) -> dict[str, Any]:
+    if spark:
+        from antecede.pipeline import verify_files
+
+        return verify_files(paths)
+    from antecede.trace import verify
+
+    return verify(paths)
+
+
+def _is_spotless(report: dict[str, Any]) -> bool:
+    held = all(order["holds"] for order in report["orders"].values())
+    return bool(held and report["complete"] and not report["undelivered"])
 
 
 def _word(verdict: dict[str, Any]) -> str:

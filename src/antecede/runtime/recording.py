@@ -28,7 +28,7 @@ from antecede.store import Files, read_records
 from antecede.store.directory import named, read_identity
 from antecede.store.format import TEMPORARY
 from antecede.topology import TopologyFile, parse_topology
-from antecede.trace import Event
+from antecede.trace import Event, read_events
 
 FOLDER = "trace"
 TOPOLOGY = "topology.toml"
@@ -197,8 +197,11 @@ class Recording:
 def project_directory(
     directory: str, topology: TopologyFile | None = None, *, files: Files | None = None
 ) -> Iterator[Event]:
-    """The rows of a data directory that are in its log alone; of all of it, if nothing was converted."""
-    yield from Recording(directory, topology, files).rows()
+    """All rows of a data directory: the converted ones, then those of the rest of its log."""
+    recording = Recording(directory, topology, files)
+    if recording.pieces:
+        yield from read_events([piece.path for piece in recording.pieces])[0]
+    yield from recording.rows()
 
 
 _piece = re.compile(r"events-(\d{20,})\.parquet")

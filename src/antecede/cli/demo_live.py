@@ -1,0 +1,95 @@
+"""The live part of the demo: three servers under load, one of them killed, and the trace that they leave.
+
+``s1 –A– s2 –B– s3``: what goes between s1 and s3 passes the router s2, which is the one that is killed. The load is
+that of :mod:`antecede.trials`: walks from agent to agent, of which each agent knows what it must have seen.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from antecede.errors import ClosedError
+from antecede.topology import parse_topology
+from antecede.trials.load import Load
+from antecede.trials.processes import Processes, walking
+
+_topology = """
+[servers]
+s1 = "tcp://127.0.0.1:7101"
+s2 = "tcp://127.0.0.1:7102"
+s3 = "tcp://127.0.0.1:7103"
+[domains]
+A = { servers = ["s1", "s2"], order = "pruned" }
+B = { servers = ["s2", "s3"], order = "pruned" }
+"""
+_victim = "s2"
+_load_seconds = 1.5
+_down_seconds = 0.7
+_settle_seconds = 60.0
+
+
+def run_live(folder: Path, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Run servers in a folder, kill one in the middle of it; what came of it. Their directories stay there."""
+    return asyncio.run(_Live(folder, seed, say).run())
+
+
+class _Live:
+    def __init__(self, folder: Path, seed: int, say: Callable[[str], None]) -> None:
+        self._topology = walking(parse_topology(_topology), Random(seed))
+        self._processes = Processes(folder, self._topology)
+        self._load = Load(self._topology)
+        self._began = time.monotonic()
+        self._tell = say
+
+    def _say(self, text: str) -> None:
+        self._tell(f"{time.monotonic() - self._began:5.1f} s  {text}")
+
+    async def run(self) -> dict[str, Any]:
+        try:
+            await self._start(*self._topology.servers)
+            self._say("s1, s2 and s3 are up, each a process with a log of its own. A client at each sends letters,")
+            self._say("which wander from agent to agent and come home. Between s1 and s3 all of them pass s2.")
+            await self._load.begin()
+            enough = asyncio.Event()
+            travelling = asyncio.create_task(self._load.travel(enough, 0.005))
+            try:
+                under_way = await self._kill_and_restart()
+                await asyncio.sleep(_load_seconds)
+            finally:
+                enough.set()
+            await travelling
+            found = await self._load.settle(_settle_seconds)
+            walks = sum(len(traveller.out) for traveller in self._load.travellers)
+            if not found:
+                self._say(f"All {walks:,} letters came home, each once, and every agent reacted as often as it must.")
+            codes = [await asyncio.to_thread(self._processes.stop, server) for server in self._topology.servers]
+            if any(codes):
+                found.append(f"servers ended with exit codes {codes}")
+            return {"servers": len(codes), "killed": _victim, "walks": walks, "under_way": under_way, "found": found}
+        finally:
+            await self._load.close()
+            self._processes.close()
+
+    async def _start(self, *servers: str) -> None:
+        for server in servers:
+            self._processes.start(server)
+        for server in servers:
+            await asyncio.to_thread(self._processes.wait, server)
+
+    async def _kill_and_restart(self) -> int:
+        """In the middle of everything; how many walks were under way."""
+        await asyncio.sleep(_load_seconds)
+        self._processes.kill(_victim)
+        under_way = sum(len(traveller.missing) for traveller in self._load.travellers)
+        self._say(
+            f"kill -9 {_victim}, the router, while {under_way:,} letters are under way. The others keep what is for it."
+        )
+        await asyncio.sleep(_down_seconds)
+        await self._start(_victim)
+        self._say(f"{_victim} is back. It replayed its log and goes on where the last record on its disk ended.")
+        if ended := list(self._processes.ended()):
+            raise ClosedError(f"{ended[0]} ended by itself: {self._processes.log(ended[0])[-500:]}")
+        return under_way
