@@ -95,6 +95,10 @@ class UnansweredError(AgentError):
     """A question that the one who was asked could not react to, and why."""
 
 
+class ObjectError(AntecedeError):
+    """An object's class, operation or relation of conflicts that cannot be used."""
+
+
 class StoreError(AntecedeError):
     """A log or a snapshot that cannot be read, or a disk that no longer takes writes."""
 

@@ -108,6 +108,12 @@ foreign_clock_entries_max: Final = 20_000_000
 label_chars_max: Final = 400
 """The name of an operation, or of an instance: a path with one number for each level of nesting."""
 
+nesting_depth_max: Final = 32
+"""Levels of nested calls between objects; a deeper call fails."""
+
+ended_instances_max: Final = 4_096
+"""Failed and aborted operation instances that an object remembers, for callers that are slower than others."""
+
 train_letters_max: Final = 1_024
 """Letters that share one message of a domain's order."""
 

@@ -1,0 +1,28 @@
+"""Objects with operations: only what conflicts is ordered (Enokido, Higaki, Takizawa).
+
+* :mod:`~antecede.objects.model`: what an object is: a class whose methods are operations, and which of them conflict.
+* :mod:`~antecede.objects.replay`: computing an operation, and computing it again from the answers to its calls.
+* :mod:`~antecede.objects.instances`: operation instances, roots, and what travels between them.
+* :mod:`~antecede.objects.site`: one object of a group: instances, locks, wound–wait, commit and abort, on top of the
+  order ``objects``. Sans-I/O, like every order.
+* :mod:`~antecede.objects.search`: looks for two operations whose order matters although nobody said so.
+"""
+
+from antecede.objects.groups import SiteSpec, group
+from antecede.objects.instances import Answered, Local
+from antecede.objects.model import Call, CallFailed, Object, operation, operations_of, relation_of
+from antecede.objects.site import Site
+
+__all__ = [
+    "Answered",
+    "Call",
+    "CallFailed",
+    "Local",
+    "Object",
+    "Site",
+    "SiteSpec",
+    "group",
+    "operation",
+    "operations_of",
+    "relation_of",
+]

@@ -1,0 +1,39 @@
+"""A group of objects by name: which classes they are of, and what of their operations conflicts."""
+
+from antecede.errors import ObjectError, OrderError
+from antecede.objects.model import Object, relation_of
+from antecede.objects.site import Site
+from antecede.orders import OrderSpec
+from antecede.orders.contract import Order
+from antecede.orders.objects import Objects
+
+
+class SiteSpec(OrderSpec, frozen=True):
+    """A group of objects: what each of them is. It makes a member as an order's specification does."""
+
+    kinds: tuple[type[Object], ...] = ()
+    """The class of each object."""
+    names: tuple[str, ...] = ()
+    site: type[Site] = Site
+
+    def create(self, me: int, members: int) -> Site:
+        if not members == len(self.kinds) == len(self.names):
+            raise OrderError(f"{members} members: this group has {len(self.kinds)} objects, {len(self.names)} names")
+        clocks = str(self.options.get("clocks", "eager"))
+        return self.site(me, self.kinds[me], self.names, self.conflicts(), clocks)
+
+    def conflicts(self) -> str:
+        """The relation of the whole group: a name conflicts if it does so in some class."""
+        pairs = sorted({pair for kind in self.kinds for pair in relation_of(kind).pairs()})
+        return "+".join(f"{one}~{other}" for one, other in pairs) or "none"
+
+    def sample(self) -> Order:
+        return self.create(0, len(self.kinds))
+
+
+def group(objects: dict[str, type[Object]], *, clocks: str = "eager") -> SiteSpec:
+    """A group of objects by name."""
+    for name in objects:
+        if not name or "/" in name or "~" in name:
+            raise ObjectError(f"object {name!r}: expected a name without / and ~")
+    return SiteSpec(Objects, {"clocks": clocks}, tuple(objects.values()), tuple(objects))

@@ -1,0 +1,145 @@
+"""Operation instances and roots at one object, and the words that travel between instances.
+
+An instance's name is a path: the root's name, and for each level of nesting the number of the call. So the n-th call of
+an instance has one name wherever it is computed. Replicas that each repeat a nested call name it alike; at an object
+that is called by several of them it is *one* instance, computed once and answered to each.
+
+A root is what a user starts. Its name tells its home and its number there; each new try after an abort gets a new name
+(``P1.3~2``), and keeps the root's first number, by which it is older than all that began later.
+"""
+
+from typing import Any
+
+import msgspec
+
+from antecede.messages import Label, Message
+from antecede.orders.contract import pack_message, unpack_message
+
+Number = tuple[int, int, int]
+"""A root's age: the time of its first start, its home, its number there. The least is the oldest."""
+
+Answer = tuple[bool, Any]
+
+QUEUED = "queued"
+RUNNING = "running"
+DONE = "done"
+
+
+class Local(msgspec.Struct, frozen=True):
+    """An effect: an instance begins, commits or aborts here."""
+
+    type: str
+    instance: str
+    operation: str
+    parent: str
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """An effect: a root that was started here has come to its end."""
+
+    root: str
+    """As ``start`` named it."""
+    ok: bool
+    answer: Any
+    """What it answered, or in one line why it failed."""
+    tries: int
+
+
+class Request(msgspec.Struct, frozen=True, array_like=True):
+    """The payload of a request."""
+
+    root: str
+    number: Number
+    arguments: tuple[Any, ...]
+
+
+class Caller(msgspec.Struct, frozen=True, array_like=True):
+    """Who waits for an instance's answer."""
+
+    source: int
+    instance: str
+    operation: str
+    several: bool
+
+
+class Made(msgspec.Struct, array_like=True):
+    """A call that an instance has made."""
+
+    operation: str
+    to: int
+    undone: bool = False
+    """It failed, and everybody was told to abort it."""
+
+
+class Instance(msgspec.Struct):
+    """An operation instance at this object."""
+
+    id: str
+    operation: str
+    arguments: tuple[Any, ...]
+    root: str
+    number: Number
+    parent: str
+    place: int
+    """Its place among all that were handed over here."""
+    state: str = QUEUED
+    requests: list[Message] = []
+    """Requests that were handed over and not delivered, for it has not begun."""
+    callers: list[Caller] = []
+    calls: list[Made] = []
+    answers: list[Answer] = []
+    replies: dict[int, Answer] = {}
+    """The answers so far to the call that it waits for, by member."""
+    answer: Answer | None = None
+    decided: bool = False
+    """Its root has committed."""
+
+    @property
+    def home(self) -> int:
+        return self.number[1]
+
+
+class Root(msgspec.Struct):
+    """A root that was started at this object."""
+
+    name: str
+    operation: str
+    arguments: tuple[Any, ...]
+    number: Number
+    tries: int = 1
+    deadline: float | None = None
+
+    @property
+    def attempt(self) -> str:
+        """The name of its present try."""
+        return self.name if self.tries == 1 else f"{self.name}~{self.tries}"
+
+
+def instance_out(one: Instance) -> Any:
+    """An instance as plain values."""
+    requests = [(pack_message(message), message.label) for message in one.requests]
+    return msgspec.to_builtins(
+        (
+            (one.id, one.operation, one.arguments, one.root, one.number, one.parent, one.place, one.state),
+            requests,
+            (one.callers, one.calls, one.answers, sorted(one.replies.items()), one.answer, one.decided),
+        ),
+        builtin_types=(bytes,),
+    )
+
+
+def instance_in(state: Any) -> Instance:
+    """An instance from plain values."""
+    (id_, operation, arguments, root, number, parent, place, status), requests, rest = state
+    callers, calls, answers, replies, answer, decided = msgspec.convert(
+        rest, tuple[list[Caller], list[Made], list[Answer], list[tuple[int, Answer]], Answer | None, bool]
+    )
+    messages = [
+        msgspec.structs.replace(unpack_message(packed), label=msgspec.convert(label, Label))
+        for packed, label in requests
+    ]
+    age = msgspec.convert(number, Number)
+    one = Instance(id_, operation, tuple(arguments), root, age, parent, place, status, messages)
+    one.callers, one.calls, one.answers, one.replies, one.answer = callers, calls, answers, dict(replies), answer
+    one.decided = decided
+    return one

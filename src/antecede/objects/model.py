@@ -1,0 +1,122 @@
+"""What an object is: a class whose marked methods are its operations, and a relation that says which of them conflict.
+
+::
+
+    class Account(Object):
+        balance: int = 0
+
+        @operation(conflicts_with=["audit"])
+        def deposit(self, amount: int) -> None:
+            self.balance += amount
+
+        @operation
+        def audit(self) -> int:
+            return self.balance
+
+Two operations conflict iff applying them in both orders can differ, in the state or in an answer (§2 speaks of the
+state alone; an answer that depends on the order is as good a reason). The relation is symmetric: it suffices that one
+of the two names the other. Instead of naming them a class may have a predicate ``compatible(one, other)``.
+
+The attributes of an object are its state; they must be plain values. An operation that calls others is a generator: it
+yields a :class:`Call` and is sent the answer. It must be deterministic: it is computed again from the answers.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from itertools import combinations_with_replacement
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+from antecede.errors import ObjectError
+from antecede.orders.relation import Relation
+
+_mark = "__antecede_operation__"
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A nested call: an operation yields it, and is sent the answer (of several objects: a dictionary by name)."""
+
+    to: str | tuple[str, ...]
+    operation: str
+    arguments: tuple[Any, ...] = ()
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return (self.to,) if isinstance(self.to, str) else self.to
+
+
+class CallFailed(Exception):
+    """Raised in an operation where it called one that failed: all that the call had done is undone."""
+
+
+class Object:
+    """An object of a group. Its attributes are its state."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        relation_of(cls)
+
+
+@overload
+def operation(method: Method) -> Method: ...
+
+
+@overload
+def operation(*, conflicts_with: Iterable[str] = ()) -> Callable[[Method], Method]: ...
+
+
+def operation(method: Any = None, *, conflicts_with: Iterable[str] = ()) -> Any:
+    """Mark a method as an operation, and say which others it conflicts with (itself, too, if it is named)."""
+    names = (conflicts_with,) if isinstance(conflicts_with, str) else tuple(conflicts_with)
+
+    def mark(marked: Any) -> Any:
+        setattr(marked, _mark, names)
+        return marked
+
+    return mark if method is None else mark(method)
+
+
+def operations_of(kind: type[Object]) -> dict[str, Callable[..., Any]]:
+    """The operations of a class, by name."""
+    return {name: method for name, method in inspect.getmembers(kind, inspect.isfunction) if hasattr(method, _mark)}
+
+
+def relation_of(kind: type[Object]) -> Relation:
+    """Which operations of a class conflict."""
+    operations = operations_of(kind)
+    compatible = getattr(kind, "compatible", None)
+    if compatible is not None:
+        pairs = combinations_with_replacement(sorted(operations), 2)
+        return Relation([(one, other) for one, other in pairs if not compatible(one, other)])
+    declared = [(name, other) for name, method in operations.items() for other in getattr(method, _mark)]
+    for name, other in declared:
+        if other not in operations:
+            known = ", ".join(operations)
+            raise ObjectError(f"{kind.__name__}.{name} conflicts with {other!r}: no such operation (it has: {known})")
+    return Relation(declared)
+
+
+def initial(kind: type[Object]) -> dict[str, Any]:
+    """The state of a new object."""
+    return state_of(kind())
+
+
+def state_of(object_: Object) -> dict[str, Any]:
+    """The state of an object, as a copy: its attributes, and the defaults of those that its class declares."""
+    declared: dict[str, Any] = {}
+    for cls in reversed(type(object_).__mro__):
+        # A class attribute that is annotated is a default; one that is not is part of the class.
+        names = vars(cls).get("__annotations__", ())
+        declared |= {name: getattr(object_, name) for name in names if hasattr(object_, name)}
+    return deepcopy({**declared, **vars(object_)})
+
+
+def object_with(kind: type[Object], state: dict[str, Any]) -> Object:
+    """An object in that state, not sharing anything with it."""
+    object_ = kind.__new__(kind)
+    object_.__dict__.update(deepcopy(state))
+    return object_

@@ -1,0 +1,121 @@
+"""Computing an operation: from a state, its arguments and the answers to its calls so far.
+
+An instance that waits for an answer is not kept as a running program: a crash would lose it. It is a row of answers,
+and going on means computing it again with one answer more. What it does to the state is an *intention*, worked out
+anew whenever somebody looks and applied to the object for good when the root commits (closed nesting): so to abort is
+to forget, and an operation that is compatible with it and came between is not undone with it.
+
+Instances of one root see each other's intentions. One that was called, directly or not, within the n-th call of another
+at the same object comes between that one's n-th call and its answer.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from copy import deepcopy
+from typing import Any, Protocol
+
+import msgspec
+
+from antecede.objects.model import Call, CallFailed, Object, object_with, operations_of, state_of
+
+State = dict[str, Any]
+
+Answer = tuple[bool, Any]
+"""Did it go well, and what came of it; else why not."""
+
+
+class Outcome(msgspec.Struct):
+    """How far an instance gets with the answers that it has."""
+
+    state: State
+    calls: list[Call]
+    """All that it has called; if there is one more than answers, it waits for that one."""
+    answer: Answer | None = None
+    """What it has answered, if it has come to its end."""
+
+
+class Computed(Protocol):
+    """What is needed of an instance to compute it."""
+
+    id: str
+    operation: str
+    arguments: tuple[Any, ...]
+    answers: list[Answer]
+
+
+def compute(
+    kind: type[Object],
+    state: State,
+    name: str,
+    arguments: Sequence[Any],
+    answers: Sequence[Answer] = (),
+    between: Callable[[int, State], State] | None = None,
+) -> Outcome:
+    """Compute an operation; ``between(n, state)`` is what others did to the object within its n-th call."""
+    method = operations_of(kind).get(name)
+    if method is None:
+        return Outcome(state, [], (False, f"{kind.__name__} has no operation {name!r}"))
+    object_ = object_with(kind, state)
+    calls: list[Call] = []
+    try:
+        result = method(object_, *deepcopy(list(arguments)))
+        if isinstance(result, Generator):
+            finished, result = _drive(object_, result, calls, answers, between)
+            if not finished:
+                return Outcome(state_of(object_), calls)
+    except Exception as error:
+        # Whatever an operation raises is its answer; nothing of what it did is left.
+        return Outcome(state, calls, (False, f"{type(error).__name__}: {error}"))
+    return Outcome(state_of(object_), calls, (True, result))
+
+
+def _drive(
+    object_: Object,
+    program: Generator[Call, Any, Any],
+    calls: list[Call],
+    answers: Sequence[Answer],
+    between: Callable[[int, State], State] | None,
+) -> tuple[bool, Any]:
+    try:
+        call = next(program)
+        while True:
+            if not isinstance(call, Call):
+                raise TypeError(f"it yields {type(call).__name__}, expected a Call")
+            calls.append(call)
+            if between is not None:
+                changed = between(len(calls), state_of(object_))
+                object_.__dict__.clear()
+                object_.__dict__.update(deepcopy(changed))
+            if len(calls) > len(answers):
+                program.close()
+                return False, None
+            went_well, value = answers[len(calls) - 1]
+            call = program.send(deepcopy(value)) if went_well else program.throw(CallFailed(value))
+    except StopIteration as stop:
+        return True, stop.value
+
+
+def fold(kind: type[Object], state: State, instances: Sequence[Computed]) -> tuple[State, dict[str, Outcome]]:
+    """The state of an object after instances of one root, in the order in which they began; and how far each got."""
+    outcomes: dict[str, Outcome] = {}
+
+    def inside(prefix: str) -> list[Computed]:
+        """Those called, directly or not, within a call, but not within one of each other."""
+        own = [one for one in instances if one.id.startswith(prefix) or one.id == prefix.rstrip("/")]
+        return [one for one in own if not any(one.id.startswith(other.id + "/") for other in own)]
+
+    def apply(one: Computed, state: State) -> State:
+        def between(number: int, state: State) -> State:
+            for child in inside(f"{one.id}/{number}/"):
+                state = apply(child, state)
+            return state
+
+        outcome = outcomes[one.id] = compute(kind, state, one.operation, one.arguments, one.answers, between)
+        return outcome.state
+
+    for top in inside(""):
+        state = apply(top, state)
+    for one in instances:
+        # A replica of its caller, at another object, has got further than the one here.
+        if one.id not in outcomes:
+            state = apply(one, state)
+    return state, outcomes

@@ -1,0 +1,256 @@
+"""Random groups of objects and what is asked of them, with a tunable density of conflicts and depth of nesting.
+
+The objects are of a class made for the purpose. Each conflicting pair of operations has a cell of the state on which
+the two do not commute, while each commutes with itself: one adds, the other multiplies. An operation that conflicts
+with itself also has a cell that mixes. So two objects that computed conflicting operations in different orders end in
+different states, whatever compatible operations came between. What an operation calls is its argument: a plan.
+"""
+
+from collections import Counter
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import msgspec
+
+from antecede.messages import members_of
+from antecede.objects import Answered, Call, CallFailed, Object, group, operation
+from antecede.orders.relation import Relation
+from antecede.simulator.draws import below, parse_draw, stream, subset
+from antecede.simulator.objects import ObjectWorld
+from antecede.simulator.recorder import process_names
+from antecede.simulator.schedules import Stuck
+from antecede.simulator.world import World
+from antecede.trace import Event
+
+_modulus = 1_000_003
+_travels_max = 60_000
+
+
+class Plan(msgspec.Struct, frozen=True, array_like=True):
+    """An operation, what it calls, and whether it fails in the end."""
+
+    operation: str
+    tag: int
+    calls: tuple[tuple[tuple[str, ...], "Plan"], ...] = ()
+    fails: bool = False
+
+    def arguments(self) -> tuple[Any, ...]:
+        calls = [(list(to), plan.operation, list(plan.arguments())) for to, plan in self.calls]
+        return (self.tag, calls, self.fails)
+
+    def lasting(self, at: str, path: str = "") -> Iterator[tuple[str, str, str]]:
+        """(object, path, operation) of all that lasts if this is computed there and commits. What several objects call
+        alike has one path, and lasts once."""
+        yield at, path, self.operation
+        for number, (to, plan) in enumerate(self.calls, 1):
+            if not plan.fails:
+                for name in to:
+                    yield from plan.lasting(name, f"{path}/{number}")
+
+
+def scripted(relation: Relation, operations: tuple[str, ...]) -> type[Object]:
+    """A class of objects with these operations, of which exactly the related ones do not commute."""
+
+    def named(name: str) -> Any:
+        def compute(self: Any, tag: int, calls: list[Any], fails: bool) -> Generator[Call, Any, int]:
+            answered = 0
+            for to, called, arguments in calls:
+                try:
+                    yield Call(tuple(to), called, tuple(arguments))
+                    answered += 1
+                except CallFailed:
+                    pass
+            self.counts[name] = self.counts.get(name, 0) + 1
+            for other in operations:
+                if relation.conflict(name, other):
+                    cell = "~".join(sorted((name, other)))
+                    self.cells[cell] = _changed(self.cells.get(cell, 1), name, other, tag)
+            if fails:
+                raise ValueError("as planned")
+            return answered
+
+        compute.__name__ = name
+        return operation(compute)
+
+    def start(self: Any) -> None:
+        self.counts = {}
+        self.cells = {}
+
+    members: dict[str, Any] = {name: named(name) for name in operations}
+    members["compatible"] = staticmethod(lambda one, other: not relation.conflict(one, other))
+    members["__init__"] = start
+    return type("Scripted", (Object,), members)
+
+
+def _changed(cell: int, name: str, other: str, tag: int) -> int:
+    if name == other:
+        return (cell * 31 + tag) % _modulus
+    return (cell + tag) % _modulus if name < other else cell * (2 + tag % 5) % _modulus
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """What a seed decides."""
+
+    seed: int = 0
+    objects: int = 4
+    operations: int = 4
+    density: float = 0.3
+    """The share of pairs of operations that conflict, an operation with itself being a pair."""
+    depth: int = 3
+    """How deep calls are nested at most."""
+    roots: int = 8
+    several: float = 0.4
+    """The share of calls that go to more than one object."""
+    failing: float = 0.05
+    gap: str = "exponential:0.1"
+    delay: str = "exponential:0.1"
+    loss: float = 0.0
+    duplicate: float = 0.0
+    crash: float = 0.0
+    clocks: str = "eager"
+
+    @classmethod
+    def drawn(cls, seed: int) -> "Workload":
+        """A workload all of whose settings are drawn: 3–6 objects, depth to 3, loss to 20 %, and so on."""
+        rng = stream(seed, "objects")
+        random = rng.random
+        return cls(
+            seed,
+            objects=3 + below(rng, 4),
+            operations=1 + below(rng, 5),
+            density=(0.0, 0.1, 0.3, 0.6, 1.0)[below(rng, 5)],
+            depth=below(rng, 4),
+            roots=2 + below(rng, 8),
+            several=(0.0, 0.3, 0.7)[below(rng, 3)],
+            failing=(0.0, 0.1)[below(rng, 2)],
+            gap=f"exponential:{(0.02, 0.2, 1.0)[below(rng, 3)]}",
+            delay=("exponential:0.1", "pareto:1.1,0.02", "uniform:0.05,0.15")[below(rng, 3)],
+            loss=0.2 * random() * below(rng, 2),
+            duplicate=0.2 * random() * below(rng, 2),
+            crash=(0.0, 0.0, 0.0, 0.02)[below(rng, 4)],
+            clocks=("eager", "eager", "asked")[below(rng, 3)],
+        )
+
+
+class Ended(msgspec.Struct):
+    """A run, as it went."""
+
+    workload: Workload
+    relation: Relation
+    names: tuple[str, ...]
+    events: list[Event]
+    answers: dict[str, Answered]
+    problems: list[str]
+    """What is wrong without looking at the order of anything: not delivered, blocked, not atomic."""
+    wounds: int
+    seconds: float
+    """Virtual time."""
+
+    def conflicts(self) -> dict[str, list[list[str]]]:
+        """The table of conflicts for a trace's metadata."""
+        return {"*": [list(pair) for pair in self.relation.pairs()]}
+
+
+class Driver:
+    """Starts the roots of a workload, and lets it run to its end."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        rng = self._rng = stream(workload.seed, "plans")
+        self.operations = tuple(f"op{number}" for number in range(workload.operations))
+        pairs = [
+            (one, other)
+            for place, one in enumerate(self.operations)
+            for other in self.operations[place:]
+            if rng.random() < workload.density
+        ]
+        self.relation = Relation(pairs)
+        self.names = tuple(process_names(workload.objects))
+        kind = scripted(self.relation, self.operations)
+        self.spec = group(dict.fromkeys(self.names, kind), clocks=workload.clocks)
+        self._tags = 0
+        self._gap = parse_draw(workload.gap, stream(workload.seed, "gap"))
+        self._delay = parse_draw(workload.delay, stream(workload.seed, "delay"))
+        self._travels = 0
+        self.started: list[tuple[str, Plan]] = []
+        """Where each root was started, and what."""
+        self._queue = [self._drawn(workload.depth) for _ in range(workload.roots)]
+        self.events: list[Event] = []
+
+    def _drawn(self, depth: int) -> Plan:
+        rng, workload = self._rng, self.workload
+        self._tags += 1
+        tag = self._tags
+        name = self.operations[below(rng, len(self.operations))]
+        calls = []
+        if depth:
+            for _ in range(below(rng, 3)):
+                size = 2 + below(rng, workload.objects - 1) if rng.random() < workload.several else 1
+                mask = subset(rng, list(range(workload.objects)), min(size, workload.objects))
+                to = tuple(self.names[member] for member in members_of(mask))
+                calls.append((to, self._drawn(depth - 1)))
+        return Plan(name, tag, tuple(calls), rng.random() < workload.failing)
+
+    def run(self) -> Ended:
+        """Play it to the end."""
+        workload = self.workload
+        world = ObjectWorld(
+            self.spec,
+            self._travel,
+            stream(workload.seed, "faults"),
+            loss=workload.loss,
+            duplicate=workload.duplicate,
+            crash=workload.crash,
+            sink=self.events.append,
+        )
+        problems = []
+        try:
+            world.run(self)
+        except Stuck:
+            problems.append("it does not come to an end")
+        problems += self._problems(world)
+        wounds = sum(site.wounds for site in world.sites())
+        return Ended(workload, self.relation, self.names, self.events, world.answers, problems, wounds, world.now)
+
+    def start(self, world: World) -> None:
+        at = 0.0
+        for _ in range(self.workload.roots):
+            at += self._gap()
+            world.wake_after(at, below(self._rng, self.workload.objects))
+
+    def wake(self, world: World, process: int) -> None:
+        assert isinstance(world, ObjectWorld)
+        plan = self._queue.pop()
+        self.started.append((self.names[process], plan))
+        world.start(process, plan.operation, plan.arguments())
+
+    def delivered(self, world: World, process: int, message: Any) -> None:
+        pass
+
+    def _travel(self) -> float:
+        self._travels += 1
+        if self._travels > _travels_max:
+            raise Stuck
+        return self._delay()
+
+    def _problems(self, world: ObjectWorld) -> list[str]:
+        problems = [f"{message} is delivered twice at {self.names[at]}" for at, message in world.twice]
+        problems += [f"{message} is not delivered everywhere" for message in world.missing()]
+        for site in world.sites():
+            left = [*site.instances, *site.roots, *[message.id for message in site.held()]]
+            problems += [f"{one} is left at {self.names[site.me]}" for one in left]
+        lasting = [(at, plan) for at, plan in self.started if not plan.fails]
+        ended_well = sum(answer.ok for answer in world.answers.values())
+        if (ended_well, len(world.answers)) != (len(lasting), self.workload.roots):
+            problems.append(f"{len(world.answers)} roots ended, {ended_well} well: expected {len(lasting)} to end well")
+        wanted = Counter((at, name) for home, plan in lasting for at, _, name in set(plan.lasting(home)))
+        found = Counter(
+            {
+                (self.names[site.me], name): count
+                for site in world.sites()
+                for name, count in site.state["counts"].items()
+            }
+        )
+        if wanted != found:
+            problems.append(f"computed for good: {dict(found - wanted)} too often, {dict(wanted - found)} too rarely")
+        return problems
