@@ -124,3 +124,10 @@ class WordCounter(Agent):
 
     def on_report(self, report: Report, ctx: Context) -> None:
         ctx.reply(Counted(count=self.count, twice=0, late=0, last=0))
+
+
+class Sleeper(Agent):
+    """Takes longer than anybody waits."""
+
+    async def on_ping(self, ping: Ping, ctx: Context) -> None:
+        await asyncio.sleep(3_600)

@@ -11,6 +11,7 @@ import what is heavy inside their functions, so that ``--help`` is instant.
 
 import io
 import os
+import signal
 import sys
 from contextlib import suppress
 from importlib import import_module
@@ -64,7 +65,27 @@ def main() -> None:
         # A name in a trace may hold anything; a terminal that cannot show it gets an escape, not a traceback.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    sys.exit(run(sys.argv[1:]))
+    terminated = _clean_up_when_terminated()
+    code = run(sys.argv[1:])
+    sys.exit(143 if terminated and code == 130 else code)
+
+
+def _clean_up_when_terminated() -> list[int]:
+    """Let SIGTERM end a command as Ctrl-C does: what it was writing is removed. The list holds the signal if it came.
+    Forked processes, which we end by that signal, go at once."""
+    came: list[int] = []
+    me = os.getpid()
+
+    def terminate(number: int, _: object) -> None:
+        if os.getpid() != me:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        came.append(number)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, terminate)
+    return came
 
 
 def run(arguments: list[str]) -> int:

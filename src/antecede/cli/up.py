@@ -52,8 +52,15 @@ async def _run(
     processes: dict[str, asyncio.subprocess.Process] = {}
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        if stopped.is_set():
+            # Whoever asks twice does not want to wait: neither do the servers then.
+            _tell(processes, signal.SIGTERM)
+        stopped.set()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
+        loop.add_signal_handler(number, stop)
     for place, server in enumerate(servers):
         command = [sys.executable, "-m", "antecede", "serve", topology, "--server", server]
         if metrics_base_port is not None:
@@ -73,13 +80,17 @@ async def _run(
     watching = loop.create_task(stopped.wait())
     # One server that cannot start, or fails, ends them all: whoever typed the command sees why.
     await asyncio.wait([watching, *ending], return_when=asyncio.FIRST_COMPLETED)
-    for process in processes.values():
-        if process.returncode is None:
-            process.send_signal(signal.SIGTERM)
+    _tell(processes, signal.SIGTERM)
     codes = await asyncio.gather(*ending)
     await asyncio.gather(*printing)
     watching.cancel()
     return 0 if not any(codes) else 2
+
+
+def _tell(processes: dict[str, asyncio.subprocess.Process], number: int) -> None:
+    for process in processes.values():
+        if process.returncode is None:
+            process.send_signal(number)
 
 
 async def _print(prefix: str, process: asyncio.subprocess.Process) -> None:

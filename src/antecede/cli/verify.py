@@ -87,7 +87,8 @@ def register(app: typer.Typer) -> None:
                 report["cut"] = {"since": cut.since, "until": cut.until, "processes": cut.processes}
             if as_json:
                 print(json.dumps(report, indent=2))
-            else:
+            elif report["events"]:
+                # Where there is no event there is nothing to report either: one line says so.
                 print("\n".join(_lines(report)))
             return _exit_code(report, strict, paths)
 
@@ -178,7 +179,10 @@ def _judge_here(
 
 def _exit_code(report: dict[str, Any], strict: bool, paths: list[str]) -> int:
     if not report["deliveries"]:
+        aside = ", ".join(f"{count:,} {reason}" for reason, count in report["quarantined"].items())
         found = f"no valid delivery among {report['events']} events{foreign_hint(report['events'], paths)}"
+        if aside and not report["events"]:
+            found += f" (set aside: {aside})"
         print(f"antecede: nothing could be judged: {found}", file=sys.stderr)
         return 2
     if any(entry["holds"] is False for entry in report["orders"].values()):

@@ -75,7 +75,6 @@ async def serve(
     await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
     if runtime.failed.done():
         await runtime.give_up(str(runtime.failed.result()))
-        await runtime.give_up(str(runtime.failed.result()))
         raise StoreFailedError(str(runtime.failed.result()))
     runtime.log.info("stopping")
     await runtime.stop()

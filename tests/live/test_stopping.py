@@ -1,0 +1,63 @@
+"""SIGTERM: nothing more is taken, what is under way comes to an end, a snapshot is kept, exit 0; twice: at once."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from live_agents import Ping
+
+import antecede
+
+
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(40):
+            await main
+
+    asyncio.run(bounded())
+
+
+def _send(world: Any, to: str, count: int) -> None:
+    async def main() -> None:
+        async with antecede.connect(world.addresses["s1"], name="alice") as bus:
+            for number in range(count):
+                await bus.send(to, Ping(number=number))
+
+    _run(main())
+
+
+def test_a_graceful_stop_drains(cluster: Callable[..., Any]) -> None:
+    world = cluster({"A": ["s1"]}, {"slow": ("s1", "live_agents:SlowEcho")})
+    world.start()
+    _send(world, "slow", 20)
+    assert world.stop("s1") == [0]
+    assert [line.split()[2] for line in world.log("s1").splitlines()] == ["started", "stopping", "stopped"]
+    assert list((world.folder / "s1").glob("snapshot-*.state")), "a snapshot is kept"
+    world.start("s1")
+    status = world.status()["servers"]["s1"]
+    assert status["mailboxes"] == {"alice@s1": 20}, "all were answered before the server stopped"
+    assert status["reactions"] == 0, "and none is reacted to again"
+    assert status["log"]["last"] > 1
+    world.stop()
+
+
+def test_a_second_signal_ends_it_at_once(cluster: Callable[..., Any]) -> None:
+    world = cluster({"A": ["s1"]}, {"sleeper": ("s1", "live_agents:Sleeper")})
+    world.start(options=("--log", "text"))
+    _send(world, "sleeper", 1)
+    world.until(lambda: world.status()["servers"]["s1"]["waiting_letters"] == 1, "the sleeper sleeps")
+    process = world.processes["s1"]
+    process.send_signal(signal.SIGTERM)
+    world.until(lambda: "stopping" in world.log("s1"), "it drains")
+    with socket.socket() as stranger, pytest.raises(ConnectionRefusedError):
+        stranger.connect(("127.0.0.1", world.ports["s1"]))
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 130
+    assert "stopped" not in world.log("s1")
+    # As after a kill: what was accepted is still there.
+    world.start("s1")
+    assert world.status()["servers"]["s1"]["waiting_letters"] == 1
+    world.kill("s1")
