@@ -306,3 +306,42 @@ def test_bad_usage() -> None:
             bus.send("a", Note(number=1))
 
     played(play)
+
+
+def test_a_broken_connection_while_a_handler_waits() -> None:
+    """What was handled for a connection that is gone is said again for the new one, and nothing else with it."""
+
+    async def play(bus: Bus, line: Line) -> None:
+        may_go = asyncio.Event()
+        heard: list[int] = []
+
+        async def handler(note: Note) -> None:
+            await may_go.wait()
+            heard.append(note.number)
+
+        bus.on(Note, handler)
+        letters = [_letter("s1.1.1", number=1), _letter("s1.1.2", number=2)]
+        bus.delivered(letters)
+        await turn()
+        bus.welcomed("alice@s1", 0)
+        bus.delivered(letters)
+        may_go.set()
+        await turn()
+        assert heard == [1, 2]
+        said = [letter for letters, _ in line.dones for letter in letters]
+        assert said == ["s1.1.1", "s1.1.2"], "the server compares this with what it handed out, in sequence"
+
+    played(play)
+
+
+def test_a_server_that_lost_what_it_had_accepted() -> None:
+    async def play(bus: Bus, line: Line) -> None:
+        ticket = bus.send("a", Note(number=1))
+        await turn()
+        bus.accepted(1)
+        await ticket
+        bus.welcomed("alice@s1", 0)
+        with pytest.raises(RefusedError, match="lost its data: it had accepted 1 publishes of alice and knows of 0"):
+            await bus.send("a", Note(number=2))
+
+    played(play)

@@ -13,7 +13,7 @@ from antecede.client.inbox import Call, Inbox, Received, read
 from antecede.client.ticket import Line, Ticket
 from antecede.engine.agents import Notification, Unanswered, name_of
 from antecede.engine.topic import Subscribe, Unsubscribe
-from antecede.errors import AgentError, AntecedeError, ClosedError, OverloadError, UnansweredError, UsageError
+from antecede.errors import AgentError, AntecedeError, ClosedError, OverloadError, RefusedError, UnansweredError, UsageError
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -30,6 +30,7 @@ class Bus:
         self._line = line(self)
         self._loop: asyncio.AbstractEventLoop = cast(Any, None)
         self._next = 1
+        self._accepted = 0
         self._open: Ticket | None = None
         self._scheduled = False
         self._tickets: deque[Ticket] = deque()
@@ -226,6 +227,10 @@ class Bus:
         if self._tickets and last >= self._next:
             self.gone(UsageError(f"another client publishes as {self.name}: expected one at a time"))
             return
+        if last < self._accepted:
+            lost = f"it had accepted {self._accepted} publishes of {self.name} and knows of {last}"
+            self.gone(RefusedError(f"the server of {address} lost its data: {lost}"))
+            return
         self.accepted(last)
         tickets, self._tickets = self._tickets, deque()
         self._next = last + 1
@@ -236,6 +241,7 @@ class Bus:
 
     def accepted(self, upto: int) -> None:
         """All publishes up to this number are on the server's disk."""
+        self._accepted = max(self._accepted, upto)
         tickets = self._tickets
         while tickets and tickets[0].number <= upto:
             ticket = tickets[0]

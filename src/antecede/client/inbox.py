@@ -45,6 +45,7 @@ class Inbox:
         self._letters: deque[Letter] = deque()
         self._handled: dict[str, str] = {}
         """The last letters that were handled, and why if they are dead."""
+        self._connections = 0
         self._task: asyncio.Task[None] | None = None
         self.spans: Spans | None = None
         """Whom handlers are told to, if somebody traces."""
@@ -64,6 +65,7 @@ class Inbox:
     def begin(self) -> None:
         """A new connection: what was not said to be done comes again."""
         self._letters.clear()
+        self._connections += 1
 
     def close(self) -> None:
         """Handle nothing more."""
@@ -90,13 +92,16 @@ class Inbox:
         while self._letters:
             done: list[str] = []
             dead = ""
-            while self._letters and not dead:
+            connection = self._connections
+            while self._letters and not dead and connection == self._connections:
                 letter = self._letters.popleft()
                 dead = await self._handle_one(letter)
                 done.append(letter.id)
                 if len(done) >= _done_together:
                     break
-            self._done(done, dead)
+            # What was handed out before the connection broke comes again, and is said to be done then.
+            if connection == self._connections:
+                self._done(done, dead)
 
     async def _handle_one(self, letter: Letter) -> str:
         """Why the letter is dead; empty: it was handled."""
