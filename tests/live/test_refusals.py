@@ -179,3 +179,116 @@ def test_two_clients_of_one_name(cluster: Callable[..., Any]) -> None:
                     await first.send("echo", Ping(number=3))
 
     _run(main())
+
+
+def _backup(world: Any, server: str, run: Callable[[], None]) -> None:
+    """Copy a server's directory, let things go on, and put the copy in its place."""
+    world.kill(server)
+    shutil.copytree(world.folder / server, world.folder / "backup")
+    world.start(server)
+    run()
+    world.kill(server)
+    shutil.rmtree(world.folder / server)
+    shutil.copytree(world.folder / "backup", world.folder / server)
+
+
+def _answers(world: Any, number: int) -> None:
+    async def main() -> None:
+        async with antecede.connect(world.addresses["s1"], name="alice") as bus:
+            assert (await bus.ask("echo", Ping(number=number), expect=Pong, timeout=10)).number == number
+
+    _run(main())
+
+
+@pytest.mark.parametrize("victim", ["s1", "s2"])
+def test_an_old_backup_stops_the_link(cluster: Callable[..., Any], victim: str) -> None:
+    """Both directions: the one who has heard more than the other now says it has sent notices."""
+    world = cluster(_two, {**_counter, "echo": ("s2", "live_agents:Echo")})
+    world.start()
+    _answers(world, 1)
+    _backup(world, victim, lambda: _answers(world, 2))
+    world.start(victim)
+    world.until(lambda: "link-stopped" in world.log("s1") + world.log("s2"), "a link stops")
+    assert "counter went back" in world.log("s1") + world.log("s2")
+    world.until(lambda: not world.status()["well"], "status says so")
+
+    # Nothing goes over that link until an operator says so; then what waited does.
+    _run(_send_one(world))
+    assert world.command("topology", "forget", str(world.file), "A").returncode == 0
+    world.until(lambda: world.status()["well"], "both ends talk again")
+    _answers(world, 3)
+
+    async def count() -> None:
+        async with antecede.connect(world.addresses["s2"], name="bob") as bus:
+            assert (await bus.ask("counter", Report(), expect=Counted)).count == 1
+
+    _run(count())
+
+
+def test_an_old_backup_of_one_who_only_listened(cluster: Callable[..., Any]) -> None:
+    world = cluster(_two, _counter)
+    world.start()
+    _run(_send_one(world))
+    world.until(lambda: not _unacknowledged(world), "all is acknowledged")
+
+    def more() -> None:
+        _run(_send_one(world))
+        world.until(lambda: not _unacknowledged(world), "all is acknowledged")
+
+    _backup(world, "s2", more)
+    world.start("s2")
+    world.until(lambda: "link-stopped" in world.log("s1"), "s1 stops the link")
+    assert "has acknowledged" in world.log("s1")
+
+
+def _unacknowledged(world: Any) -> int:
+    link = world.status()["servers"]["s1"]["domains"]["A"]["links"]["s2"]
+    return 0 if link["connected"] and link["sent"] and not link["unacknowledged"] else 1
+
+
+def test_a_client_learns_that_its_server_lost_data(cluster: Callable[..., Any]) -> None:
+    """A wiped home, or an old backup of it: whoever was told *accepted* is told that it is so no more."""
+    world = cluster({"A": ["s1"]}, {"echo": ("s1", "live_agents:Echo")})
+    world.start()
+
+    async def main() -> None:
+        async with antecede.connect(world.addresses["s1"], name="alice") as bus:
+            await bus.send("echo", Ping(number=1))
+            world.kill("s1")
+            shutil.rmtree(world.folder / "s1")
+            await asyncio.to_thread(world.start, "s1")
+            with pytest.raises(antecede.RefusedError, match="lost its data: it had accepted 1 publishes of alice"):
+                await bus.send("echo", Ping(number=2))
+
+    _run(main())
+
+
+def test_a_changed_topology_is_refused_on_either_side(cluster: Callable[..., Any]) -> None:
+    """Whoever starts with another file than its directory was begun under is told which one to take; after a kill (by
+    the log's first record) and after a stop (by the snapshot), and nothing in the directory changes by that."""
+    world = cluster(_two, _counter)
+    world.start()
+    _run(_send_one(world))
+    text = world.file.read_text()
+    world.kill("s1")
+    world.kill("s2")
+    world.file.write_text(text.replace('"live_agents:Counter"', '"live_agents:Picky"'))
+    for server in ("s1", "s2"):
+        refused = _serve(world, server)
+        assert refused.returncode == 2
+        assert "was begun under topology epoch" in refused.stderr
+        assert "start with the topology file of before" in refused.stderr
+    world.file.write_text(text)
+    world.start()
+    assert world.stop() == [0, 0]
+    world.file.write_text(text.replace('"live_agents:Counter"', '"live_agents:Picky"'))
+    for server in ("s1", "s2"):
+        assert "was begun under topology epoch" in _serve(world, server).stderr
+    world.file.write_text(text)
+    world.start()
+
+    async def count() -> None:
+        async with antecede.connect(world.addresses["s1"], name="alice") as bus:
+            assert (await bus.ask("counter", Report(), expect=Counted)).count == 1
+
+    _run(count())

@@ -13,7 +13,15 @@ from antecede.client.inbox import Call, Inbox, Received, read
 from antecede.client.ticket import Line, Ticket
 from antecede.engine.agents import Notification, Unanswered, name_of
 from antecede.engine.topic import Subscribe, Unsubscribe
-from antecede.errors import AgentError, AntecedeError, ClosedError, OverloadError, RefusedError, UnansweredError, UsageError
+from antecede.errors import (
+    AgentError,
+    AntecedeError,
+    ClosedError,
+    OverloadError,
+    RefusedError,
+    UnansweredError,
+    UsageError,
+)
 
 _encode = msgspec.msgpack.Encoder().encode
 
