@@ -5,6 +5,8 @@ import signal
 import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from live_agents import Ping
@@ -60,4 +62,32 @@ def test_a_second_signal_ends_it_at_once(cluster: Callable[..., Any]) -> None:
     # As after a kill: what was accepted is still there.
     world.start("s1")
     assert world.status()["servers"]["s1"]["waiting_letters"] == 1
+    world.kill("s1")
+
+
+def _health(port: int) -> tuple[int, str]:
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/health", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_a_draining_server_says_so(cluster: Callable[..., Any]) -> None:
+    """The metrics page is there from the first to the last."""
+    pytest.importorskip("prometheus_client")
+    world = cluster({"A": ["s1"]}, {"sleeper": ("s1", "live_agents:Sleeper")})
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    world.start(options=("--metrics", str(port)))
+    assert _health(port) == (200, '{"server": "s1", "health": "ok", "trouble": ""}\n')
+    _send(world, "sleeper", 1)
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        assert "antecede_log_records_total" in answer.read().decode()
+    world.processes["s1"].send_signal(signal.SIGTERM)
+    world.until(lambda: "stopping" in world.log("s1"), "it drains")
+    status, said = _health(port)
+    assert status == 503
+    assert '"stopping"' in said
     world.kill("s1")

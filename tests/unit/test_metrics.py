@@ -12,7 +12,7 @@ from antecede import limits
 from antecede.durations import BOUNDS, Durations
 from antecede.engine.agents import Agent, Notification
 from antecede.engine.context import Context
-from antecede.errors import UsageError
+from antecede.errors import TopologyError, UsageError
 from antecede.runtime import ServerRuntime
 from antecede.runtime.metrics import HEALTHS, MetricsPage, page_address
 from antecede.topology import Address, parse_topology
@@ -234,3 +234,14 @@ def test_buckets() -> None:
     assert ends[BOUNDS[1]] == 3
     assert ends[BOUNDS[-1]] == 3
     assert ends[float("inf")] == durations.count == 4
+
+
+def test_pages_in_the_topology_file() -> None:
+    text = '[servers]\ns1 = "tcp://127.0.0.1:1"\n[domains]\nA = { servers = ["s1"] }\n'
+    file = parse_topology(text + '[metrics]\ns1 = "[::1]:9101"\n')
+    assert file.metrics == {"s1": Address("::1", 9101)}
+    assert parse_topology(file.text()) == file
+    assert parse_topology(text).epoch == file.epoch, "where a page is served concerns nobody else"
+    for bad in ('s2 = "h:1"', 's1 = "h"', 's1 = "h:0"', "s1 = 9101"):
+        with pytest.raises(TopologyError, match="topology:6: metrics of"):
+            parse_topology(f"{text}[metrics]\n{bad}\n")

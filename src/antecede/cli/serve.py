@@ -19,7 +19,9 @@ def register(app: typer.Typer) -> None:
             False, "--trace", help="Record: antecede verify DIR then judges what was sent and delivered."
         ),
         metrics: str | None = typer.Option(
-            None, metavar="HOST:PORT", help="Serve /metrics (Prometheus) and /health there; PORT alone: on loopback."
+            None,
+            metavar="HOST:PORT",
+            help="Serve /metrics (Prometheus) and /health there; PORT: on loopback. Default: as the topology says.",
         ),
         log: str = typer.Option("text", help="text or json, one line an event, on standard error."),
     ) -> int:
@@ -48,7 +50,7 @@ def register(app: typer.Typer) -> None:
         write_logs(log)
         listening_address(file, server, host, token)
         tls = tls_contexts(certificate, key, authority)
-        page = None if metrics is None else page_address(metrics)
+        page = file.metrics.get(server) if metrics is None else page_address(metrics)
         main = served(
             file, server, data, metrics=page, durability=durability, token=token, host=host, tls=tls, trace=trace
         )

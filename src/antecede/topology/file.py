@@ -11,13 +11,16 @@
     module = "shop.agents"
     [agents]
     orders = { server = "s1", class = "shop.agents:Orders" }
+    [metrics]
+    s1 = "127.0.0.1:9101"
 
 Nothing in it is guessed: an unknown key, a server nobody declared, an address twice are errors that name file and line.
 
 **Canonical form.** A file says *which* servers, not in which sequence: names are put into their natural order (``s2``
 before ``s10``) everywhere, also within a domain, where the place is the member number of the order's stamps. So two
 servers whose files differ in layout only agree on everything, and the **epoch**, a hash of the canonical form, tells
-them so; any other difference gives another epoch.
+them so; any other difference gives another epoch. But for where metrics pages are served, which is no part of it: that
+may differ and change.
 """
 
 import hashlib
@@ -84,6 +87,8 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
     """The application's module."""
     guarantee: str = "causal"
     """The least that the whole promises end to end."""
+    metrics: dict[str, Address] = {}
+    """Where servers serve their metrics pages, unless they are told otherwise; no part of the epoch."""
     name: str = "topology"
     """The file's name, for errors; no part of what it says."""
 
@@ -129,6 +134,9 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
             lines += ["", "[agents]"]
         for agent in self.agents:
             lines.append(f'{_key(agent.name)} = {{ server = "{agent.server}", class = "{agent.kind}" }}')
+        if self.metrics:
+            lines += ["", "[metrics]"]
+        lines += [f'{_key(server)} = "{str(page).removeprefix("tcp://")}"' for server, page in self.metrics.items()]
         return "\n".join(lines) + "\n"
 
 
@@ -169,11 +177,17 @@ class _Reader:
             raise self._bad_toml(str(error)) from None
         except RecursionError:
             raise self.error("bad TOML: nested too deeply") from None
-        self._known(document, ("servers", "domains", "application", "agents", "guarantee"))
+        self._known(document, ("servers", "domains", "application", "agents", "metrics", "guarantee"))
         servers = self._servers(document)
-        domains = self._domains(document, servers)
-        agents = self._agents(document, servers)
-        return TopologyFile(servers, domains, agents, self._application(document), self._guarantee(document), self.file)
+        return TopologyFile(
+            servers,
+            self._domains(document, servers),
+            self._agents(document, servers),
+            self._application(document),
+            self._guarantee(document),
+            self._metrics(document, servers),
+            self.file,
+        )
 
     def _bad_toml(self, said: str) -> TopologyError:
         found = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)", said)
@@ -251,6 +265,20 @@ class _Reader:
         if module is not None and (not isinstance(module, str) or not _module.fullmatch(module)):
             raise self.error(f"module = {_brief(module)}: expected a module's name", "application", "module")
         return module
+
+    def _metrics(self, document: dict[str, Any], servers: dict[str, Address]) -> dict[str, Address]:
+        table = self._table(document, "metrics")
+        pages: dict[str, Address] = {}
+        for server in sorted(table, key=natural):
+            at = ("metrics", server)
+            if server not in servers:
+                raise self.error(f"metrics of the unknown server {_brief(server)}", *at)
+            value = table[server]
+            found = _address.fullmatch(f"tcp://{value}") if isinstance(value, str) else None
+            if found is None or not 1 <= int(found["port"]) <= 65_535:
+                raise self.error(f'metrics of {server} = {_brief(value)}: expected "HOST:PORT"', *at)
+            pages[server] = Address(found["host"].strip("[]").lower(), int(found["port"]))
+        return pages
 
     def _guarantee(self, document: dict[str, Any]) -> str:
         guarantee = document.get("guarantee", "causal")
