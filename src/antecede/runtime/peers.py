@@ -14,6 +14,7 @@ import asyncio
 import hmac
 import ssl
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from random import uniform
 
 from antecede import limits, wire
@@ -62,6 +63,7 @@ class Peers:
         token: str,
         tls: ssl.SSLContext | None,
         submit: Callable[[FromPeer], None],
+        gathering: Callable[[], AbstractContextManager[None]],
         when_durable: Callable[[Callable[[], None]], None],
         log: ServerLog,
     ) -> None:
@@ -70,6 +72,7 @@ class Peers:
         self._token = token
         self._tls = tls
         self._submit = submit
+        self._gathering = gathering
         self._when_durable = when_durable
         self._log = log
         self._stopping = False
@@ -221,6 +224,10 @@ class Peers:
 
     def received(self, peer: Peer, parts: list[wire.AnyPart]) -> None:
         """Frames and acknowledgements of a peer."""
+        with self._gathering():
+            self._sort(peer, parts)
+
+    def _sort(self, peer: Peer, parts: list[wire.AnyPart]) -> None:
         submit, name = self._submit, peer.name
         for part in parts:
             if isinstance(part, wire.PeerFrames):

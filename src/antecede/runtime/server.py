@@ -3,7 +3,8 @@
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic, time
 
 from antecede import limits
@@ -107,9 +108,13 @@ class ServerRuntime:
         self._timer_at = 0.0
         self._held = False
         dial_tls = None if tls is None else tls[1]
-        self.peers = Peers(self.machine, topology, token, dial_tls, self.submit, self._when_durable, self.log)
+        self._rested = 0.0
+        """When the last step ended."""
+        self.peers = Peers(
+            self.machine, topology, token, dial_tls, self.submit, self._gathering, self._when_durable, self.log
+        )
         self.sessions = Sessions(
-            self.machine, self.submit, self._poke, self._when_stepped, self._when_durable, self.log
+            self.machine, self.submit, self._gathering, self._poke, self._when_stepped, self._when_durable, self.log
         )
         self.reactions = Reactions(host_, self.submit, self.log)
         self.operations = Operations(self)
@@ -211,21 +216,44 @@ class ServerRuntime:
             self._scheduled = True
             self._loop.call_soon(self._tick)
 
+    @contextmanager
+    def _gathering(self) -> Iterator[None]:
+        """What is submitted meanwhile came in one piece. If nothing has been going on it is stepped at once, for there
+        is nothing to wait for; under load it waits for what else this turn of the event loop brings."""
+        if self._scheduled:
+            yield
+            return
+        self._scheduled = True
+        try:
+            yield
+        finally:
+            if monotonic() - self._rested > _calm_seconds:
+                self._tick()
+            else:
+                self._loop.call_soon(self._tick)
+
     def _tick(self) -> None:
         if self._unstored and not self._store_again():
             return
+        calm = monotonic() - self._rested > _calm_seconds
         # What the reactions of a step bring about is stepped at once: it shares the group in the log, and the write.
         self._scheduled = True
         for _ in range(_steps_together):
             self._step()
             if not self._inputs or self._unstored:
                 break
-        self._scheduled = False
+        if calm and not self._inputs:
+            self.store.commit_here()
+            self._durable = self.store.durable
+        else:
+            self.store.commit_soon()
         if self._waiting and self._waiting[0][0] <= self._durable:
             self._release()
+        self._scheduled = False
         if self._inputs or self._unstored:
             self._poke()
         self._set_timer()
+        self._rested = monotonic()
 
     def _step(self) -> None:
         step = self.machine.step(take_inputs(self._inputs), monotonic(), int(time() * 1000))
@@ -276,7 +304,7 @@ class ServerRuntime:
                 self._unstored.append(piece)
                 continue
             try:
-                self.store.append(piece)
+                self.store.append(piece, rouse=False)
             except StoreFullError as error:
                 self._unstored.append(piece)
                 self._in_trouble(str(error))
@@ -468,5 +496,7 @@ _letter_bytes = 200
 """What a letter takes besides its body, about."""
 _house_seconds = 0.1
 _full_seconds = 0.1
+_calm_seconds = 0.00005
+"""After so long without a step nothing is going on: what comes need not wait for more."""
 _steps_together = 4
 """Steps of one turn of the event loop; others want their turn too."""

@@ -7,7 +7,7 @@ out again from the first that was not taken off the mailbox when a session begin
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from time import time
 from typing import Protocol
 
@@ -51,6 +51,7 @@ class Sessions:
         self,
         machine: AgentServer,
         submit: Submit,
+        gathering: Callable[[], AbstractContextManager[None]],
         poke: Callable[[], None],
         when_stepped: Callable[[Callable[[], None]], None],
         when_durable: Callable[[Callable[[], None]], None],
@@ -58,6 +59,7 @@ class Sessions:
     ) -> None:
         self._machine = machine
         self._submit = submit
+        self.gathering = gathering
         self._poke = poke
         self._when_stepped = when_stepped
         self._when_durable = when_durable
@@ -225,6 +227,10 @@ class RemoteSession:
     # From the connection.
 
     def received(self, parts: list[wire.AnyPart]) -> None:
+        with self._sessions.gathering():
+            self._sort(parts)
+
+    def _sort(self, parts: list[wire.AnyPart]) -> None:
         for part in parts:
             if isinstance(part, wire.Publish):
                 if not part.bodies or not part.to or (part.ask and len(part.bodies) > 1) or part.number < 1:

@@ -84,8 +84,18 @@ class Store(Protocol):
         """Why there may soon be no room for more records; empty: there is enough. Asking makes the log look again."""
         ...
 
-    def append(self, record: bytes) -> int:
-        """Accept a record; its number. StoreFullError or DiskFullError if there is no room for it now."""
+    def append(self, record: bytes, *, rouse: bool = True) -> int:
+        """Accept a record; its number. StoreFullError or DiskFullError if there is no room for it now. An owner that
+        does not ``rouse`` the commit thread has to call ``commit_soon`` or ``commit_here`` afterwards."""
+        ...
+
+    def commit_soon(self) -> None:
+        """Let the commit thread take what was appended."""
+        ...
+
+    def commit_here(self) -> None:
+        """Make what was appended durable before returning, in the owner's thread and without telling ``on_durable``,
+        if nothing else is under way and the disk has been quick; otherwise as ``commit_soon``."""
         ...
 
     def wait(self, upto: int, timeout: float | None = None) -> bool:

@@ -23,7 +23,7 @@ from typing import Self
 import msgspec
 
 from antecede.errors import StoreError, StoreFailedError, StoreFullError, UsageError
-from antecede.limits import store_retry_seconds
+from antecede.limits import store_commit_here_bytes_max, store_quick_sync_seconds, store_retry_seconds
 from antecede.store.contract import Figures, OnDurable, OnFailed
 from antecede.store.format import HEADER_BYTES, LENGTH_BYTES, VOUCHES, Group, encode_group, segment_name
 from antecede.store.recovery import Judged, Recovered
@@ -96,6 +96,10 @@ class LogStore:
 
         self._wake = Lock()
         self._wake.acquire()
+        self._turn = Lock()
+        """Held by whoever commits: the thread, or the owner in its stead."""
+        self._sync_seconds = 0.0
+        """How long a sync takes, about: the last ones count most."""
         self._chores = Lock()
         """Guards snapshots and releases against each other."""
         self._kept = Retention(segments, judged.identity.seal, judged.recovered.snapshot)
@@ -143,7 +147,7 @@ class LogStore:
             self._ask_for_room()
         return str(full)
 
-    def append(self, record: bytes) -> int:
+    def append(self, record: bytes, *, rouse: bool = True) -> int:
         size = len(record)
         accepted = self._accepted_bytes + size + LENGTH_BYTES
         if accepted > self._accepted_bytes_max or size > self._record_bytes_max:
@@ -153,10 +157,33 @@ class LogStore:
         self._last = number = self._last + 1
         self._push(record)
         # The commit thread says that it sleeps, then looks once more; so one of the two sees the other.
+        if self._asleep and rouse:
+            self.commit_soon()
+        return number
+
+    def commit_soon(self) -> None:
         if self._asleep:
             with self._lock:
                 self._rouse()
-        return number
+
+    def commit_here(self) -> None:
+        segments, pending = self._segments, self.pending_bytes
+        easy = (
+            self._asleep
+            and pending <= store_commit_here_bytes_max
+            and self._sync_seconds < store_quick_sync_seconds
+            and segments.spare
+            and segments.fits(HEADER_BYTES + pending)
+            and not self._look
+        )
+        if easy and self._turn.acquire(blocking=False):
+            # To be woken, to come back, and to be heard of again takes the thread about as long as the sync itself.
+            try:
+                self._commit(tell=False)
+            finally:
+                self._turn.release()
+        else:
+            self.commit_soon()
 
     def wait(self, upto: int, timeout: float | None = None) -> bool:
         if self._thread is None:
@@ -224,6 +251,10 @@ class LogStore:
     def commit(self) -> bool:
         """Commit what has gathered, as the next group; False if there was nothing to do. For the commit thread, or
         for the owner of a log without one."""
+        with self._turn:
+            return self._commit(tell=True)
+
+    def _commit(self, *, tell: bool) -> bool:
         taken = self._take()
         if taken is None:
             return False
@@ -231,7 +262,7 @@ class LogStore:
         try:
             if records:
                 self._write(records, size)
-                if self._on_durable:
+                if tell and self._on_durable:
                     self._on_durable(self._durable)
             self._prepare()
         except Exception as error:
@@ -288,6 +319,7 @@ class LogStore:
         self.figures.commits.add(ended - begun)
         if self._sure:
             self.figures.syncs.add(ended - written)
+            self._sync_seconds += (ended - written - self._sync_seconds) / 8
         segments.began(group.first)
         before.group, before.record, before.checksum = group.number, group.last, checksum
         with self._lock:

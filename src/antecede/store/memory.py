@@ -5,7 +5,6 @@ Everything is as durable as it will ever be when ``append`` returns, so nothing 
 
 from collections.abc import Iterable
 from secrets import randbits
-from threading import Lock
 from typing import Self
 
 from antecede.errors import StoreError, UsageError
@@ -25,7 +24,6 @@ class MemoryStore:
         self.incarnation = randbits(64)
         self.recovered = Recovered(self.incarnation)
         self.figures = Figures()
-        self._lock = Lock()
         self._last = 0
         self._closed = False
 
@@ -46,12 +44,17 @@ class MemoryStore:
     def shortage(self) -> str:
         return ""
 
-    def append(self, record: bytes) -> int:
-        with self._lock:
-            if self._closed:
-                raise StoreError("the log is closed")
-            self._last = number = self._last + 1
+    def append(self, record: bytes, *, rouse: bool = True) -> int:
+        if self._closed:
+            raise StoreError("the log is closed")
+        self._last = number = self._last + 1
         return number
+
+    def commit_soon(self) -> None:
+        return
+
+    def commit_here(self) -> None:
+        return
 
     def wait(self, upto: int, timeout: float | None = None) -> bool:
         if upto > self._last:
