@@ -147,8 +147,9 @@ def test_nothing_leaves_before_it_is_durable(tmp_path: Path) -> None:
         runtime, far = world.running["s1"], world.running["s2"]
         async with runtime.bus("alice") as bus:
             await bus.ask("sum", Tell())
-            reactions, durable = far.reactions.done, runtime._became_durable
+            reactions, durable, commit_here = far.reactions.done, runtime._became_durable, runtime.store.commit_here
             runtime._became_durable = lambda number: None  # type: ignore[method-assign]
+            runtime.store.commit_here = lambda: None  # type: ignore[method-assign]
             ticket = bus.send("sum", Add(amount=1))
             await asyncio.sleep(0.1)
             runtime._release()
@@ -156,8 +157,36 @@ def test_nothing_leaves_before_it_is_durable(tmp_path: Path) -> None:
             assert not ticket.settled
             assert far.reactions.done == reactions
             runtime._became_durable = durable  # type: ignore[method-assign]
-            durable(runtime.store.durable)
+            runtime.store.commit_here = commit_here  # type: ignore[method-assign]
+            runtime.store.commit_soon()
             await ticket
+            assert (await bus.ask("sum", Tell(), expect=Total)).amount == 1
+
+    played(play, tmp_path)
+
+
+def test_nothing_leaves_before_the_loop_itself_has_made_it_durable(tmp_path: Path) -> None:
+    """When nothing else is going on the log is committed in the event loop's thread; first that, then all else."""
+
+    async def play(world: World) -> None:
+        runtime, far = world.running["s1"], world.running["s2"]
+        async with runtime.bus("alice") as bus:
+            await bus.ask("sum", Tell())
+            commit, seen = runtime.store.commit_here, []
+
+            def commit_here() -> None:
+                seen.append((ticket.settled, runtime.peers.peers["s2"].newest.get("A"), runtime.store.durable))
+                commit()
+                seen.append((ticket.settled, runtime.peers.peers["s2"].newest.get("A"), runtime.store.durable))
+
+            await asyncio.sleep(0.05)
+            runtime.store.commit_here = commit_here  # type: ignore[method-assign]
+            ticket = bus.send("sum", Add(amount=1))
+            await ticket
+            (settled, frames, durable), (settled_after, frames_after, durable_after) = seen[:2]
+            assert (settled, settled_after, frames) == (False, False, frames_after)
+            assert durable_after == runtime.store.last > durable
+            assert runtime.peers.peers["s2"].newest["A"] == (frames or 0) + 1
             assert (await bus.ask("sum", Tell(), expect=Total)).amount == 1
 
     played(play, tmp_path)
@@ -224,12 +253,12 @@ def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
         append = runtime.store.append
         refusals = 3
 
-        def full(record: bytes) -> int:
+        def full(record: bytes, *, rouse: bool = True) -> int:
             nonlocal refusals
             if refusals:
                 refusals -= 1
                 raise StoreFullError("no room")
-            return append(record)
+            return append(record, rouse=rouse)
 
         async with runtime.bus("alice") as bus:
             runtime.store.append = full  # type: ignore[method-assign]
@@ -249,7 +278,7 @@ def test_a_failed_disk_ends_the_server(tmp_path: Path) -> None:
     async def play(world: World) -> None:
         runtime = world.running["s1"]
 
-        def broken(record: bytes) -> int:
+        def broken(record: bytes, *, rouse: bool = True) -> int:
             raise StoreFailedError("the disk is gone")
 
         bus = await runtime.bus("alice").__aenter__()
