@@ -11,6 +11,7 @@ to it that there is one at a time. A segment may be dropped only when a piece th
 """
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 
@@ -81,6 +82,8 @@ def _convert_segment(recording: Recording, folder: str, end: int, wanted: Callab
 def main(arguments: list[str]) -> int:
     """The process: 0 all is converted, 2 something is wrong (one line on standard error), 75 another is at work."""
     os.nice(19)
+    # Ctrl-C on a terminal is for the server, which sees to us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = os.getppid()
     try:
         convert(arguments[0], wanted=lambda: os.getppid() == parent)

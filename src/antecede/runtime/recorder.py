@@ -39,7 +39,6 @@ class Recorder:
         self._wait = limits.trace_retry_seconds
         self._not_before = 0.0
         self._task: asyncio.Task[None] | None = None
-        self._process: asyncio.subprocess.Process | None = None
         self._check(topology)
 
     def _check(self, topology: TopologyFile) -> None:
@@ -102,8 +101,10 @@ class Recorder:
     async def _run(self) -> tuple[int, str]:
         command = [sys.executable, "-m", recording.CONVERTER, self._directory]
         null = asyncio.subprocess.DEVNULL
-        self._process = process = await asyncio.create_subprocess_exec(
-            *command, stdin=null, stdout=null, stderr=asyncio.subprocess.PIPE, start_new_session=True
+        # Not in a session of its own: Linux shares the processors among sessions, and only within one does a process
+        # that calls itself unimportant stand back.
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=null, stdout=null, stderr=asyncio.subprocess.PIPE
         )
         try:
             _, said = await process.communicate()
@@ -113,8 +114,6 @@ class Recorder:
                 process.kill()
             await process.wait()
             raise
-        finally:
-            self._process = None
         lines = said.decode(errors="replace").strip().splitlines()
         return process.returncode or 0, lines[-1] if lines else ""
 

@@ -1,0 +1,91 @@
+"""What the README prints is what happens, and the examples do what they say; on ports that are free."""
+
+import json
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_root = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture
+def place(cluster: Callable[..., Any]) -> Any:
+    """A world in whose folder lie the examples, with addresses that nobody uses."""
+    world = cluster({"A": [f"s{number}" for number in range(8)]}, {})
+    shutil.copytree(_root / "examples", world.folder / "examples")
+    for file in (world.folder / "examples").glob("*.toml"):
+        text = file.read_text()
+        for address, port in zip(re.findall(r"127\.0\.0\.1:\d+", text), world.ports.values(), strict=False):
+            text = text.replace(address, f"127.0.0.1:{port}")
+        file.write_text(text)
+    return world
+
+
+def _up(world: Any, *arguments: str) -> None:
+    """``antecede up``, in the background until the test is over."""
+    world.processes["up"] = subprocess.Popen(
+        [sys.executable, "-m", "antecede", *arguments],
+        env=world.environment,
+        cwd=world.folder,
+        stdout=subprocess.DEVNULL,
+        stderr=(world.folder / "up.log").open("wb"),
+    )
+
+
+def _down(world: Any) -> None:
+    world.processes["up"].send_signal(signal.SIGTERM)
+    assert world.processes["up"].wait(30) == 0, world.log("up")
+
+
+def test_the_readme_runs_as_printed(place: Any) -> None:
+    readme = (_root / "README.md").read_text()
+    section = readme[readme.index("### Agents") :]
+    code, commands = re.findall(r"```(?:python)?\n(.*?)```", section, re.S)[:2]
+    # Twenty lines that are the example, but for its docstring.
+    assert (_root / "examples" / "hello.py").read_text().endswith(code)
+    assert len(code.splitlines()) <= 20
+    up, send, printed, verify = commands.splitlines()
+    lines = [shlex.split(line, comments=True) for line in (up, send, verify)]
+    assert all(line[:2] == ["./run", "antecede"] for line in lines)
+    _up(place, *lines[0][2:])
+    answer = place.until(
+        lambda: (done := place.command(*lines[1][2:])).returncode == 0 and done.stdout, f"an answer: {place.log('up')}"
+    )
+    assert answer.strip() == printed
+    done = place.command(*lines[2][2:])
+    assert done.returncode == 0, done.stderr
+    assert "causal       holds" in done.stdout
+    _down(place)
+
+
+def test_the_snowflake_exchanges_messages_between_all_pairs(place: Any) -> None:
+    _up(place, "up", "examples/snowflake.toml", "--data", "snow", "--trace")
+    status = ("status", "examples/snowflake.toml", "--json")
+    place.until(lambda: place.command(*status).returncode == 0, f"all well: {place.log('up')}", 60)
+    address = re.findall(r"tcp://[\d.:]+", (place.folder / "examples" / "snowflake.toml").read_text())[0]
+    done = subprocess.run(
+        [sys.executable, "examples/snowflake.py", "--messages", "20000", "--server", address],
+        env=place.environment,
+        cwd=place.folder,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "20,000 messages between 56 pairs" in done.stdout
+    assert "0 lost, twice or out of turn" in done.stdout
+    _down(place)
+    report = json.loads(place.command("verify", "snow", "--engine", "plain", "--json").stdout)
+    assert report["complete"]
+    assert report["undelivered"] == 0
+    assert report["messages"] >= 20_000
+    assert report["orders"]["causal"]["holds"]
