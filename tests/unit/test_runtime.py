@@ -345,3 +345,26 @@ def test_a_busy_port(tmp_path: Path) -> None:
             await second.start()
 
     played(play, None, servers=1)
+
+
+def test_a_cancelled_dial_is_not_taken_for_a_failed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that stops while it dials in vain comes to an end, whatever the dialing makes of a cancellation."""
+
+    async def stubborn(*_: object) -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise ConnectionRefusedError from None
+
+    async def main() -> None:
+        runtime = ServerRuntime(_topology(), "s1", durability="memory", agents={})
+        await runtime.start()
+        await asyncio.sleep(0.01)
+        dialer = runtime.peers.peers["s2"].dialer
+        assert dialer is not None
+        await runtime.stop()
+        async with asyncio.timeout(5):
+            await asyncio.wait([dialer])
+
+    monkeypatch.setattr("antecede.runtime.peers.dial", stubborn)
+    asyncio.run(main())

@@ -121,7 +121,8 @@ class Peers:
         """Dial, watch, dial again."""
         pause = _pause_first
         address = self._topology.servers[peer.name]
-        while True:
+        # A cancellation may come at the very moment at which the dialing fails, and be taken for that.
+        while not self._stopping:
             peer.wake.clear()
             try:
                 await dial(lambda connection: _Dialed(self, peer, connection), address.host, address.port, self._tls)

@@ -124,7 +124,9 @@ async def dial(
     connecting = loop.create_connection(
         lambda: TcpConnection(opened), host, port, ssl=tls, server_hostname=host if tls else None
     )
-    _, protocol = await asyncio.wait_for(connecting, limits.hello_seconds_max)
+    # Not ``wait_for``: before Python 3.12 it forgets that it was cancelled if the connection fails at that moment.
+    async with asyncio.timeout(limits.hello_seconds_max):
+        _, protocol = await connecting
     return protocol
 
 

@@ -93,10 +93,14 @@ class Processes:
         process.wait()
 
     def stop(self, server: str, seconds: float = 30.0) -> int:
-        """SIGTERM; the exit code."""
+        """SIGTERM; the exit code. One that does not stop in that time is killed, and that is its exit code."""
         process = self.running.pop(server)
         process.send_signal(signal.SIGTERM)
-        return process.wait(seconds)
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
 
     def ended(self) -> Iterable[str]:
         """Servers that are gone though nobody ended them."""

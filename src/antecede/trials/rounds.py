@@ -127,8 +127,8 @@ class Round:
         for server in list(self.processes.running):
             if self.random.random() < 0.5:
                 self.processes.kill(server)
-            else:
-                self.processes.stop(server)
+            elif self.processes.stop(server) != 0:
+                self.found.append(f"{server} did not stop gracefully: {self.processes.log(server)[-500:]}")
         directories = [self.processes.directory(server) for server in self.topology.servers]
         figures = judge_directories(directories, self.topology)
         for server in self.topology.servers:
