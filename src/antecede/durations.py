@@ -6,6 +6,7 @@ moment's counts, never a torn one, and adding takes well under a microsecond.
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from operator import sub
 from typing import Final
 
 BOUNDS: Final = (
@@ -29,6 +30,19 @@ class Durations:
         """Something took that long."""
         self._counts[bisect_left(BOUNDS, seconds)] += 1
         self.seconds += seconds
+
+    def add_run(self, marks: list[float]) -> None:
+        """Several things one after the other: when the first began, and when each ended."""
+        gaps = list(map(sub, marks[1:], marks))
+        if not gaps:
+            return
+        counts = self._counts
+        if max(gaps) <= BOUNDS[0]:
+            counts[0] += len(gaps)
+        else:
+            for gap in gaps:
+                counts[bisect_left(BOUNDS, gap)] += 1
+        self.seconds += marks[-1] - marks[0]
 
     @property
     def count(self) -> int:

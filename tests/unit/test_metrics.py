@@ -245,3 +245,14 @@ def test_pages_in_the_topology_file() -> None:
     for bad in ('s2 = "h:1"', 's1 = "h"', 's1 = "h:0"', "s1 = 9101"):
         with pytest.raises(TopologyError, match="topology:6: metrics of"):
             parse_topology(f"{text}[metrics]\n{bad}\n")
+
+
+def test_a_run_is_what_its_parts_are() -> None:
+    for gaps in ([], [0.00001, 0.00002], [0.00001, 0.3, BOUNDS[0]]):
+        together, apart, marks = Durations(), Durations(), [5.0]
+        for gap in gaps:
+            marks.append(marks[-1] + gap)
+            apart.add(marks[-1] - marks[-2])
+        together.add_run(marks)
+        assert list(together.cumulative()) == list(apart.cumulative())
+        assert together.seconds == pytest.approx(apart.seconds)

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from antecede.channel.letters import Letter
+from antecede.durations import Durations
 from antecede.engine import STALE, React, Reaction, died
 from antecede.engine.agents import Agent, Handler, Timeout, Unanswered, handlers_of, name_of
 from antecede.engine.context import Context
@@ -35,7 +36,7 @@ class Outcome(msgspec.Struct):
 
 
 class Watch(Protocol):
-    """Somebody who looks on as reactions take place: to time them, or to tell of them elsewhere."""
+    """Somebody who looks on as reactions take place, to tell of them elsewhere."""
 
     def begin(self, context: Context) -> Any:
         """A reaction begins; whatever is returned is handed back at its end."""
@@ -53,6 +54,7 @@ class Host:
         self.server = server
         self.check = check
         self.watches: list[Watch] = []
+        self._timed: tuple[Callable[[], float], Durations] | None = None
         self._kinds: dict[str, type[Agent]] = {}
         self._alive: dict[str, tuple[Agent, bytes]] = {}
         self._decoders: dict[type, msgspec.msgpack.Decoder[object]] = {}
@@ -76,8 +78,23 @@ class Host:
         """Whether some reaction of this agent may have to be awaited."""
         return any(handler.is_async for handler in handlers_of(self._kinds[agent]).values())
 
+    def time_reactions(self, clock: Callable[[], float], durations: Durations) -> None:
+        """From now on, note how long each reaction takes by this clock. It is read once a reaction."""
+        self._timed = (clock, durations)
+
     def react(self, due: React) -> Outcome:
         """React to a batch whose handlers are all plain functions."""
+        if self._timed is None:
+            return self._react(due, None, [])
+        clock, durations = self._timed
+        marks = [clock()]
+        outcome = self._react(due, clock, marks)
+        if outcome.failure is not None:
+            marks.append(clock())
+        durations.add_run(marks)
+        return outcome
+
+    def _react(self, due: React, clock: Callable[[], float] | None, marks: list[float]) -> Outcome:
         agent, saved = self._wake(due)
         outcome = Outcome(due.agent, [], None)
         for letter, named in zip(due.letters, due.handlers, strict=True):
@@ -88,10 +105,23 @@ class Host:
             except Exception as error:
                 return self._failed(outcome, begun, error)
             self._note(outcome, agent, letter, context, begun, dead if isinstance(dead, str) else "")
+            if clock is not None:
+                marks.append(clock())
         return self._done(outcome, agent, saved)
 
     async def react_async(self, due: React) -> Outcome:
         """React to a batch whose handlers may have to be awaited."""
+        if self._timed is None:
+            return await self._react_async(due, None, [])
+        clock, durations = self._timed
+        marks = [clock()]
+        outcome = await self._react_async(due, clock, marks)
+        if outcome.failure is not None:
+            marks.append(clock())
+        durations.add_run(marks)
+        return outcome
+
+    async def _react_async(self, due: React, clock: Callable[[], float] | None, marks: list[float]) -> Outcome:
         agent, saved = self._wake(due)
         outcome = Outcome(due.agent, [], None)
         for letter, named in zip(due.letters, due.handlers, strict=True):
@@ -104,6 +134,8 @@ class Host:
             except Exception as error:
                 return self._failed(outcome, begun, error)
             self._note(outcome, agent, letter, context, begun, dead if isinstance(dead, str) else "")
+            if clock is not None:
+                marks.append(clock())
         return self._done(outcome, agent, saved)
 
     def forget(self, agent: str) -> None:

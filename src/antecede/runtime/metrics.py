@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from antecede import limits
 from antecede.durations import Durations
-from antecede.engine.context import Context
 from antecede.errors import UsageError
 from antecede.topology import Address
 
@@ -26,23 +25,10 @@ if TYPE_CHECKING:
     from antecede.runtime.server import ServerRuntime
 
 
-class ReactionTimes:
-    """How long reactions take; see :class:`antecede.engine.host.Watch`."""
-
-    def __init__(self) -> None:
-        self.durations = Durations()
-
-    def begin(self, context: Context) -> float:
-        return perf_counter()
-
-    def end(self, begun: float, dead: str, failure: Exception | None) -> None:
-        self.durations.add(perf_counter() - begun)
-
-
 class Collector:
     """All families of a server, made when they are asked for."""
 
-    def __init__(self, runtime: "ServerRuntime", times: ReactionTimes) -> None:
+    def __init__(self, runtime: "ServerRuntime", times: Durations) -> None:
         self._runtime = runtime
         self._times = times
         self._started = monotonic()
@@ -97,7 +83,7 @@ class Collector:
         yield _one("gauge", "dead_letters_kept", "Dead letters at an operator's disposal.", len(engine.dead))
         yield _one("gauge", "open_questions", "Questions of agents that nobody has answered yet.", len(engine.asks))
         yield _one("gauge", "timers", "Timers that are set.", len(runtime.machine.timers))
-        yield _histogram("reaction_seconds", "How long a handler took.", self._times.durations)
+        yield _histogram("reaction_seconds", "How long a reaction took.", self._times)
 
     def _log(self) -> "Iterator[Metric]":
         store = self._runtime.store
@@ -183,7 +169,7 @@ class MetricsPage:
             raise UsageError("--metrics needs the package prometheus-client: install antecede[metrics]") from None
         self._runtime = runtime
         self._registry = CollectorRegistry()
-        self._times = ReactionTimes()
+        self._times = Durations()
         self._registry.register(Collector(runtime, self._times))
         ProcessCollector(registry=self._registry)
         self._listener: asyncio.Server | None = None
@@ -198,7 +184,7 @@ class MetricsPage:
         except OSError as error:
             where = f"{address.host}:{address.port}"
             raise UsageError(f"cannot serve metrics on {where}: {error.strerror or error}") from None
-        self._runtime.reactions.host.watches.append(self._times)
+        self._runtime.reactions.host.time_reactions(perf_counter, self._times)
 
     async def stop(self) -> None:
         """Serve it no more."""
