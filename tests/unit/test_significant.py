@@ -56,6 +56,12 @@ def test_requests_of_compatible_operations_need_none() -> None:
     assert two_requests("read", "unheard-of").late() == []
 
 
+def test_everything_may_conflict() -> None:
+    assert two_requests("read", "look").late("all") == [("m1", "j", "m2", "conflict")]
+    assert two_requests("read", "look").late({"*": [], "j": "all"}) == [("m1", "j", "m2", "conflict")]
+    assert two_requests("read", "look").late({"*": "all", "j": []}) == []
+
+
 def one_object_two_instances(interleaved: bool, first: str = "write", second: str = "write") -> Rows:
     """§3.2: i sends m1 by one instance and m2 by another (S2); j receives them the wrong way round."""
     rows = Rows()

@@ -8,7 +8,7 @@ Two operations of an object conflict iff the state, or an answer, can depend on 
 A key is an object, that is, a process of the trace; ``*`` speaks for every object that has no entry of its own. A pair
 holds in both directions. An operation conflicts with itself only if the table says so: ``["append", "append"]``. A bare
 list of pairs is the same as ``{"*": list}``. Operations that the table does not name are compatible with all; an empty
-table says that nothing conflicts.
+table says that nothing conflicts. In place of pairs there may be ``"all"``: any two operations conflict.
 
 Several traces judged as one may each bring a table; they are united.
 """
@@ -27,12 +27,20 @@ Pairs = Mapping[str, frozenset[str]]
 """For each operation those that conflict with it."""
 
 EVERY = "*"
+ALL = "all"
 
 
 class Conflicts(msgspec.Struct, frozen=True):
     """The conflict relation of every object."""
 
     tables: dict[str, dict[str, frozenset[str]]]
+    everything: frozenset[str] = frozenset()
+    """Objects, or ``*``, in which any two operations conflict."""
+
+    def over(self, operations: Iterable[str]) -> "Conflicts":
+        """The same with these operations named wherever everything conflicts."""
+        every = frozenset(operations)
+        return Conflicts(self.tables | {name: dict.fromkeys(every, every) for name in self.everything})
 
     def at(self, process: str) -> Pairs:
         """The relation at one object."""
@@ -46,15 +54,17 @@ class Conflicts(msgspec.Struct, frozen=True):
 
 def conflicts_in(document: Any, where: str) -> Conflicts:
     """Read a table; ``where`` names it in the error."""
-    if isinstance(document, list):
+    if isinstance(document, list) or document == ALL:
         document = {EVERY: document}
     if not isinstance(document, dict):
         raise UsageError(f'{where}: conflicts must be an object such as {{"*": [["read", "write"]]}}')
     tables: dict[str, dict[str, frozenset[str]]] = {}
     count = 0
     for name, pairs in document.items():
+        if pairs == ALL:
+            continue
         if not isinstance(pairs, list):
-            raise UsageError(f"{where}: conflicts of {name!r} must be a list of pairs of operations")
+            raise UsageError(f"{where}: conflicts of {name!r} must be a list of pairs of operations, or all")
         table: dict[str, set[str]] = {}
         for pair in pairs:
             if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(one, str) for one in pair):
@@ -65,7 +75,7 @@ def conflicts_in(document: Any, where: str) -> Conflicts:
         tables[name] = {operation: frozenset(others) for operation, others in table.items()}
     if count > limits.conflict_pairs_max:
         raise UsageError(f"{where}: conflicts: {count} pairs are more than {limits.conflict_pairs_max}")
-    return Conflicts(tables)
+    return Conflicts(tables, frozenset(name for name, pairs in document.items() if pairs == ALL))
 
 
 def read_conflicts(path: str | os.PathLike[str]) -> Conflicts:
@@ -90,13 +100,14 @@ def read_conflicts(path: str | os.PathLike[str]) -> Conflicts:
 def conflicts_of(metadata: Iterable[Metadata]) -> Conflicts | None:
     """What a trace says about itself, all its files together; ``None`` if it says nothing."""
     united: dict[str, dict[str, frozenset[str]]] = {}
-    tables = [said.conflicts for said in metadata if said.conflicts is not None]
-    for document in tables:
-        for name, table in conflicts_in(document, "metadata").tables.items():
+    tables = [conflicts_in(said.conflicts, "metadata") for said in metadata if said.conflicts is not None]
+    for one in tables:
+        for name, table in one.tables.items():
             own = united.setdefault(name, {})
             for operation, others in table.items():
                 own[operation] = own.get(operation, frozenset()) | others
-    return Conflicts(united) if tables else None
+    everything = frozenset[str]().union(*(one.everything for one in tables))
+    return Conflicts(united, everything) if tables else None
 
 
 def needed(given: Conflicts | None, metadata: Iterable[Metadata]) -> Conflicts:

@@ -69,6 +69,10 @@ class Instances:
         if event.parent is not None:
             self._parents.setdefault(name, event.parent)
 
+    def operations(self) -> set[str]:
+        """Every operation that an instance runs."""
+        return {one.operation for own in self.by_name for one in own.values() if one.operation is not None}
+
     def of(self, process: int, event: Event) -> Instance | None:
         """The instance of a row, if it has one."""
         if event.instance is None or event.kind not in (SEND, DELIVER, LOCAL):

@@ -28,7 +28,7 @@ and wherever the overtaking message is asked for, a second walk looks at the pai
 alone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -67,6 +67,7 @@ def judge_significant(trace: Matched, conflicts: Conflicts, every_overtaker: boo
     instances = Instances(trace)
     if trace.deliveries and not instances.judged:
         raise nothing_to_judge()
+    conflicts = conflicts.over(instances.operations())
     late, doubtful = _late_places(trace, instances, conflicts)
     confirmed = overtakers(trace, instances, conflicts, doubtful)
     late |= confirmed.keys()
@@ -78,7 +79,7 @@ def judge_significant(trace: Matched, conflicts: Conflicts, every_overtaker: boo
     asked = [place for one, place in (found if every_overtaker else found[:1]) if not one.rule]
     answers = overtakers(trace, instances, conflicts, asked)
     every = [_late(trace, place, *answers[place]) if place in answers else one for one, place in found]
-    return Significant(every, unlisted(instances, conflicts))
+    return Significant(every, unlisted(instances.operations(), conflicts))
 
 
 def nothing_to_judge() -> UsageError:
@@ -86,10 +87,9 @@ def nothing_to_judge() -> UsageError:
     return UsageError("the significant order cannot be judged: no delivery of the trace names its instance")
 
 
-def unlisted(instances: Instances, conflicts: Conflicts) -> list[str]:
+def unlisted(used: Iterable[str], conflicts: Conflicts) -> list[str]:
     """The operations that no table names: they are taken as compatible with all."""
-    used = {one.operation for own in instances.by_name for one in own.values() if one.operation is not None}
-    return sorted(used - conflicts.operations())
+    return sorted(set(used) - conflicts.operations())
 
 
 def _late_places(trace: Matched, instances: Instances, conflicts: Conflicts) -> tuple[set[Place], list[Place]]:
