@@ -79,7 +79,7 @@ def register(app: typer.Typer) -> None:
 
                     report = verify_files(
                         paths, asked, master=master, conf=settings, quarantine=quarantine, late=late, cut=cut,
-                        causal=causal, say=say,
+                        causal=causal, conflicts=table, say=say,
                     )  # fmt: skip
                 else:
                     report = _judge_here(paths, asked, quarantine, late, cut, table)

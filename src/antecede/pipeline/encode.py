@@ -46,6 +46,8 @@ class Layout(msgspec.Struct, frozen=True):
     """Whether rows carry their time, by which cuts are proposed."""
     figures: bool = False
     """Whether rows carry what is measured: times, sizes, hops."""
+    instances: bool = False
+    """Whether rows carry what significant order asks about: instances, operations, parents, types."""
 
     @property
     def parts(self) -> int:
@@ -205,6 +207,8 @@ class Task:
                 setattr(self, flag, True)
             elif mark in batch.schema.names:
                 drop |= {mark, "clock_entry"} if mark == "clock_name" else {mark}
+        if self.layout.instances:
+            keep = keep | ((kind == LOCAL) & batch.column("instance").is_valid().to_numpy(zero_copy_only=False))
         batch = batch.select([name for name in batch.schema.names if name not in drop])
         return batch if keep.all() else batch.filter(pa.array(keep))
 
@@ -249,4 +253,8 @@ def encode(split: Split, layout: Layout) -> Iterator[tuple[int, bytes]]:
         from antecede.pipeline.figures import FigureTask
 
         return FigureTask(split, layout).run()
+    if layout.instances:
+        from antecede.pipeline.instances import InstanceTask
+
+        return InstanceTask(split, layout).run()
     return Task(split, layout).run()

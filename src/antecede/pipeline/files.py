@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from antecede.pipeline import aside
 from antecede.pipeline.flow import Flow, SparkFiles, SparkShuffle
 from antecede.pipeline.run import Trace, layout_for, verdict_on
 from antecede.pipeline.sessions import Session, session
+from antecede.pipeline.significant import significant_on
 from antecede.pipeline.splits import Input, plan
+from antecede.trace.conflicts import Conflicts, needed
 from antecede.trace.cut import Cut
 
 Say = Callable[[str], None]
@@ -37,11 +40,18 @@ def verify_files(
     late: str | None = None,
     cut: Cut = Cut(),  # noqa: B008 (it cannot be changed)
     causal: str = "auto",
+    conflicts: Conflicts | None = None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
-    """Judge the traces that the paths name, as one trace, on Spark; the report. ``causal`` is one of ``WAYS``."""
+    """Judge the traces that the paths name, as one trace, on Spark; the report. ``causal`` is one of ``WAYS``.
+
+    ``conflicts`` is the table by which the significant order is judged; without it the trace's metadata give one.
+    """
+    named = [os.fspath(path) for path in paths]
+    if "significant" in orders and "-" not in named:
+        needed(conflicts, plan(named).metadata)
     with spark_for(paths, master, conf, say) as running:
-        return verify_in(running, [os.fspath(path) for path in paths], orders, quarantine, late, cut, causal, say)
+        return verify_in(running, named, orders, quarantine, late, cut, causal, conflicts, say)
 
 
 @contextmanager
@@ -82,15 +92,24 @@ def verify_in(
     late: str | None = None,
     cut: Cut = Cut(),  # noqa: B008
     causal: str = "auto",
+    conflicts: Conflicts | None = None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
     """The same in a session that is running."""
     started = time.perf_counter()
     given = _given(running, paths)
     way = chosen_way(causal, given, running.context.defaultParallelism)
-    trace = _read(running, given, say, cut=cut, numbered=quarantine is not None, timed=way == "chunks")
+    instances = "significant" in orders
+    table = needed(conflicts, given.metadata) if instances else None
+    trace = _read(
+        running, given, say, cut=cut, numbered=quarantine is not None, timed=way == "chunks", instances=instances
+    )
     say(f"matching and judging {trace.rows:,} rows" + (" by chunks of time" if way == "chunks" else ""))
     outcome = verdict_on(trace, orders, every_late=late is not None, causal=way)
+    if table is not None:
+        entry, rows = significant_on(trace, table, outcome.report["deliveries"], every_late=late is not None)
+        outcome.report["orders"]["significant"] = entry
+        outcome.late = chain(outcome.late, rows())
     if quarantine is not None:
         say("writing the rows that were set aside")
         aside.write_quarantine(trace, outcome, quarantine)

@@ -20,7 +20,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.errors import UsageError
 from antecede.pipeline import chunks, judge, verdict
 from antecede.pipeline.buckets import Numbering, Sought, ids_at, look_up, matched, place_keys, set_aside
 from antecede.pipeline.chunks import Grain
@@ -236,8 +235,6 @@ def verdict_on(
     ``causal`` is ``walk`` or ``chunks``, ``options`` are those of :meth:`Trace.judge` or
     :meth:`Trace.judge_by_chunks`.
     """
-    if "significant" in orders:
-        _refuse_significant(trace)
     asked = tuple(order for order in ORDERS if order in orders)
     judging = trace.judge_by_chunks if causal == "chunks" else trace.judge
     summary, parts = judging(asked, every_late, **options)
@@ -259,12 +256,6 @@ def verdict_on(
     )
     rows = list(zip(circular["split"].tolist(), circular["at"].tolist(), strict=True))
     return Outcome(report, _late(trace, parts, said["late_blobs"]) if parts else iter(()), rows)
-
-
-def _refuse_significant(trace: Trace) -> None:
-    if not any(said.conflicts for said in trace.given.metadata):
-        raise UsageError("the significant order needs conflicts: the trace's metadata must name a conflict table")
-    raise UsageError("the significant order cannot be judged on Spark: use --engine plain")
 
 
 def _late(trace: Trace, parts: Parts, blobs: int) -> Iterator[dict[str, Any]]:

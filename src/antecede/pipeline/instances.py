@@ -1,0 +1,102 @@
+"""Rows with their operation instances: the first stage and the matching when significant order is asked for.
+
+Encoded rows carry ``instance``, ``operation``, ``parent`` and ``type`` as text to the bucket of their message, and so
+do ``local`` rows of an instance. A bucket numbers its texts, and whoever assembles the lines puts the numbers of all
+buckets together. What belongs to whom is decided there, as :mod:`antecede.trace.instances` says.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from antecede.pipeline.buckets import Numbering, bucket_of
+from antecede.pipeline.encode import Task
+from antecede.pipeline.kernels.match import DELIVER, LOCAL, SEND, VALID
+from antecede.pipeline.packing import pack
+from antecede.pipeline.splits import Arrow
+from antecede.trace.jsonl import Item
+from antecede.trace.parquet import items_in
+from antecede.trace.schema import Event
+
+CARRIED = ("instance", "operation", "parent", "type")
+"""Columns of encoded rows besides those that matching needs."""
+
+_nothing = pa.array([], pa.string())
+
+UNSAID, REQUESTED, OTHERWISE, ABORTED = range(4)
+"""What the type of a row comes to."""
+
+
+class InstanceTask(Task):
+    """One split on its way to the parts, with the instances of its rows."""
+
+    def batches(self, piece: Arrow | list[Item]) -> Iterator[Any]:
+        if isinstance(piece, list):
+            yield from self.from_items(piece)
+        elif piece.plain:
+            batch, odd = self.encoder.from_arrow(piece.batch, piece.first, piece.folded)
+            given = piece.batch.take(pa.array(batch.column("at").to_numpy() - piece.first))
+            yield _extended(batch, [_texts(given, name) for name in CARRIED])
+            yield from self.from_items(odd)
+        else:
+            yield from self.from_items(list(items_in(piece.batch, piece.folded, piece.first + 1, False)))
+
+    def from_items(self, items: Sequence[Item]) -> Iterator[Any]:
+        events = [said for _, _, said in items if isinstance(said, Event)]
+        for batch in super().from_items(items):
+            yield _extended(batch, [pa.array([getattr(e, name) for e in events], pa.string()) for name in CARRIED])
+
+
+def _texts(given: Any, name: str) -> Any:
+    if name not in given.schema.names:
+        return pa.nulls(given.num_rows, pa.string())
+    column = given.column(name)
+    return (column.dictionary_decode() if pa.types.is_dictionary(column.type) else column).cast(pa.string())
+
+
+def _extended(batch: Any, columns: Sequence[Any]) -> Any:
+    for name, column in zip(CARRIED, columns, strict=True):
+        batch = batch.append_column(name, column)
+    return batch
+
+
+def matched_instances(packed: Iterable[bytes], numbering: Numbering) -> Iterator[tuple[int, bytes]]:
+    """Match one bucket: the piece for the lines, with what its rows say of instances in the place of clocks."""
+    bucket = bucket_of(packed, numbering)
+    piece = {name: column for name, column in bucket.piece().items() if name[:2] in ("s_", "d_")}
+    kinds = (bucket.kind == SEND) | (bucket.kind == DELIVER) | (bucket.kind == LOCAL)
+    told = np.flatnonzero(kinds & (bucket.reason == VALID))
+    # A bucket without rows has no columns of ours either.
+    columns = {
+        name: _one(bucket.table.column(name)).take(pa.array(told)) if len(told) else _nothing for name in CARRIED
+    }
+    # A row without an instance matters only as a send that says what type its message is of.
+    some = columns["instance"].is_valid().to_numpy(zero_copy_only=False) | (bucket.kind[told] == SEND)
+    rows = told[some]
+    columns = {name: column.filter(pa.array(some)) for name, column in columns.items()}
+    said: dict[str, Any] = {
+        "l_process": bucket.process[rows],
+        "l_index": bucket.index[rows],
+        "l_kind": bucket.kind[rows],
+        "l_type": _types(columns["type"]),
+    }
+    for name in CARRIED[:3]:
+        encoded = columns[name].dictionary_encode()
+        said[f"l_{name}"] = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
+        said[f"texts_{name}"] = encoded.dictionary.to_pylist()
+    yield 0, pack({**piece, **said})
+
+
+def _one(column: Any) -> Any:
+    chunks = column.chunks
+    return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks) if chunks else pa.array([], column.type)
+
+
+def _types(column: Any) -> NDArray[np.uint8]:
+    table = {"request": REQUESTED, "abort": ABORTED}
+    encoded = column.dictionary_encode()
+    codes = np.array([table.get(text, OTHERWISE) for text in encoded.dictionary.to_pylist()] + [UNSAID], np.uint8)
+    return np.asarray(codes[encoded.indices.fill_null(len(codes) - 1).to_numpy(zero_copy_only=False)])

@@ -1,0 +1,401 @@
+"""Significant order on Spark: one task judges the assembled lines; names and ids are looked up for what is reported.
+
+The verdict is that of :mod:`antecede.trace.significant`, to the last detail. The task holds the lines, four bytes an
+event for its instance and two for what else it says, some twenty bytes an instance, and the vectors of
+:mod:`antecede.pipeline.kernels.significant`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.pipeline.instances import ABORTED, REQUESTED, UNSAID, matched_instances
+from antecede.pipeline.judge import cut_cycles
+from antecede.pipeline.kernels.causal import recount
+from antecede.pipeline.kernels.match import DELIVER, LOCAL
+from antecede.pipeline.kernels.merge import deliveries_of
+from antecede.pipeline.kernels.significant import LANES, LATE, PUT_OFF, RUNS, SLOTS, crossed, significant
+from antecede.pipeline.kernels.walk import NOTHING, SENT
+from antecede.pipeline.lines import Lines, Piece, Scratch, Walk, assemble
+from antecede.pipeline.packing import pack, unpack
+from antecede.pipeline.report import late_rows
+from antecede.pipeline.run import Trace
+from antecede.pipeline.verdict import Docket
+from antecede.trace.conflicts import Conflicts
+from antecede.trace.significant import nothing_to_judge, unlisted
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+_late_at_once = 1 << 16
+_rows_at_once = 1 << 18
+_vector_bytes = 512 * 1024 * 1024
+"""What all vectors together may take before instances are put off to another walk."""
+
+SUMMARY, ROWS = range(2)
+"""Parts of what the judging task says."""
+
+
+class Bench(msgspec.Struct, frozen=True):
+    """By what the task judges, and what it is to tell."""
+
+    docket: Docket
+    names: list[str]
+    tables: dict[str, dict[str, list[str]]]
+    everything: list[str]
+    lanes_max: int | None = None
+
+    def conflicts(self) -> Conflicts:
+        tables = {
+            name: {operation: frozenset(others) for operation, others in table.items()}
+            for name, table in self.tables.items()
+        }
+        return Conflicts(tables, frozenset(self.everything))
+
+
+def bench_for(trace: Trace, conflicts: Conflicts, every_late: bool = False, lanes_max: int | None = None) -> Bench:
+    """What the task has to know."""
+    tables = {name: {one: sorted(others) for one, others in own.items()} for name, own in conflicts.tables.items()}
+    docket = trace.docket((), every_late=every_late)
+    return Bench(docket, trace.names, tables, sorted(conflicts.everything), lanes_max)
+
+
+class Deeds:
+    """Assembled lines with their instances: who did what, as arrays.
+
+    ``instance`` is that of each event, -1 without; a message that no instance sends has one of its own, behind all
+    others. Of each instance: ``place`` its process, ``first`` and ``last`` its events, ``cell`` the operation of its
+    object or -1, ``name``. Of each name its ``parent``'s. Of each cell its ``operation``, and its rivals.
+    """
+
+    def __init__(self, packed: Iterable[bytes], bench: Bench) -> None:
+        docket = bench.docket
+        texts: dict[str, dict[str, int]] = {"instance": {}, "operation": {}, "parent": {}}
+        lengths, sparse = np.frombuffer(docket.lengths, np.int64), np.frombuffer(docket.sparse, np.int32)
+        scratch = Scratch(docket.scratch)
+        self.lines, told = assemble(
+            lengths, sparse, map(partial(_renumbered, texts=texts), map(unpack, packed)), scratch
+        )
+        cut_cycles(self.lines)
+        self.operations = list(texts["operation"])
+        self._take(told, texts)
+        self._cells(bench)
+
+    def _take(self, told: list[Piece], texts: dict[str, dict[str, int]]) -> None:
+        lines = self.lines
+        columns = {
+            name: np.concatenate([piece[f"l_{name}"] for piece in told]) if told else np.zeros(0, np.int64)
+            for name in ("flat", "kind", "type", "instance", "operation", "parent", "process")
+        }
+        # What lies on a cycle was set aside, and has no instance any more.
+        keep = (columns["kind"] != DELIVER) | (lines.source[columns["flat"]] != NOTHING)
+        order = np.argsort(columns["flat"][keep], kind="stable")
+        flat, kind, type_, name, operation, parent, process = (column[keep][order] for column in columns.values())
+        events = len(lines.source)
+        said = lines.scratch.array(events, np.uint8)
+        said[flat] = type_
+        mine = np.flatnonzero(name >= 0)
+        keys = process[mine].astype(np.int64) * max(1, len(texts["instance"])) + name[mine]
+        unique, start, number = np.unique(keys, return_index=True, return_inverse=True)
+        count = len(unique)
+        self.count = count
+        self.instance = lines.scratch.array(events, np.int32, -1)
+        self.instance[flat[mine]] = number
+        self.place = process[mine][start].astype(np.int32)
+        self.name = name[mine][start].astype(np.int32)
+        self.first = flat[mine][start].astype(np.int64)
+        self.last = np.zeros(count, np.int64)
+        # Rows are ascending, so the last one to be written stays.
+        self.last[number] = flat[mine]
+        self.aborted = np.zeros(count, np.uint8)
+        self.aborted[number[(kind[mine] == LOCAL) & (type_[mine] == ABORTED)]] = 1
+        self.operation_of = _firsts(number, operation[mine], count)
+        self.opening = _firsts(number, np.where(kind[mine] == DELIVER, flat[mine], -1), count)
+        self.parent = _firsts(name[mine], parent[mine], len(texts["instance"])).astype(np.int32)
+        self._requests(said)
+        alone = np.flatnonzero((lines.source == SENT) & (self.instance < 0))
+        self.instance[alone] = count + np.arange(len(alone))
+
+    def _requests(self, said: Bytes) -> None:
+        """Whether each delivery is that of a request: by its type, its send's, or being the first of its instance."""
+        lines = self.lines
+        self.request = lines.scratch.array(len(lines.source), np.uint8)
+        delivered = np.flatnonzero(lines.source >= 0)
+        type_ = said[delivered]
+        type_ = np.where(type_ == UNSAID, said[lines.send_of(delivered)], type_)
+        own = self.instance[delivered]
+        opens = (own >= 0) & (self.opening[np.maximum(own, 0)] == delivered) if self.count else own >= 0
+        self.request[delivered] = (type_ == REQUESTED) | ((type_ == UNSAID) & opens)
+        self.judged = int((own >= 0).sum())
+
+    def _cells(self, bench: Bench) -> None:
+        width = max(1, len(self.operations))
+        has = self.operation_of >= 0
+        unique, numbers = np.unique(
+            self.place[has].astype(np.int64) * width + self.operation_of[has], return_inverse=True
+        )
+        self.cell = np.full(self.count, -1, np.int32)
+        self.cell[has] = numbers
+        self.operation = (unique % width).astype(np.int32)
+        self.used = sorted({self.operations[k] for k in self.operation.tolist()})
+        conflicts = bench.conflicts().over(self.used)
+        cells = {int(key): number for number, key in enumerate(unique)}
+        codes = {text: code for code, text in enumerate(self.operations)}
+        starts, rivals = [0], []
+        for key in unique.tolist():
+            process, operation = divmod(key, width)
+            for other in sorted(conflicts.at(bench.names[process]).get(self.operations[operation], ())):
+                rival = cells.get(process * width + codes[other]) if other in codes else None
+                if rival is not None:
+                    rivals.append(rival)
+            starts.append(len(rivals))
+        self.rival_from, self.rivals = np.array(starts, np.int64), np.array(rivals, np.int32)
+
+
+def _renumbered(piece: Piece, texts: dict[str, dict[str, int]]) -> Piece:
+    """A bucket's piece with the numbers that all buckets share; parents are numbered among the instances."""
+    for name in ("instance", "operation", "parent"):
+        table = texts["instance" if name == "parent" else name]
+        given: Sequence[str] = piece.pop(f"texts_{name}")  # type: ignore[assignment]
+        codes = np.fromiter((table.setdefault(text, len(table)) for text in given), np.int32, len(given))
+        own = piece[f"l_{name}"]
+        piece[f"l_{name}"] = np.where(own >= 0, codes[own], np.int32(-1)) if len(codes) else own
+    return piece
+
+
+def _firsts(group: Longs, value: Longs, groups: int) -> Longs:
+    """For each group the first value that is not -1, else -1."""
+    found = np.full(groups, -1, np.int64)
+    some = np.flatnonzero(value >= 0)[::-1]
+    # Written backwards, so that the first one stays.
+    found[group[some]] = value[some]
+    return found
+
+
+class _Vectors:
+    """What the kernel keeps along one walk, and how it grows."""
+
+    def __init__(self, deeds: Deeds, wanted: Bytes, lanes_max: int | None, lanes: int = 16, rows: int = 64) -> None:
+        self._deeds, self.wanted, self._lanes_max = deeds, wanted, lanes_max
+        lines = deeds.lines
+        everyone = len(wanted)
+        self.lane_of = np.full(everyone, -1, np.int32)
+        self.run_of = np.full(everyone, -1, np.int32)
+        self.awaits = np.zeros(everyone, np.int64)
+        sends = np.flatnonzero(lines.source == SENT)
+        np.add.at(self.awaits, deeds.instance[sends], lines.argument[sends])
+        lanes = min(lanes, lanes_max or lanes)
+        self.free_lane, self.free_slot, self.free_run = (np.arange(n, dtype=np.int32) for n in (lanes, rows, rows))
+        self.owed = np.zeros(rows, np.int32)
+        self.carried, self.base, self.known, self.received = (np.zeros((rows, lanes), np.int64) for _ in range(4))
+        cells = len(deeds.operation)
+        self.done, self.requests = (np.zeros((cells, lanes), np.int64) for _ in range(2))
+        self.counts = np.array([rows, lanes, rows, 0, 0, 0], np.int64)
+
+    @property
+    def grows(self) -> bool:
+        """Whether there may be more lanes."""
+        lanes = len(self.free_lane)
+        rows = len(self.owed) + 3 * len(self.free_run) + 2 * len(self.done)
+        return 2 * lanes <= self._lanes_max if self._lanes_max else 16 * lanes * rows <= _vector_bytes
+
+    def grow(self) -> None:
+        """Make more of what ran out."""
+        if self.counts[SLOTS] == 0:
+            self.free_slot, self.carried = _more(self.free_slot, self.carried, self.counts, SLOTS)
+            self.owed = np.concatenate([self.owed, np.zeros_like(self.owed)])
+        if self.counts[RUNS] == 0:
+            free = self.free_run
+            for name in ("base", "known", "received"):
+                rows = getattr(self, name)
+                setattr(self, name, np.concatenate([rows, np.zeros_like(rows)]))
+            self.free_run = _doubled(free)
+            self.counts[RUNS] = len(free)
+        if self.counts[LANES] == 0 and self.grows:
+            lanes = len(self.free_lane)
+            for name in ("carried", "base", "known", "received", "done", "requests"):
+                rows = getattr(self, name)
+                setattr(self, name, np.concatenate([rows, np.zeros_like(rows)], axis=1))
+            self.free_lane = _doubled(self.free_lane)
+            self.counts[LANES] = lanes
+
+
+def _more(free: Ints, rows: Longs, counts: Longs, which: int) -> tuple[Ints, Longs]:
+    counts[which] = len(free)
+    return _doubled(free), np.concatenate([rows, np.zeros_like(rows)])
+
+
+def _doubled(free: Ints) -> Ints:
+    """Twice as many numbers, the new ones free."""
+    return np.concatenate([np.arange(len(free), 2 * len(free), dtype=np.int32), np.zeros(len(free), np.int32)])
+
+
+class Questions:
+    """Late deliveries whose overtaking message is asked for, and the answers."""
+
+    def __init__(self, deeds: Deeds, late: Longs) -> None:
+        sends = deeds.lines.send_of(late)
+        order = np.argsort(sends, kind="stable")
+        self.late, self.send = late[order], sends[order]
+        self.serial = np.zeros(len(late), np.int64)
+        self.next = np.full(len(late), -1, np.int32)
+        self.answer = np.full(len(late), -1, np.int64)
+        self.rule = np.zeros(len(late), np.uint8)
+
+
+def late_by_precedence(
+    deeds: Deeds, questions: Questions | None = None, lanes_max: int | None = None, segments: int = 1 << 18
+) -> Iterator[Longs]:
+    """The deliveries that break rule (1), as the kernel tells them: twice the position, plus one in doubt."""
+    lines = deeds.lines
+    everyone = int(deeds.instance.max(initial=-1)) + 1
+    wanted = np.ones(everyone, np.uint8)
+    if questions is not None:
+        wanted[:] = 0
+        wanted[deeds.instance[questions.send]] = 1
+    asked = questions or Questions(deeds, np.zeros(0, np.int64))
+    first, last = (np.concatenate([own, np.full(everyone - deeds.count, -1)]) for own in (deeds.first, deeds.last))
+    cell = np.concatenate([deeds.cell, np.full(everyone - deeds.count, -1, np.int32)])
+    aborted = np.concatenate([deeds.aborted, np.zeros(everyone - deeds.count, np.uint8)])
+    late = np.zeros(_late_at_once, np.int64)
+    while wanted.any():
+        state = _Vectors(deeds, wanted, lanes_max)
+        heads = np.full(lines.processes, -1, np.int32)
+        walk = Walk(lines, segments)
+        for count in walk:
+            begin = 0
+            while begin < count:
+                begin = significant(
+                    lines.offsets, lines.source, lines.argument, walk.process, walk.begin, walk.end, begin, count,
+                    state.grows, deeds.instance, deeds.request, first, last, cell, aborted, deeds.name, deeds.parent,
+                    deeds.rival_from, deeds.rivals, wanted, state.awaits, state.lane_of, state.run_of,
+                    state.free_lane, state.free_slot, state.free_run, state.owed, state.carried, state.base,
+                    state.known, state.received, state.done, state.requests, state.counts, late,
+                    asked.send, asked.late, asked.serial, asked.next, heads, asked.answer, asked.rule,
+                )  # fmt: skip
+                if state.counts[LATE]:
+                    yield late[: state.counts[LATE]].copy()
+                    state.counts[LATE] = 0
+                if begin < count:
+                    state.grow()
+        recount(lines.offsets, lines.source, lines.argument)
+        assert state.counts[PUT_OFF] == (state.lane_of == -2).sum()
+        wanted = (state.lane_of == -2).astype(np.uint8)
+
+
+class Verdict(msgspec.Struct):
+    """Flat positions of all late deliveries, ascending, and the rule that each breaks, where it is known."""
+
+    late: Longs
+    over: Longs
+    """The delivery that came too early, -1 where nobody asked."""
+    rule: Bytes
+    """0 where nobody asked; 3 is agreement."""
+
+
+RULES = ("", "instance", "conflict", "agreement")
+
+
+def judged_deeds(deeds: Deeds, every_late: bool, lanes_max: int | None = None, segments: int = 1 << 18) -> Verdict:
+    """Judge; who overtook is found for the first late delivery, or for all."""
+    lines = deeds.lines
+    told = [*late_by_precedence(deeds, lanes_max=lanes_max, segments=segments)]
+    found = np.concatenate(told) if told else np.zeros(0, np.int64)
+    sure, doubtful = found[found % 2 == 0] // 2, found[found % 2 == 1] // 2
+    asked = _asked(deeds, doubtful, lanes_max, segments)
+    confirmed = asked.answer >= 0
+    late = np.concatenate([sure, asked.late[confirmed]])
+    over = np.concatenate([np.full(len(sure), -1), asked.answer[confirmed]])
+    rule = np.concatenate([np.zeros(len(sure), np.uint8), asked.rule[confirmed]])
+    mark = lines.scratch.array(len(lines.source), np.uint8)
+    mark[late] = 1
+    before = lines.scratch.array(len(lines.source), np.int64, -1)
+    first, delivered = deliveries_of(lines.offsets, lines.source, lines.argument)
+    crossed(
+        lines.offsets, lines.source, lines.argument, deeds.instance, deeds.request, mark, deeds.place, deeds.cell,
+        deeds.operation, deeds.rival_from, deeds.rivals, first, delivered, before,
+    )  # fmt: skip
+    disagree = np.flatnonzero(before >= 0)
+    late, over = np.concatenate([late, disagree]), np.concatenate([over, before[disagree]])
+    rule = np.concatenate([rule, np.full(len(disagree), 3, np.uint8)])
+    order = np.lexsort((lines.process_at(late), lines.index_at(late)))
+    verdict = Verdict(late[order], over[order], rule[order])
+    open_ = np.flatnonzero(verdict.rule == 0)
+    open_ = open_ if every_late else open_[open_ == 0]
+    if len(open_):
+        asked = _asked(deeds, verdict.late[open_], lanes_max, segments)
+        back = open_[np.argsort(verdict.late[open_])]
+        order = np.argsort(asked.late)
+        verdict.over[back], verdict.rule[back] = asked.answer[order], asked.rule[order]
+    return verdict
+
+
+def _asked(deeds: Deeds, late: Longs, lanes_max: int | None, segments: int) -> Questions:
+    questions = Questions(deeds, late)
+    if len(late):
+        for _ in late_by_precedence(deeds, questions, lanes_max, segments):
+            pass
+    return questions
+
+
+def judged(packed: Iterable[bytes], bench: Bench) -> Iterator[tuple[int, bytes]]:
+    """Judge a trace from what its buckets said: the summary, and every late delivery if asked for."""
+    deeds = Deeds(packed, bench)
+    verdict = judged_deeds(deeds, bench.docket.every_late, bench.lanes_max, bench.docket.segments)
+    summary = {
+        "late": len(verdict.late),
+        "crossed": int((verdict.rule == 3).sum()),
+        "judged": deeds.judged,
+        "operations": deeds.used,
+        "first": _columns(deeds.lines, verdict, slice(0, 1)) if len(verdict.late) else None,
+        "rule": RULES[verdict.rule[0]] if len(verdict.late) else None,
+    }
+    yield SUMMARY, pack(summary)
+    if bench.docket.every_late:
+        for start in range(0, len(verdict.late), _rows_at_once):
+            yield ROWS, pack(_columns(deeds.lines, verdict, slice(start, start + _rows_at_once)))
+
+
+def _columns(lines: Lines, verdict: Verdict, some: slice) -> dict[str, Any]:
+    """Late deliveries by places, as the report's rows are made of them."""
+    late, over = verdict.late[some], verdict.over[some]
+    sent, other = lines.send_of(late), lines.send_of(over)
+    return {
+        "process": lines.process_at(late).tolist(), "index": lines.index_at(late).tolist(),
+        "source": lines.process_at(sent).tolist(), "send_index": lines.index_at(sent).tolist(),
+        "over_process": lines.process_at(other).tolist(), "over_index": lines.index_at(other).tolist(),
+    }  # fmt: skip
+
+
+def significant_on(
+    trace: Trace, conflicts: Conflicts, deliveries: int, every_late: bool = False, lanes_max: int | None = None
+) -> tuple[dict[str, Any], Callable[[], Iterator[dict[str, Any]]]]:
+    """The report's entry of significant order, and the way to every late delivery."""
+    bench = bench_for(trace, conflicts, every_late, lanes_max)
+    pieces = trace.from_buckets(partial(matched_instances, numbering=trace.numbering), 1)
+    parts = pieces.scatter(partial(judged, bench=bench), [0], 2)
+    said = unpack(parts.gather(b"".join, [SUMMARY])[0])
+    if deliveries and not said["judged"]:
+        raise nothing_to_judge()
+    first = None
+    if said["first"] is not None:
+        first = next(late_rows(said["first"], trace.names, trace.ids)) | {"rule": said["rule"]}
+    entry = {
+        "holds": not said["late"] if deliveries else None,
+        "late": said["late"],
+        "crossed": said["crossed"],
+        "first": first,
+        "unlisted": unlisted(said["operations"], conflicts.over(said["operations"])),
+    }
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for packed in parts.stream(lambda blobs: blobs, [ROWS]):
+            for row in late_rows(unpack(packed), trace.names, trace.ids):
+                yield {"order": "significant", **row}
+
+    return entry, rows
