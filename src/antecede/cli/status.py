@@ -77,6 +77,9 @@ def _report(one: dict[str, Any]) -> None:
     clients = ", ".join(one["clients"]["here"]) or "none"
     print(f"  letters waiting {one['waiting_letters']}, reactions {one['reactions']}, dead {one['dead']}")
     print(f"  records {one['log']['last']}, durable {one['log']['durable']}; clients here: {clients}")
+    if trace := one.get("trace"):
+        trouble = f" (trouble: {trace['trouble']})" if trace["trouble"] else ""
+        print(f"  trace converted up to {trace['converted']}, segments behind {trace['segments_behind']}{trouble}")
     for agent, depth in one["mailboxes"].items():
         away = ", a client that is away" if agent in one["clients"]["away"] else ""
         print(f"  mailbox of {agent}: {depth}{away}")
