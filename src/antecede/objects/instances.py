@@ -83,7 +83,7 @@ class Instance(msgspec.Struct):
     place: int
     """Its place among all that were handed over here."""
     state: str = QUEUED
-    requests: list[Message] = []
+    pending: list[Message] = []
     """Requests that were handed over and not delivered, for it has not begun."""
     callers: list[Caller] = []
     calls: list[Made] = []
@@ -117,11 +117,11 @@ class Root(msgspec.Struct):
 
 def instance_out(one: Instance) -> Any:
     """An instance as plain values."""
-    requests = [(pack_message(message), message.label) for message in one.requests]
+    pending = [(pack_message(message), message.label) for message in one.pending]
     return msgspec.to_builtins(
         (
             (one.id, one.operation, one.arguments, one.root, one.number, one.parent, one.place, one.state),
-            requests,
+            pending,
             (one.callers, one.calls, one.answers, sorted(one.replies.items()), one.answer, one.decided),
         ),
         builtin_types=(bytes,),
@@ -130,13 +130,13 @@ def instance_out(one: Instance) -> Any:
 
 def instance_in(state: Any) -> Instance:
     """An instance from plain values."""
-    (id_, operation, arguments, root, number, parent, place, status), requests, rest = state
+    (id_, operation, arguments, root, number, parent, place, status), pending, rest = state
     callers, calls, answers, replies, answer, decided = msgspec.convert(
         rest, tuple[list[Caller], list[Made], list[Answer], list[tuple[int, Answer]], Answer | None, bool]
     )
     messages = [
         msgspec.structs.replace(unpack_message(packed), label=msgspec.convert(label, Label))
-        for packed, label in requests
+        for packed, label in pending
     ]
     age = msgspec.convert(number, Number)
     one = Instance(id_, operation, tuple(arguments), root, age, parent, place, status, messages)

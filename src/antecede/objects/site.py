@@ -60,14 +60,15 @@ from antecede.objects.instances import (
     Made,
     Request,
     Root,
-    instance_in,
-    instance_out,
 )
 from antecede.objects.model import Call, Object, initial, operations_of, relation_of
 from antecede.objects.replay import fold
+from antecede.objects.table import Table
 from antecede.orders.contract import Order
 from antecede.orders.encoding import Reader, Writer
 from antecede.orders.objects import WOUND, Objects
+
+_elsewhere = (False, "aborted by another caller")
 
 _requests = msgspec.msgpack.Decoder(Request)
 _answers = msgspec.msgpack.Decoder(Answer)
@@ -92,13 +93,11 @@ class Site(Order):
         self.order.defer = True
         self.state: dict[str, Any] = initial(kind)
         """What has been committed."""
-        self.instances: dict[str, Instance] = {}
+        self.table = Table(self.relation)
         self.roots: dict[str, Root] = {}
         """Roots that were started here and have not ended, by the name of their present try."""
         self.started = 0
         self.posted = 0
-        self.handed = 0
-        self.begun = 0
         self.wounds = 0
         """How many roots of this home were wounded so far."""
         self._wounded: set[str] = set()
@@ -162,18 +161,39 @@ class Site(Order):
         if label.type == REQUEST:
             self._requested(message, label)
             return
+        one = self.table.instances.get(label.instance)
+        if one is None or one.state == QUEUED:
+            if one is not None:
+                self._drop(one, message.source)
+            self._deliver_to_nobody(message)
+            return
         self._out.append(Deliver(message))
-        one = self.instances.get(label.instance)
-        if one is None:
-            # It has ended here; the order need not remember it for this.
-            self.order.forget(label.instance)
-        elif label.type == RESPONSE:
+        if label.type == RESPONSE:
             self._responded(one, message, label)
         elif label.type == COMMIT:
             self._commit(one)
         else:
-            others = [caller for caller in self._callers(one) if caller.source != message.source]
-            self._abort(one, (False, "aborted by another caller"), others)
+            unanswered = [] if one.state == DONE else one.callers
+            self._abort(one, _elsewhere, [caller for caller in unanswered if caller.source != message.source])
+
+    def _deliver_to_nobody(self, message: Message) -> None:
+        """The instance that a message is for has ended here, or never begins, or does not need it: it is delivered,
+        and no instance receives it."""
+        label = message.label
+        assert label is not None
+        if label.type == REQUEST:
+            self.order.begin(message)
+        if label.instance not in self.table.instances:
+            self.order.forget(label.instance)
+        self._out.append(Deliver(msgspec.structs.replace(message, label=Label(label.type, ""))))
+
+    def _drop(self, one: Instance, source: int) -> None:
+        """A queued instance is aborted by one of its callers."""
+        requests, one.pending = one.pending, []
+        for request in requests:
+            self._deliver_to_nobody(request)
+        callers = [caller for caller in map(_caller, requests) if caller.source != source]
+        self._abort(one, _elsewhere, callers)
 
     def _asked_to_abort(self, attempt: str) -> tuple[Verdict, Effects]:
         root = self.roots.get(attempt)
@@ -186,36 +206,36 @@ class Site(Order):
 
     def _queue_root(self, root: Root) -> None:
         self.roots[root.attempt] = root
-        self._queue(Instance(root.attempt, root.operation, root.arguments, root.attempt, root.number, "", 0))
-
-    def _queue(self, one: Instance) -> None:
-        self.handed += 1
-        one.place = self.handed
-        self.instances[one.id] = one
+        self.table.queue(Instance(root.attempt, root.operation, root.arguments, root.attempt, root.number, "", 0))
 
     def _requested(self, message: Message, label: Label) -> None:
         request = _read(_requests, message)
-        one = self.instances.get(label.instance)
+        one = self.table.instances.get(label.instance)
         if one is None and label.instance in self._ended:
             # A replica of its caller was quicker, and this is over: it is not begun again for the slower one.
-            self._deliver_request(message)
-            label = Label(RESPONSE, label.by_operation, label.by_instance, label.operation, label.instance, True)
-            self._send(1 << message.source, label, (False, self._ended[label.by_instance]))
+            self._deliver_to_nobody(message)
+            response = Label(RESPONSE, label.by_operation, label.by_instance, label.operation, label.instance, True)
+            self._send(1 << message.source, response, (False, self._ended[label.instance]))
             return
         if one is None:
             number = request.number
             one = Instance(
                 label.instance, label.operation, request.arguments, request.root, number, label.by_instance, 0
             )
-            self._queue(one)
+            self.table.queue(one)
         if one.state == QUEUED:
-            one.requests.append(message)
+            one.pending.append(message)
         else:
             self._join(one, message, label)
 
     def _join(self, one: Instance, message: Message, label: Label) -> None:
-        """A request reaches an instance that has begun, or begins now."""
-        self._deliver_request(message)
+        """A request reaches an instance that has begun, or begins now. If a replica of its caller was first, the
+        request only asks for the answer: the instance does not begin with it, and so does not receive it."""
+        if one.callers:
+            self._deliver_to_nobody(message)
+        else:
+            self.order.begin(message)
+            self._out.append(Deliver(message))
         caller = _caller(message)
         request = _read(_requests, message)
         if (label.operation, request.arguments) != (one.operation, one.arguments):
@@ -226,19 +246,9 @@ class Site(Order):
         if one.answer is not None:
             self._respond(one, caller, one.answer)
 
-    def _deliver_request(self, message: Message) -> None:
-        self.order.begin(message)
-        self._out.append(Deliver(message))
-
-    def _callers(self, one: Instance) -> list[Caller]:
-        return [*one.callers, *map(_caller, one.requests)]
-
     def _begin(self, one: Instance) -> None:
-        one.state = RUNNING
-        # Place decides who may begin; what has begun is computed in the order in which it did.
-        self.begun += 1
-        one.place = self.begun
-        requests, one.requests = one.requests, []
+        self.table.begin(one)
+        requests, one.pending = one.pending, []
         for message in requests:
             assert message.label is not None
             self._join(one, message, message.label)
@@ -247,7 +257,7 @@ class Site(Order):
 
     def _go_on(self, one: Instance) -> None:
         """Compute an instance as far as it gets."""
-        _, outcomes = fold(self.kind, self.state, self._of(one.root))
+        _, outcomes = fold(self.kind, self.state, self.table.begun(one.root))
         outcome = outcomes[one.id]
         if outcome.answer is not None:
             if outcome.answer[0]:
@@ -263,11 +273,6 @@ class Site(Order):
             one.calls.append(Made("", 0, True))
             one.answers.append((False, refusal))
             self._go_on(one)
-
-    def _of(self, root: str) -> list[Instance]:
-        """The instances of a root that have begun here, in that order."""
-        begun = [one for one in self.instances.values() if one.root == root and one.state != QUEUED]
-        return sorted(begun, key=lambda one: one.place)
 
     def _call(self, one: Instance, call: Call) -> str:
         """Send a nested call, or say why that cannot be."""
@@ -306,7 +311,9 @@ class Site(Order):
         self._go_on(one)
 
     def _respond(self, one: Instance, caller: Caller, answer: Answer) -> None:
-        label = Label(RESPONSE, caller.operation, caller.instance, one.operation, one.id, caller.several)
+        # What a failure follows from may be an abort that is on its way to the caller as well.
+        several = caller.several or not answer[0]
+        label = Label(RESPONSE, caller.operation, caller.instance, one.operation, one.id, several)
         self._send(1 << caller.source, label, answer)
 
     # Ends.
@@ -341,7 +348,7 @@ class Site(Order):
     def _settle(self, root: str) -> None:
         """Apply what a root did here, once it is known of each of its instances whether it lasts: one that is still to
         be aborted may lie between two that last."""
-        begun = self._of(root)
+        begun = self.table.begun(root)
         if begun and all(one.decided for one in begun):
             self.state, _ = fold(self.kind, self.state, begun)
             for one in begun:
@@ -350,10 +357,6 @@ class Site(Order):
     def _abort(self, one: Instance, answer: Answer | None = None, callers: Iterable[Caller] = ()) -> None:
         """Undo an instance and its calls, and tell these callers why. It stays undone: replicas of its callers that
         are slower must not find it computed anew, perhaps with another outcome."""
-        delivered = one.state != QUEUED or bool(one.requests)
-        for message in one.requests:
-            # It never began, and yet it was delivered: to nothing.
-            self._deliver_request(message)
         for number, made in enumerate(one.calls, 1):
             if not made.undone:
                 self._undo(one, made, number)
@@ -363,10 +366,11 @@ class Site(Order):
                 del self._ended[ended]
             for caller in callers:
                 self._respond(one, caller, answer)
-        if delivered:
-            self._close(one, ABORT)
+        if one.state == QUEUED:
+            # What has not begun leaves no trace.
+            del self.table.instances[one.id]
         else:
-            del self.instances[one.id]
+            self._close(one, ABORT)
         self._settle(one.root)
 
     def _undo(self, one: Instance, made: Made, number: int) -> None:
@@ -375,19 +379,19 @@ class Site(Order):
 
     def _close(self, one: Instance, how: str) -> None:
         self._out.append(Local(how, one.id, one.operation, one.parent))
-        del self.instances[one.id]
+        del self.table.instances[one.id]
         self.order.forget(one.id)
-        if not any(other.root == one.root for other in self.instances.values()):
+        if not any(other.root == one.root for other in self.table.instances.values()):
             self._wounded.discard(one.root)
 
     def _end_root(self, root: Root, answer: Answer) -> None:
-        self._abort(self.instances[root.attempt])
+        self._abort(self.table.instances[root.attempt])
         del self.roots[root.attempt]
         self._out.append(Answered(root.name, answer[0], answer[1], root.tries))
 
     def _try_again(self, root: Root) -> None:
         self.wounds += 1
-        self._abort(self.instances[root.attempt])
+        self._abort(self.table.instances[root.attempt])
         del self.roots[root.attempt]
         root.tries += 1
         self._queue_root(root)
@@ -396,27 +400,16 @@ class Site(Order):
 
     def _pump(self) -> None:
         """Begin what may begin, and wound what is younger and in the way of something older."""
-        while True:
-            queue = sorted(
-                (one for one in self.instances.values() if one.state == QUEUED), key=lambda queued: queued.place
-            )
-            for one in queue:
-                rivals = [other for other in self.instances.values() if self._in_the_way(other, one)]
+        changed = True
+        while changed:
+            changed = False
+            for one in self.table.queued():
+                rivals = self.table.rivals(one)
                 if not rivals:
                     self._begin(one)
+                changed = not rivals or self._wound([other for other in rivals if other.number > one.number])
+                if changed:
                     break
-                if self._wound([other for other in rivals if other.number > one.number]):
-                    break
-            else:
-                return
-
-    def _in_the_way(self, other: Instance, one: Instance) -> bool:
-        """Must a queued instance wait for this other one?"""
-        if other is one or not self.relation.conflict(other.operation, one.operation):
-            return False
-        if other.state == QUEUED:
-            return other.place < one.place
-        return other.root != one.root
 
     def _wound(self, younger: list[Instance]) -> bool:
         """Ask the homes of these to abort them. Did that change anything here?"""
@@ -449,7 +442,7 @@ class Site(Order):
         raise OrderError("an object sends nothing but what its operations call: start one")
 
     def held(self) -> list[Message]:
-        queued = [message for one in self.instances.values() for message in one.requests]
+        queued = [message for one in self.table.queued() for message in one.pending]
         return [*self.order.held(), *queued]
 
     # Stamps are the order's.
@@ -466,19 +459,19 @@ class Site(Order):
         return (
             self.order.dump(),
             self.state,
-            [instance_out(one) for _, one in sorted(self.instances.items())],
+            self.table.dump(),
             [msgspec.to_builtins(root) for _, root in sorted(self.roots.items())],
-            (self.started, self.posted, self.handed, self.begun, self.wounds),
+            (self.started, self.posted, self.wounds),
             sorted(self._wounded),
             list(self._ended.items()),
         )
 
     def load(self, state: Any) -> None:
-        order, self.state, instances, roots, counts, wounded, ended = state
+        order, self.state, table, roots, counts, wounded, ended = state
         self.order.load(order)
-        self.instances = {one.id: one for one in map(instance_in, instances)}
+        self.table.load(table)
         self.roots = {root.attempt: root for root in msgspec.convert(roots, list[Root])}
-        self.started, self.posted, self.handed, self.begun, self.wounds = counts
+        self.started, self.posted, self.wounds = counts
         self._wounded = set(wounded)
         self._ended = dict(ended)
 

@@ -40,8 +40,13 @@ class ObjectRecorder:
     def delivered(self, process: int, message: Message, now: float) -> None:
         label = message.label
         assert label is not None
-        parent = label.by_instance if label.type == REQUEST else None
-        columns = {"instance": label.instance, "operation": label.operation, "parent": parent, "type": label.type}
+        parent = label.by_instance or None if label.type == REQUEST else None
+        columns = {
+            "instance": label.instance or None,
+            "operation": label.operation or None,
+            "parent": parent,
+            "type": label.type,
+        }
         self._add(process, DELIVER, now, message=message.id, **columns)
 
     def local(self, process: int, event: Local, now: float) -> None:

@@ -237,7 +237,7 @@ class Driver:
         problems = [f"{message} is delivered twice at {self.names[at]}" for at, message in world.twice]
         problems += [f"{message} is not delivered everywhere" for message in world.missing()]
         for site in world.sites():
-            left = [*site.instances, *site.roots, *[message.id for message in site.held()]]
+            left = [*site.table.instances, *site.roots, *[message.id for message in site.held()]]
             problems += [f"{one} is left at {self.names[site.me]}" for one in left]
         lasting = [(at, plan) for at, plan in self.started if not plan.fails]
         ended_well = sum(answer.ok for answer in world.answers.values())

@@ -1,0 +1,62 @@
+"""The instances at one object, and which of them wait for which.
+
+An instance is queued when its request is handed over, and begins when nothing is in its way:
+
+* of those that have begun, an instance of another root that conflicts with it: until that root has ended;
+* of those queued before it, any that conflicts with it: until that one has begun, so that conflicting instances begin
+  in the order in which they were handed over, which is the same at all common destinations.
+"""
+
+from typing import Any
+
+from antecede.objects.instances import QUEUED, RUNNING, Instance, instance_in, instance_out
+from antecede.orders.relation import Relation
+
+
+class Table:
+    """All instances at one object."""
+
+    def __init__(self, relation: Relation) -> None:
+        self.relation = relation
+        self.instances: dict[str, Instance] = {}
+        self._handed = 0
+        self._begun = 0
+
+    def queue(self, one: Instance) -> None:
+        """A new instance, behind all others."""
+        self._handed += 1
+        one.place = self._handed
+        self.instances[one.id] = one
+
+    def begin(self, one: Instance) -> None:
+        """It is computed after all that have begun before."""
+        self._begun += 1
+        one.place = self._begun
+        one.state = RUNNING
+
+    def queued(self) -> list[Instance]:
+        """All that have not begun, in their order."""
+        return sorted((one for one in self.instances.values() if one.state == QUEUED), key=lambda one: one.place)
+
+    def begun(self, root: str) -> list[Instance]:
+        """The instances of a root that have begun here, in that order."""
+        found = [one for one in self.instances.values() if one.root == root and one.state != QUEUED]
+        return sorted(found, key=lambda one: one.place)
+
+    def rivals(self, one: Instance) -> list[Instance]:
+        """What is in the way of one that is queued."""
+        return [other for other in self.instances.values() if other is not one and self._in_the_way(other, one)]
+
+    def _in_the_way(self, other: Instance, one: Instance) -> bool:
+        if not self.relation.conflict(other.operation, one.operation):
+            return False
+        return other.place < one.place if other.state == QUEUED else other.root != one.root
+
+    def dump(self) -> Any:
+        """All of it, as plain values."""
+        return (self._handed, self._begun, [instance_out(one) for _, one in sorted(self.instances.items())])
+
+    def load(self, state: Any) -> None:
+        """Become what ``dump`` gave."""
+        self._handed, self._begun, instances = state
+        self.instances = {one.id: one for one in map(instance_in, instances)}
