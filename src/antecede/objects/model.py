@@ -25,7 +25,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from itertools import combinations_with_replacement
-from typing import Any, TypeVar, overload
+from typing import Any, ClassVar, TypeVar, overload
 
 import msgspec
 
@@ -46,6 +46,7 @@ class Call(msgspec.Struct, frozen=True):
 
     @property
     def targets(self) -> tuple[str, ...]:
+        """The names of all objects that it goes to."""
         return (self.to,) if isinstance(self.to, str) else self.to
 
 
@@ -56,17 +57,24 @@ class CallFailed(Exception):
 class Object:
     """An object of a group. Its attributes are its state."""
 
+    _operations: ClassVar[dict[str, Callable[..., Any]]] = {}
+    _relation: ClassVar[Relation] = Relation()
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        relation_of(cls)
+        functions = inspect.getmembers(cls, inspect.isfunction)
+        cls._operations = {name: method for name, method in functions if hasattr(method, _mark)}
+        cls._relation = _declared(cls)
 
 
 @overload
-def operation(method: Method) -> Method: ...
+def operation(method: Method) -> Method:
+    """Mark a method as an operation."""
 
 
 @overload
-def operation(*, conflicts_with: Iterable[str] = ()) -> Callable[[Method], Method]: ...
+def operation(*, conflicts_with: Iterable[str] = ()) -> Callable[[Method], Method]:
+    """Mark a method as an operation that conflicts with others."""
 
 
 def operation(method: Any = None, *, conflicts_with: Iterable[str] = ()) -> Any:
@@ -82,11 +90,15 @@ def operation(method: Any = None, *, conflicts_with: Iterable[str] = ()) -> Any:
 
 def operations_of(kind: type[Object]) -> dict[str, Callable[..., Any]]:
     """The operations of a class, by name."""
-    return {name: method for name, method in inspect.getmembers(kind, inspect.isfunction) if hasattr(method, _mark)}
+    return kind._operations
 
 
 def relation_of(kind: type[Object]) -> Relation:
     """Which operations of a class conflict."""
+    return kind._relation
+
+
+def _declared(kind: type[Object]) -> Relation:
     operations = operations_of(kind)
     compatible = getattr(kind, "compatible", None)
     if compatible is not None:
@@ -110,13 +122,30 @@ def state_of(object_: Object) -> dict[str, Any]:
     declared: dict[str, Any] = {}
     for cls in reversed(type(object_).__mro__):
         # A class attribute that is annotated is a default; one that is not is part of the class.
-        names = vars(cls).get("__annotations__", ())
+        names = vars(cls).get("__annotations__", ()) if cls is not Object else ()
         declared |= {name: getattr(object_, name) for name in names if hasattr(object_, name)}
-    return deepcopy({**declared, **vars(object_)})
+    return {name: copied(value) for name, value in {**declared, **vars(object_)}.items()}
 
 
 def object_with(kind: type[Object], state: dict[str, Any]) -> Object:
     """An object in that state, not sharing anything with it."""
     object_ = kind.__new__(kind)
-    object_.__dict__.update(deepcopy(state))
+    object_.__dict__.update(copied(state))
     return object_
+
+
+def copied(value: Any) -> Any:
+    """A copy that shares nothing that can change; plain values are most of what there is, and copied quickly."""
+    kind = type(value)
+    if kind in _unchanging:
+        return value
+    if kind is dict:
+        return {key: copied(item) for key, item in value.items()}
+    if kind is list:
+        return [copied(item) for item in value]
+    if kind is tuple:
+        return tuple([copied(item) for item in value])
+    return deepcopy(value)
+
+
+_unchanging = frozenset({int, str, float, bool, bytes, type(None)})

@@ -10,12 +10,11 @@ at the same object comes between that one's n-th call and its answer.
 """
 
 from collections.abc import Callable, Generator, Sequence
-from copy import deepcopy
 from typing import Any, Protocol
 
 import msgspec
 
-from antecede.objects.model import Call, CallFailed, Object, object_with, operations_of, state_of
+from antecede.objects.model import Call, CallFailed, Object, copied, object_with, operations_of, state_of
 
 State = dict[str, Any]
 
@@ -57,7 +56,7 @@ def compute(
     object_ = object_with(kind, state)
     calls: list[Call] = []
     try:
-        result = method(object_, *deepcopy(list(arguments)))
+        result = method(object_, *copied(list(arguments)))
         if isinstance(result, Generator):
             finished, result = _drive(object_, result, calls, answers, between)
             if not finished:
@@ -84,12 +83,12 @@ def _drive(
             if between is not None:
                 changed = between(len(calls), state_of(object_))
                 object_.__dict__.clear()
-                object_.__dict__.update(deepcopy(changed))
+                object_.__dict__.update(copied(changed))
             if len(calls) > len(answers):
                 program.close()
                 return False, None
             went_well, value = answers[len(calls) - 1]
-            call = program.send(deepcopy(value)) if went_well else program.throw(CallFailed(value))
+            call = program.send(copied(value)) if went_well else program.throw(CallFailed(value))
     except StopIteration as stop:
         return True, stop.value
 
