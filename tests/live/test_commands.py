@@ -42,6 +42,11 @@ def test_the_example_runs_as_printed(root: Path, cluster: Callable[..., Any], tm
         answer = world.command("send", str(file), "greeter", "Hello", '{"name": "Ada"}', "--ask")
         assert json.loads(answer.stdout)["fields"] == {"text": "Hello Ada, you are number 1."}
         assert world.command("send", str(file), "nobody", "Hello", "{}").returncode == 2
+        answer = world.command("send", str(file), "greeter@s2", "Hello", '{"name": "Bea"}', "--ask")
+        assert json.loads(answer.stdout)["fields"] == {"text": "Hello Bea, you are number 2."}
+        refused = world.command("send", str(file), "greeter", "Nonsense", "--ask", "--timeout", "60")
+        assert refused.returncode == 2
+        assert refused.stderr == "antecede: greeter cannot answer: Greeter has no handler for Nonsense\n"
         status = world.command("status", str(file))
         assert status.returncode == 0
         assert "s2: ok" in status.stdout

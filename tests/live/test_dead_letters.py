@@ -79,5 +79,17 @@ def test_a_client_without_a_handler(cluster: Callable[..., Any]) -> None:
         assert heard == [3]
 
     _run(main())
+    for where in (str(world.file), world.addresses["s1"]):
+        _run(_write_to_nobody(world))
+        assert "mailbox of carol@s1: 1, a client that is away" in world.command("status", str(world.file)).stdout
+        dropped = json.loads(world.command("dead", "drop", where, "carol@s1").stdout)
+        assert dropped == {"server": "s1", "dropped": 1, "client": "carol@s1"}
+    assert world.command("dead", "drop", str(world.file), "carol@s1").returncode == 2, "there is nothing left"
+    assert world.command("dead", "drop", str(world.file), "carol@s9").returncode == 2
     dead = json.loads(world.command("dead", "list", world.addresses["s1"], "--json").stdout)
     assert [one["reason"] for one in dead] == ["client bob has no handler for Word"]
+
+
+async def _write_to_nobody(world: Any) -> None:
+    async with antecede.connect(world.addresses["s1"], name="alice") as alice:
+        await alice.send("carol@s1", Word(text="are you there?"))
