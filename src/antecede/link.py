@@ -67,6 +67,10 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The last number that it gave to a body."""
     accepted: int
     """Everything up to this number is accepted."""
+    life: int = 0
+    """Drawn anew at every start; 0: not told."""
+    base: int = 0
+    """What ``sent`` was when this life began."""
 
 
 class Arrival(Enum):
@@ -152,11 +156,16 @@ class Link:
         self.window = window
         self.resend_after = resend_after
         self.resend_cap = resend_cap
+        self.life = 0
         self._clear()
 
     def _clear(self) -> None:
         self.peer = 0
         """The peer's incarnation; 0 while it is not known."""
+        self.peer_life = 0
+        """The life in which the peer was last met; 0 while it is not known."""
+        self.base = 0
+        """What ``sent`` was when this end's life began."""
         self.sent = 0
         """The last number given to a body."""
         self._bodies: dict[int, Any] = {}
@@ -281,7 +290,12 @@ class Link:
 
     def hello(self) -> Hello:
         """What to say first on a new connection."""
-        return Hello(self.incarnation, self.peer, self.sent, self._accepted.upto)
+        return Hello(self.incarnation, self.peer, self.sent, self._accepted.upto, self.life, self.base)
+
+    def begin_life(self, life: int) -> None:
+        """This end starts, after it has recovered whatever it remembers."""
+        self.life = life
+        self.base = self.sent
 
     def on_hello(self, hello: Hello, now: float) -> None:
         """The peer's first word on a new connection: check that both ends remember the same past, then resend."""
@@ -289,6 +303,12 @@ class Link:
         seen = max(self._accepted.largest, max(self._received, default=0))
         if hello.sent < seen:
             raise LinkError(f"the peer has sent {hello.sent} frames and we have number {seen}: its counter went back")
+        if self.peer_life not in (0, hello.life) and hello.life and hello.base < seen:
+            # It may have sent as much again since, under the same numbers: those would be taken for duplicates.
+            raise LinkError(
+                f"the peer began its life with {hello.base} frames sent and we have number {seen} of an earlier one: "
+                "it was set back and went its own way"
+            )
         if hello.accepted < self._acknowledged.upto:
             raise LinkError(
                 f"the peer has accepted {hello.accepted} frames and has acknowledged {self._acknowledged.upto}: "
@@ -299,6 +319,7 @@ class Link:
                 f"the peer has accepted {hello.accepted} frames and we have sent {self.sent}: our counter went back"
             )
         self.peer = hello.source
+        self.peer_life = hello.life or self.peer_life
         self._timers = []
         self._armed = self._acknowledged.upto
         self._settle(hello.accepted, 0, now)

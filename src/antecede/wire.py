@@ -47,6 +47,8 @@ class LinkHello(msgspec.Struct, frozen=True, array_like=True, gc=False):
     accepted: int
     generation: int
     """How often the domain has begun anew."""
+    life: int = 0
+    base: int = 0
 
 
 class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):

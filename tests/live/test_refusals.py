@@ -292,3 +292,36 @@ def test_a_changed_topology_is_refused_on_either_side(cluster: Callable[..., Any
             assert (await bus.ask("counter", Report(), expect=Counted)).count == 1
 
     _run(count())
+
+
+def test_an_old_backup_that_goes_its_own_way(cluster: Callable[..., Any]) -> None:
+    """Restored while its peer is down, it sends as much again under the same numbers: none of that may vanish."""
+    world = cluster(_two, {"counter": ("s1", "live_agents:Counter")})
+    world.start()
+
+    async def send(first: int, count: int) -> None:
+        async with antecede.connect(world.addresses["s2"], name="alice") as bus:
+            for number in range(first, first + count):
+                await bus.send("counter", Ping(number=number))
+
+    def more() -> None:
+        _run(send(2, 5))
+        world.until(lambda: "s1" in str(world.status()) and _heard(world) >= 6, "s1 has heard it")
+
+    _run(send(1, 1))
+    world.until(lambda: _heard(world) >= 1, "s1 has heard it")
+    _backup(world, "s2", more)
+    world.kill("s1")
+    world.start("s2")
+    _run(send(100, 10))
+    world.start("s1")
+    world.until(lambda: "link-stopped" in world.log("s1"), "s1 stops the link")
+    assert "went its own way" in world.log("s1")
+
+
+def _heard(world: Any) -> int:
+    async def main() -> int:
+        async with antecede.connect(world.addresses["s1"], name="bob") as bus:
+            return (await bus.ask("counter", Report(), expect=Counted)).count
+
+    return asyncio.run(main())

@@ -359,3 +359,27 @@ def test_numbers_are_a_set() -> None:
         assert {n for n in range(1, 12) if n in numbers} == model
         assert numbers.largest == max(model)
     assert (numbers.upto, numbers.beyond) == (9, 0)
+
+
+def test_a_peer_that_was_set_back_and_went_on_is_found_by_its_life() -> None:
+    """Its numbers have caught up with what we have, but those are not the frames that we have."""
+    a, b = pair()
+    a.begin_life(1)
+    b.on_hello(a.hello(), 0.0)
+    take(b, a.send("one", 0.0))
+    backup = a.dump()
+    take(b, a.send("two", 0.0), a.send("three", 0.0))
+
+    # The same life on another connection, and a later one that remembers everything, are in order.
+    b.on_hello(a.hello(), 0.0)
+    a.begin_life(2)
+    b.on_hello(a.hello(), 0.0)
+
+    restored = Link(a.incarnation)
+    restored.load(backup, 0.0)
+    restored.begin_life(3)
+    for body in ("other two", "other three", "other four"):
+        restored.send(body, 0.0)
+    assert restored.sent > a.sent
+    with pytest.raises(LinkError, match="went its own way"):
+        b.on_hello(restored.hello(), 0.0)

@@ -261,14 +261,17 @@ class MessageConsumer:
     def dump(self) -> Any:
         """The durable state, as plain values."""
         links = {peer: link.snapshot(bytes) for peer, link in self.links.items()}
-        return (self.sent, self.order.snapshot(), self.own.snapshot(bytes), links, self.generation)
+        lives = {peer: link.peer_life for peer, link in self.links.items()}
+        return (self.sent, self.order.snapshot(), self.own.snapshot(bytes), links, self.generation, lives)
 
     def load(self, state: Any, now: float) -> None:
         """Become the state that ``dump`` gave; called on a fresh consumer. Own packets that waited wait again."""
-        self.sent, order, own, links, self.generation = state
+        # Before lives were told there were five.
+        self.sent, order, own, links, self.generation, *lives = state
         self.order.restore(order)
         for peer, saved in links.items():
             self.links[peer].restore(saved, bytes, now)
+            self.links[peer].peer_life = lives[0][peer] if lives else 0
         self.own.restore(own, bytes, now)
         for frame in self.own.tick(now):
             self.receive(self.members[self.me], frame, now)

@@ -145,7 +145,16 @@ class Peers:
             consumer = consumers[domain]
             hello = consumer.links[peer.name].hello()
             links.append(
-                wire.LinkHello(domain, hello.source, hello.target, hello.sent, hello.accepted, consumer.generation)
+                wire.LinkHello(
+                    domain,
+                    hello.source,
+                    hello.target,
+                    hello.sent,
+                    hello.accepted,
+                    consumer.generation,
+                    hello.life,
+                    hello.base,
+                )
             )
         word = wire.ServerHello(
             wire.VERSION,
@@ -211,7 +220,7 @@ class Peers:
         connection.trust()
         peer.version = wire.agree(hello.version, hello.oldest)
         for link in hello.links:
-            content = Hello(link.source, link.target, link.sent, link.accepted)
+            content = Hello(link.source, link.target, link.sent, link.accepted, link.life, link.base)
             self._submit(FromPeer(link.domain, peer.name, content))
 
     def open_for_frames(self, peer: Peer, connection: Connection) -> None:

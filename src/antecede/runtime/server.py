@@ -5,6 +5,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from secrets import randbits
 from time import monotonic, time
 
 from antecede import limits
@@ -82,6 +83,7 @@ class ServerRuntime:
         try:
             self.machine = AgentServer(server, plan, self.store.incarnation)
             recover(self.machine, self.store, self.epoch, monotonic())
+            self.machine.begin_life(randbits(63) + 1)
             host_ = Host(server, self.machine.channel.check)
             for name, kind in classes.items():
                 host_.declare(name, kind)

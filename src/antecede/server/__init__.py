@@ -176,6 +176,12 @@ class AgentServer:
         self.channel.drain_outgoing()
         self._drain_replies()
 
+    def begin_life(self, life: int) -> None:
+        """After the last record has been replayed: peers are told that this is another life, and where it began."""
+        for consumer in self.channel.consumers.values():
+            for link in consumer.links.values():
+                link.begin_life(life)
+
     def resume(self, now: float) -> Step:
         """After the last record has been replayed: what is due now."""
         return self.step([], now, 0)
@@ -216,10 +222,10 @@ class AgentServer:
                 self.channel.acknowledged(given.domain, given.peer, given.content, now)
             else:
                 link = self.channel.consumers[given.domain].links[given.peer]
-                known = link.peer
+                known = (link.peer, link.peer_life)
                 link.on_hello(given.content, now)
-                if link.peer != known:
-                    items.append(Met(given.domain, given.peer, link.peer))
+                if (link.peer, link.peer_life) != known:
+                    items.append(Met(given.domain, given.peer, link.peer, link.peer_life))
         except LinkError as error:
             self.stopped[place] = str(error)
             self._faults.append((*place, str(error)))
@@ -294,7 +300,8 @@ class AgentServer:
         elif isinstance(item, Buried):
             self.engine.dead.pop(item.key, None)
         elif isinstance(item, Met):
-            self.channel.consumers[item.domain].links[item.peer].peer = item.incarnation
+            link = self.channel.consumers[item.domain].links[item.peer]
+            link.peer, link.peer_life = item.incarnation, item.life
         elif isinstance(item, Began):
             self.epoch = item.epoch
         self._collect()

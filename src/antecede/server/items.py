@@ -81,11 +81,13 @@ class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_
 
 
 class Met(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=8):
-    """A peer said for the first time which incarnation it is. From now on any other one means that it lost data."""
+    """A peer said for the first time which incarnation it is, and which life of that. From now on another incarnation
+    means that it lost data, and another life that began with fewer frames sent than we have, that it was set back."""
 
     domain: str
     peer: str
     incarnation: int
+    life: int = 0
 
 
 class Began(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=9):

@@ -167,7 +167,9 @@ class Victim:
     def _hello(self, machine: AgentServer, domain: str) -> wire.ServerHello:
         consumer = machine.channel.consumers[domain]
         hello = consumer.links["s1"].hello()
-        link = wire.LinkHello(domain, hello.source, hello.target, hello.sent, hello.accepted, consumer.generation)
+        link = wire.LinkHello(
+            domain, hello.source, hello.target, hello.sent, hello.accepted, consumer.generation, 1, hello.base
+        )
         return wire.ServerHello(1, 1, self.topology.epoch, machine.name, "s1", _token, [link])
 
     def _frames(self, machine: AgentServer, count: int) -> list[Outgoing]:

@@ -179,6 +179,7 @@ class SimulatedServer:
             self.machine.restore(found.snapshot.data(), world.now)
         for _, record in found.records():
             self.machine.replay(record, world.now)
+        self.machine.begin_life(self.life + 1)
         self.host = self.host_class(self.name, self.machine.channel.check)
         for agent, kind in self.agents.items():
             self.host.declare(agent, kind)
