@@ -70,20 +70,18 @@ def test_verified_under_way_and_after_a_kill(cluster: Callable[..., Any]) -> Non
     assert whole["processes"] == 3
 
 
-def test_the_engines_agree_on_directories(cluster: Callable[..., Any]) -> None:
-    pytest.importorskip("pyspark")
+def test_explained_and_measured_like_any_trace(cluster: Callable[..., Any]) -> None:
     world = cluster(_domains, _agents)
     world.start(options=("--trace",))
     asyncio.run(_exchange(world, 1, 500))
     world.stop()
-    by = {engine: _verified(world, str(world.folder), "--engine", engine) for engine in ("plain", "spark")}
-    timings = ("engine", "session_seconds", "seconds", "events_per_second")
-    plain, spark = ({k: v for k, v in report.items() if k not in timings} for report in by.values())
-    assert plain == spark
-    for command in (("measure",), ("explain",)):
-        done = world.command(*command, str(world.folder), "--engine", "plain", "--json")
-        assert done.returncode == 0, done.stderr
-    assert json.loads(world.command("measure", str(world.folder), "--json").stdout)["hops"]["max"] == 2
+    done = world.command("explain", str(world.folder), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["late"] == 0
+    # The way from s1 to s3 is known from the topology that the servers left beside their traces.
+    done = world.command("measure", str(world.folder), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["hops"]["max"] == 2
 
 
 def test_an_idle_server_that_records_loads_no_arrow(cluster: Callable[..., Any]) -> None:

@@ -56,7 +56,8 @@ def convert(directory: str, *, wanted: Callable[[], bool] = lambda: True, files:
 def _convert_segment(recording: Recording, folder: str, end: int, wanted: Callable[[], bool], files: Files) -> bool:
     before = recording.upto
     temporary = f"{folder}/events-{end}{TEMPORARY}"
-    with open(temporary, "wb") as raw:
+    # Created like everything else in a data directory: not for everybody to read.
+    with os.fdopen(files.create(temporary), "wb") as raw:
         rows = Rows(raw, Metadata(recorded_by=f"antecede serve {__version__}"))
         try:
             for count, row in enumerate(recording.rows(end)):
