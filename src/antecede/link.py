@@ -177,7 +177,8 @@ class Link:
         self._armed = 0
         self._accepted = Numbers()
         self._received: set[int] = set()
-        self._ack_due = False
+        self.ack_due = False
+        """Whether ``ack`` has something to say."""
 
     # Outgoing.
 
@@ -234,9 +235,15 @@ class Link:
 
     def _settle(self, upto: int, beyond: int, due: float) -> None:
         """Let go of what the peer has, and arm the timers of what its window now admits."""
-        bodies = self._bodies
-        for number in self._acknowledged.merge(upto, beyond):
-            bodies.pop(number, None)
+        bodies, known = self._bodies, self._acknowledged
+        if not beyond and not known.beyond:
+            # Nothing is missing in between, as nearly always.
+            for number in range(known.upto + 1, upto + 1):
+                bodies.pop(number, None)
+            known.upto = max(known.upto, upto)
+        else:
+            for number in known.merge(upto, beyond):
+                bodies.pop(number, None)
         horizon = min(self._acknowledged.upto + self.window, self.sent)
         for number in range(self._armed + 1, horizon + 1):
             if number in bodies:
@@ -250,14 +257,20 @@ class Link:
 
     def receive(self, frame: Frame) -> Arrival:
         """The network hands over a frame. Fresh means *remembered*, not acknowledged."""
-        self._check_peer("frame", frame.source, frame.target)
+        if frame.source != self.peer or frame.target != self.incarnation:
+            self._check_peer("frame", frame.source, frame.target)
         number = frame.number
         accepted = self._accepted
+        if number == accepted.upto + 1 and number not in self._received and number <= limits.counter_max:
+            # The next in sequence, as nearly all are.
+            self.peer = frame.source
+            self._received.add(number)
+            return Arrival.FRESH
         if not 1 <= number <= min(accepted.upto + limits.counter_jump_max, limits.counter_max):
             raise LinkError(f"frame {number} after {accepted.upto} accepted: no peer is that far ahead")
         self.peer = frame.source
         if number in accepted:
-            self._ack_due = True
+            self.ack_due = True
             return Arrival.DUPLICATE
         if number in self._received:
             return Arrival.DUPLICATE
@@ -271,7 +284,7 @@ class Link:
         assert number in self._received, f"frame {number} was never received, or is accepted already"
         self._received.remove(number)
         self._accepted.add(number)
-        self._ack_due = True
+        self.ack_due = True
 
     def refuse(self, number: int) -> None:
         """What the fresh frame ``number`` brought could not be read: as if it had never arrived."""
@@ -279,9 +292,9 @@ class Link:
 
     def ack(self) -> Ack | None:
         """What the peer must be told now, if anything. Ask once what was accepted is durable."""
-        if not self._ack_due:
+        if not self.ack_due:
             return None
-        self._ack_due = False
+        self.ack_due = False
         beyond = self._accepted.beyond
         bits = beyond.to_bytes((beyond.bit_length() + 7) // 8, "little")
         return Ack(self.incarnation, self.peer, self._accepted.upto, bits)
@@ -323,7 +336,7 @@ class Link:
         self._timers = []
         self._armed = self._acknowledged.upto
         self._settle(hello.accepted, 0, now)
-        self._ack_due = self._accepted.largest > 0
+        self.ack_due = self._accepted.largest > 0
 
     def forget(self) -> list[Any]:
         """An operator's decision to begin anew: both directions from 1, with any peer. The bodies that were never

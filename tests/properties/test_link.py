@@ -151,7 +151,7 @@ class AcknowledgesOnReceipt(Link):
         arrival = super().receive(frame)
         if arrival is Arrival.FRESH:
             self._accepted.add(frame.number)
-            self._ack_due = True
+            self.ack_due = True
         return arrival
 
     def accept(self, number: int) -> None:
@@ -201,9 +201,9 @@ class NeverAcknowledgesAgain(Link):
     """Says nothing to a copy of an accepted frame: a lost acknowledgement is never made good."""
 
     def receive(self, frame: Frame) -> Arrival:
-        due = self._ack_due
+        due = self.ack_due
         arrival = super().receive(frame)
-        self._ack_due = due
+        self.ack_due = due
         return arrival
 
 

@@ -169,7 +169,7 @@ def test_nothing_leaves_before_the_loop_itself_has_made_it_durable(tmp_path: Pat
     """When nothing else is going on the log is committed in the event loop's thread; first that, then all else."""
 
     async def play(world: World) -> None:
-        runtime, far = world.running["s1"], world.running["s2"]
+        runtime = world.running["s1"]
         async with runtime.bus("alice") as bus:
             await bus.ask("sum", Tell())
             commit, seen = runtime.store.commit_here, []

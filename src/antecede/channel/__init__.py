@@ -60,6 +60,7 @@ class Channel:
             )
             for name in topology.domains_of(me)
         }
+        self._consumers = tuple(self.consumers.values())
         self.returns = Returns()
         self._links = [
             (name, peer, link) for name, consumer in self.consumers.items() for peer, link in consumer.links.items()
@@ -204,7 +205,7 @@ class Channel:
 
     def record_into(self, items: list[Any]) -> None:
         """From now on, note packets that are taken for good here, over all domains, in that sequence."""
-        for consumer in self.consumers.values():
+        for consumer in self._consumers:
             consumer.taken = items
 
     def receive(self, domain: str, peer: str, frame: Frame, now: float) -> Arrival:
@@ -220,8 +221,9 @@ class Channel:
         busy = True
         while busy:
             busy = False
-            for consumer in self.consumers.values():
-                busy = consumer.flush(now) or busy
+            for consumer in self._consumers:
+                if consumer.loaded:
+                    busy = consumer.flush(now) or busy
 
     def take(self, taken: Taken, now: float) -> None:
         """Take a packet again that the log kept."""
@@ -233,14 +235,19 @@ class Channel:
     def drain_outgoing(self) -> list[Outgoing]:
         """The frames that leave since the last call."""
         outgoing: list[Outgoing] = []
-        for consumer in self.consumers.values():
-            outgoing += consumer.outgoing
-            consumer.outgoing = []
+        for consumer in self._consumers:
+            if consumer.outgoing:
+                outgoing += consumer.outgoing
+                consumer.outgoing = []
         return outgoing
 
     def acknowledgements(self) -> list[Outgoing]:
         """What peers must be told now; ask once the step is durable."""
-        return [Outgoing(domain, peer, ack) for domain, peer, link in self._links if (ack := link.ack()) is not None]
+        return [
+            Outgoing(domain, peer, ack)
+            for domain, peer, link in self._links
+            if link.ack_due and (ack := link.ack()) is not None
+        ]
 
     def resends(self, now: float) -> list[Outgoing]:
         """Frames that nobody acknowledged in time."""

@@ -87,6 +87,7 @@ class MessageConsumer:
         self.generation = 0
         """How often this domain has begun anew."""
         self._deliver = deliver
+        self._places = {name: position for position, name in enumerate(members)}
         self._bits = {name: 1 << position for position, name in enumerate(members)}
         self._trains: list[tuple[int, list[Letter], list[int]]] = []
         self._held: dict[int, tuple[Packet, str, int, bytes]] = {}
@@ -129,6 +130,11 @@ class MessageConsumer:
                 for letter in rest:
                     self.enqueue(targets, letter)
 
+    @property
+    def loaded(self) -> bool:
+        """Whether there is something to flush."""
+        return bool(self._trains)
+
     def flush(self, now: float) -> bool:
         """Stamp the trains of this step, in the sequence in which they were begun; whether there were any."""
         trains, self._trains = self._trains, []
@@ -144,11 +150,11 @@ class MessageConsumer:
 
     def receive(self, peer: str, frame: Frame, now: float) -> Arrival:
         """A frame arrives from a peer."""
-        link = self.own if peer == self.members[self.me] else self.links[peer]
+        link = self.links.get(peer) or self.own
         arrival = link.receive(frame)
         if arrival is Arrival.FRESH:
             try:
-                packet = decode_packet(self.order, self.members.index(peer), frame.body)
+                packet = decode_packet(self.order, self._places[peer], frame.body)
             except AntecedeError:
                 link.refuse(frame.number)
                 raise
@@ -162,14 +168,14 @@ class MessageConsumer:
         return arrival
 
     def _accept(self, peer: str, number: int, body: bytes) -> None:
-        if peer == self.members[self.me]:
+        link = self.links.get(peer)
+        if link is None:
             # It follows from what the log keeps anyway: there is nothing to note, and nobody else to tell.
             self.own.accept(number)
             ack = self.own.ack()
             assert ack is not None
             self.own.on_ack(ack, 0.0)
             return
-        link = self.links[peer]
         link.accept(number)
         self.taken.append(Taken(self.domain, peer, link.peer, number, body))
 

@@ -60,6 +60,7 @@ class React(msgspec.Struct, frozen=True, gc=False):
 
 
 STALE = "-"
+_by_type = ("",)
 
 
 class Reaction(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -136,8 +137,10 @@ class Engine:
 
     def _hand_out(self, agent: str) -> React:
         mailbox = self.mailboxes[agent]
-        letters = tuple(islice(mailbox, limits.reactions_together_max))
         self._reacting.add(agent)
+        if len(mailbox) == 1 and not mailbox[0].answers:
+            return React(agent, (mailbox[0],), _by_type, self.states.get(agent))
+        letters = tuple(islice(mailbox, limits.reactions_together_max))
         settled: set[str] = set()
         handlers = tuple(self._handler(letter, settled) if letter.answers else "" for letter in letters)
         return React(agent, letters, handlers, self.states.get(agent))

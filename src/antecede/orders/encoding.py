@@ -35,6 +35,14 @@ class Writer:
             value >>= 7
         out.append(value)
 
+    def numbers(self, values: list[int]) -> None:
+        """Several numbers, one after the other."""
+        if values and max(values) <= 0x7F:
+            self._out += bytes(values)
+            return
+        for value in values:
+            self.number(value)
+
     def raw(self, data: bytes) -> None:
         self._out += data
 
@@ -53,6 +61,16 @@ class Reader:
         self.members = members
 
     def number(self, maximum: int = limits.counter_max) -> int:
+        at = self._at
+        if at < len(self._data):
+            # Nearly all of them take one byte.
+            value = self._data[at]
+            if value <= 0x7F and value <= maximum:
+                self._at = at + 1
+                return value
+        return self._long_number(maximum)
+
+    def _long_number(self, maximum: int) -> int:
         value = 0
         for position in range(_number_bytes_max):
             if self._at >= len(self._data):

@@ -99,7 +99,7 @@ class Pruned(StampedOrder):
             remaining ^= bit
             constraints[bit] = []
         for k, log in enumerate(self.log):
-            if not any(destinations & to for destinations in log[1::2]):
+            if not log or (not log[1] & to if len(log) == 2 else not any(mask & to for mask in log[1::2])):
                 continue
             kept: list[int] = []
             newest = log[-2]

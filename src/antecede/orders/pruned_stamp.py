@@ -26,10 +26,6 @@ def _fold(distance: int) -> int:
     return distance << 1 if distance >= 0 else (-distance << 1) - 1
 
 
-def _unfold(folded: int) -> int:
-    return -((folded + 1) >> 1) if folded & 1 else folded >> 1
-
-
 def _map_size(members: int) -> int:
     return (members + 7) >> 3
 
@@ -92,16 +88,23 @@ class Control:
         return self._size
 
     def write(self, out: Writer) -> None:
-        members = len(self.log)
-        width = _map_size(members)
-        known = [k for k, log in enumerate(self.log) if log]
-        richer = [k for k in known if len(self.log[k]) > 2 or self.log[k][1]]
-        out.number(self.time)
-        out.raw(sum(1 << k for k in known).to_bytes(width, "little"))
-        out.raw(sum(1 << k for k in richer).to_bytes(width, "little"))
-        for k in known:
-            out.number(_fold(self.log[k][-2] - self.time))
-        for k in richer:
+        time, members = self.time, len(self.log)
+        width = (members + 7) >> 3
+        present = richer = 0
+        bit = 1
+        distances: list[int] = []
+        for log in self.log:
+            if log:
+                present |= bit
+                distance = log[-2] - time
+                distances.append(distance << 1 if distance >= 0 else (-distance << 1) - 1)
+                if log[1] or len(log) > 2:
+                    richer |= bit
+            bit <<= 1
+        out.number(time)
+        out.raw(present.to_bytes(width, "little") + richer.to_bytes(width, "little"))
+        out.numbers(distances)
+        for k in members_of(richer):
             log = self.log[k]
             out.number(len(log) >> 1)
             previous = log[-2]
@@ -125,11 +128,16 @@ def read_control(source: int, me: int, known: list[int], data: Reader) -> Contro
     richer = int.from_bytes(data.raw(width), "little")
     if present >> members or richer & ~present:
         raise StampError("stamp lists members that do not exist")
-    newest = {k: _read_newest(k, source, me, time, known, data) for k in members_of(present)}
-    logs: list[Log] = [(newest[k], 0) if k in newest else () for k in range(members)]
+    logs: list[Log] = [()] * members
+    remaining = present
+    while remaining:
+        bit = remaining & -remaining
+        remaining ^= bit
+        k = bit.bit_length() - 1
+        logs[k] = (_newest(k, source, me, time, known[k], data.number()), 0)
     for k in members_of(richer):
         entries: list[int] = []
-        at = newest[k]
+        newest = at = logs[k][0]
         for position in range(data.count(at, "entries")):
             if position:
                 age = data.number()
@@ -140,17 +148,18 @@ def read_control(source: int, me: int, known: list[int], data: Reader) -> Contro
             if position and not destinations:
                 raise StampError("stamp carries an old entry without destinations")
             entries[:0] = (at, destinations)
-        if not entries or entries == [newest[k], 0]:
+        if not entries or entries == [newest, 0]:
             raise StampError("stamp announces entries that it does not carry")
         logs[k] = tuple(entries)
     return Control(time, tuple(logs))
 
 
-def _read_newest(k: int, source: int, me: int, time: int, known: list[int], data: Reader) -> int:
-    newest = time + _unfold(data.number())
-    if newest < 1 or newest > known[k] + limits.counter_jump_max:
-        raise StampError(f"timestamp {newest} of member {k} in a stamp: expected about {known[k]}")
-    if k == me and newest > known[me]:
+def _newest(k: int, source: int, me: int, time: int, known: int, folded: int) -> int:
+    """The newest timestamp of a member, from its distance to the stamp's own (0, −1, 1, −2, … as 0, 1, 2, 3, …)."""
+    newest = time - ((folded + 1) >> 1) if folded & 1 else time + (folded >> 1)
+    if newest < 1 or newest > known + limits.counter_jump_max:
+        raise StampError(f"timestamp {newest} of member {k} in a stamp: expected about {known}")
+    if k == me and newest > known:
         raise StampError("stamp counts messages that we never sent")
     if k == source and newest >= time:
         raise StampError("stamp lists its own message or a later one as earlier")

@@ -1,11 +1,27 @@
-"""How much of what waits goes into one step: so much that its record stays bearable."""
+"""Where what comes from outside goes, and how much of it goes into one step: its record must stay bearable."""
 
 from collections import deque
-from typing import Any
+from typing import Any, Protocol
 
 from antecede import limits
 from antecede.server import FromPeer, Input
 from antecede.server.items import Published, PublishedMany
+
+
+class Intake(Protocol):
+    """The runtime, as those see it who read from connections."""
+
+    def submit(self, given: Input) -> None:
+        """Something for the next step."""
+        ...
+
+    def gather(self) -> bool:
+        """From now on what is submitted came in one piece; if this is true, ``go`` must follow."""
+        ...
+
+    def go(self) -> None:
+        """All of it is here."""
+        ...
 
 
 def take_inputs(inputs: deque[Input]) -> list[Input]:

@@ -14,13 +14,13 @@ import asyncio
 import hmac
 import ssl
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from random import uniform
 
 from antecede import limits, wire
 from antecede.channel import Outgoing
 from antecede.errors import WireError
 from antecede.link import Ack, Frame, Hello
+from antecede.runtime.intake import Intake
 from antecede.runtime.logs import ServerLog
 from antecede.server import AgentServer, FromPeer
 from antecede.topology import TopologyFile
@@ -62,8 +62,7 @@ class Peers:
         topology: TopologyFile,
         token: str,
         tls: ssl.SSLContext | None,
-        submit: Callable[[FromPeer], None],
-        gathering: Callable[[], AbstractContextManager[None]],
+        intake: Intake,
         when_durable: Callable[[Callable[[], None]], None],
         log: ServerLog,
     ) -> None:
@@ -71,8 +70,8 @@ class Peers:
         self._topology = topology
         self._token = token
         self._tls = tls
-        self._submit = submit
-        self._gathering = gathering
+        self._intake = intake
+        self._submit = intake.submit
         self._when_durable = when_durable
         self._log = log
         self._stopping = False
@@ -234,8 +233,12 @@ class Peers:
 
     def received(self, peer: Peer, parts: list[wire.AnyPart]) -> None:
         """Frames and acknowledgements of a peer."""
-        with self._gathering():
+        gathers = self._intake.gather()
+        try:
             self._sort(peer, parts)
+        finally:
+            if gathers:
+                self._intake.go()
 
     def _sort(self, peer: Peer, parts: list[wire.AnyPart]) -> None:
         submit, name = self._submit, peer.name

@@ -3,8 +3,7 @@
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from secrets import randbits
 from time import monotonic, time
 
@@ -112,12 +111,8 @@ class ServerRuntime:
         dial_tls = None if tls is None else tls[1]
         self._rested = 0.0
         """When the last step ended."""
-        self.peers = Peers(
-            self.machine, topology, token, dial_tls, self.submit, self._gathering, self._when_durable, self.log
-        )
-        self.sessions = Sessions(
-            self.machine, self.submit, self._gathering, self._poke, self._when_stepped, self._when_durable, self.log
-        )
+        self.peers = Peers(self.machine, topology, token, dial_tls, self, self._when_durable, self.log)
+        self.sessions = Sessions(self.machine, self, self._poke, self._when_stepped, self._when_durable, self.log)
         self.reactions = Reactions(host_, self.submit, self.log)
         self.operations = Operations(self)
         self.door = Door(token, self.peers, self.sessions, self.operations, self.log)
@@ -218,21 +213,20 @@ class ServerRuntime:
             self._scheduled = True
             self._loop.call_soon(self._tick)
 
-    @contextmanager
-    def _gathering(self) -> Iterator[None]:
-        """What is submitted meanwhile came in one piece. If nothing has been going on it is stepped at once, for there
-        is nothing to wait for; under load it waits for what else this turn of the event loop brings."""
+    def gather(self) -> bool:
+        """From now on what is submitted came in one piece, until ``go`` is called. False: somebody gathers already."""
         if self._scheduled:
-            yield
-            return
+            return False
         self._scheduled = True
-        try:
-            yield
-        finally:
-            if monotonic() - self._rested > _calm_seconds:
-                self._tick()
-            else:
-                self._loop.call_soon(self._tick)
+        return True
+
+    def go(self) -> None:
+        """All is here. If nothing has been going on it is stepped at once, for there is nothing to wait for; under load
+        it waits for what else this turn of the event loop brings."""
+        if monotonic() - self._rested > _calm_seconds:
+            self._tick()
+        else:
+            self._loop.call_soon(self._tick)
 
     def _tick(self) -> None:
         if self._unstored and not self._store_again():
@@ -249,9 +243,9 @@ class ServerRuntime:
             self._durable = self.store.durable
         else:
             self.store.commit_soon()
+        self._scheduled = False
         if self._waiting and self._waiting[0][0] <= self._durable:
             self._release()
-        self._scheduled = False
         if self._inputs or self._unstored:
             self._poke()
         self._set_timer()
@@ -301,20 +295,20 @@ class ServerRuntime:
 
     def _append(self, record: bytes) -> None:
         self._logged_bytes += len(record)
+        store = self.store
         for piece in pieces_of(record):
             if self._unstored:
                 self._unstored.append(piece)
                 continue
             try:
-                self.store.append(piece, rouse=False)
+                store.append(piece, rouse=False)
             except StoreFullError as error:
                 self._unstored.append(piece)
                 self._in_trouble(str(error))
             except StoreFailedError as error:
                 self._unstored.append(piece)
                 self._fail(error)
-        if self.store.durable > self._durable:
-            self._durable = self.store.durable
+        self._durable = max(self._durable, store.durable)
 
     def _last(self) -> int:
         """The number of the newest record, also of one that still waits for room on the disk."""

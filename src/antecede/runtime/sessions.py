@@ -7,7 +7,7 @@ out again from the first that was not taken off the mailbox when a session begin
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from time import time
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from antecede.channel import Letter, couple
 from antecede.client import Bus, Ticket
 from antecede.engine import React, Reaction, died
 from antecede.errors import RefusedError, UsageError, WireError
+from antecede.runtime.intake import Intake
 from antecede.runtime.logs import ServerLog
 from antecede.server import Accepted, AgentServer, Refused
 from antecede.server.items import Published, PublishedMany, Reacted
@@ -23,8 +24,6 @@ from antecede.transports import Connection
 
 OPERATOR = "dead-letters"
 """The client as which dead letters are sent again."""
-
-Submit = Callable[[Published | PublishedMany | Reacted], None]
 
 
 class Session(Protocol):
@@ -50,16 +49,15 @@ class Sessions:
     def __init__(
         self,
         machine: AgentServer,
-        submit: Submit,
-        gathering: Callable[[], AbstractContextManager[None]],
+        intake: Intake,
         poke: Callable[[], None],
         when_stepped: Callable[[Callable[[], None]], None],
         when_durable: Callable[[Callable[[], None]], None],
         log: ServerLog,
     ) -> None:
         self._machine = machine
-        self._submit = submit
-        self.gathering = gathering
+        self.intake = intake
+        self._submit = intake.submit
         self._poke = poke
         self._when_stepped = when_stepped
         self._when_durable = when_durable
@@ -227,8 +225,13 @@ class RemoteSession:
     # From the connection.
 
     def received(self, parts: list[wire.AnyPart]) -> None:
-        with self._sessions.gathering():
+        intake = self._sessions.intake
+        gathers = intake.gather()
+        try:
             self._sort(parts)
+        finally:
+            if gathers:
+                intake.go()
 
     def _sort(self, parts: list[wire.AnyPart]) -> None:
         for part in parts:

@@ -360,12 +360,15 @@ class AgentServer:
 
     def _collect(self) -> None:
         """Letters that the channel brought for agents of this server go into their mailboxes, in that sequence."""
-        arrived = self.channel.arrived
+        channel = self.channel
+        arrived = channel.arrived
         if arrived:
             deliver = self.engine.deliver
             for agent, letter in arrived:
                 deliver(agent, letter)
             arrived.clear()
+        if not channel.lost and not channel.unreadable:
+            return
         while self.channel.lost:
             letter, reason = self.channel.lost.pop(0)
             self.engine.dead[f"{letter.id} {self.name}"] = Dead(self.name, letter, reason)
