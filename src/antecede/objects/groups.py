@@ -31,9 +31,9 @@ class SiteSpec(OrderSpec, frozen=True):
         return self.create(0, len(self.kinds))
 
 
-def group(objects: dict[str, type[Object]], *, clocks: str = "eager") -> SiteSpec:
+def group(objects: dict[str, type[Object]], *, clocks: str = "eager", site: type[Site] = Site) -> SiteSpec:
     """A group of objects by name."""
     for name in objects:
         if not name or "/" in name or "~" in name:
             raise ObjectError(f"object {name!r}: expected a name without / and ~")
-    return SiteSpec(Objects, {"clocks": clocks}, tuple(objects.values()), tuple(objects))
+    return SiteSpec(Objects, {"clocks": clocks}, tuple(objects.values()), tuple(objects), site)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from antecede.messages import members_of
-from antecede.objects import Answered, Call, CallFailed, Object, group, operation
+from antecede.objects import Answered, Call, CallFailed, Object, Site, group, operation
 from antecede.orders.relation import Relation
 from antecede.simulator.draws import below, parse_draw, stream, subset
 from antecede.simulator.objects import ObjectWorld
@@ -154,7 +154,7 @@ class Ended(msgspec.Struct):
 class Driver:
     """Starts the roots of a workload, and lets it run to its end."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, site: type[Site] = Site) -> None:
         self.workload = workload
         rng = self._rng = stream(workload.seed, "plans")
         self.operations = tuple(f"op{number}" for number in range(workload.operations))
@@ -167,7 +167,7 @@ class Driver:
         self.relation = Relation(pairs)
         self.names = tuple(process_names(workload.objects))
         kind = scripted(self.relation, self.operations)
-        self.spec = group(dict.fromkeys(self.names, kind), clocks=workload.clocks)
+        self.spec = group(dict.fromkeys(self.names, kind), clocks=workload.clocks, site=site)
         self._tags = 0
         self._gap = parse_draw(workload.gap, stream(workload.seed, "gap"))
         self._delay = parse_draw(workload.delay, stream(workload.seed, "delay"))

@@ -1,0 +1,74 @@
+"""Campaigns on groups of objects: a seed, a workload, a bad network; the verdict is the trace's.
+
+Each seed is one :class:`~antecede.simulator.objects_workload.Workload` whose settings are all drawn. What happened is
+judged twice: from the trace alone by the judge of significant order, which knows nothing of this protocol; and for what
+no order is needed to see: everything is delivered, once; nothing is blocked; every root ends as planned, and what it
+did lasts everywhere or nowhere.
+"""
+
+from collections import Counter
+
+import msgspec
+
+from antecede.objects import Site
+from antecede.simulator.objects_workload import Driver, Ended, Workload
+from antecede.trace import DELIVER, match
+from antecede.trace.conflicts import conflicts_in
+from antecede.trace.significant import judge_significant
+
+
+class Judged(msgspec.Struct):
+    """One run, and what is wrong with it."""
+
+    seed: int
+    ended: Ended | None
+    findings: dict[str, list[str]]
+    """By kind: ``stuck`` (not delivered, blocked, not atomic), the rules of significant order, ``error``."""
+
+    def __str__(self) -> str:
+        first = "; ".join(f"{kind}: {texts[0]}" for kind, texts in self.findings.items())
+        return f"seed {self.seed}: {first or 'nothing found'}\n  replay: antecede objects campaign --seed {self.seed}"
+
+
+def play(seed: int, *, site: type[Site] = Site, workload: Workload | None = None) -> Judged:
+    """Play one seed and judge it."""
+    driver = Driver(workload or Workload.drawn(seed), site)
+    try:
+        ended = driver.run()
+    except Exception as error:
+        # A broken variant may do anything; that, too, is a finding.
+        return Judged(seed, None, {"error": [repr(error)]})
+    findings: dict[str, list[str]] = {}
+    if ended.problems:
+        findings["stuck"] = ended.problems
+    for rule, text in broken(ended):
+        findings.setdefault(rule, []).append(text)
+    return Judged(seed, ended, findings)
+
+
+def broken(ended: Ended) -> list[tuple[str, str]]:
+    """The rules of significant order that a run broke, from its trace alone."""
+    trace = match(ended.events)
+    if not any(event.kind == DELIVER and event.instance for event in ended.events):
+        return []
+    verdict = judge_significant(trace, conflicts_in(ended.conflicts(), "conflicts"), every_overtaker=True)
+    return [(one.rule, f"{one.message} is late at {one.to}, overtaken by {one.overtaken_by}") for one in verdict.late]
+
+
+def campaign(seeds: range, site: type[Site] = Site) -> tuple[Counter[str], list[Judged]]:
+    """Play many seeds: counts of what happened, and the runs in which something was found, the first five of them."""
+    counts: Counter[str] = Counter()
+    failed: list[Judged] = []
+    for seed in seeds:
+        judged = play(seed, site=site)
+        counts["runs"] += 1
+        counts.update(judged.findings.keys())
+        if judged.ended is not None:
+            counts["deliveries"] += sum(event.kind == DELIVER for event in judged.ended.events)
+            counts["roots"] += len(judged.ended.answers)
+            counts["wounds"] += judged.ended.wounds
+        if judged.findings:
+            counts["failed"] += 1
+            if len(failed) < 5:
+                failed.append(judged)
+    return counts, failed

@@ -1,0 +1,269 @@
+"""The printed protocol, misprint by misprint: each must be caught (Enokido, Higaki, Takizawa §4).
+
+Every class below undoes one reading of :mod:`antecede.orders.objects` or :mod:`antecede.objects.site`. It is planted
+into groups of objects on the same random schedules on which the protocol as read breaks nothing, and what happened is
+judged from the trace, and by whether everything came to its end.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from antecede.messages import ABORT, COMMIT, COPY, RESPONSE, Effects, Message, Send
+from antecede.objects import Site
+from antecede.objects.instances import Instance
+from antecede.orders.objects import Objects
+from antecede.orders.objects_rules import PLAIN, Rules, Waiting
+from antecede.orders.objects_stamp import Stamp, Vector
+from antecede.simulator.objects_campaign import play
+from antecede.simulator.objects_workload import Workload
+
+SEEDS = 150
+
+
+def _site(order: type[Objects]) -> type[Site]:
+    class Planted(Site):
+        ordering = order
+
+    return Planted
+
+
+def _workload(seed: int) -> Workload:
+    """Busy, nested, with many conflicts and without crashes: where the printed rules fail soonest."""
+    drawn = Workload.drawn(seed)
+    return msgspec.structs.replace(drawn, density=(0.3, 0.6, 1.0)[seed % 3], depth=1 + seed % 3, crash=0.0)
+
+
+class VectorOfTheMessage(Objects):
+    """``V_tj := m.V_j``: what is received is not itself in the vector."""
+
+    def begin(self, message: Message) -> None:
+        waiting = self._handed.pop(message.id)
+        self._note(waiting.label.instance, waiting.label.operation, _printed(waiting))
+
+    def _deliver(self, waiting: Waiting, effects: Effects) -> None:
+        before = {name: dict(vector) for name, vector in self.vectors.items()}
+        seen = {name: dict(vector) for name, vector in self.seen.items()}
+        super()._deliver(waiting, effects)
+        if not (self.defer and waiting.message.id in self._handed):
+            self.vectors, self.seen = before, seen
+            self._note(waiting.label.instance, waiting.label.operation, _printed(waiting))
+
+
+def _printed(waiting: Waiting) -> Vector:
+    return {member: (clock, no) for member, clock, no in waiting.stamp.vector}
+
+
+class OnlyChangesCount(Objects):
+    """The event number counts changing actions only: sends between two of them are not told apart."""
+
+    def send(self, message: Message) -> Effects:
+        clock = self.clock
+        effects = super().send(message)
+        label = message.label or PLAIN
+        if label.type in (COMMIT, ABORT) or self.no % 2:
+            return effects
+        return _restamped(self, effects, clock) if clock else effects
+
+
+def _restamped(order: Objects, effects: Effects, clock: int) -> Effects:
+    """The same packets, at another time."""
+    out: Effects = []
+    for effect in effects:
+        if isinstance(effect, Send) and effect.packet.kind == COPY:
+            old: Stamp = effect.packet.stamp
+            vector = tuple(entry for entry in old.vector if entry[1] < clock)
+            stamp = Stamp(old.number, clock, min(old.no, clock - 1), vector, old.label)
+            effect = Send(msgspec.structs.replace(effect.packet, stamp=stamp))
+        out.append(effect)
+    return out
+
+
+class NumberOfTheInstance(Objects):
+    """``tno`` begins with the number that the instance was given when it started."""
+
+    starts: dict[str, int]
+
+    def begin(self, message: Message) -> None:
+        label = message.label or PLAIN
+        vars(self).setdefault("starts", {}).setdefault(label.instance, self.clock + 1)
+        super().begin(message)
+
+    def send(self, message: Message) -> Effects:
+        label = message.label or PLAIN
+        start = vars(self).setdefault("starts", {}).setdefault(label.by_instance, self.clock + 1)
+        return _restamped(self, super().send(message), start)
+
+
+class NumberGoesBackwards(NumberOfTheInstance):
+    """``RV_src := tno``, without a maximum: a message of an older instance takes away what a younger one's brought.
+    That is possible only where numbers are given to instances, as above; with numbers given at sends they never go back."""
+
+    def _note(self, instance: str, operation: str, vector: Vector) -> None:
+        super()._note(instance, operation, vector)
+        for known in (self.vectors.get(instance), self.seen.get(operation)):
+            if known is not None:
+                known.update({member: event for member, event in vector.items() if member != self.me})
+
+
+class ResponseRepeats(Objects):
+    """A response carries the event number of its request."""
+
+    requests: dict[str, int]
+
+    def _deliver(self, waiting: Waiting, effects: Effects) -> None:
+        vars(self).setdefault("requests", {})[waiting.label.instance] = waiting.stamp.clock
+        super()._deliver(waiting, effects)
+
+    def send(self, message: Message) -> Effects:
+        label = message.label or PLAIN
+        effects = super().send(message)
+        clock = vars(self).get("requests", {}).get(label.by_instance)
+        return _restamped(self, effects, clock) if label.type == RESPONSE and clock else effects
+
+
+class NumbersAreText(Rules):
+    """Event numbers are concatenated, and compared as text: "10i0" comes before "2j0"."""
+
+    def before(self, earlier: Waiting, later: Waiting) -> bool:
+        if super().before(earlier, later):
+            if not self.precedes(earlier, later):
+                return _text(earlier) < _text(later)
+            return True
+        agreed = [self.agreed(one.label, one.message.to) for one in (earlier, later)]
+        conflict = self.relation.conflict(earlier.label.operation, later.label.operation)
+        return all(agreed) and conflict and not self.precedes(later, earlier) and _text(earlier) < _text(later)
+
+
+def _text(waiting: Waiting) -> str:
+    return "".join(map(str, waiting.event))
+
+
+class NextOfTheSenderIsEnough(Rules):
+    """Stable (1): something later of the same sender is in; a predecessor from a third object may be missing."""
+
+    def needed(self, waiting: Waiting) -> list[tuple[int, int]]:
+        return [(waiting.source, waiting.stamp.clock)] if super().needed(waiting) else []
+
+
+class AnythingOfEachIsEnough(Rules):
+    """Heartbeats without clocks: that something has come from everybody says nothing."""
+
+    def needed(self, waiting: Waiting) -> list[tuple[int, int]]:
+        return [(member, min(time, 1)) for member, time in super().needed(waiting)]
+
+
+def _ruled(rules: type[Rules]) -> type[Objects]:
+    class Planted(Objects):
+        judge = rules
+
+    return Planted
+
+
+class OnlyTheTop(Site):
+    """Only the top of the queue is tried."""
+
+    def _pump(self) -> None:
+        while self.table.queued():
+            one = self.table.queued()[0]
+            rivals = self.table.rivals(one)
+            if not rivals:
+                self._begin(one)
+            elif not self._wound([other for other in rivals if other.number > one.number]):
+                return
+
+
+class ResponsesWait(Site):
+    """A response waits behind the requests that came before it, and so behind one that waits for its instance."""
+
+    behind: list[Message]
+
+    def _handed_over(self, message: Message) -> None:
+        queue = vars(self).setdefault("behind", [])
+        label = message.label or PLAIN
+        if label.type == RESPONSE and self.table.queued():
+            queue.append(message)
+            return
+        super()._handed_over(message)
+
+    def _pump(self) -> None:
+        super()._pump()
+        queue = vars(self).setdefault("behind", [])
+        while queue and not self.table.queued():
+            super()._handed_over(queue.pop(0))
+            super()._pump()
+
+
+class Neglects(Site):
+    """What is not ready is neglected: the message is gone."""
+
+    def _pump(self) -> None:
+        super()._pump()
+        for one in self.table.queued():
+            if one.pending:
+                del self.table.instances[one.id]
+
+
+class NothingIsWounded(Site):
+    """The theorem of §3.3 taken for more than it says: without wound–wait instances wait in a circle."""
+
+    def _wound(self, younger: list[Instance]) -> bool:
+        return False
+
+
+class CommitsAtOnce(Site):
+    """Effects are applied when an instance is done, not when its root commits: an abort comes too late."""
+
+    def _done(self, one: Instance, answer: Any) -> None:
+        super()._done(one, answer)
+        if one.id in self.table.instances:
+            one.decided = True
+            self._settle(one.root)
+
+
+BUGS: list[tuple[type[Site], Callable[[set[str]], bool]]] = [
+    (_site(VectorOfTheMessage), lambda kinds: bool(kinds & {"conflict", "instance", "agreement"})),
+    (_site(OnlyChangesCount), bool),
+    (_site(NumberOfTheInstance), bool),
+    (_site(NumberGoesBackwards), bool),
+    (_site(ResponseRepeats), bool),
+    (_site(_ruled(NumbersAreText)), bool),
+    (_site(_ruled(NextOfTheSenderIsEnough)), lambda kinds: bool(kinds & {"conflict", "instance", "agreement"})),
+    (_site(_ruled(AnythingOfEachIsEnough)), lambda kinds: bool(kinds & {"conflict", "instance", "agreement"})),
+    (OnlyTheTop, lambda kinds: "stuck" in kinds),
+    (ResponsesWait, lambda kinds: "stuck" in kinds),
+    (Neglects, lambda kinds: "stuck" in kinds),
+    (NothingIsWounded, lambda kinds: "stuck" in kinds),
+    (CommitsAtOnce, lambda kinds: "stuck" in kinds),
+]
+NAMES = [
+    "VectorOfTheMessage",
+    "OnlyChangesCount",
+    "NumberOfTheInstance",
+    "NumberGoesBackwards",
+    "ResponseRepeats",
+    "NumbersAreText",
+    "NextOfTheSenderIsEnough",
+    "AnythingOfEachIsEnough",
+    "OnlyTheTop",
+    "ResponsesWait",
+    "Neglects",
+    "NothingIsWounded",
+    "CommitsAtOnce",
+]
+
+
+@pytest.mark.parametrize(("site", "shows"), BUGS, ids=NAMES)
+def test_misprint_is_caught(site: type[Site], shows: Callable[[set[str]], bool]) -> None:
+    for seed in range(SEEDS):
+        if shows(set(play(seed, site=site, workload=_workload(seed)).findings)):
+            return
+    pytest.fail(f"not caught in {SEEDS} runs")
+
+
+def test_the_protocol_as_read_passes_the_same_runs() -> None:
+    for seed in range(30):
+        judged = play(seed, workload=_workload(seed))
+        assert not judged.findings, str(judged)

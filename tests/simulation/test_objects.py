@@ -1,0 +1,101 @@
+"""Groups of objects on bad networks: 3–6 objects, nested calls, conflicts from none to all, loss, duplicates, crashes.
+
+Everything is delivered, nothing is blocked for ever, no conflicting pair comes in different orders at two objects, no
+significant precedence is broken, and every root lasts everywhere or nowhere. A larger campaign:
+``ANTECEDE_SEEDS=100000``, or ``antecede objects campaign --runs 100000``.
+"""
+
+import os
+
+import msgspec
+import pytest
+
+from antecede.orders import OrderSpec
+from antecede.orders.objects import Objects
+from antecede.simulator import campaign as plain
+from antecede.simulator.objects_campaign import campaign, play
+from antecede.simulator.objects_workload import Workload
+from antecede.trace import verify, write_trace
+from antecede.trace.schema import Metadata
+
+RUNS = int(os.environ.get("ANTECEDE_SEEDS", "1000"))
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_nothing_is_broken_and_nothing_is_stuck(part: int) -> None:
+    each = RUNS // 4
+    counts, failed = campaign(range(part * each, (part + 1) * each))
+    assert not failed, "\n".join(map(str, failed))
+    assert counts["runs"] == each
+    assert counts["wounds"]
+    assert counts["roots"] > each
+
+
+def test_the_runs_are_as_varied_as_they_say() -> None:
+    drawn = [Workload.drawn(seed) for seed in range(400)]
+    assert {one.objects for one in drawn} == {3, 4, 5, 6}
+    assert {one.depth for one in drawn} == {0, 1, 2, 3}
+    assert {one.density for one in drawn} >= {0.0, 1.0}
+    assert max(one.loss for one in drawn) > 0.15
+    assert any(one.crash and one.loss and one.duplicate for one in drawn)
+    assert {one.clocks for one in drawn} == {"eager", "asked"}
+
+
+def test_the_same_seed_gives_the_same_trace() -> None:
+    one, other = play(7).ended, play(7).ended
+    assert one is not None
+    assert other is not None
+    assert one.events == other.events
+
+
+def test_conflicting_everything_still_ends() -> None:
+    """One operation that conflicts with itself, deep nesting, many objects to a call: all there is."""
+    for seed in range(10):
+        workload = Workload(
+            seed, objects=4, operations=1, density=1.0, depth=3, roots=6, several=0.6, gap="constant:0.0"
+        )
+        judged = play(seed, workload=workload)
+        assert not judged.findings, str(judged)
+
+
+def test_a_trace_can_be_verified_by_whoever_reads_it(tmp_path: object) -> None:
+    ended = play(3).ended
+    assert ended is not None
+    path = f"{tmp_path}/objects.jsonl"
+    write_trace(path, ended.events, Metadata(order="objects", conflicts=ended.conflicts()))
+    report = verify([path], ("significant",))
+    assert report["orders"]["significant"]["holds"]
+    assert report["complete"]
+
+
+class Plain(Objects):
+    """Without labels a process is one instance, so significant order is causal order; and conflicting multicasts come
+    in one order everywhere."""
+
+    guarantees = frozenset({"fifo", "causal", "total"})
+
+
+@pytest.mark.parametrize("clocks", ["eager", "asked"])
+def test_without_labels_it_is_causal_and_total(clocks: str) -> None:
+    for seed in range(300):
+        outcome = plain.play(OrderSpec(Plain, {"clocks": clocks}), seed)
+        assert not outcome.findings, str(outcome)
+
+
+def test_without_labels_and_conflicts_it_is_causal() -> None:
+    class Causal(Objects):
+        guarantees = frozenset({"fifo", "causal"})
+
+    for seed in range(300):
+        outcome = plain.play(OrderSpec(Causal, {"conflicts": "none"}), seed)
+        assert not outcome.findings, str(outcome)
+
+
+def test_conflicts_make_it_slower_and_nothing_else() -> None:
+    """The same requests with and without conflicts: without, nobody is wounded and nothing is tried again."""
+    calm = play(1, workload=msgspec.structs.replace(Workload(1), density=0.0)).ended
+    busy = play(1, workload=msgspec.structs.replace(Workload(1), density=1.0)).ended
+    assert calm is not None
+    assert busy is not None
+    assert calm.wounds == 0 < busy.wounds
+    assert {answer.tries for answer in calm.answers.values()} == {1}
