@@ -53,9 +53,12 @@ def careful_trace(seed: int, plant: str | None = None, steps: int = 80) -> tuple
         world.step()
     while world.deliver() or world.finish():
         pass
-    if plant in ("instance", "conflict") and world.planted not in significantly_precedes(trace):
-        # What came later has shown instances to be interleaved that seemed to be one after the other.
-        return trace, None
+    if plant != "drop" and world.planted is not None:
+        # What came later may have shown instances to be interleaved that seemed to be one after the other, or undone.
+        rows = [row for row in trace.rows if row.kind == "deliver" and row.message in world.planted]
+        unrelated = world.planted not in significantly_precedes(trace)
+        if unrelated != (plant == "agreement") or not all(received_as(trace, row) for row in rows):
+            return trace, None
     return trace, world.planted
 
 
@@ -81,6 +84,7 @@ class _World:
         self.running: list[_Instance] = []
         self.everyone: dict[tuple[str, str], _Instance] = {}
         self.air: list[tuple[str, str, str, Any]] = []
+        self.calls: list[tuple[tuple[str, str], list[_Instance]]] = []
         self.count = 0
 
     def row(self, instance: _Instance | None, process: str, kind: str, **said: Any) -> None:
@@ -105,8 +109,15 @@ class _World:
             self.deliver()
         elif self.running:
             instance = self.random.choice(self.running)
-            if self.random.random() < 0.6:
+            choice = self.random.random()
+            if choice < 0.55:
                 self.call(instance)
+            elif choice < 0.65:
+                # A replica that repeats a call, or the word that ends one.
+                for caller, children in self.calls[-5:]:
+                    if caller[1] == instance.name:
+                        self.tell(instance, children, self.random.choice(("request", "request", "commit", "abort")))
+                        break
             else:
                 self.end(instance)
 
@@ -122,12 +133,18 @@ class _World:
 
     def call(self, instance: _Instance) -> None:
         to = tuple(sorted(self.random.sample(self.objects, self.random.randint(1, min(3, len(self.objects))))))
-        message, call = self.name("m"), self.name("i")
+        call = self.name("i")
         operation = self.random.choice(OPERATIONS)
-        self.row(instance, instance.process, "send", message=message, to=to, type="request")
-        for process in to:
-            child = _Instance(call, process, operation, instance.name, (instance.process, instance.name))
-            self.air.append((message, process, "request", child))
+        caller = instance.process, instance.name
+        children = [_Instance(call, process, operation, instance.name, caller) for process in to]
+        self.calls.append((caller, children))
+        self.tell(instance, children, "request")
+
+    def tell(self, instance: _Instance, children: list[_Instance], type_: str) -> None:
+        message = self.name("m")
+        to = tuple(child.process for child in children)
+        self.row(instance, instance.process, "send", message=message, to=to, type=type_)
+        self.air += [(message, child.process, type_, child) for child in children]
 
     def end(self, instance: _Instance) -> None:
         self.running.remove(instance)
@@ -146,7 +163,7 @@ class _World:
     def deliver(self) -> None:
         message, process, type_, instance = self.air.pop(self.random.randrange(min(len(self.air), 8)))
         self.row(instance, process, "deliver", message=message, type=type_)
-        if type_ == "request":
+        if type_ == "request" and (process, instance.name) not in self.everyone:
             self.begin(instance)
 
 
@@ -231,6 +248,8 @@ class _CarefulWorld(_World):
                     return True
             return False
         same = copy[3] is earlier[3]
+        if same and earlier[2] == "request":
+            return False
         if same != (self.plant == "instance") or pair not in precedes:
             return False
         return same or earlier[2] == "request" or not self.kin(earlier[3], copy[3])
@@ -285,7 +304,7 @@ def late_deliveries(trace: Trace) -> dict[tuple[str, int], tuple[str, str]]:
         process: [
             row
             for row in own
-            if row.kind == "deliver" and row.instance is not None and is_request(trace, row)
+            if row.kind == "deliver" and received_as(trace, row) == "request"
             if (process, row.index) not in late
         ]
         for process, own in lines.items()
@@ -312,25 +331,32 @@ def conflict(trace: Trace, process: str, one: str | None, other: str | None) -> 
     return one is not None and other is not None and ([one, other] in pairs or [other, one] in pairs)
 
 
-def is_request(trace: Trace, row: Event) -> bool:
-    type_ = row.type or next(one.type for one in trace.rows if one.kind == "send" and one.message == row.message)
-    if type_ is not None:
-        return type_ == "request"
-    own = [
-        one
-        for one in _lines(trace.rows)[row.process]
-        if one.kind == "deliver" and one.instance == row.instance and row.instance is not None
+def received_as(trace: Trace, row: Event) -> str | None:
+    own = [one for one in _lines(trace.rows)[row.process] if one.instance == row.instance]
+    if row.instance is None or any(one.kind == "local" and one.type == "abort" for one in own):
+        return None
+    received = [one for one in own if one.kind == "deliver"]
+    types = [
+        one.type or next(sent.type for sent in trace.rows if sent.kind == "send" and sent.message == one.message)
+        for one in received
     ]
-    return bool(own) and own[0].index == row.index
+    types[0] = types[0] or "request"
+    at = received.index(row)
+    if types[at] in ("commit", "abort") or (types[at] == "request" and "request" in types[:at]):
+        return None
+    return "request" if types[at] == "request" else "response"
 
 
 def _forbidden(trace: Trace, about: dict[Any, Any], late: Event, earlier: Event) -> str | None:
-    if late.instance == earlier.instance:
-        return "instance"
-    one, other = about[late.process, late.instance], about[late.process, earlier.instance]
-    if not conflict(trace, late.process, one["operation"], other["operation"]) or not is_request(trace, earlier):
+    what, before = received_as(trace, late), received_as(trace, earlier)
+    if what is None or before is None:
         return None
-    if is_request(trace, late):
+    if late.instance == earlier.instance:
+        return None if what == "request" else "instance"
+    one, other = about[late.process, late.instance], about[late.process, earlier.instance]
+    if not conflict(trace, late.process, one["operation"], other["operation"]) or before != "request":
+        return None
+    if what == "request":
         return "conflict"
     kin = _ancestors(trace, late.instance or "") | _ancestors(trace, earlier.instance or "")
     return None if {late.instance, earlier.instance} & kin else "conflict"

@@ -26,7 +26,7 @@ CARRIED = ("instance", "operation", "parent", "type")
 
 _nothing = pa.array([], pa.string())
 
-UNSAID, REQUESTED, OTHERWISE, ABORTED = range(4)
+UNSAID, REQUESTED, OTHERWISE, COMMITTED, ABORTED = range(5)
 """What the type of a row comes to."""
 
 
@@ -96,7 +96,7 @@ def _one(column: Any) -> Any:
 
 
 def _types(column: Any) -> NDArray[np.uint8]:
-    table = {"request": REQUESTED, "abort": ABORTED}
+    table = {"request": REQUESTED, "commit": COMMITTED, "abort": ABORTED}
     encoded = column.dictionary_encode()
     codes = np.array([table.get(text, OTHERWISE) for text in encoded.dictionary.to_pylist()] + [UNSAID], np.uint8)
     return np.asarray(codes[encoded.indices.fill_null(len(codes) - 1).to_numpy(zero_copy_only=False)])

@@ -13,12 +13,22 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.instances import ABORTED, REQUESTED, UNSAID, matched_instances
+from antecede.pipeline.instances import ABORTED, COMMITTED, REQUESTED, UNSAID, matched_instances
 from antecede.pipeline.judge import cut_cycles
 from antecede.pipeline.kernels.causal import recount
 from antecede.pipeline.kernels.match import DELIVER, LOCAL
 from antecede.pipeline.kernels.merge import deliveries_of
-from antecede.pipeline.kernels.significant import LANES, LATE, PUT_OFF, RUNS, SLOTS, crossed, significant
+from antecede.pipeline.kernels.significant import (
+    LANES,
+    LATE,
+    PUT_OFF,
+    REQUEST,
+    RESPONSE,
+    RUNS,
+    SLOTS,
+    crossed,
+    significant,
+)
 from antecede.pipeline.kernels.walk import NOTHING, SENT
 from antecede.pipeline.lines import Lines, Piece, Scratch, Walk, assemble
 from antecede.pipeline.packing import pack, unpack
@@ -122,15 +132,22 @@ class Deeds:
         self.instance[alone] = count + np.arange(len(alone))
 
     def _requests(self, said: Bytes) -> None:
-        """Whether each delivery is that of a request: by its type, its send's, or being the first of its instance."""
+        """What each delivery is: by its type, or its send's, or by being the first of its instance."""
         lines = self.lines
-        self.request = lines.scratch.array(len(lines.source), np.uint8)
+        self.received_as = lines.scratch.array(len(lines.source), np.uint8)
         delivered = np.flatnonzero(lines.source >= 0)
         type_ = said[delivered]
         type_ = np.where(type_ == UNSAID, said[lines.send_of(delivered)], type_)
         own = self.instance[delivered]
         opens = (own >= 0) & (self.opening[np.maximum(own, 0)] == delivered) if self.count else own >= 0
-        self.request[delivered] = (type_ == REQUESTED) | ((type_ == UNSAID) & opens)
+        request = (type_ == REQUESTED) | ((type_ == UNSAID) & opens)
+        passed = (own < 0) | (type_ == COMMITTED) | (type_ == ABORTED)
+        if self.count:
+            mine = np.maximum(own, 0)
+            begun_by = _firsts(mine, np.where(request & (own >= 0), delivered, -1), self.count)
+            # A request that is not the first to its instance repeats it.
+            passed |= (self.aborted[mine] > 0) | (request & (begun_by[mine] != delivered))
+        self.received_as[delivered] = np.where(passed, 0, np.where(request, REQUEST, RESPONSE))
         self.judged = int((own >= 0).sum())
 
     def _cells(self, bench: Bench) -> None:
@@ -272,8 +289,8 @@ def late_by_precedence(
             while begin < count:
                 begin = significant(
                     lines.offsets, lines.source, lines.argument, walk.process, walk.begin, walk.end, begin, count,
-                    state.grows, deeds.instance, deeds.request, first, last, cell, aborted, deeds.name, deeds.parent,
-                    deeds.rival_from, deeds.rivals, wanted, state.awaits, state.lane_of, state.run_of,
+                    state.grows, deeds.instance, deeds.received_as, first, last, cell, aborted, deeds.name,
+                    deeds.parent, deeds.rival_from, deeds.rivals, wanted, state.awaits, state.lane_of, state.run_of,
                     state.free_lane, state.free_slot, state.free_run, state.owed, state.carried, state.base,
                     state.known, state.received, state.done, state.requests, state.counts, late,
                     asked.send, asked.late, asked.serial, asked.next, heads, asked.answer, asked.rule,
@@ -317,7 +334,7 @@ def judged_deeds(deeds: Deeds, every_late: bool, lanes_max: int | None = None, s
     before = lines.scratch.array(len(lines.source), np.int64, -1)
     first, delivered = deliveries_of(lines.offsets, lines.source, lines.argument)
     crossed(
-        lines.offsets, lines.source, lines.argument, deeds.instance, deeds.request, mark, deeds.place, deeds.cell,
+        lines.offsets, lines.source, lines.argument, deeds.instance, deeds.received_as, mark, deeds.place, deeds.cell,
         deeds.operation, deeds.rival_from, deeds.rivals, first, delivered, before,
     )  # fmt: skip
     disagree = np.flatnonzero(before >= 0)

@@ -11,8 +11,11 @@ leaves out is filled in, so that a lean trace can be judged too:
 * It **aborted** iff it has a ``local`` row of type ``abort``: nothing that it did is left, so nothing after it depends
   on it by conflict (§4.1: an object's vector takes in what commits).
 * Its **parent** is the first that a row of that name gives, in the order of processes and indices.
-* A message is a **request** iff its delivery's ``type`` says so, or else its send's; if neither says anything it is one
-  iff it is the first that its instance received there, for an instance begins with its request (§3.2, R1).
+* What a delivery is, its own ``type`` says, or else its send's. ``commit`` and ``abort`` end an instance; anything else
+  but a ``request`` counts as a **response**. If neither row says anything it is a request iff it is the first that its
+  instance received there, for an instance begins with its request (§3.2, R1).
+* An instance has **one request**, the first. Replicas that each repeat a nested call send it more than once, and only
+  the first starts anything.
 """
 
 from typing import Final
@@ -23,6 +26,8 @@ from antecede.trace.matched import Matched
 from antecede.trace.schema import DELIVER, LOCAL, SEND, Event
 
 REQUEST: Final = "request"
+RESPONSE: Final = "response"
+COMMIT: Final = "commit"
 ABORT: Final = "abort"
 
 
@@ -37,6 +42,8 @@ class Instance(msgspec.Struct, gc=False):
     aborted: bool = False
     opening: int = -1
     """The position of the first delivery that it received."""
+    request: int = -1
+    """The position of its request."""
 
 
 class Instances:
@@ -64,6 +71,10 @@ class Instances:
             self.judged += 1
             if found.opening < 0:
                 found.opening = position
+            if found.request < 0 and self._type(event) in (
+                (REQUEST, None) if found.opening == position else (REQUEST,)
+            ):
+                found.request = position
         elif event.kind == LOCAL and event.type == ABORT:
             found.aborted = True
         if event.parent is not None:
@@ -79,13 +90,21 @@ class Instances:
             return None
         return self.by_name[process][event.instance]
 
-    def is_request(self, process: int, position: int, event: Event) -> bool:
-        """Whether a delivery is that of a request."""
-        said = event.type if event.type is not None else self._trace.sent(event.message or "").type
-        if said is not None:
-            return said == REQUEST
+    def received_as(self, process: int, position: int, event: Event) -> str | None:
+        """What a delivery is to an order: a request or a response; ``None`` where no order asks about it.
+
+        None does if no instance received it, or one that aborted, if it merely ended its instance or repeats its
+        request.
+        """
         instance = self.of(process, event)
-        return instance is not None and instance.opening == position
+        if instance is None or instance.aborted:
+            return None
+        if position == instance.request:
+            return REQUEST
+        return None if self._type(event) in (REQUEST, COMMIT, ABORT) else RESPONSE
+
+    def _type(self, event: Event) -> str | None:
+        return event.type if event.type is not None else self._trace.sent(event.message or "").type
 
     def related(self, one: str, other: str) -> bool:
         """Whether one of the two instances is the other's ancestor, or they are copies of one."""

@@ -29,7 +29,7 @@ from collections.abc import Collection
 import msgspec
 
 from antecede.trace.conflicts import Conflicts, Pairs
-from antecede.trace.instances import Instance, Instances
+from antecede.trace.instances import REQUEST, Instance, Instances
 from antecede.trace.matched import Matched
 from antecede.trace.schema import DELIVER, SEND, Event
 
@@ -45,7 +45,7 @@ class _Running(msgspec.Struct):
     base: int
     known: int = 0
     received: int = 0
-    """What deliveries to it brought, and nothing else."""
+    """What requests and responses to it brought, and nothing else."""
 
 
 class Brought(msgspec.Struct):
@@ -54,7 +54,7 @@ class Brought(msgspec.Struct):
     bit: int
     carried: int
     received: int
-    """What earlier deliveries brought to the same instance."""
+    """What earlier requests and responses brought to the same instance."""
     requests: int
     """What the requests of conflicting operations brought that were delivered at the object before."""
 
@@ -142,9 +142,11 @@ class Significance:
         carried = self._carried.get(message, 0)
         requests = self._union(self._requests, instance)
         met = Brought(self.bits.get(message, 0), carried, running.received, requests)
-        running.received |= carried
         running.known |= carried
-        if instance.operation is not None and self._instances.is_request(process, position, event):
+        received_as = self._instances.received_as(process, position, event)
+        if received_as is not None:
+            running.received |= carried
+        if instance.operation is not None and received_as == REQUEST:
             place = process, instance.operation
             self._requests[place] = self._requests.get(place, 0) | carried
         self._delivered(message)

@@ -3,21 +3,24 @@
 With m → m′ as in :mod:`antecede.trace.significance`, the rule of *significantly ordered delivery* (Enokido, Higaki,
 Takizawa §3.3, SO) is judged as follows. A delivery of m at an object q is **late** iff q earlier delivered m′ and
 
-* **instance** (SO 1-1): m → m′, and one instance receives both; or
+* **instance** (SO 1-1): m → m′, and one instance receives both, but m not as its request; or
 * **conflict** (SO 1-2): m → m′, m′ is a request, and the instances that receive them conflict in q; or
 * **agreement** (SO 2, C1): both are requests of operations that conflict in q and in another object of theirs, which
   delivered m before m′.
 
-Two readings where the printed rule cannot be meant:
+Readings where the printed rule cannot be meant, or says nothing:
 
 * (1-2) is printed for "m1 or m2 is a request". A *response* m′ would then wait for a request m that cannot be computed
-  while the instance that waits for m′ is running: a deadlock, which the rule is proven not to have. So it is m′ that
-  has to be a request. Nor does an instance conflict with its ancestors, which wait for it, unless both messages are
-  requests (a request is ordered before anyone knows whose descendant its instance is).
+  while the instance that waits for m′ is running: a deadlock, which the rule is proven not to have. So a response waits
+  for no request. Nor does an instance conflict with its ancestors, which wait for it, unless both messages are requests
+  (a request is ordered before anyone knows whose descendant its instance is).
 * (2) orders unrelated requests the same way everywhere, but says nothing of which way is right. Of two objects that
   disagree we call the delivery late at the one whose name comes later. It is asked among the deliveries that (1) lets
   pass; so two requests with m → m′ are never counted again. A request that is named as one operation here and as
   another there is not compared between the two.
+
+* The rule is about requests and responses (C1–C3). What commits or aborts an instance waits for nothing; and what an
+  instance received that aborted has changed nothing (§2), so it neither is late nor makes anything late.
 
 Responses to different instances may come in any order (§3.3, T2), and so may all that is compatible. A delivery that no
 instance receives is not judged.
@@ -34,7 +37,7 @@ import msgspec
 
 from antecede.errors import UsageError
 from antecede.trace.conflicts import Conflicts
-from antecede.trace.instances import Instance, Instances
+from antecede.trace.instances import REQUEST, Instance, Instances
 from antecede.trace.matched import Matched
 from antecede.trace.schema import DELIVER, Event
 from antecede.trace.significance import Significance
@@ -93,7 +96,7 @@ def unlisted(used: Iterable[str], conflicts: Conflicts) -> list[str]:
 
 
 def _late_places(trace: Matched, instances: Instances, conflicts: Conflicts) -> tuple[set[Place], list[Place]]:
-    """The deliveries that break rule (1), and those that may, if no ancestor is involved."""
+    """The deliveries that break rule (1), and those that may: a look at the pairs has to tell."""
     late: set[Place] = set()
     doubtful: list[Place] = []
     walk = Significance(trace, instances, conflicts)
@@ -101,10 +104,11 @@ def _late_places(trace: Matched, instances: Instances, conflicts: Conflicts) -> 
         met = walk.take(process, position, event)
         if met is None:
             continue
-        if met.received & met.bit:
-            late.add((process, position))
-        elif met.requests & met.bit:
-            if instances.is_request(process, position, event):
+        by_instance, by_conflict = met.received & met.bit, met.requests & met.bit
+        received_as = instances.received_as(process, position, event)
+        if received_as is not None and (by_instance or by_conflict):
+            # A request is not late for a response to its own instance, nor a response for a descendant's request.
+            if by_conflict if received_as == REQUEST else by_instance:
                 late.add((process, position))
             else:
                 doubtful.append((process, position))
@@ -117,17 +121,15 @@ def broken_rule(
     """Which part of (1) forbids these two deliveries at an object in this order, given that m → m′."""
     line = trace.lines[process]
     one, other = instances.of(process, line[late]), instances.of(process, line[earlier])
-    if one is None or other is None:
+    late_as = instances.received_as(process, late, line[late])
+    earlier_as = instances.received_as(process, earlier, line[earlier])
+    if one is None or other is None or late_as is None or earlier_as is None:
         return None
     if one is other:
-        return "instance"
-    if not conflicting(conflicts, trace.names[process], one, other):
+        return "instance" if late_as != REQUEST else None
+    if earlier_as != REQUEST or not conflicting(conflicts, trace.names[process], one, other):
         return None
-    if not instances.is_request(process, earlier, line[earlier]):
-        return None
-    if not instances.is_request(process, late, line[late]) and instances.related(one.name, other.name):
-        return None
-    return "conflict"
+    return "conflict" if late_as == REQUEST or not instances.related(one.name, other.name) else None
 
 
 def conflicting(conflicts: Conflicts, object_: str, one: Instance, other: Instance) -> bool:
@@ -213,7 +215,7 @@ def _crossed(trace: Matched, instances: Instances, conflicts: Conflicts, late: s
 def _requests(trace: Matched, instances: Instances) -> Iterator[tuple[int, int, Event, str]]:
     for process, line in enumerate(trace.lines):
         for position, event in enumerate(line):
-            if event.kind == DELIVER and instances.is_request(process, position, event):
+            if event.kind == DELIVER and instances.received_as(process, position, event) == REQUEST:
                 instance = instances.of(process, event)
                 if instance is not None and instance.operation is not None:
                     yield process, position, event, instance.operation

@@ -34,6 +34,9 @@ put off, the last serial."""
 
 BY_INSTANCE, BY_CONFLICT = 1, 2
 
+REQUEST, RESPONSE = 1, 2
+"""What a delivery is, 0 where no order asks about it."""
+
 
 @compiled
 def significant(
@@ -47,7 +50,7 @@ def significant(
     end: int,
     grow_lanes: bool,
     instance: Ints,
-    request: Bytes,
+    received_as: Bytes,
     first: Longs,
     last: Longs,
     cell: Ints,
@@ -84,8 +87,8 @@ def significant(
 
     It stops early when something in ``counts`` ran out or ``late`` is full, having cut the segment to what is left of
     it. ``instance`` is that of each event or -1; a message that no instance sends has one of its own, without first
-    and last. ``late`` takes flat positions, twice, plus one where an ancestor may excuse it. Questions are sorted by
-    ``asked_send``.
+    and last. ``late`` takes flat positions, twice, plus one where only a look at the pairs can tell. Questions
+    are sorted by ``asked_send``.
     """
     lanes = carried.shape[1]
     for s in range(begin, end):
@@ -158,27 +161,27 @@ def significant(
                     lane = lane_of[instance[sent]]
                     if lane >= 0:
                         serial = carried[slot, lane]
-                        found = -1
-                        if received[run, lane] >= serial:
-                            found = 0
-                        elif cell[own] >= 0:
+                        by_instance = received[run, lane] >= serial
+                        by_conflict = False
+                        if cell[own] >= 0:
                             for r in range(rival_from[cell[own]], rival_from[cell[own] + 1]):
-                                if requests[rivals[r], lane] >= serial:
-                                    found = 1 - request[at]
-                                    break
-                        if found >= 0:
-                            late[counts[LATE]] = 2 * at + found
+                                by_conflict = by_conflict or requests[rivals[r], lane] >= serial
+                        if received_as[at] and (by_instance or by_conflict):
+                            sure = by_conflict if received_as[at] == REQUEST else by_instance
+                            late[counts[LATE]] = 2 * at + (0 if sure else 1)
                             counts[LATE] += 1
                     if head_asked[process] >= 0:
                         _answer(
-                            process, at, slot, carried, instance, request, cell, name, parent, rival_from, rivals,
+                            process, at, slot, carried, instance, received_as, cell, name, parent, rival_from, rivals,
                             asked_send, asked_late, asked_serial, next_asked, head_asked, lane_of, answer, broken,
                         )  # fmt: skip
                     for k in range(lanes):
                         reached = carried[slot, k]
                         known[run, k] = max(known[run, k], reached)
-                        received[run, k] = max(received[run, k], reached)
-                    if request[at] and cell[own] >= 0:
+                    if received_as[at]:
+                        for k in range(lanes):
+                            received[run, k] = max(received[run, k], carried[slot, k])
+                    if received_as[at] == REQUEST and cell[own] >= 0:
                         for k in range(lanes):
                             requests[cell[own], k] = max(requests[cell[own], k], carried[slot, k])
                 owed[slot] -= 1
@@ -204,7 +207,7 @@ def significant(
 
 @compiled
 def _answer(
-    process: int, at: int, slot: int, carried: Longs, instance: Ints, request: Bytes, cell: Ints, name: Ints,
+    process: int, at: int, slot: int, carried: Longs, instance: Ints, received_as: Bytes, cell: Ints, name: Ints,
     parent: Ints, rival_from: Longs, rivals: Ints, asked_send: Longs, asked_late: Longs, asked_serial: Longs,
     next_asked: Ints, head_asked: Ints, lane_of: Ints, answer: Longs, broken: Bytes,
 ) -> None:  # fmt: skip
@@ -217,7 +220,7 @@ def _answer(
         if not closed:
             lane = lane_of[instance[asked_send[q]]]
             if carried[slot, lane] >= asked_serial[q]:
-                rule = _rule(asked_late[q], at, instance, request, cell, name, parent, rival_from, rivals)
+                rule = _rule(asked_late[q], at, instance, received_as, cell, name, parent, rival_from, rivals)
                 if rule:
                     answer[q] = at
                     broken[q] = rule
@@ -234,21 +237,25 @@ def _answer(
 
 @compiled
 def _rule(
-    late: int, earlier: int, instance: Ints, request: Bytes, cell: Ints, name: Ints, parent: Ints, rival_from: Longs,
-    rivals: Ints,
+    late: int, earlier: int, instance: Ints, received_as: Bytes, cell: Ints, name: Ints, parent: Ints,
+    rival_from: Longs, rivals: Ints,
 ) -> int:  # fmt: skip
     """Which rule forbids these two deliveries at an object in this order, given that one message precedes the other."""
     one, other = instance[late], instance[earlier]
+    if not received_as[late] or not received_as[earlier]:
+        return 0
     if one == other:
-        return BY_INSTANCE
-    if cell[one] < 0 or cell[other] < 0 or not request[earlier]:
+        return 0 if received_as[late] == REQUEST else BY_INSTANCE
+    if cell[one] < 0 or cell[other] < 0 or received_as[earlier] != REQUEST:
         return 0
     conflict = False
     for r in range(rival_from[cell[one]], rival_from[cell[one] + 1]):
         conflict = conflict or rivals[r] == cell[other]
     if not conflict:
         return 0
-    if not request[late] and (_descends(name[one], name[other], parent) or _descends(name[other], name[one], parent)):
+    if received_as[late] != REQUEST and (
+        _descends(name[one], name[other], parent) or _descends(name[other], name[one], parent)
+    ):
         return 0
     return BY_CONFLICT
 
@@ -280,7 +287,7 @@ def crossed(
     source: Ints,
     argument: Ints,
     instance: Ints,
-    request: Bytes,
+    received_as: Bytes,
     late: Bytes,
     place: Ints,
     cell: Ints,
@@ -301,7 +308,7 @@ def crossed(
     met_by = np.full(len(operation), -1, np.int32)
     for process in range(len(offsets) - 1):
         for at in range(offsets[process + 1] - 1, offsets[process] - 1, -1):
-            if source[at] < 0 or instance[at] < 0 or not request[at] or late[at]:
+            if source[at] < 0 or instance[at] < 0 or received_as[at] != REQUEST or late[at]:
                 continue
             here = cell[instance[at]]
             if here < 0:
@@ -310,7 +317,12 @@ def crossed(
             for turn in range(2):
                 for k in range(first[send], first[send + 1]):
                     copy = delivered[k]
-                    if instance[copy] < 0 or not request[copy] or late[copy] or place[instance[copy]] <= process:
+                    if (
+                        instance[copy] < 0
+                        or received_as[copy] != REQUEST
+                        or late[copy]
+                        or place[instance[copy]] <= process
+                    ):
                         continue
                     there = cell[instance[copy]]
                     if there < 0 or operation[there] != operation[here]:
