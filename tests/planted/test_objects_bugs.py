@@ -99,7 +99,7 @@ class NumberOfTheInstance(Objects):
 
 class NumberGoesBackwards(NumberOfTheInstance):
     """``RV_src := tno``, without a maximum: a message of an older instance takes away what a younger one's brought.
-    That is possible only where numbers are given to instances, as above; with numbers given at sends they never go back."""
+    That can be only where numbers are given to instances, as above; given at sends they never go back."""
 
     def _note(self, instance: str, operation: str, vector: Vector) -> None:
         super()._note(instance, operation, vector)
