@@ -9,6 +9,11 @@ class Ping(Notification):
     number: int
 
 
+class Parcel(Notification):
+    number: int
+    body: bytes
+
+
 class Pong(Notification):
     number: int
 
@@ -58,6 +63,9 @@ class Counter(Agent):
         elif ping.number < self.last:
             self.late += 1
         self.last = max(self.last, ping.number)
+
+    def on_parcel(self, parcel: Parcel, ctx: Context) -> None:
+        self.on_ping(Ping(number=parcel.number), ctx)
 
     def on_report(self, report: Report, ctx: Context) -> None:
         ctx.reply(Counted(count=self.count, twice=self.twice, late=self.late, last=self.last))

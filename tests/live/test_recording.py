@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
-from live_agents import Counted, Ping, Report
+from live_agents import Counted, Parcel, Ping, Report
 
 import antecede
 
@@ -112,3 +115,45 @@ def test_what_holds_no_trace_is_one_line(cluster: Callable[..., Any]) -> None:
     done = world.command("verify", str(world.folder))
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_killed_again_and_again_while_segments_are_converted(cluster: Callable[..., Any]) -> None:
+    pytest.importorskip("pyarrow")
+    world = cluster({"A": ["s1", "s2"]}, {"counter": ("s1", "live_agents:Counter")})
+    command = [sys.executable, str(Path(__file__).with_name("small_segments.py")), str(world.file), "s1"]
+    command.append(str(world.folder / "s1"))
+
+    def start() -> None:
+        with (world.folder / "s1.log").open("ab") as log:
+            world.processes["s1"] = subprocess.Popen(command, stderr=log, env=world.environment, cwd=world.folder)
+        world.until(lambda: world.listens("s1"), "s1 listens")
+
+    async def main() -> None:
+        dice = Random(2)
+        sent = 0
+        async with asyncio.timeout(90), antecede.connect(world.addresses["s1"], name="alice", patience=60) as bus:
+            for _ in range(6):
+                until = asyncio.get_running_loop().time() + dice.uniform(0.2, 0.7)
+                while asyncio.get_running_loop().time() < until:
+                    for _ in range(100):
+                        sent += 1
+                        bus.send("counter", Parcel(number=sent, body=bytes(500)))
+                    await asyncio.sleep(0.01)
+                world.kill("s1")
+                await asyncio.to_thread(start)
+            await bus.drain()
+            while (counted := await bus.ask("counter", Report(), expect=Counted, timeout=20)).count < sent:
+                await asyncio.sleep(0.05)
+            assert (counted.count, counted.twice, counted.late) == (sent, 0, 0)
+        report = _verified(world, str(world.folder))
+        assert report["undelivered"] == 0
+        assert report["messages"] - sent > 0
+
+    start()
+    asyncio.run(main())
+    world.until(lambda: list((world.folder / "s1" / "trace").glob("*.parquet")), "a segment is converted")
+    assert not (world.folder / "s1" / "segment-000000000001.log").exists(), "nothing was dropped: this tests little"
+    assert world.stop() == [0]
+    assert "Traceback" not in world.log("s1")
+    assert not list((world.folder / "s1" / "trace").glob("*.new"))
+    _verified(world, str(world.folder))

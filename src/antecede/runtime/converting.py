@@ -19,7 +19,7 @@ import msgspec
 
 from antecede import __version__
 from antecede.errors import AntecedeError
-from antecede.runtime.recording import CONVERTER_BUSY, FOLDER, PLACE_KEY, Recording, piece_name
+from antecede.runtime.recording import CONVERTER_BUSY, FOLDER, PLACE_KEY, Recording, piece_name, tidy
 from antecede.store import Files, closed_segments
 from antecede.store.directory import named
 from antecede.store.format import TEMPORARY
@@ -39,9 +39,7 @@ def convert(directory: str, *, wanted: Callable[[], bool] = lambda: True, files:
     lock = files.lock(f"{folder}/{_lock}", b"%d\n" % os.getpid())
     try:
         with named(folder):
-            for name in files.names(folder):
-                if name.startswith("events-") and name.endswith(TEMPORARY):
-                    files.unlink(f"{folder}/{name}")
+            tidy(directory, files)
             recording = Recording(directory, files=files)
             made = 0
             for end in closed_segments(directory, files):

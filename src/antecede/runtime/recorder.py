@@ -113,6 +113,8 @@ class Recorder:
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+            with suppress(OSError):
+                recording.tidy(self._directory)
             raise
         lines = said.decode(errors="replace").strip().splitlines()
         return process.returncode or 0, lines[-1] if lines else ""

@@ -118,6 +118,15 @@ def is_begun(directory: str) -> bool:
     return os.path.isdir(f"{directory}/{FOLDER}")
 
 
+def tidy(directory: str, files: Files | None = None) -> None:
+    """Remove what a conversion that was cut short has left; for whoever knows that none is under way."""
+    files = files or Files()
+    folder = f"{directory}/{FOLDER}"
+    for name in files.names(folder):
+        if name.startswith("events-") and name.endswith(TEMPORARY):
+            files.unlink(f"{folder}/{name}")
+
+
 def recorded_topology(directory: str) -> TopologyFile | None:
     """The topology that a recording server left beside its trace."""
     path = Path(directory, FOLDER, TOPOLOGY)
