@@ -6,6 +6,7 @@ list it. Each goes on where its report ends, and keeps the folder of a round in 
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ import typer
 
 if TYPE_CHECKING:
     from antecede.topology import TopologyFile
+    from antecede.trials.report import Report
     from antecede.trials.rounds import Outcome, Round
 
 
@@ -94,6 +96,58 @@ def register(app: typer.Typer) -> None:
             print("".join(f"  {line}\n" for line in outcome.found[:20]), end="")
         return 1 if outcome.found else 0
 
+    @group.command("servers")
+    def servers(
+        schedules: int = typer.Option(3_000, "--schedules", min=1, help="How many in all, one a seed."),
+        seed: int = typer.Option(0, "--seed", min=0, help="The first."),
+        jobs: int = typer.Option(1, "--jobs", min=1, max=64, help="Processes to run at a time."),
+        report: str | None = typer.Option(None, metavar="FILE", help="Goes on from here, and is kept here."),
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> int:
+        """Whole servers in a simulated world, a schedule a seed: crashes, power cuts, partitions, bad clocks.
+
+        Exit 0: nothing was found. 1: something was, printed with the command that plays it again.
+        """
+        from concurrent.futures import ProcessPoolExecutor
+
+        from antecede.trials.report import Report
+
+        kept = Report(report, "servers")
+        with ProcessPoolExecutor(jobs) as pool:
+            while kept.total("schedules") < schedules and not kept.found:
+                done = kept.total("schedules")
+                if sys.stderr.isatty():
+                    print(f"\r{done:,} of {schedules:,} schedules", end="\r", file=sys.stderr, flush=True)
+                first = kept.next_seed(seed)
+                last = first + min(_chunk * jobs, schedules - done)
+                parts = pool.map(_play_servers, [range(first + job, last, jobs) for job in range(jobs)])
+                crashes, deliveries, found = zip(*parts, strict=True)
+                kept.add(
+                    {
+                        "seed": last - 1,
+                        "schedules": last - first,
+                        "crashes": sum(crashes),
+                        "deliveries": sum(deliveries),
+                        "found": [line for lines in found for line in lines],
+                    }
+                )
+        return _told(kept, as_json, ("schedules", "crashes", "deliveries"))
+
+
+def _play_servers(seeds: range) -> tuple[int, int, list[str]]:
+    """Crashes, deliveries and what was found in schedules of whole servers."""
+    from antecede.simulator.servers.schedules import play
+
+    crashes = deliveries = 0
+    found: list[str] = []
+    for seed in seeds:
+        outcome = play(seed)
+        crashes += outcome.crashes
+        deliveries += outcome.deliveries
+        if outcome.found:
+            found.append(str(outcome))
+    return crashes, deliveries, found
+
 
 def _rounds(
     kind: "type[Round]",
@@ -126,9 +180,14 @@ def _rounds(
         seed = kept.next_seed(seed)
         outcome = asyncio.run(_round(kind, place / f"{counted}-{seed}", seed, file, nice, min(most, left), counted))
         kept.add({"seed": seed, **outcome.faults, **msgspec.structs.asdict(outcome.figures)})
-    totals = {figure: kept.total(figure) for figure in _figures if kept.total(figure) or figure in _zeros}
+    return _told(kept, as_json, [figure for figure in _figures if kept.total(figure) or figure in _zeros])
+
+
+def _told(kept: "Report", as_json: bool, figures: Sequence[str]) -> int:
+    """Print what a trial came to; its exit code."""
+    totals = {figure: kept.total(figure) for figure in figures}
     if as_json:
-        print(json.dumps({"trial": counted, "rounds": len(kept.rounds), **totals, "found": kept.found}, indent=2))
+        print(json.dumps({"trial": kept.kind, "rounds": len(kept.rounds), **totals, "found": kept.found}, indent=2))
     else:
         shown = ", ".join(f"{count:,} {figure}" for figure, count in totals.items())
         print(f"{len(kept.rounds)} rounds: {shown}; {len(kept.found)} found wrong")
@@ -142,6 +201,7 @@ async def _round(
     return await kind(place, seed, file, nice).run(most, counted)
 
 
+_chunk = 250
 _zeros = ("undelivered", "late")
 _faults = ("kills", "stops", "cuts", "blackouts", "broken", "full")
 _figures = (*_faults, "walks", "messages", "deliveries", *_zeros)
