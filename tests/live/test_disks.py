@@ -34,7 +34,7 @@ def servers(tmp_path: Path) -> Iterator[CutProcesses]:
         [agents]
         counter = {{ server = "s2", class = "live_agents:WordCounter" }}
     """
-    made = CutProcesses(tmp_path / "servers", parse_topology(text), random, Counter(), 0)
+    made = CutProcesses(tmp_path / "servers", parse_topology(text), random, Counter())
     shutil.copy(_here / "live_agents.py", made.folder)
     for server in ("s1", "s2"):
         made.start(server)

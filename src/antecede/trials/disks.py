@@ -4,7 +4,8 @@ The server's file layer notes every operation in a *journal* beside the data dir
 noted and need not reach a real disk. When the process is gone, by whatever signal at whatever moment, the journal is
 played to a :class:`antecede.store.simulated.SimulatedDisk`, which knows what a real one may forget: writes that were
 not synced are lost, torn or reordered, names too. Then the power is cut there, and what is left becomes the data
-directory that the next process finds.
+directory that the next process finds. What another process writes below it (the trace of finished segments) is left
+alone: it covers nothing that was not synced.
 
 A second file can hold troubles that come and go while the server runs: ``full`` (no room for anything more) and
 ``broken`` (syncs fail, and the pages that they should have kept are lost).
@@ -139,7 +140,7 @@ class TrialDisk:
             self._disk.kill(random)
         kept = {Path(path).name: inode for path, inode in self._disk.seen.items()}
         for name in os.listdir(self.directory):
-            if name not in kept and name != LOCK:
+            if name not in kept and name != LOCK and not (self.directory / name).is_dir():
                 (self.directory / name).unlink()
         for name, inode in kept.items():
             _leave(self.directory / name, inode)

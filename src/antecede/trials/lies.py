@@ -158,9 +158,9 @@ class Victim:
         self.closed = 0
         self.unsaid: list[str] = []
 
-    def _keep(self, record: bytes) -> int:
+    def _keep(self, record: bytes, **given: Any) -> int:
         self.records.append(record)
-        return self._append(record)
+        return self._append(record, **given)
 
     # True words.
 
@@ -287,7 +287,7 @@ class Victim:
 
     async def _serves(self) -> list[str]:
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(10):
                 async with self.runtime.bus("alice") as bus:
                     await bus.ask("echo", Word(text="well?"), timeout=10)
         except (TimeoutError, AntecedeError) as error:

@@ -18,10 +18,9 @@ from antecede.client import Bus
 from antecede.client.line import connect
 from antecede.client.operator import request
 from antecede.errors import AntecedeError, ClosedError, OverloadError
-from antecede.runtime.recording import project_directory
+from antecede.runtime.gathering import gathered
 from antecede.topology import TopologyFile
-from antecede.trace.quarantine import counts, sift
-from antecede.trace.streaming import judge_large
+from antecede.trace import verify
 from antecede.trials.walkers import Home, Tell, Told, Walk, name_of_walker, next_of, reactions_of
 
 
@@ -202,22 +201,20 @@ class Load:
         return ""
 
 
-def judge_directories(directories: list[str], topology: TopologyFile) -> Figures:
-    """The trace that the logs project, as one, and what is wrong with it."""
+def judge_directories(directories: list[str]) -> Figures:
+    """What ``antecede verify`` says of the servers' directories, and what is wrong with that."""
     try:
-        events = [row for directory in directories for row in project_directory(directory, topology)]
+        with gathered(directories) as paths:
+            report = verify(paths)
     except AntecedeError as error:
         return Figures(found=[f"the trace cannot be read: {error}"])
-    sifted = sift(events)
-    verdict = judge_large(sifted.trace, ("fifo", "causal"))
-    aside = counts(sifted, Counter())
     figures = Figures(
-        events=len(events),
-        messages=len(sifted.trace.sends),
-        deliveries=verdict.deliveries,
-        undelivered=verdict.undelivered,
-        late=len(verdict.causal) + len(verdict.fifo),
-        set_aside=aside,
+        events=report["events"],
+        messages=report["messages"],
+        deliveries=report["deliveries"],
+        undelivered=report["undelivered"],
+        late=sum(order["late"] for order in report["orders"].values()),
+        set_aside=report["quarantined"],
     )
     figures.found = list(_wrong(figures))
     return figures

@@ -28,8 +28,16 @@ _limits = {
 class CutProcesses(Processes):
     """Servers whose machines lose power."""
 
-    def __init__(self, folder: Path, topology: TopologyFile, random: Random, faults: Counter[str], nice: int) -> None:
-        super().__init__(folder, topology, "antecede.trials", nice)
+    def __init__(
+        self,
+        folder: Path,
+        topology: TopologyFile,
+        random: Random,
+        faults: Counter[str],
+        nice: int = 0,
+        entry: str = "antecede.trials",
+    ) -> None:
+        super().__init__(folder, topology, entry, nice)
         self._random = random
         self._faults = faults
         self.disks = {server: TrialDisk(Path(self.directory(server))) for server in topology.servers}
@@ -64,10 +72,11 @@ class CutProcesses(Processes):
 class PowerCuts(Round):
     """A round of power cuts."""
 
+    entry = "antecede.trials"
     processes: CutProcesses
 
     def make_processes(self, folder: Path, nice: int) -> Processes:
-        return CutProcesses(folder, self.topology, self.random, self.faults, nice)
+        return CutProcesses(folder, self.topology, self.random, self.faults, nice, self.entry)
 
     async def strike(self, victim: str) -> None:
         drawn = self.random.random()

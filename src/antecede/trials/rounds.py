@@ -11,6 +11,7 @@ from random import Random
 
 import msgspec
 
+from antecede.errors import ClosedError
 from antecede.topology import TopologyFile, parse_topology
 from antecede.trials.load import Figures, Load, judge_directories
 from antecede.trials.processes import Processes, walking
@@ -48,6 +49,10 @@ class Round:
 
     down_max = 2
     """Servers that are down at one time, but for a fault that strikes several."""
+    settle_seconds = 60.0
+    """How long everything may take to come to rest after the last fault."""
+    entry = "antecede"
+    """What is run as a server."""
 
     def __init__(self, folder: Path, seed: int, topology: TopologyFile | None = None, nice: int = 0) -> None:
         self.seed = seed
@@ -61,7 +66,7 @@ class Round:
 
     def make_processes(self, folder: Path, nice: int) -> Processes:
         """The servers."""
-        return Processes(folder, self.topology, nice=nice)
+        return Processes(folder, self.topology, self.entry, nice)
 
     async def strike(self, victim: str) -> None:
         """A fault befalls a server that is up, and is counted; if the server is gone after it, it is ``lost``."""
@@ -90,13 +95,15 @@ class Round:
                 enough.set()
             if not self.found:
                 await self._all_up()
-                async with asyncio.timeout(_settle_seconds):
+                async with asyncio.timeout(self.settle_seconds):
                     await travelling
-                self.found += await load.settle(_settle_seconds)
+                self.found += await load.settle(self.settle_seconds)
             figures = await asyncio.to_thread(self._judge)
             figures.walks = sum(len(traveller.out) for traveller in load.travellers)
+        except ClosedError as error:
+            self.found.append(str(error))
         except TimeoutError:
-            self.found.append(f"some walks were not accepted within {_settle_seconds:.0f} s")
+            self.found.append(f"some walks were not accepted within {self.settle_seconds:.0f} s")
         finally:
             await load.close()
             self.processes.close()
@@ -130,7 +137,7 @@ class Round:
             elif self.processes.stop(server) != 0:
                 self.found.append(f"{server} did not stop gracefully: {self.processes.log(server)[-500:]}")
         directories = [self.processes.directory(server) for server in self.topology.servers]
-        figures = judge_directories(directories, self.topology)
+        figures = judge_directories(directories)
         for server in self.topology.servers:
             if "Traceback" in self.processes.log(server):
                 figures.found.append(f"{server} has a traceback in its log")
@@ -140,4 +147,3 @@ class Round:
 _pause_seconds = 0.005
 _down_seconds = 0.6
 _between_seconds = 0.7
-_settle_seconds = 60.0
