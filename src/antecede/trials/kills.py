@@ -5,6 +5,7 @@ A few of the victims are stopped gracefully instead: a snapshot is kept, and cli
 
 import asyncio
 
+from antecede.trials.processes import STOPPED
 from antecede.trials.rounds import Round
 
 
@@ -14,8 +15,7 @@ class Kills(Round):
     async def strike(self, victim: str) -> None:
         if self.random.random() < _graceful:
             code = await asyncio.to_thread(self.processes.stop, victim)
-            # One that has not come up yet does not know how to stop gracefully.
-            if code not in (0, -15):
+            if code not in STOPPED:
                 self.found.append(f"{victim} stopped with exit code {code}")
             self.faults["stops"] += 1
         else:

@@ -13,7 +13,7 @@ from subprocess import TimeoutExpired
 
 from antecede.topology import TopologyFile
 from antecede.trials.disks import TrialDisk
-from antecede.trials.processes import Processes
+from antecede.trials.processes import STOPPED, Processes
 from antecede.trials.rounds import Round
 
 _limits = {
@@ -94,7 +94,7 @@ class PowerCuts(Round):
     async def _end(self, server: str, graceful: bool = False) -> None:
         if graceful:
             code = await asyncio.to_thread(self.processes.stop, server)
-            if code not in (0, -15):
+            if code not in STOPPED:
                 self.found.append(f"{server} stopped with exit code {code}")
             self.faults["stops"] += 1
         else:

@@ -45,6 +45,10 @@ def free_ports(count: int, random: Random) -> list[int]:
     return found
 
 
+STOPPED = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
+"""Exit codes after SIGTERM; the last two of a server that had not come up yet, so that there was nothing to finish."""
+
+
 class Processes:
     """One process for each server that is up; data directories, logs and the topology file share a folder."""
 

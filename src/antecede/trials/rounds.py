@@ -134,7 +134,7 @@ class Round:
         for server in list(self.processes.running):
             if self.random.random() < 0.5:
                 self.processes.kill(server)
-            elif self.processes.stop(server) != 0:
+            elif self.processes.stop(server) != 0 and not self.found:
                 self.found.append(f"{server} did not stop gracefully: {self.processes.log(server)[-500:]}")
         directories = [self.processes.directory(server) for server in self.topology.servers]
         figures = judge_directories(directories)
