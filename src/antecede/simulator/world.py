@@ -136,7 +136,10 @@ class World:
                 workload.delivered(self, process, message)
 
     def _transmit(self, packet: Packet) -> None:
-        arrival = self.now + self._delay()
+        self._later_arrival(self._delay(), packet)
+
+    def _later_arrival(self, seconds: float, packet: Packet) -> None:
+        arrival = self.now + seconds
         if self._last_arrival is not None:
             link = (packet.source, packet.target)
             arrival = max(arrival, self._last_arrival.get(link, 0.0))

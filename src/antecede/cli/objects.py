@@ -1,0 +1,272 @@
+"""``antecede objects``: groups of objects of which only conflicting operations are ordered."""
+
+import json
+import sys
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from antecede.errors import ObjectError, UsageError
+
+if TYPE_CHECKING:
+    from antecede.objects import Object
+    from antecede.objects.search import Pair
+
+_chunk = 100
+_json = typer.Option(False, "--json", help="One JSON document on standard output.")
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(no_args_is_help=True, help="Objects whose operations are ordered only where they conflict.")
+    app.add_typer(group, name="objects")
+
+    @group.command("conflicts")
+    def conflicts(
+        module: str = typer.Argument(
+            ..., metavar="MODULE[:CLASS]", help="A module, or a file.py, with classes of objects."
+        ),
+        examples: int = typer.Option(300, "--examples", min=1, max=100_000, help="Tries for each two operations."),
+        strict: bool = typer.Option(False, "--strict", help="Exit 1 also if a declared conflict was never seen."),
+        as_json: bool = _json,
+    ) -> int:
+        """Are the declared conflicts right? Look for two operations whose order matters although nobody said so.
+
+        Two operations conflict if applying them in both orders can differ, in the state or in an answer. Hypothesis
+        looks for a state and arguments where they do, and makes them small.
+
+        Exit code 1 if an undeclared pair differs: replicas would diverge. A declared pair that never differs is
+        reported too: it costs waiting. No search can prove that two operations are compatible.
+        """
+        from antecede.objects.search import search
+
+        found = {kind.__name__: search(kind, examples) for kind in _classes(module)}
+        if as_json:
+            print(json.dumps({"objects": {name: [_pair(p) for p in pairs] for name, pairs in found.items()}}, indent=2))
+        else:
+            _show_pairs(found)
+        kinds = {pair.finding for pairs in found.values() for pair in pairs}
+        return 1 if "undeclared" in kinds or (strict and "needless" in kinds) else 0
+
+    @group.command("simulate")
+    def simulate(
+        objects: int = typer.Option(4, "--objects", min=1, max=64, help="How many objects."),
+        operations: int = typer.Option(4, "--operations", min=1, max=64, help="How many operations each has."),
+        density: float = typer.Option(0.3, "--density", min=0.0, max=1.0, help="Share of pairs that conflict."),
+        depth: int = typer.Option(2, "--depth", min=0, max=8, help="How deep calls are nested at most."),
+        roots: int = typer.Option(20, "--roots", min=1, max=100_000, help="How many operations users start."),
+        loss: float = typer.Option(0.0, "--loss", min=0.0, max=0.9, help="Share of frames lost (and resent)."),
+        duplicate: float = typer.Option(0.0, "--duplicate", min=0.0, max=0.9, help="Share of frames that come twice."),
+        crash: float = typer.Option(0.0, "--crash", min=0.0, max=0.5, help="Share of steps that end in a crash."),
+        seed: int = typer.Option(1, "--seed", help="Same seed, same run."),
+        trace: str | None = typer.Option(None, metavar="FILE", help="Record the run: .jsonl, .jsonl.gz or .parquet."),
+        as_json: bool = _json,
+    ) -> int:
+        """Run a group of objects on a bad network, record it, and judge it.
+
+        The trace names instances, operations, parents and types, and the conflicts are in its metadata: check it with
+        `antecede verify --order significant`. Exit code 1 if anything was out of order, lost, or blocked.
+        """
+        from antecede.simulator.objects_campaign import play
+        from antecede.simulator.objects_workload import Workload
+        from antecede.trace import Metadata, write_trace
+
+        workload = Workload(
+            seed, objects, operations, density, depth, roots, loss=loss, duplicate=duplicate, crash=crash
+        )
+        judged = play(seed, workload=workload)
+        ended = judged.ended
+        if ended is None:
+            raise AssertionError(judged.findings)
+        if trace is not None:
+            write_trace(trace, ended.events, Metadata(order="objects", conflicts=ended.conflicts()))
+        report = {
+            "objects": objects,
+            "roots": len(ended.answers),
+            "committed": sum(answer.ok for answer in ended.answers.values()),
+            "messages": sum(event.kind == "send" for event in ended.events),
+            "deliveries": sum(event.kind == "deliver" for event in ended.events),
+            "wounds": ended.wounds,
+            "tries_max": max((answer.tries for answer in ended.answers.values()), default=0),
+            "virtual_seconds": ended.seconds,
+            "conflicts": ended.conflicts(),
+            "findings": judged.findings,
+        }
+        print(json.dumps(report, indent=2) if as_json else _told(report))
+        return 1 if judged.findings else 0
+
+    @group.command("study")
+    def study(
+        processes: int = typer.Option(20, "--processes", min=2, max=200, help="How many objects."),
+        messages: int = typer.Option(1_000, "--messages", min=1, help="How many requests in all."),
+        warmup: int = typer.Option(250, "--warmup", min=0, help="The first K requests are not counted."),
+        unicast: bool = typer.Option(False, "--unicast", help="Requests to one object; else to several."),
+        seed: int = typer.Option(1, "--seed", help="Same seed, same schedules."),
+        as_json: bool = _json,
+    ) -> int:
+        """What does it save to order only conflicts? The same schedules under objects, pruned and skeen.
+
+        For each share of conflicting requests: the share of copies held, how long they were held in the mean, and the
+        time from send to delivery, for conflicting and compatible requests apart.
+        """
+        from antecede.simulator.objects_study import Study
+
+        plan = Study(processes, messages, min(warmup, messages), "unicast" if unicast else "multicast", seed)
+        rows = []
+        if not as_json:
+            print(_study_line(None))
+        for density in plan.densities:
+            for order in plan.orders:
+                row = plan.run(order, density)
+                rows.append(row)
+                if not as_json:
+                    print(_study_line(row), flush=True)
+                elif sys.stderr.isatty():
+                    print(f"density {density}: {order}", end="\r", file=sys.stderr, flush=True)
+        if as_json:
+            document = {"processes": processes, "messages": messages, "workload": plan.workload, "study": rows}
+            print(json.dumps(document, indent=2))
+        return 1 if any(row["undelivered"] for row in rows) else 0
+
+    @group.command("campaign", hidden=True)
+    def campaign(
+        runs: int = typer.Option(1, "--runs", min=1, help="How many, one a seed."),
+        seed: int = typer.Option(0, "--seed", min=0, help="The first seed."),
+        jobs: int = typer.Option(1, "--jobs", min=1, max=64, help="Processes to run at a time."),
+        as_json: bool = _json,
+    ) -> int:
+        """Play random groups on bad networks and judge each from its trace.
+
+        Exit 0: nothing was found. 1: something was out of order, lost, blocked, or not atomic.
+        """
+        began = time.perf_counter()
+        counts: Counter[str] = Counter()
+        failures: list[str] = []
+        for found, lines in _played(range(seed, seed + runs), jobs):
+            counts.update(found)
+            failures += lines[: 5 - len(failures)]
+            if sys.stderr.isatty():
+                print(f"{counts['runs']} of {runs} runs", end="\r", file=sys.stderr, flush=True)
+        report = {**counts, "failed": counts["failed"], "failures": failures}
+        report["seconds"] = round(time.perf_counter() - began, 3)
+        print(json.dumps(report, indent=2) if as_json else _told(report))
+        return 1 if counts["failed"] else 0
+
+
+def _classes(text: str) -> "list[type[Object]]":
+    """The classes of objects in a module."""
+    import inspect
+
+    from antecede.objects import Object, operations_of
+
+    name, colon, wanted = text.partition(":")
+    module = _module(name)
+    found = [
+        kind
+        for _, kind in inspect.getmembers(module, inspect.isclass)
+        if issubclass(kind, Object) and kind is not Object and operations_of(kind)
+    ]
+    own = [kind for kind in found if kind.__module__ == module.__name__ or colon]
+    chosen = [kind for kind in own if not wanted or kind.__name__ == wanted]
+    if not chosen:
+        what = f"no class {wanted} of objects" if wanted else "no class of objects with operations"
+        raise ObjectError(f"{name}: {what} (a subclass of antecede.objects.Object with @operation methods)")
+    return chosen
+
+
+def _module(name: str) -> Any:
+    from importlib import import_module
+    from importlib.util import module_from_spec, spec_from_file_location
+    from pathlib import Path
+
+    try:
+        if not name.endswith(".py"):
+            sys.path.insert(0, "")
+            return import_module(name)
+        spec = spec_from_file_location(Path(name).stem, name)
+        if spec is None or spec.loader is None or not Path(name).is_file():
+            raise UsageError(f"{name}: no such file")
+        module = module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+    except (ImportError, SyntaxError, ValueError) as error:
+        raise UsageError(f"{name}: cannot be imported: {error}") from None
+    return module
+
+
+def _pair(pair: "Pair") -> dict[str, Any]:
+    example = pair.example
+    return {
+        "operations": list(pair.operations),
+        "declared": pair.declared,
+        "differs": example is not None,
+        "finding": pair.finding,
+        "example": None
+        if example is None
+        else {
+            "state": repr(example.state),
+            "first": repr(example.first),
+            "second": repr(example.second),
+            "first_then_second": repr(example.forth),
+            "second_then_first": repr(example.back),
+        },
+    }
+
+
+_words = {
+    "undeclared": "CONFLICT, not declared",
+    "needless": "declared, and never seen to matter",
+    "conflict": "conflict, as declared",
+    "compatible": "compatible, as far as was looked",
+}
+
+
+def _show_pairs(found: "dict[str, list[Pair]]") -> None:
+    for name, pairs in found.items():
+        print(name)
+        for pair in pairs:
+            one, other = pair.operations
+            print(f"  {one} ~ {other}: {_words[pair.finding]}")
+            if pair.finding == "undeclared":
+                print(f"      {pair.example}")
+
+
+def _told(report: dict[str, Any]) -> str:
+    return "\n".join(f"{name.replace('_', ' '):16} {value}" for name, value in report.items())
+
+
+def _study_line(row: dict[str, Any] | None) -> str:
+    heads = ("held", "hold ms", "latency ms")
+    if row is None:
+        columns = "".join(f"{name:>14}" for kind in ("conflicting", "compatible") for name in heads)
+        first = f"{'density':8}{'order':42}{'conflicting':>26}{'':16}{'compatible':>26}\n"
+        return f"{first}{'':50}{columns}{'bytes':>10}{'controls':>10}"
+    cells = ""
+    for kind in ("conflicting", "compatible"):
+        figures = row[kind]
+        if figures is None:
+            cells += f"{'–':>14}" * 3
+        else:
+            cells += f"{figures['held']:>14.1%}{figures['hold_seconds'] * 1e3:>14.1f}"
+            cells += f"{figures['latency_seconds'] * 1e3:>14.1f}"
+    tail = f"{row['stamp_bytes_mean']:>10.0f}{row['control_packets_per_message']:>10.1f}"
+    return f"{row['density']:<8}{row['order']:42}{cells}{tail}"
+
+
+def _played(seeds: range, jobs: int) -> Any:
+    parts = [seeds[at : at + _chunk] for at in range(0, len(seeds), _chunk)]
+    if jobs == 1:
+        yield from map(_play_part, parts)
+        return
+    from concurrent.futures import ProcessPoolExecutor
+
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(_play_part, parts)
+
+
+def _play_part(seeds: range) -> tuple[Counter[str], list[str]]:
+    from antecede.simulator.objects_campaign import campaign
+
+    counts, failed = campaign(seeds)
+    return counts, [str(judged) for judged in failed]

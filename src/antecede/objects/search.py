@@ -1,0 +1,182 @@
+"""Do two operations conflict, whatever was declared? Look for a counter-example.
+
+Two operations are compatible iff from every state both orders lead to the same state and give the same answers. No
+search can show that; but one state and two arguments for which the orders differ refute it, and Hypothesis is good at
+finding such and making them small. States are reached by computing operations on a new object, so that every example
+can happen. Nested calls are answered with made-up values; what an operation calls is compared, too.
+
+Arguments are made up from the operations' annotations, mostly small and often equal, for conflicts hide in equal keys.
+A class may say better: ``arguments = {"transfer": strategy}`` with a strategy of tuples.
+"""
+
+import inspect
+from collections.abc import Sequence
+from itertools import combinations_with_replacement
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from antecede.errors import ObjectError, UsageError
+from antecede.objects.model import Object, initial, operations_of, relation_of
+from antecede.objects.replay import Answer, Outcome, State, compute
+
+Step = tuple[str, tuple[Any, ...]]
+"""An operation and its arguments."""
+
+
+class Example(msgspec.Struct, frozen=True):
+    """A state from which the order of two operations matters."""
+
+    state: State
+    first: Step
+    second: Step
+    forth: dict[str, Any]
+    """After the first and then the second: the state, and the two answers in the sequence of ``first``, ``second``."""
+    back: dict[str, Any]
+
+    def __str__(self) -> str:
+        one, other = _shown(self.first), _shown(self.second)
+        return (
+            f"from {self.state!r}: {one}, then {other} gives {_result(self.forth)}; "
+            f"{other}, then {one} gives {_result(self.back)}"
+        )
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """Two operations of a class, what was declared of them and what was found."""
+
+    operations: tuple[str, str]
+    declared: bool
+    example: Example | None
+
+    @property
+    def finding(self) -> str:
+        """``undeclared`` is wrong, ``needless`` costs time, the others are as they should be."""
+        if self.example is None:
+            return "needless" if self.declared else "compatible"
+        return "conflict" if self.declared else "undeclared"
+
+
+def search(kind: type[Object], examples: int = 300) -> list[Pair]:
+    """Look at every two operations of a class, with so many tries each."""
+    relation = relation_of(kind)
+    pairs = combinations_with_replacement(sorted(operations_of(kind)), 2)
+    return [Pair(pair, relation.conflict(*pair), counter_example(kind, *pair, examples)) for pair in pairs]
+
+
+def counter_example(kind: type[Object], one: str, other: str, examples: int = 300) -> Example | None:
+    """A state and arguments for which the order of two operations matters, made small; nothing if none was found."""
+    try:
+        from hypothesis import HealthCheck, Phase, find, settings
+        from hypothesis import strategies as st
+        from hypothesis.errors import NoSuchExample, Unsatisfiable
+    except ModuleNotFoundError:
+        raise UsageError("looking for conflicts needs the package hypothesis: install it") from None
+
+    steps = st.one_of([st.tuples(st.just(name), _arguments(kind, name)) for name in operations_of(kind)])
+    values = getattr(kind, "answers", None)
+    answers = values if values is not None else st.none() | st.integers(0, 3) | st.booleans()
+    cases = st.tuples(
+        st.lists(steps, max_size=6), _arguments(kind, one), _arguments(kind, other), st.lists(answers, max_size=4)
+    )
+
+    def differs(case: tuple[list[Step], tuple[Any, ...], tuple[Any, ...], list[Any]]) -> bool:
+        return _tried(kind, (one, other), case) is not None
+
+    chosen = settings(
+        max_examples=examples,
+        database=None,
+        derandomize=True,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
+    try:
+        return _tried(kind, (one, other), find(cases, differs, settings=chosen))
+    except (NoSuchExample, Unsatisfiable):
+        return None
+
+
+def _tried(kind: type[Object], names: tuple[str, str], case: tuple[list[Step], Any, Any, list[Any]]) -> Example | None:
+    """The example, if the order matters in this case."""
+    before, *arguments, values = case
+    answers: list[Answer] = [(True, value) for value in values]
+    state = initial(kind)
+    for name, given in before:
+        state = compute(kind, state, name, given, answers).state
+    first, second = (names[0], tuple(arguments[0])), (names[1], tuple(arguments[1]))
+    one, after_one = _two(kind, state, first, second, answers)
+    two, after_two = _two(kind, state, second, first, answers)
+    forth = {"state": after_one.state, "answers": [_said(one), _said(after_one)]}
+    back = {"state": after_two.state, "answers": [_said(after_two), _said(two)]}
+    return None if forth == back else Example(state, first, second, forth, back)
+
+
+def _two(
+    kind: type[Object], state: State, first: Step, second: Step, answers: Sequence[Answer]
+) -> tuple[Outcome, Outcome]:
+    one = compute(kind, state, *first, answers)
+    return one, compute(kind, one.state, *second, answers)
+
+
+def _said(outcome: Outcome) -> Any:
+    """What somebody else sees of an operation: its answer, or its failure, and what it called."""
+    calls = [(list(call.targets), call.operation, list(call.arguments)) for call in outcome.calls]
+    said = "waits" if outcome.answer is None else outcome.answer[1]
+    failed = outcome.answer is not None and not outcome.answer[0]
+    seen: Any = {"failed": said} if failed else said
+    return {"calls": calls, "answer": seen} if calls else seen
+
+
+def _arguments(kind: type[Object], name: str) -> Any:
+    """A strategy for the arguments of an operation."""
+    from hypothesis import strategies as st
+
+    given = getattr(kind, "arguments", {}).get(name)
+    if given is not None:
+        return given
+    method = operations_of(kind)[name]
+    parameters = list(inspect.signature(method).parameters.values())[1:]
+    hints = get_type_hints(method)
+    drawn = []
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.KEYWORD_ONLY):
+            continue
+        if parameter.name not in hints:
+            raise ObjectError(
+                f"{kind.__name__}.{name}: parameter {parameter.name} has no type to make up values of: annotate it, "
+                f"or give the class arguments = {{{name!r}: a strategy of tuples}}"
+            )
+        drawn.append(_values(hints[parameter.name]))
+    return st.tuples(*drawn)
+
+
+def _values(hint: Any) -> Any:
+    """A strategy for a type: small values, often the same, and now and then a large one."""
+    from hypothesis import strategies as st
+
+    small: dict[Any, Any] = {
+        int: st.integers(0, 3) | st.integers(-100, 100),
+        float: st.sampled_from([0.0, 1.0, 2.0]) | st.floats(-1e6, 1e6),
+        str: st.sampled_from(["", "a", "b"]) | st.text(max_size=3),
+        bytes: st.sampled_from([b"", b"a"]) | st.binary(max_size=3),
+        bool: st.booleans(),
+        NoneType: st.none(),
+    }
+    if hint in small:
+        return small[hint]
+    inner = [_values(part) for part in get_args(hint) if part is not Ellipsis]
+    if get_origin(hint) is list and inner:
+        return st.lists(inner[0], max_size=4)
+    if get_origin(hint) is dict and len(inner) == 2:
+        return st.dictionaries(inner[0], inner[1], max_size=3)
+    return st.from_type(hint)
+
+
+def _shown(step: Step) -> str:
+    return f"{step[0]}({', '.join(map(repr, step[1]))})"
+
+
+def _result(found: dict[str, Any]) -> str:
+    return f"{found['state']!r} and the answers {', '.join(map(repr, found['answers']))}"

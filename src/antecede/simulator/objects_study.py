@@ -1,0 +1,133 @@
+"""What does it save to order only what conflicts? The same schedules under ``objects``, a causal and a total order.
+
+Every process sends requests at intervals of its own, as in Jang et al. §6.2. A share of them, the *density*, are of the
+operation ``set``, which conflicts with itself; the others are of ``add``, which conflicts with nothing. A request is
+sent by an instance of its own operation, and computed at once where it is delivered. So at density 1 everything depends
+on everything before it, as causal order assumes; at 0 nothing does.
+
+All orders see the same sends, to the same destinations, and each copy takes the same time on its way. Control packets
+take times of their own, from the same distribution. Reported for the two operations apart: the share of copies that
+were held, how long a copy was held in the mean over all copies, and the time from send to delivery.
+"""
+
+from math import log
+from random import Random
+from typing import Any
+
+import msgspec
+
+from antecede.messages import COPY, REQUEST, Label, Message, Packet
+from antecede.orders import parse
+from antecede.simulator.draws import parse_draw, stream
+from antecede.simulator.figures import Figures
+from antecede.simulator.workloads import SHAPES, Spontaneous
+from antecede.simulator.world import World
+
+DENSITIES = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
+ORDERS = ("objects:conflicts=set~set", "objects:clocks=asked,conflicts=set~set", "pruned", "skeen")
+_mean_delay = 0.1
+
+_labels = {name: Label(REQUEST, name, "", name) for name in ("set", "add")}
+
+
+class Meter:
+    """How long copies were held and under way, for each operation apart."""
+
+    def __init__(self, warmup: int) -> None:
+        self._warmup = warmup
+        self._sent: dict[str, tuple[float, str]] = {}
+        self._arrived: dict[tuple[str, int], float] = {}
+        self._seen = 0
+        self.copies = {"set": 0, "add": 0}
+        self.held = {"set": 0, "add": 0}
+        self.hold = {"set": 0.0, "add": 0.0}
+        self.latency = {"set": 0.0, "add": 0.0}
+
+    def sent(self, process: int, message: Message, packets: list[Packet], now: float) -> None:
+        self._seen += 1
+        if self._seen > self._warmup and message.label is not None:
+            self._sent[message.id] = (now, message.label.operation)
+
+    def arrived(self, process: int, packet: Packet, now: float) -> None:
+        if packet.subject in self._sent:
+            self._arrived.setdefault((packet.subject, process), now)
+
+    def delivered(self, process: int, message: Message, now: float) -> None:
+        found = self._sent.get(message.id)
+        if found is None:
+            return
+        time, name = found
+        waited = now - self._arrived.pop((message.id, process))
+        self.copies[name] += 1
+        self.held[name] += waited > 0
+        self.hold[name] += waited
+        self.latency[name] += now - time
+
+    def report(self, name: str) -> dict[str, Any] | None:
+        """The figures of one operation; nothing if it did not occur."""
+        copies = self.copies[name]
+        if not copies:
+            return None
+        return {
+            "copies": copies,
+            "held": self.held[name] / copies,
+            "hold_seconds": self.hold[name] / copies,
+            "latency_seconds": self.latency[name] / copies,
+        }
+
+
+class StudyWorld(World):
+    """A world in which a copy's delay depends on nothing but the seed, its message and its destination."""
+
+    def __init__(self, order: str, processes: int, density: float, seed: int, meter: Meter, figures: Figures) -> None:
+        delay = parse_draw(f"exponential:{_mean_delay}", stream(seed, "control"))
+        super().__init__(parse(order), processes, delay, figures=figures, observer=meter)
+        self._seed = seed
+        self._kinds = stream(seed, "operations")
+        self._density = density
+        self.controls = 0
+
+    def send(self, process: int, to: int, payload: bytes = b"") -> Message:
+        name = "set" if self._kinds.random() < self._density else "add"
+        message = Message(f"m{self._sends}", process, to, payload, _labels[name])
+        self._sends += 1
+        self._carry_out(process, self.orders[process].send(message))
+        return message
+
+    def _transmit(self, packet: Packet) -> None:
+        if packet.kind == COPY:
+            drawn = Random(f"{self._seed}/{packet.subject}/{packet.target}").random()
+            self._later_arrival(-_mean_delay * log(1.0 - drawn), packet)
+        else:
+            self.controls += 1
+            self._later_arrival(self._delay(), packet)
+
+
+class Study(msgspec.Struct, frozen=True):
+    """The size of a study."""
+
+    processes: int = 20
+    messages: int = 1_000
+    warmup: int = 250
+    workload: str = "multicast"
+    seed: int = 1
+    densities: tuple[float, ...] = DENSITIES
+    orders: tuple[str, ...] = ORDERS
+
+    def run(self, order: str, density: float) -> dict[str, Any]:
+        """One order at one density."""
+        meter, figures = Meter(self.warmup), Figures(self.warmup)
+        world = StudyWorld(order, self.processes, density, self.seed, meter, figures)
+        gap = parse_draw("exponential:0.1", stream(self.seed, "gap"))
+        destinations = SHAPES[self.workload](self.processes, stream(self.seed, "destinations"))
+        world.run(Spontaneous(self.messages, gap, destinations))
+        report = figures.report()
+        return {
+            "order": order,
+            "density": density,
+            "undelivered": report["undelivered"],
+            "conflicting": meter.report("set"),
+            "compatible": meter.report("add"),
+            "stamp_bytes_mean": report["stamp"]["bytes_mean"],
+            "control_packets_per_message": world.controls / self.messages,
+        }
