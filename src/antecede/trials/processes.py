@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from random import Random
+from random import Random, SystemRandom
 
 import msgspec
 
@@ -19,9 +19,11 @@ from antecede.topology.file import AgentHome
 from antecede.trials.walkers import Walker, name_of_walker
 
 
-def walking(topology: TopologyFile, random: Random) -> TopologyFile:
+def walking(topology: TopologyFile) -> TopologyFile:
     """The same organisation on ports that nobody uses, with a walker on each server and nothing else."""
-    ports = free_ports(len(topology.servers), random)
+    # Not from the round's seed: another round may use the same at this moment, and while one of its servers is down
+    # its port looks free.
+    ports = free_ports(len(topology.servers), SystemRandom())
     servers = {name: Address("127.0.0.1", port) for name, port in zip(topology.servers, ports, strict=True)}
     kind = f"{Walker.__module__}:{Walker.__qualname__}"
     agents = tuple(AgentHome(name_of_walker(place), server, kind) for place, server in enumerate(topology.servers))

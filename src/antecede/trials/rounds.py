@@ -57,7 +57,7 @@ class Round:
     def __init__(self, folder: Path, seed: int, topology: TopologyFile | None = None, nice: int = 0) -> None:
         self.seed = seed
         self.random = Random(seed)
-        self.topology = walking(topology or parse_topology(SMALL), self.random)
+        self.topology = walking(topology or parse_topology(SMALL))
         self.faults: Counter[str] = Counter()
         self.found: list[str] = []
         self.processes = self.make_processes(folder, nice)
