@@ -13,12 +13,14 @@ import pytest
 from antecede import pipeline
 from antecede.errors import UsageError
 from antecede.pipeline.encode import Layout
+from antecede.pipeline.explain import explained_on
 from antecede.pipeline.flow import Here
 from antecede.pipeline.run import Trace, verdict_on
 from antecede.pipeline.significant import significant_on
 from antecede.pipeline.splits import plan
 from antecede.trace import Event, Metadata, verify, write_trace
 from antecede.trace.conflicts import conflicts_in
+from antecede.trace.explain import Asked, explain
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +91,28 @@ def test_stages_say_what_the_plain_engine_says(tmp_path: Path, definitions: Any,
         assert sorted(rows(), key=lambda row: (row["deliver_index"], row["to"])) == wanted[1], f"seed {seed}"
         late += entry["late"]
     assert late > seeds // 2
+
+
+def test_stages_explain_what_the_plain_engine_explains(tmp_path: Path, definitions: Any, seeds: int) -> None:
+    explained = 0
+    for seed in range(seeds // 3):
+        path = _written(tmp_path, definitions.random_trace(seed), seed)
+        try:
+            wanted = explain([path], Asked("significant", first=5))
+        except UsageError:
+            continue
+        encoded = Trace(Here(), plan([path], tasks=3, rows_max=16), Layout(places=2, buckets=3, instances=True))
+        questions = [Asked("significant", first=5)]
+        questions += [Asked("significant", message=one["message"]) for one in wanted["explanations"][:2]]
+        for asked in questions:
+            wanted = explain([path], asked)
+            for timing in ("engine", "session_seconds", "seconds"):
+                del wanted[timing]
+            found = explained_on(encoded, asked)
+            del found["engine"]
+            assert json.dumps(found) == json.dumps(wanted), f"seed {seed}, {asked}"
+            explained += len(wanted["explanations"])
+    assert explained > seeds // 3
 
 
 def _several(definitions: Any, seeds: range) -> Any:

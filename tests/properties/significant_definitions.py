@@ -394,3 +394,90 @@ def _about(rows: list[Event]) -> dict[tuple[str, str | None], dict[str, Any]]:
                 "aborted": any(row.kind == "local" and row.type == "abort" for row in mine),
             }
     return found
+
+
+def _direct(trace: Trace, about: dict[Any, Any], one: Event, two: Event) -> str | None:
+    """By what the message of a send or delivery directly precedes that of a later send at the same object."""
+    if one.index >= two.index or one.message == two.message or one.instance is None or two.instance is None:
+        return None
+    if one.instance == two.instance:
+        return "instance"
+    here, there = about[one.process, one.instance], about[two.process, two.instance]
+    if here["last"] >= there["first"] or here["aborted"]:
+        return None
+    return "conflict" if conflict(trace, one.process, here["operation"], there["operation"]) else None
+
+
+def distances(trace: Trace) -> dict[tuple[str, str], int]:
+    """For every pair m1 → m2, how many direct steps lie between them at least."""
+    about = _about(trace.rows)
+    after: dict[str, set[str]] = {}
+    for own in _lines(trace.rows).values():
+        acts = [row for row in own if row.kind in ("send", "deliver")]
+        for one in acts:
+            for two in acts:
+                if two.kind == "send" and _direct(trace, about, one, two):
+                    after.setdefault(one.message or "", set()).add(two.message or "")
+    found: dict[tuple[str, str], int] = {}
+    for start in after:
+        edge, steps = {start}, 0
+        while edge:
+            steps += 1
+            edge = {far for near in edge for far in after.get(near, ()) if (start, far) not in found}
+            found |= {(start, far): steps for far in edge}
+    return found
+
+
+def explained(trace: Trace, said: Any, steps: dict[tuple[str, str], int]) -> str | None:
+    """What is wrong with an explanation, if anything is."""
+    rows = {(row.process, row.index): row for row in trace.rows}
+    about = _about(trace.rows)
+    late = rows.get((said["to"], said["deliver_index"]))
+    sent = rows.get((said["from"], said["send_index"]))
+    if not late or not sent or (late.kind, sent.kind) != ("deliver", "send"):
+        return "not a delivery and its send"
+    if not late.message == sent.message == said["message"] or not said["chain"] or len(said["chain"]) != said["length"]:
+        return "not one message, or no chain"
+    last = said["chain"][-1]
+    early = rows.get((last["to"], last["deliver_index"]))
+    if not early or early.kind != "deliver" or early.process != late.process or early.index >= late.index:
+        return "nothing came first"
+    if early.message != last["message"]:
+        return "another message came first"
+    if said["rule"] == "agreement":
+        there = said["elsewhere"]
+        first, then = (rows[there["process"], there[key]] for key in ("index", "overtaken_by_index"))
+        if (first.message, then.message) != (late.message, early.message) or first.index >= then.index:
+            return "nobody disagrees"
+        four = (late, early, first, then)
+        if any(received_as(trace, row) != "request" for row in four) or first.process >= late.process:
+            return "not requests, or the wrong one is late"
+        clash = all(
+            conflict(trace, one.process, *(about[row.process, row.instance]["operation"] for row in (one, other)))
+            for one, other in ((late, early), (first, then))
+        )
+        return None if clash else "no conflict"
+    if _forbidden(trace, about, late, early) != said["rule"]:
+        return "not against the rule"
+    return _chain_is_wrong(trace, said, steps, rows, about, late)
+
+
+def _chain_is_wrong(trace: Trace, said: Any, steps: Any, rows: Any, about: Any, late: Event) -> str | None:
+    before, place = said["message"], None
+    for link in said["chain"]:
+        send = rows.get((link["from"], link["send_index"]))
+        after = rows.get((link["from"], link["after"]["index"]))
+        if not send or not after or send.kind != "send" or send.message != link["message"] or after.message != before:
+            return "a link that is none"
+        if place is not None and place != (after.process, after.index):
+            return "a link that does not go on where the last one ended"
+        if _direct(trace, about, after, send) != link["after"]["by"]:
+            return "a step that is none"
+        if (after.instance, send.instance) != (link["after"]["instance"], link["after"]["sender"]):
+            return "another instance"
+        before = send.message
+        place = (link["to"], link["deliver_index"]) if link["to"] is not None else (send.process, send.index)
+    own = [row for row in rows.values() if row.kind == "deliver" and row.process == late.process]
+    wrong = [row for row in own if row.index < late.index and _forbidden(trace, about, late, row)]
+    least = min(steps[late.message, row.message] for row in wrong if (late.message, row.message) in steps)
+    return None if said["length"] == least else f"{least} messages are enough"

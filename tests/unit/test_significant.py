@@ -309,3 +309,47 @@ def test_a_table_has_its_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("antecede.limits.conflicts_bytes_max", 11)
     with pytest.raises(UsageError, match="longer than 11 bytes"):
         read_conflicts(file)
+
+
+def passed_on() -> Rows:
+    """m1 goes to l slowly; its successors go i → j → k → l, changing instances by conflict at j."""
+    rows = Rows()
+    rows("i", "send", "m1", to=("l",), at="a:call", type="request")
+    rows("i", "send", "m2", to=("j",), at="a:call", type="request")
+    rows("j", "deliver", "m2", at="b:write", type="request")
+    rows("j", "send", "m3", to=("k",), at="c:read", type="request")
+    rows("k", "deliver", "m3", at="d:read", type="request")
+    rows("k", "send", "m4", to=("l",), at="d:read", type="request")
+    rows("l", "deliver", "m4", at="e:write", type="request")
+    return rows("l", "deliver", "m1", at="f:write", type="request")
+
+
+def test_a_violation_is_explained_step_by_step(run: Callable[..., Said]) -> None:
+    write_trace("passed.jsonl", passed_on().rows, Metadata(conflicts=_table))
+    code, out, _ = run("explain passed.jsonl --order significant --json")
+    assert code == 0
+    report = json.loads(out)
+    assert (report["late"], report["shown"], report["holds"]) == (1, 1, False)
+    said = report["explanations"][0]
+    assert (said["message"], said["to"], said["rule"], said["length"]) == ("m1", "l", "conflict", 3)
+    assert [(link["message"], link["to"], link["after"]["by"]) for link in said["chain"]] == [
+        ("m2", "j", "instance"),
+        ("m3", "k", "conflict"),
+        ("m4", "l", "instance"),
+    ]
+    code, out, _ = run("explain passed.jsonl --order significant")
+    assert "instance c, which conflicts with that one, sends m3 (index 1), k delivers it (index 0)" in out
+    assert "and only then does l deliver m1" in out
+
+
+def test_a_disagreement_is_explained_by_the_other_object(run: Callable[..., Said]) -> None:
+    write_trace("torn.jsonl", disagreeing("write").rows, Metadata(conflicts=_table))
+    code, out, _ = run("explain torn.jsonl --order significant --json --message m1")
+    said = json.loads(out)["explanations"][0]
+    assert code == 0
+    assert (said["rule"], said["to"], said["length"]) == ("agreement", "j", 1)
+    assert said["elsewhere"] == {"process": "i", "index": 0, "overtaken_by_index": 1}
+    assert run("explain torn.jsonl --order significant --svg torn.svg")[0] == 0
+    assert Path("torn.svg").read_text().startswith("<svg")
+    assert run("explain plain.jsonl --order significant --conflicts table.json")[0] == 0
+    assert run("explain plain.jsonl --order significant")[0] == 2

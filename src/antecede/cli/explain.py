@@ -26,7 +26,10 @@ def register(app: typer.Typer) -> None:
         ),
         first: int = typer.Option(10, "--first", metavar="N", help="Explain the first N late deliveries."),
         order: str = typer.Option(
-            "causal", "--order", help="The order that was broken: fifo, causal, total or synchronous."
+            "causal", "--order", help="The order that was broken: fifo, causal, total, synchronous or significant."
+        ),
+        conflicts: str | None = typer.Option(
+            None, "--conflicts", metavar="FILE", help="The table of conflicting operations, for significant order."
         ),
         diagram: bool = typer.Option(
             False, "--diagram", help="Draw each explanation; one that is alone is always drawn."
@@ -45,13 +48,18 @@ def register(app: typer.Typer) -> None:
         or after it, and reaches its receiver before it does; of all such chains you see one with the fewest messages.
         Which deliveries are late, antecede verify counts; the first are those of the smallest index at their receiver.
 
+        By significant order a message is late where something was received first that had to wait for it. Each step of
+        the chain says by what it follows: one instance did both, or an instance that conflicts with it did. Or two
+        objects received conflicting requests in different orders.
+
         Total and synchronous order are broken by messages in a circle: each step says who saw which one first.
 
         Exit 0: explained, or nothing is late. 2: no such message, or nothing could be read.
         """
+        from antecede.trace.conflicts import read_conflicts
         from antecede.trace.explain import Asked
 
-        asked = Asked(order, message, first)
+        asked = Asked(order, message, first, read_conflicts(conflicts) if conflicts is not None else None)
         asked.check()
         settings = spark_settings(conf)
         with trace_inputs(trace) as paths:
@@ -132,11 +140,37 @@ def _overtaking(number: int, said: dict[str, Any]) -> Iterator[str]:
     message, source, to = (shown_name(said[key]) for key in ("message", "from", "to"))
     yield f"{number:>3}  {to} delivers {message} late: {source} had sent it at index {said['send_index']}, but"
     for link in said["chain"]:
+        if "after" in link:
+            yield from _significant_link(link, said)
+            continue
         yield (
             f"       {shown_name(link['from'])} sends {shown_name(link['message'])} (index {link['send_index']}), "
             f"{shown_name(link['to'])} delivers it (index {link['deliver_index']})"
         )
     yield f"     and only then does {to} deliver {message} (index {said['deliver_index']})"
+
+
+def _significant_link(link: dict[str, Any], said: dict[str, Any]) -> Iterator[str]:
+    from antecede.cli.wording import shown_name
+
+    source, message, after = shown_name(link["from"]), shown_name(link["message"]), link["after"]
+    if after is None:
+        there = said["elsewhere"]
+        yield f"       {shown_name(said['to'])} delivered {message} (index {link['deliver_index']}), which conflicts,"
+        yield (
+            f"       and {shown_name(there['process'])} delivers it after this one (index {there['index']}, "
+            f"then {there['overtaken_by_index']})"
+        )
+        return
+    had = "sent" if after["kind"] == "send" else "delivered"
+    yield f"       {source} had {had} it in instance {shown_name(after['instance'])} (index {after['index']});"
+    then = "the same instance"
+    if after["by"] == "conflict":
+        then = f"instance {shown_name(after['sender'])}, which conflicts with that one,"
+    arrival = ""
+    if link["to"] is not None:
+        arrival = f", {shown_name(link['to'])} delivers it (index {link['deliver_index']})"
+    yield f"       {then} sends {message} (index {link['send_index']}){arrival}"
 
 
 def _circle(said: dict[str, Any], report: dict[str, Any]) -> Iterator[str]:
@@ -158,7 +192,8 @@ def _diagram(explanation: dict[str, Any]) -> "Diagram":
     rows = rows_of(explanation)
     if "chain" not in explanation:
         return from_events(rows, title=f"a circle of {explanation['length']} messages")
-    way = [explanation["from"], *(link["to"] for link in explanation["chain"])]
+    chain = explanation["chain"]
+    way = [explanation["from"], *(end for link in chain for end in (link["from"], link["to"]) if end is not None)]
     message, to = explanation["message"], explanation["to"]
     called, source, target = (shorten(explanation[key], 40) for key in ("message", "from", "to"))
     title = f"{called} from {source} to {target}, overtaken by {counted(explanation['length'], 'message')}"

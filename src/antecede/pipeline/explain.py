@@ -21,7 +21,10 @@ from antecede.pipeline.kernels.match import DELIVER, SEND, VALID
 from antecede.pipeline.packing import pack, unpack, unpack_batch
 from antecede.pipeline.run import Trace, verdict_on
 from antecede.pipeline.sessions import Session
+from antecede.pipeline.significant_explain import explained_significant
+from antecede.pipeline.splits import plan
 from antecede.trace.chain import Link
+from antecede.trace.conflicts import needed
 from antecede.trace.explain import Asked, about, circle_of, overtaking, unknown
 from antecede.trace.verdicts import Late
 
@@ -38,14 +41,17 @@ def explain_files(
 ) -> dict[str, Any]:
     """Explain what broke an order in the traces that the paths name, on a Spark session of its own; the report."""
     asked.check()
+    named = [os.fspath(path) for path in paths]
+    if asked.order == "significant" and "-" not in named:
+        needed(asked.conflicts, plan(named).metadata)
     with spark_for(paths, master, conf, say) as running:
-        return explain_in(running, [os.fspath(path) for path in paths], asked, say)
+        return explain_in(running, named, asked, say)
 
 
 def explain_in(running: Session, paths: Sequence[str], asked: Asked, say: Say = lambda _: None) -> dict[str, Any]:
     """The same in a session that is running."""
     started = time.perf_counter()
-    trace = open_trace(running, paths, say)
+    trace = open_trace(running, paths, say, instances=asked.order == "significant")
     say(f"looking for chains among {trace.rows:,} rows")
     report = explained_on(trace, asked)
     return {
@@ -64,9 +70,16 @@ def explained_on(trace: Trace, asked: Asked) -> dict[str, Any]:
         sent = list(zip(rows["sent_process"].tolist(), rows["sent_index"].tolist(), strict=True))
         delivered = zip(rows["delivered_process"].tolist(), rows["delivered_index"].tolist(), strict=True)
         sought = Sought(asked.order, 0, True, sent[0] if sent else None, tuple(delivered))
-    said = unpack(trace.on_lines(partial(explained, sought=sought)))
     counted = verdict_on(trace, ()).report
-    if asked.by_delivery():
+    if asked.order == "significant":
+        said = explained_significant(
+            trace, needed(asked.conflicts, trace.given.metadata), sought, counted["deliveries"]
+        )
+    else:
+        said = unpack(trace.on_lines(partial(explained, sought=sought)))
+    if asked.order == "significant":
+        explanations, broken = said["explanations"], bool(said["late"])
+    elif asked.by_delivery():
         explanations, broken = _overtakings(trace, said), bool(said["late"])
     else:
         explanations = _circle(trace, said["circle"], asked.order)

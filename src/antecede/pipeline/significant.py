@@ -93,6 +93,7 @@ class Deeds:
         )
         cut_cycles(self.lines)
         self.operations = list(texts["operation"])
+        self.instance_names = list(texts["instance"])
         self._take(told, texts)
         self._cells(bench)
 

@@ -2,6 +2,7 @@
 
 * By causal and FIFO order a delivery is late by itself, and :mod:`antecede.trace.chain` gives its shortest chain. (One
   that is late by FIFO order was overtaken by a later message of its own sender, a chain of one.)
+* By significant order too, and :mod:`antecede.trace.significant_explain` gives what it is late by.
 * Total and synchronous order are broken by a circle of messages. The verdict names one; here it is made as short as its
   own messages allow, and each step is pinned to a process and two of its events.
 
@@ -20,9 +21,12 @@ import msgspec
 from antecede import __version__
 from antecede.errors import UsageError
 from antecede.trace.chain import Chains, Link
+from antecede.trace.conflicts import Conflicts, needed
 from antecede.trace.matched import Matched
 from antecede.trace.quarantine import counts, sift
 from antecede.trace.schema import ARRIVE, DELIVER, SEND, Event
+from antecede.trace.significant import judge_significant
+from antecede.trace.significant_explain import Explainer
 from antecede.trace.sources import load
 from antecede.trace.streaming import judge_large
 from antecede.trace.verdicts import ORDERS, Late, Verdict
@@ -43,21 +47,23 @@ class Asked(msgspec.Struct, frozen=True):
     message: str | None = None
     """All late deliveries of this one, or else the first of all."""
     first: int = 10
+    conflicts: Conflicts | None = None
+    """The table for significant order, in place of the trace's own."""
 
     def check(self) -> None:
         """Refuse what cannot be meant, before anything is read."""
-        if self.order not in ORDERS:
-            raise UsageError(f"--order: {self.order!r} is none of {', '.join(ORDERS)}")
+        orders = (*ORDERS, "significant")
+        if self.order not in orders:
+            raise UsageError(f"--order: {self.order!r} is none of {', '.join(orders)}")
         if self.message is not None and not self.by_delivery():
-            raise UsageError(
-                f"--message is for fifo and causal order: {self.order} order is broken by a circle of many"
-            )
+            wanted = "--message is for fifo, causal and significant order"
+            raise UsageError(f"{wanted}: {self.order} order is broken by a circle of many")
         if self.first < 0:
             raise UsageError(f"--first {self.first}: expected a number from 0")
 
     def by_delivery(self) -> bool:
         """Whether single deliveries break the order."""
-        return self.order in ("fifo", "causal")
+        return self.order in ("fifo", "causal", "significant")
 
 
 def explain(paths: Sequence[str | os.PathLike[str]], asked: Asked) -> dict[str, Any]:
@@ -69,7 +75,12 @@ def explain(paths: Sequence[str | os.PathLike[str]], asked: Asked) -> dict[str, 
     about = _about(loaded.events, sifted.reasons, asked.message) if asked.message is not None else None
     verdict = judge_large(sifted.trace, (asked.order,))
     late = verdict.fifo if asked.order == "fifo" else verdict.causal
-    if asked.by_delivery():
+    if asked.order == "significant":
+        table = needed(asked.conflicts, loaded.metadata)
+        late = verdict.significant = judge_significant(sifted.trace, table).late
+        some = chosen(late, asked)
+        explanations = Explainer(sifted.trace, table).explain(some) if some else []
+    elif asked.by_delivery():
         explanations = _overtakings(sifted.trace, chosen(late, asked))
     else:
         explanations = _circles(sifted.trace, verdict)
@@ -223,7 +234,15 @@ def rows_of(explanation: Mapping[str, Any]) -> list[Event]:
     if links:
         links = [explanation, *links]
     rows = {_row(link["from"], link["send_index"], SEND, link["message"]) for link in links}
-    rows |= {_row(link["to"], link["deliver_index"], DELIVER, link["message"]) for link in links}
+    rows |= {
+        _row(link["to"], link["deliver_index"], DELIVER, link["message"]) for link in links if link["to"] is not None
+    }
+    before = explanation.get("message", "")
+    for link in explanation.get("chain", ()):
+        after = link.get("after")
+        if after:
+            rows.add(_row(link["from"], after["index"], after["kind"], before))
+        before = link["message"]
     rows |= {_row(sent["from"], sent["send_index"], SEND, sent["message"]) for sent in explanation.get("messages", ())}
     for step in explanation.get("circle", ()):
         rows.add(_row(step["process"], step["index"], step["kind"], step["message"]))

@@ -220,7 +220,7 @@ def _answer(
         if not closed:
             lane = lane_of[instance[asked_send[q]]]
             if carried[slot, lane] >= asked_serial[q]:
-                rule = _rule(asked_late[q], at, instance, received_as, cell, name, parent, rival_from, rivals)
+                rule = forbidden(asked_late[q], at, instance, received_as, cell, name, parent, rival_from, rivals)
                 if rule:
                     answer[q] = at
                     broken[q] = rule
@@ -236,7 +236,7 @@ def _answer(
 
 
 @compiled
-def _rule(
+def forbidden(
     late: int, earlier: int, instance: Ints, received_as: Bytes, cell: Ints, name: Ints, parent: Ints,
     rival_from: Longs, rivals: Ints,
 ) -> int:  # fmt: skip

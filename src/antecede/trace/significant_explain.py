@@ -1,0 +1,220 @@
+"""``explain --order significant``: for each late delivery the chain that should have waited, or who disagrees.
+
+A chain's link is a message. Besides where it was sent it says **after** which event: what its sender did with the
+message before it (``kind``, ``index``), in which instance, and **by** what the two hang together: one ``instance``, or
+a ``conflict`` of the instance that did that with the one that sends. Where the chain goes on from a delivery, ``to``
+and ``deliver_index`` are that one's; where it goes on from the send they are null. The last link's are those of the
+early delivery. Rule *agreement* has no chain: the link is the other request, and ``elsewhere`` the object that received
+the two the other way round.
+
+Both engines end here: what a chain consists of is given as events, and somebody who can name them.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from antecede.trace.conflicts import Conflicts
+from antecede.trace.instances import REQUEST, Instances
+from antecede.trace.matched import Matched
+from antecede.trace.schema import DELIVER, SEND
+from antecede.trace.significant import broken_rule
+from antecede.trace.significant_chain import NOBODY, Acts, Found, shortest
+from antecede.trace.verdicts import Late
+
+
+class Named(msgspec.Struct, frozen=True):
+    """An event that an explanation speaks of."""
+
+    process: str
+    index: int
+    kind: str
+    message: str | tuple[int, int]
+    """Its id, or what stands for it until somebody looks it up."""
+    instance: str | None
+
+
+Names = Callable[[int], Named]
+
+
+def chain_of(found: Found, rule: str, late: int, sent: int, name: Names) -> dict[str, Any]:
+    """The explanation of a delivery that is late by a chain."""
+    links = []
+    for number, step in enumerate(found.steps):
+        send, after = name(step.send), name(step.after)
+        last = number + 1 == len(found.steps)
+        onward = found.early if last else found.steps[number + 1].after
+        to = name(onward) if last or onward != step.send else None
+        links.append(
+            _link(send, to)
+            | {
+                "after": {
+                    "kind": after.kind,
+                    "index": after.index,
+                    "instance": after.instance,
+                    "by": "conflict" if step.conflict else "instance",
+                    "sender": send.instance,
+                }
+            }
+        )
+    return _explanation(name(late), name(sent), rule, links)
+
+
+def disagreement(
+    late: int, sent: int, early: int, early_sent: int, here: int, there: int, name: Names
+) -> dict[str, Any]:
+    """The explanation of a delivery that is late because ``here`` and ``there`` another object has the other order."""
+    links = [_link(name(early_sent), name(early)) | {"after": None}]
+    first, then = name(here), name(there)
+    elsewhere = {"process": first.process, "index": first.index, "overtaken_by_index": then.index}
+    return _explanation(name(late), name(sent), "agreement", links) | {"elsewhere": elsewhere}
+
+
+def _link(send: Named, to: Named | None) -> dict[str, Any]:
+    return {
+        "message": send.message,
+        "from": send.process,
+        "send_index": send.index,
+        "to": to.process if to else None,
+        "deliver_index": to.index if to else None,
+    }
+
+
+def _explanation(late: Named, sent: Named, rule: str, links: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "message": late.message,
+        "from": sent.process,
+        "to": late.process,
+        "send_index": sent.index,
+        "deliver_index": late.index,
+        "rule": rule,
+        "length": len(links),
+        "chain": links,
+    }
+
+
+class Explainer:
+    """Explains late deliveries of a trace that is at hand."""
+
+    def __init__(self, trace: Matched, conflicts: Conflicts) -> None:
+        self._trace = trace
+        self._instances = Instances(trace)
+        self._conflicts = conflicts.over(self._instances.operations())
+        self._offsets = [0]
+        for line in trace.lines:
+            self._offsets.append(self._offsets[-1] + len(line))
+        self._events = [event for line in trace.lines for event in line]
+        self._copies: dict[int, list[int]] = {}
+        for flat, event in enumerate(self._events):
+            if event.kind == DELIVER:
+                self._copies.setdefault(self._sent(event.message or ""), []).append(flat)
+        self._acts = self._build()
+
+    def explain(self, late: Sequence[Late]) -> list[dict[str, Any]]:
+        """An explanation for each."""
+        numbers = {name: number for number, name in enumerate(self._trace.names)}
+        return [self._explained(one, numbers[one.to]) for one in late]
+
+    def _explained(self, late: Late, process: int) -> dict[str, Any]:
+        sent = self._sent(late.message)
+        begin, end = self._offsets[process], self._offsets[process + 1]
+        at = next(flat for flat in self._copies[sent] if begin <= flat < end)
+        if late.rule == "agreement":
+            return self._disagreement(late, process, at, sent)
+
+        def rule(early: int) -> str | None:
+            return broken_rule(self._trace, self._instances, self._conflicts, process, at - begin, early - begin)
+
+        found = shortest(self._acts, at, sent, lambda early: rule(early) is not None, range(begin, end))
+        return chain_of(found, rule(found.early) or "", at, sent, self._named)
+
+    def _disagreement(self, late: Late, process: int, at: int, sent: int) -> dict[str, Any]:
+        other = self._sent(late.overtaken_by)
+        mine, its = ({self._process(flat): flat for flat in self._copies[one]} for one in (sent, other))
+        for number in sorted(mine.keys() & its.keys()):
+            if number >= process or mine[number] > its[number]:
+                continue
+            if self._compared(mine[number], its[number]) == self._compared(at, its[process]) is not None:
+                return disagreement(at, sent, its[process], other, mine[number], its[number], self._named)
+        raise AssertionError("nobody disagrees")
+
+    def _compared(self, *deliveries: int) -> tuple[str, ...] | None:
+        """The operations of two requests that an object has to agree about, if it has to."""
+        process = self._process(deliveries[0])
+        operations = []
+        for flat in deliveries:
+            event, position = self._events[flat], flat - self._offsets[process]
+            owner = self._instances.of(process, event)
+            if owner is None or self._instances.received_as(process, position, event) != REQUEST:
+                return None
+            operations.append(owner.operation or "")
+        rivals = self._conflicts.at(self._trace.names[process]).get(operations[0], ())
+        return tuple(operations) if operations[1] in rivals else None
+
+    def _sent(self, message: str) -> int:
+        process, position = self._trace.sends[message]
+        return self._offsets[process] + position
+
+    def _process(self, flat: int) -> int:
+        return bisect_right(self._offsets, flat) - 1
+
+    def _named(self, flat: int) -> Named:
+        event = self._events[flat]
+        return Named(event.process, event.index, event.kind, event.message or "", event.instance)
+
+    def _build(self) -> Acts:
+        everyone = [one for own in self._instances.by_name for one in own.values()]
+        numbers = {(one.process, one.name): number for number, one in enumerate(everyone)}
+        cells: dict[tuple[int, str], int] = {}
+        for one in everyone:
+            if one.operation is not None:
+                cells.setdefault((one.process, one.operation), len(cells))
+        instance = [NOBODY] * len(self._events)
+        moment = [0] * len(self._events)
+        for count, (process, position, event) in enumerate(self._trace.in_causal_order()):
+            flat = self._offsets[process] + position
+            moment[flat] = count
+            owner = self._instances.of(process, event)
+            if owner is not None:
+                instance[flat] = numbers[process, owner.name]
+        sends: list[list[int]] = [[] for _ in everyone]
+        for flat, event in enumerate(self._events):
+            if event.kind == SEND and instance[flat] >= 0:
+                sends[instance[flat]].append(flat)
+        begun: list[list[int]] = [[] for _ in cells]
+        cell = [cells.get((one.process, one.operation or ""), NOBODY) for one in everyone]
+        first = [self._offsets[one.process] + one.first for one in everyone]
+        for number in sorted(range(len(everyone)), key=first.__getitem__):
+            if cell[number] >= 0:
+                begun[cell[number]].append(number)
+        rivals = [
+            sorted(
+                cells[process, other]
+                for other in self._conflicts.at(self._trace.names[process]).get(operation, ())
+                if (process, other) in cells
+            )
+            for process, operation in cells
+        ]
+        return Acts(
+            instance,
+            moment,
+            first,
+            [self._offsets[one.process] + one.last for one in everyone],
+            [one.aborted for one in everyone],
+            cell,
+            *_ranges(sends),
+            *_ranges(begun),
+            *_ranges(rivals),
+            lambda send: self._copies.get(send, []),
+        )
+
+
+def _ranges(lists: list[list[int]]) -> tuple[list[int], list[int]]:
+    """Lists one after the other: where each begins, and all."""
+    starts, values = [0], []
+    for one in lists:
+        values += one
+        starts.append(len(values))
+    return starts, values
