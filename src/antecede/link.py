@@ -20,10 +20,12 @@ taught costs resends and nothing else.
 **Incarnations.** A data directory has a random 64-bit incarnation; everything that travels names the sender's, and the
 receiver's as far as it is known (0: not yet). ``hello`` is the first thing on a new connection, made after the old one
 has been given up. A peer with another incarnation, or a counter that went back, means that somebody lost data: that is
-a :class:`LinkError`, raised before anything has changed, and only an operator's ``forget`` begins anew.
+a :class:`LinkError`, raised before anything has changed, and only an operator's ``forget`` begins anew. An old backup
+may have sent so much since that its counter is no longer back; so every start is a *life* with a number of its own, and
+a hello says where it began.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import Enum
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
@@ -34,6 +36,7 @@ import msgspec
 
 from antecede import limits
 from antecede.errors import LinkError, SnapshotError
+from antecede.numbers import Numbers
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -82,57 +85,6 @@ class Arrival(Enum):
     """Seen before. If it was accepted, the next ``ack`` says so again."""
     DROPPED = "dropped"
     """Beyond the window: as if it had been lost."""
-
-
-class Numbers:
-    """A set of numbers from 1 that grows nearly in sequence: all up to ``upto``, and a bit map of those beyond."""
-
-    __slots__ = ("beyond", "upto")
-
-    def __init__(self, upto: int = 0, beyond: int = 0) -> None:
-        self.upto = upto
-        self.beyond = beyond
-        if beyond & 1:
-            self._advance()
-
-    def __contains__(self, number: int) -> bool:
-        return number <= self.upto or bool(self.beyond >> (number - self.upto - 1) & 1)
-
-    @property
-    def largest(self) -> int:
-        """The largest number in the set, or 0."""
-        return self.upto + self.beyond.bit_length()
-
-    def add(self, number: int) -> None:
-        """Take in one number that is not in the set."""
-        if number == self.upto + 1 and not self.beyond:
-            self.upto = number
-            return
-        self.beyond |= 1 << (number - self.upto - 1)
-        if self.beyond & 1:
-            self._advance()
-
-    def merge(self, upto: int, beyond: int) -> list[int]:
-        """Take in another such set; every number that is new here, and perhaps some that are not."""
-        shift = upto - self.upto
-        if shift < 0:
-            # An acknowledgement that was overtaken by a later one can still know of numbers beyond.
-            beyond >>= -shift
-            shift = 0
-        known = self.beyond >> shift
-        found = list(range(self.upto + 1, self.upto + shift + 1))
-        self.upto += shift
-        found.extend(self.upto + 1 + position for position in _ones(beyond & ~known))
-        self.beyond = known | beyond
-        if self.beyond & 1:
-            self._advance()
-        return found
-
-    def _advance(self) -> None:
-        """Let ``upto`` swallow the run of numbers that begins right after it."""
-        run = (~self.beyond & (self.beyond + 1)).bit_length() - 1
-        self.beyond >>= run
-        self.upto += run
 
 
 class Link:
@@ -445,12 +397,3 @@ class Link:
 
 _Saved = tuple[int, int, int, list[tuple[int, bytes]], int, bytes]
 _bit_map_bytes_max: Final = limits.link_window_frames_max // 8 + 1
-
-
-def _ones(bits: int) -> Iterator[int]:
-    """The positions of the ones in a bit map, ascending, in time proportional to its length."""
-    text = bin(bits)[:1:-1]
-    position = text.find("1")
-    while position >= 0:
-        yield position
-        position = text.find("1", position + 1)

@@ -211,12 +211,12 @@ def test_overload_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:
         async with runtime.bus("alice") as bus:
             await bus.send("sum", Add(amount=1))
             monkeypatch.setattr(limits, "backlog_frames_max", -1)
-            runtime._watch_load()
+            runtime.marks.watch(False)
             with pytest.raises(OverloadError):
                 await bus.send("sum", Add(amount=2))
             assert runtime.operations.status()["health"] == "overloaded"
             monkeypatch.setattr(limits, "backlog_frames_max", 100)
-            runtime._watch_load()
+            runtime.marks.watch(False)
             await bus.send("sum", Add(amount=4))
             assert (await bus.ask("sum", Tell(), expect=Total)).amount == 5
 
@@ -233,7 +233,7 @@ def test_full_mailboxes_hold_the_peers(monkeypatch: pytest.MonkeyPatch) -> None:
             while not far.machine.engine.mailboxes:
                 await asyncio.sleep(0.01)
             monkeypatch.setattr(limits, "backlog_letters_max", 0.5)
-            far._watch_load()
+            far.marks.watch(False)
             await bus.send("bob@s2", Add(amount=1))
             await asyncio.sleep(0.2)
             assert len(far.machine.engine.mailboxes["bob@s2"]) == 1, "the second was not read"

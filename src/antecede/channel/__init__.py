@@ -232,6 +232,11 @@ class Channel:
         arrival = self.consumers[taken.domain].receive(taken.peer, frame, now)
         assert arrival is Arrival.FRESH, f"the log takes frame {taken.number} of {taken.peer} twice ({link.pending})"
 
+    def begin_life(self, life: int) -> None:
+        """The server starts, with all that it remembers."""
+        for _, _, link in self._links:
+            link.begin_life(life)
+
     def drain_outgoing(self) -> list[Outgoing]:
         """The frames that leave since the last call."""
         outgoing: list[Outgoing] = []

@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
         broken = next((run for run in runs if run["name"] == "fifo" and run["verdict"].causal), None)
         if not as_json:
             _tell(runs, broken)
-        told = _live(seed, keep, spark, quiet=as_json) if live else None
+        told = _live(keep, spark, quiet=as_json) if live else None
         if as_json:
             judged = told["verdict"] if told is not None and told["verdict"]["engine"] == "spark" else None
             document = {"seed": seed, "runs": [run["report"] for run in runs], "live": told, "spark": judged}
@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
         return 0 if kept and well else 1
 
 
-def _live(seed: int, keep: str | None, spark: bool, quiet: bool) -> dict[str, Any]:
+def _live(keep: str | None, spark: bool, quiet: bool) -> dict[str, Any]:
     """Run servers, kill one, and have the trace judged that they left."""
     from antecede.cli.demo_live import run_live
     from antecede.runtime.gathering import gathered
@@ -57,7 +57,7 @@ def _live(seed: int, keep: str | None, spark: bool, quiet: bool) -> dict[str, An
     say("\nNow for real: three servers, s1 –A– s2 –B– s3, causal order in both domains.\n")
     with TemporaryDirectory(prefix="antecede-demo-") as scratch:
         folder = (Path(scratch) if keep is None else Path(keep)) / "live"
-        told = run_live(folder, seed, say)
+        told = run_live(folder, say)
         for line in told["found"]:
             say(f"wrong: {line}")
         say(f"\nWhat happened is in the servers' logs. Asking {'Spark' if spark else 'the plain judge'} …")

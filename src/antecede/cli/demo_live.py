@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from antecede.errors import ClosedError
@@ -31,14 +30,14 @@ _down_seconds = 0.7
 _settle_seconds = 60.0
 
 
-def run_live(folder: Path, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
+def run_live(folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
     """Run servers in a folder, kill one in the middle of it; what came of it. Their directories stay there."""
-    return asyncio.run(_Live(folder, seed, say).run())
+    return asyncio.run(_Live(folder, say).run())
 
 
 class _Live:
-    def __init__(self, folder: Path, seed: int, say: Callable[[str], None]) -> None:
-        self._topology = walking(parse_topology(_topology), Random(seed))
+    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+        self._topology = walking(parse_topology(_topology))
         self._processes = Processes(folder, self._topology)
         self._load = Load(self._topology)
         self._began = time.monotonic()

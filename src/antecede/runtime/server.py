@@ -17,13 +17,14 @@ from antecede.runtime.application import agents_of, load_class, plan_of
 from antecede.runtime.door import Door, keep_alive
 from antecede.runtime.intake import take_inputs
 from antecede.runtime.logs import ServerLog
+from antecede.runtime.marks import Marks
 from antecede.runtime.operations import Operations
 from antecede.runtime.peers import Peers
 from antecede.runtime.reactions import Reactions
 from antecede.runtime.recorder import recorder_for
 from antecede.runtime.recovery import recover
 from antecede.runtime.sessions import LocalSession, Sessions
-from antecede.server import CATCHING_UP, Accepted, AgentServer, Input, Refused
+from antecede.server import Accepted, AgentServer, Input, Refused
 from antecede.server.items import pieces_of
 from antecede.store import Files, Sizes, open_store
 from antecede.topology import TopologyFile
@@ -60,8 +61,6 @@ class ServerRuntime:
         self.stopping = False
         self._stuck = ""
         """Why nothing can be stepped."""
-        self._shortage = ""
-        """Why there is little room left on the disk."""
         self._topology = topology
         self._host = host
         self._tls = tls
@@ -107,11 +106,11 @@ class ServerRuntime:
         self._stepped: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
-        self._held = False
         dial_tls = None if tls is None else tls[1]
         self._rested = 0.0
         """When the last step ended."""
         self.peers = Peers(self.machine, topology, token, dial_tls, self, self._when_durable, self.log)
+        self.marks = Marks(self.machine, self.store, self.peers, self.log)
         self.sessions = Sessions(self.machine, self, self._poke, self._when_stepped, self._when_durable, self.log)
         self.reactions = Reactions(host_, self.submit, self.log)
         self.operations = Operations(self)
@@ -192,7 +191,7 @@ class ServerRuntime:
     @property
     def trouble(self) -> str:
         """What is wrong with the disk; empty: nothing."""
-        return self._stuck or self._shortage
+        return self._stuck or self.marks.shortage
 
     def _busy(self) -> bool:
         """Whether something is still on its way to this server's agents or to its disk."""
@@ -329,7 +328,7 @@ class ServerRuntime:
         if not self._unstored and self._stuck:
             self._stuck = ""
             self.door.hold(False)
-            self.peers.hold(self._held)
+            self.peers.hold(self.marks.held)
             self.log.info("trouble-over")
         return not self._unstored
 
@@ -358,8 +357,8 @@ class ServerRuntime:
     def _became_durable(self, number: int) -> None:
         if number > self._durable:
             self._durable = number
-        if not self._shortage:
-            self._watch_room()
+        if not self.marks.shortage:
+            self.marks.watch_room()
         if self._waiting and self._waiting[0][0] <= self._durable:
             self._release()
 
@@ -397,7 +396,7 @@ class ServerRuntime:
         while True:
             await asyncio.sleep(_house_seconds)
             turns += 1
-            self._watch_load()
+            self.marks.watch(self.stopping)
             if self.recorder is not None:
                 self.recorder.look()
             if self._logged_bytes > limits.snapshot_log_bytes and self._snapshotting is None:
@@ -408,64 +407,6 @@ class ServerRuntime:
                 for peer in self.peers.peers.values():
                     if peer.dialer is not None and peer.connection is not None:
                         keep_alive(peer.connection, now)
-
-    def _watch_load(self) -> None:
-        """Above the high-water marks refuse what clients publish; with full mailboxes, read nothing more from peers."""
-        machine, store = self.machine, self.store
-        letters = letter_bytes = 0
-        for mailbox in machine.engine.mailboxes.values():
-            letters += len(mailbox)
-            letter_bytes += len(mailbox) * (len(mailbox[-1].body) + _letter_bytes)
-        links = [link for one in machine.channel.consumers.values() for link in one.links.values()]
-        frames = sum(link.unacknowledged for link in links)
-        load = max(letters / limits.backlog_letters_max, letter_bytes / limits.backlog_letter_bytes_max)
-        if (load > 1) if not self._held else (load > 0.5):
-            self._hold(peers=True)
-        elif self._held:
-            self._hold(peers=False)
-        self._watch_room()
-        overloaded = (
-            self.stopping
-            or bool(self._shortage)
-            or load > 1
-            or frames > limits.backlog_frames_max
-            or sum(link.unacknowledged_bytes for link in links) > limits.backlog_bytes_max
-            or store.pending_bytes > limits.store_pending_bytes_max // 2
-            or store.log_bytes > limits.store_log_bytes_max * 3 // 4
-        )
-        if overloaded != machine.overloaded:
-            machine.overloaded = overloaded
-            if not self.stopping:
-                self.log.warning(
-                    "overloaded" if overloaded else "caught-up",
-                    letters=letters,
-                    frames=frames,
-                    pending_bytes=store.pending_bytes,
-                    log_bytes=store.log_bytes,
-                )
-
-    def _watch_room(self) -> None:
-        """A disk on which there is no next segment serves those who are inside already, for as long as it can."""
-        shortage = self.store.shortage()
-        if shortage == self._shortage:
-            return
-        if bool(shortage) != bool(self._shortage):
-            if shortage:
-                self.log.error("disk-full", reason=shortage)
-            else:
-                self.log.info("room-again")
-        self._shortage = shortage
-        self.machine.overload = f"{shortage}: try again later" if shortage else CATCHING_UP
-        if shortage:
-            # At once: what is left is for those who are inside already.
-            self.machine.overloaded = True
-
-    def _hold(self, *, peers: bool) -> None:
-        """Stop reading from peers, or go on. Reactions take place all the same, so the mailboxes empty themselves."""
-        if peers != self._held:
-            self._held = peers
-            self.log.warning("peers-held" if peers else "peers-read-again")
-        self.peers.hold(peers)
 
     def _take_snapshot(self) -> None:
         upto = self.store.last
@@ -488,8 +429,6 @@ class ServerRuntime:
             self.log.error("snapshot-failed", reason=str(error))
 
 
-_letter_bytes = 200
-"""What a letter takes besides its body, about."""
 _house_seconds = 0.1
 _full_seconds = 0.1
 _calm_seconds = 0.00005

@@ -56,8 +56,6 @@ from antecede.server.items import (
 from antecede.topology import Topology
 
 __all__ = ["CATCHING_UP", "Accepted", "AgentServer", "FromPeer", "Plan", "Refused", "Step"]
-
-
 CATCHING_UP = "the server is catching up: try again later"
 
 
@@ -178,9 +176,7 @@ class AgentServer:
 
     def begin_life(self, life: int) -> None:
         """After the last record has been replayed: peers are told that this is another life, and where it began."""
-        for consumer in self.channel.consumers.values():
-            for link in consumer.links.values():
-                link.begin_life(life)
+        self.channel.begin_life(life)
 
     def resume(self, now: float) -> Step:
         """After the last record has been replayed: what is due now."""

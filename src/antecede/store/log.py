@@ -140,12 +140,10 @@ class LogStore:
         return self._segments.total_bytes
 
     def shortage(self) -> str:
-        full = self._full
-        if full is None:
-            return ""
         with self._lock:
-            self._ask_for_room()
-        return str(full)
+            if self._full is not None:
+                self._ask_for_room()
+            return str(self._full or "")
 
     def append(self, record: bytes, *, rouse: bool = True) -> int:
         size = len(record)

@@ -1,0 +1,63 @@
+"""A set of numbers that grows nearly in sequence, in a few bytes whatever its size: what one end of a link has."""
+
+from collections.abc import Iterator
+
+
+class Numbers:
+    """A set of numbers from 1 that grows nearly in sequence: all up to ``upto``, and a bit map of those beyond."""
+
+    __slots__ = ("beyond", "upto")
+
+    def __init__(self, upto: int = 0, beyond: int = 0) -> None:
+        self.upto = upto
+        self.beyond = beyond
+        if beyond & 1:
+            self._advance()
+
+    def __contains__(self, number: int) -> bool:
+        return number <= self.upto or bool(self.beyond >> (number - self.upto - 1) & 1)
+
+    @property
+    def largest(self) -> int:
+        """The largest number in the set, or 0."""
+        return self.upto + self.beyond.bit_length()
+
+    def add(self, number: int) -> None:
+        """Take in one number that is not in the set."""
+        if number == self.upto + 1 and not self.beyond:
+            self.upto = number
+            return
+        self.beyond |= 1 << (number - self.upto - 1)
+        if self.beyond & 1:
+            self._advance()
+
+    def merge(self, upto: int, beyond: int) -> list[int]:
+        """Take in another such set; every number that is new here, and perhaps some that are not."""
+        shift = upto - self.upto
+        if shift < 0:
+            # An acknowledgement that was overtaken by a later one can still know of numbers beyond.
+            beyond >>= -shift
+            shift = 0
+        known = self.beyond >> shift
+        found = list(range(self.upto + 1, self.upto + shift + 1))
+        self.upto += shift
+        found.extend(self.upto + 1 + position for position in _ones(beyond & ~known))
+        self.beyond = known | beyond
+        if self.beyond & 1:
+            self._advance()
+        return found
+
+    def _advance(self) -> None:
+        """Let ``upto`` swallow the run of numbers that begins right after it."""
+        run = (~self.beyond & (self.beyond + 1)).bit_length() - 1
+        self.beyond >>= run
+        self.upto += run
+
+
+def _ones(bits: int) -> Iterator[int]:
+    """The positions of the ones in a bit map, ascending, in time proportional to its length."""
+    text = bin(bits)[:1:-1]
+    position = text.find("1")
+    while position >= 0:
+        yield position
+        position = text.find("1", position + 1)

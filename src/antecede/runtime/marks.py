@@ -1,0 +1,89 @@
+"""High-water marks: back-pressure acts where messages enter (see :mod:`antecede.runtime`).
+
+Above a mark clients' publishes are refused, by name, and everything else goes on: what agents and routers send is
+always taken. With full mailboxes nothing more is read from peers either, so that the servers before this one fill up
+and refuse in turn. A disk on which there is no next segment is such a mark: what room is left is for those who are
+inside already.
+"""
+
+from antecede import limits
+from antecede.runtime.logs import ServerLog
+from antecede.runtime.peers import Peers
+from antecede.server import CATCHING_UP, AgentServer
+from antecede.store import Store
+
+
+class Marks:
+    """Watches how much waits at one server."""
+
+    def __init__(self, machine: AgentServer, store: Store, peers: Peers, log: ServerLog) -> None:
+        self._machine = machine
+        self._store = store
+        self._peers = peers
+        self._log = log
+        self.held = False
+        """Nothing is read from peers."""
+        self.shortage = ""
+        """Why there is little room left on the disk."""
+
+    def watch(self, stopping: bool) -> None:
+        """Look at everything that may grow; to be called now and then."""
+        machine, store = self._machine, self._store
+        letters = letter_bytes = 0
+        for mailbox in machine.engine.mailboxes.values():
+            letters += len(mailbox)
+            letter_bytes += len(mailbox) * (len(mailbox[-1].body) + _letter_bytes)
+        links = [link for one in machine.channel.consumers.values() for link in one.links.values()]
+        frames = sum(link.unacknowledged for link in links)
+        load = max(letters / limits.backlog_letters_max, letter_bytes / limits.backlog_letter_bytes_max)
+        if (load > 1) if not self.held else (load > 0.5):
+            self._hold(peers=True)
+        elif self.held:
+            self._hold(peers=False)
+        self.watch_room()
+        overloaded = (
+            stopping
+            or bool(self.shortage)
+            or load > 1
+            or frames > limits.backlog_frames_max
+            or sum(link.unacknowledged_bytes for link in links) > limits.backlog_bytes_max
+            or store.pending_bytes > limits.store_pending_bytes_max // 2
+            or store.log_bytes > limits.store_log_bytes_max * 3 // 4
+        )
+        if overloaded != machine.overloaded:
+            machine.overloaded = overloaded
+            if not stopping:
+                self._log.warning(
+                    "overloaded" if overloaded else "caught-up",
+                    letters=letters,
+                    frames=frames,
+                    pending_bytes=store.pending_bytes,
+                    log_bytes=store.log_bytes,
+                )
+
+    def watch_room(self) -> None:
+        """Whether the log can go on in a next segment."""
+        shortage = self._store.shortage()
+        if shortage == self.shortage:
+            return
+        if bool(shortage) != bool(self.shortage):
+            if shortage:
+                self._log.error("disk-full", reason=shortage)
+            else:
+                self._log.info("room-again")
+        self.shortage = shortage
+        self._machine.overload = f"{shortage}: try again later" if shortage else CATCHING_UP
+        if shortage:
+            # At once, not at the next look: the rest of a segment is soon full.
+            self._machine.overloaded = True
+
+    def _hold(self, *, peers: bool) -> None:
+        """Stop reading from peers, or go on. Reactions take place all the same, so the mailboxes empty themselves."""
+        if peers != self.held:
+            self.held = peers
+            self._log.warning("peers-held" if peers else "peers-read-again")
+        self._peers.hold(peers)
+
+
+_letter_bytes = 200
+"""What a letter takes besides its body, about."""
