@@ -183,7 +183,7 @@ def test_a_replayed_letter_keeps_its_sender() -> None:
                 await alice.ask("greeter", Hello(name="Eve"), timeout=60)
             (key,) = far.machine.engine.dead
             far.machine.overloaded = True
-            far._watch_load = lambda: None  # type: ignore[method-assign]
+            far.marks.watch = lambda stopping: None  # type: ignore[method-assign]
             assert far.operations.run("dead-replay", [key])[0] is False, "refused while nothing is taken, not buried"
             assert key in far.machine.engine.dead
             far.machine.overloaded = False
