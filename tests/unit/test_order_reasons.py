@@ -11,7 +11,7 @@ from antecede.orders.contract import Order
 _orders = [
     *("fifo", "matrix", "updates", "vector", "pruned", "direct"),
     *("buffer", "buffer:pipelined=true", "buffer:multicast=hold-delivery"),
-    *("coordinator", "token", "lamport", "skeen", "skeen:causal=true", "synchronous"),
+    *("coordinator", "token", "lamport", "skeen", "skeen:causal=true", "synchronous", "objects"),
 ]
 
 

@@ -43,7 +43,7 @@ from antecede.objects.instances import (
     Root,
 )
 from antecede.objects.model import Call, Object, initial, relation_of
-from antecede.objects.replay import fold
+from antecede.objects.replay import fold, kept
 from antecede.objects.table import Table
 from antecede.orders.contract import Order
 from antecede.orders.encoding import Reader, Writer
@@ -70,7 +70,7 @@ class Computing(Order):
         self.relation = relation_of(kind)
         self.order = self.ordering(me, len(names), conflicts=conflicts, clocks=clocks)
         self.order.defer = True
-        self.state: dict[str, Any] = initial(kind)
+        self.state: dict[str, Any] = kept(initial(kind))
         """What has been committed."""
         self.table = Table(self.relation)
         self.roots: dict[str, Root] = {}
@@ -212,7 +212,8 @@ class Computing(Order):
         be aborted may lie between two that last."""
         begun = self.table.begun(root)
         if begun and all(one.decided for one in begun):
-            self.state, _ = fold(self.kind, self.state, begun)
+            state, _ = fold(self.kind, self.state, begun)
+            self.state = kept(state)
             for one in begun:
                 self._close(one, COMMIT)
 

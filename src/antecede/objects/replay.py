@@ -93,6 +93,11 @@ def _drive(
         return True, stop.value
 
 
+def kept(value: Any) -> Any:
+    """A value as it comes back from a disk or from another object: a tuple is a list. What is not plain raises."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(value))
+
+
 def fold(kind: type[Object], state: State, instances: Sequence[Computed]) -> tuple[State, dict[str, Outcome]]:
     """The state of an object after instances of one root, in the order in which they began; and how far each got."""
     outcomes: dict[str, Outcome] = {}

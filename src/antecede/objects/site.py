@@ -24,7 +24,7 @@ Like an order a site has ``receive``, ``tick`` and ``snapshot``, and answers wit
 :class:`~antecede.objects.instances.Local` and :class:`~antecede.objects.instances.Answered`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -55,6 +55,8 @@ from antecede.objects.instances import (
     Root,
 )
 from antecede.objects.model import operations_of
+from antecede.objects.replay import kept
+from antecede.orders.contract import Reason
 from antecede.orders.objects import WOUND
 
 _elsewhere = (False, "aborted by another caller")
@@ -69,9 +71,13 @@ class Site(Computing):
         """Start a root: an operation of this object. Its name, and what follows; its end will be ``Answered``."""
         if name not in operations_of(self.kind):
             raise ObjectError(f"{self.kind.__name__} has no operation {name!r}")
+        try:
+            given = tuple(kept(list(arguments)))
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise ObjectError(f"arguments of {self.kind.__name__}.{name}: no plain values: {error}") from None
         self.started += 1
         number = (self.order.clock, self.me, self.started)
-        root = Root(f"{self.names[self.me]}.{self.started}", name, tuple(arguments), number, 1, deadline)
+        root = Root(f"{self.names[self.me]}.{self.started}", name, given, number, 1, deadline)
         self._queue_root(root)
         return root.name, self._finished()
 
@@ -224,6 +230,13 @@ class Site(Computing):
     def held(self) -> list[Message]:
         queued = [message for one in self.table.queued() for message in one.pending]
         return [*self.order.held(), *queued]
+
+    def explain_held(self) -> Iterator[tuple[Message, list[Reason]]]:
+        yield from self.order.explain_held()
+        for one in self.table.queued():
+            rivals = [(other.home, f"{other.operation} of its {other.root}") for other in self.table.rivals(one)]
+            for message in one.pending:
+                yield message, rivals
 
     # State.
 

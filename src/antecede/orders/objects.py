@@ -46,7 +46,7 @@ What arrives is part of the durable state at once, also if it waits. ``antecede.
 wound–wait on top: there ``defer`` is set, and a request counts as received when its instance begins (:meth:`begin`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
 from typing import Any, ClassVar
 
@@ -60,6 +60,7 @@ from antecede.messages import (
     Accept,
     Deliver,
     Effects,
+    Label,
     Message,
     Packet,
     Send,
@@ -67,7 +68,7 @@ from antecede.messages import (
     Verdict,
     members_of,
 )
-from antecede.orders.contract import Option, Order, pack_message, unpack_message
+from antecede.orders.contract import Option, Order, Reason, pack_message, unpack_message
 from antecede.orders.encoding import Reader, Writer
 from antecede.orders.objects_arrivals import Arrivals
 from antecede.orders.objects_rules import PLAIN, Rules, Waiting
@@ -157,11 +158,16 @@ class Objects(Order):
             effects.append(Send(Packet(COPY, self.me, target, message, message.id, stamp)))
         vector[self.me] = event
         self._note(label.by_instance, label.by_operation, vector)
-        if self.eager:
+        if self.eager and self._lasts(label):
             wanted = message.to if self.rules.agreed(label, message.to) else 0
             for target in members_of(self.everyone & ~message.to & ~(1 << self.me)):
                 self._tell(target, effects, wanted)
         return effects
+
+    def _lasts(self, label: Label) -> bool:
+        """Can the event number of such a message ever get into another's vector?"""
+        sender, receiver = (label.by_instance, label.by_operation), (label.instance, label.operation)
+        return any(instance or self.relation.matters(operation) for instance, operation in (sender, receiver))
 
     def vector_of(self, instance: str, operation: str) -> Vector:
         """The vector that a message of this instance carries if it is sent now."""
@@ -320,6 +326,15 @@ class Objects(Order):
 
     def held(self) -> list[Message]:
         return [waiting.message for waiting in sorted(self._held.values(), key=lambda waiting: waiting.event)]
+
+    def explain_held(self) -> Iterator[tuple[Message, list[Reason]]]:
+        for waiting in sorted(self._held.values(), key=lambda waiting: waiting.event):
+            missing = [needed for needed in self.rules.needed(waiting) if not self.arrivals.reached(*needed)]
+            reasons = [(member, f"all that it sent up to its time {time}") for member, time in missing]
+            if not missing:
+                earlier = [other for other in self._held.values() if self.rules.before(other, waiting)]
+                reasons = [(other.source, f"its message {other.message.id}, which precedes it") for other in earlier]
+            yield waiting.message, reasons
 
     # Stamps.
 

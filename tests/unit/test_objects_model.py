@@ -1,0 +1,266 @@
+"""Classes of objects, the relation of their operations, computing and computing again, and the search for conflicts."""
+
+import json
+import sys
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from antecede.cli import run
+from antecede.errors import ObjectError, OrderError
+from antecede.objects import Call, CallFailed, Object, operation, operations_of, relation_of
+from antecede.objects.model import initial
+from antecede.objects.replay import compute, fold
+from antecede.objects.search import counter_example, search
+from antecede.orders.relation import Relation, parse_relation
+
+
+class Account(Object):
+    balance: int = 0
+
+    @operation(conflicts_with=["audit", "withdraw"])
+    def deposit(self, amount: int) -> None:
+        self.balance += amount
+
+    @operation(conflicts_with=["withdraw", "audit"])
+    def withdraw(self, amount: int) -> bool:
+        if self.balance < amount:
+            raise ValueError("too poor")
+        self.balance -= amount
+        return True
+
+    @operation
+    def audit(self) -> int:
+        return self.balance
+
+    def helper(self) -> None:
+        """No operation."""
+
+
+class Bank(Object):
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    @operation
+    def pay(self, one: str, other: str, amount: int) -> Generator[Call, Any, str]:
+        self.log.append("begun")
+        yield Call(one, "withdraw", (amount,))
+        try:
+            yield Call((other, "ledger"), "deposit", (amount,))
+        except CallFailed:
+            self.log.append("failed")
+            return "refused"
+        self.log.append("paid")
+        return "paid"
+
+
+def test_operations_are_the_marked_methods() -> None:
+    assert list(operations_of(Account)) == ["audit", "deposit", "withdraw"]
+    rivals = ["audit~deposit", "audit~withdraw", "deposit~withdraw", "withdraw~withdraw"]
+    assert str(relation_of(Account)) == "+".join(rivals)
+
+
+def test_the_relation_is_symmetric() -> None:
+    relation = relation_of(Account)
+    assert relation.conflict("audit", "deposit")
+    assert relation.conflict("deposit", "audit")
+    assert not relation.conflict("deposit", "deposit")
+    assert not relation.conflict("audit", "audit")
+
+
+def test_a_predicate_instead_of_names() -> None:
+    class Register(Object):
+        @staticmethod
+        def compatible(one: str, other: str) -> bool:
+            return one == other == "read"
+
+        @operation
+        def read(self) -> None: ...
+
+        @operation
+        def write(self) -> None: ...
+
+    assert relation_of(Register).pairs() == [("read", "write"), ("write", "write")]
+
+
+def test_an_unknown_operation_is_refused() -> None:
+    with pytest.raises(ObjectError, match="no such operation"):
+
+        class Wrong(Object):
+            @operation(conflicts_with=["nothing"])
+            def something(self) -> None: ...
+
+
+def test_relations_as_words() -> None:
+    assert str(parse_relation("set~get+set~set")) == "get~set+set~set"
+    assert parse_relation("all").conflict("x", "y")
+    assert not parse_relation("none")
+    assert str(Relation()) == "none"
+    for wrong in ("a", "a~", "~b", "a~b~c", "a~b+"):
+        with pytest.raises(OrderError):
+            parse_relation(wrong)
+
+
+def test_computing_leaves_the_state_it_was_given_alone() -> None:
+    state = initial(Account)
+    outcome = compute(Account, state, "deposit", (5,))
+    assert (state["balance"], outcome.state["balance"], outcome.answer) == (0, 5, (True, None))
+
+
+def test_what_fails_changes_nothing() -> None:
+    outcome = compute(Account, {"balance": 3}, "withdraw", (5,))
+    assert outcome.state == {"balance": 3}
+    assert outcome.answer == (False, "ValueError: too poor")
+    assert compute(Account, {"balance": 3}, "steal", ()).answer == (False, "Account has no operation 'steal'")
+
+
+def test_an_operation_goes_on_with_the_answers_that_it_has() -> None:
+    state = initial(Bank)
+    arguments = ("a", "b", 7)
+    first = compute(Bank, state, "pay", arguments)
+    assert (first.calls, first.answer) == ([Call("a", "withdraw", (7,))], None)
+    second = compute(Bank, state, "pay", arguments, [(True, True)])
+    assert second.calls[1] == Call(("b", "ledger"), "deposit", (7,))
+    assert second.state["log"] == ["begun"]
+    paid = compute(Bank, state, "pay", arguments, [(True, True), (True, None)])
+    assert (paid.answer, paid.state["log"]) == ((True, "paid"), ["begun", "paid"])
+    refused = compute(Bank, state, "pay", arguments, [(True, True), (False, "no")])
+    assert (refused.answer, refused.state["log"]) == ((True, "refused"), ["begun", "failed"])
+    assert compute(Bank, state, "pay", arguments, [(False, "no")]).answer == (False, "CallFailed: no")
+
+
+def test_only_calls_may_be_yielded() -> None:
+    class Odd(Object):
+        @operation
+        def strange(self) -> Generator[int, None, None]:
+            yield 1
+
+    assert compute(Odd, {}, "strange", ()).answer == (False, "TypeError: it yields int, expected a Call")
+
+
+class _Row:
+    def __init__(self, id_: str, name: str, arguments: tuple[Any, ...], answers: list[Any]) -> None:
+        self.id, self.operation, self.arguments, self.answers = id_, name, arguments, answers
+
+
+def test_what_comes_back_to_its_ancestors_object_comes_between() -> None:
+    """It sees what its ancestor did before the call, and its ancestor sees what it did after it."""
+
+    class Counter(Object):
+        value: int = 0
+
+        @operation
+        def around(self) -> Generator[Call, Any, int]:
+            self.value += 1
+            yield Call("elsewhere", "back")
+            self.value *= 10
+            return self.value
+
+        @operation
+        def inside(self) -> int:
+            self.value += 1
+            return self.value
+
+    outer = _Row("r", "around", (), [])
+    inner = _Row("r/1/1", "inside", (), [])
+    _, outcomes = fold(Counter, {"value": 0}, [outer, inner])
+    assert outcomes["r/1/1"].answer == (True, 2)
+    outer.answers = [(True, None)]
+    state, outcomes = fold(Counter, {"value": 0}, [outer, inner])
+    assert state == {"value": 20}
+    assert outcomes["r"].answer == (True, 20)
+
+
+# The search.
+
+
+def test_a_declared_relation_that_is_right() -> None:
+    assert {pair.finding for pair in search(Account, 100)} <= {"conflict", "compatible"}
+
+
+class Hasty(Object):
+    """Two mistakes: put conflicts with itself and with get, which nobody said; two gets do not."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, int] = {}
+
+    @operation
+    def put(self, key: str, value: int) -> None:
+        self.items[key] = value
+
+    @operation(conflicts_with=["get"])
+    def get(self, key: str) -> int | None:
+        return self.items.get(key)
+
+
+def test_the_search_finds_both_mistakes() -> None:
+    found = {pair.operations: pair.finding for pair in search(Hasty, 300)}
+    assert found == {("get", "get"): "needless", ("get", "put"): "undeclared", ("put", "put"): "undeclared"}
+
+
+def test_an_example_is_small_and_true() -> None:
+    example = counter_example(Hasty, "put", "put")
+    assert example is not None
+    (_, (key, one)), (_, (other_key, other)) = example.first, example.second
+    assert key == other_key
+    assert one != other
+    assert example.state == {"items": {}}
+    assert example.forth["state"] != example.back["state"]
+    assert "put(" in str(example)
+
+
+def test_an_answer_alone_can_differ() -> None:
+    """Deposits and audits leave the same state in both orders; the paper's definition would call them compatible."""
+    example = counter_example(Account, "audit", "deposit")
+    assert example is not None
+    assert example.forth["state"] == example.back["state"]
+    assert example.forth["answers"] != example.back["answers"]
+
+
+def test_parameters_without_types_are_asked_for() -> None:
+    class Untyped(Object):
+        @operation
+        def do(self, what) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001
+
+    with pytest.raises(ObjectError, match="annotate it"):
+        search(Untyped, 10)
+
+
+SOURCE = """
+from antecede.objects import Object, operation
+
+class Good(Object):
+    total: int = 0
+
+    @operation
+    def add(self, amount: int) -> None:
+        self.total += amount
+
+class Bad(Good):
+    @operation
+    def read(self) -> int:
+        return self.total
+"""
+
+
+def test_the_command(tmp_path: Any, capsys: Any, monkeypatch: Any) -> None:
+    file = tmp_path / "things.py"
+    file.write_text(SOURCE)
+    assert run(["objects", "conflicts", f"{file}:Good", "--examples", "50"]) == 0
+    assert "compatible, as far as was looked" in capsys.readouterr().out
+    assert run(["objects", "conflicts", str(file), "--examples", "50", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    bad = {tuple(pair["operations"]): pair["finding"] for pair in document["objects"]["Bad"]}
+    assert bad["add", "read"] == "undeclared"
+    assert document["objects"]["Bad"][1]["example"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    sys.modules.pop("things", None)
+    assert run(["objects", "conflicts", "things:Good", "--examples", "10"]) == 0
+
+
+@pytest.mark.parametrize("name", ["nowhere.py", "no_such_module_here", "json"])
+def test_the_command_refuses_in_one_line(name: str, capsys: Any) -> None:
+    assert run(["objects", "conflicts", name]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1

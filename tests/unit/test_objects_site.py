@@ -1,0 +1,333 @@
+"""One group of objects at a time, every packet by hand: locks, wounds, nesting, aborts, replicas, crashes."""
+
+import json
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from antecede.cli import run
+from antecede.errors import ObjectError, OrderError
+from antecede.messages import Message, Packet, Send
+from antecede.objects import Answered, Call, CallFailed, Local, Object, Site, group, operation
+
+
+class Cell(Object):
+    """A number that is set, added to and read; and operations that call others."""
+
+    value: int = 0
+
+    @operation(conflicts_with=["set", "add", "get"])
+    def set(self, value: int) -> None:
+        self.value = value
+
+    @operation(conflicts_with=["get"])
+    def add(self, amount: int) -> None:
+        self.value += amount
+
+    @operation
+    def get(self) -> int:
+        return self.value
+
+    @operation
+    def fail(self) -> None:
+        raise ValueError("as asked")
+
+    @operation(conflicts_with=["set", "hold"])
+    def hold(self, other: str, name: str, *arguments: Any) -> Generator[Call, Any, Any]:
+        answer = yield Call(other, name, arguments)
+        return answer
+
+    @operation
+    def call(self, others: list[str], name: str, *arguments: Any) -> Generator[Call, Any, Any]:
+        answer = yield Call(tuple(others), name, arguments)
+        return answer
+
+    @operation
+    def careful(self, other: str, fallback: str) -> Generator[Call, Any, str]:
+        try:
+            yield Call(other, "fail")
+        except CallFailed:
+            yield Call(fallback, "add", (1,))
+            return "went around"
+        return "impossible"
+
+    @operation
+    def swing(self, other: str, back: str) -> Generator[Call, Any, int]:
+        self.value += 1
+        yield Call(other, "call", ([back], "add", 10))
+        return self.value
+
+
+class Hand:
+    """A group whose packets arrive when they are told to."""
+
+    def __init__(self, *names: str, clocks: str = "eager") -> None:
+        self.spec = group(dict.fromkeys(names, Cell), clocks=clocks)
+        self.names = names
+        self.sites: list[Site] = [self.spec.create(me, len(names)) for me in range(len(names))]
+        self.air: list[Packet] = []
+        self.answers: dict[str, Answered] = {}
+        self.locals: list[tuple[str, str, str]] = []
+
+    def start(self, at: str, name: str, *arguments: Any, deadline: float | None = None) -> str:
+        me = self.names.index(at)
+        root, effects = self.sites[me].start(name, arguments, deadline=deadline)
+        self.take(me, effects)
+        return root
+
+    def take(self, me: int, effects: Any) -> None:
+        for effect in effects:
+            if isinstance(effect, Send):
+                self.air.append(effect.packet)
+            elif isinstance(effect, Answered):
+                self.answers[effect.root] = effect
+            elif isinstance(effect, Local):
+                self.locals.append((self.names[me], effect.type, effect.instance))
+
+    def arrive(self, packet: Packet) -> None:
+        self.air.remove(packet)
+        site = self.sites[packet.target]
+        data = site.encode(packet)
+        assert site.decode(packet.kind, packet.source, data) == packet.stamp
+        _, effects = site.receive(packet)
+        self.take(packet.target, effects)
+        # What is written down is all that there is.
+        again = self.spec.create(packet.target, len(self.names))
+        again.restore(site.snapshot())
+        assert again.snapshot() == site.snapshot()
+        self.sites[packet.target] = again
+
+    def drain(self, last: bool = False) -> None:
+        for _ in range(10_000):
+            if not self.air:
+                return
+            self.arrive(self.air[-1 if last else 0])
+        raise AssertionError("it does not come to an end")
+
+    def value(self, at: str) -> int:
+        return int(self.sites[self.names.index(at)].state["value"])
+
+    def quiet(self) -> bool:
+        return not any(site.table.instances or site.roots or site.held() for site in self.sites)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_call_and_its_answer(last: bool) -> None:
+    hand = Hand("a", "b")
+    root = hand.start("a", "call", ["b"], "add", 5)
+    hand.drain(last)
+    assert hand.answers[root].ok
+    assert hand.value("b") == 5
+    assert hand.quiet()
+    assert hand.locals == [
+        ("a", "begin", root),
+        ("b", "begin", f"{root}/1"),
+        ("a", "commit", root),
+        ("b", "commit", f"{root}/1"),
+    ]
+
+
+def test_several_objects_answer_by_name() -> None:
+    hand = Hand("a", "b", "c")
+    hand.start("b", "set", 3)
+    root = hand.start("a", "call", ["b", "c"], "get")
+    hand.drain()
+    assert hand.answers[root].answer == {"b": 3, "c": 0}
+
+
+def test_effects_are_intentions_until_the_root_commits() -> None:
+    hand = Hand("a", "b")
+    hand.start("a", "call", ["b"], "set", 7)
+    while hand.air and hand.value("a") == hand.value("b") == 0 and not hand.answers:
+        hand.arrive(hand.air[0])
+    assert hand.answers
+    assert hand.value("b") == 0, "the root has committed, and b has not heard of it"
+    hand.drain()
+    assert hand.value("b") == 7
+
+
+def test_aborting_one_increment_leaves_the_other() -> None:
+    """Restoring a snapshot would undo both: they are compatible, and interleave."""
+    hand = Hand("a", "b", "c")
+    failing = hand.start("a", "call", ["b", "c"], "call", ["b"], "add", 1)
+    hand.drain()
+    first = hand.start("a", "call", ["b"], "add", 10)
+    late = hand.start("c", "call", ["b"], "add", 100, deadline=5.0)
+    mine = [packet for packet in hand.air if packet.message is not None]
+    for packet in mine:
+        hand.arrive(packet)
+    hand.take(2, hand.sites[2].tick(5.0))
+    hand.drain()
+    assert not hand.answers[late].ok
+    assert "timeout" in hand.answers[late].answer
+    assert hand.answers[first].ok
+    assert hand.answers[failing].ok
+    assert hand.value("b") == 11, "the two replicas' call is one instance, computed once"
+    assert hand.quiet()
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_two_that_hold_and_call_each_other_crosswise(last: bool) -> None:
+    """op1@i calls op2@j while op3@j calls op4@i: both come to their end, the older one undisturbed."""
+    hand = Hand("a", "b")
+    older = hand.start("a", "hold", "b", "set", 1)
+    younger = hand.start("b", "hold", "a", "set", 2)
+    hand.drain(last)
+    assert hand.answers[older].ok
+    assert hand.answers[younger].ok
+    assert hand.answers[older].tries == 1
+    assert hand.answers[younger].tries > 1
+    assert (hand.value("a"), hand.value("b")) == (2, 1)
+    assert hand.quiet()
+
+
+def test_a_call_back_into_an_ancestors_object_does_not_wait_for_it() -> None:
+    """swing@a calls call@b, which calls add@a; and hold conflicts with hold, yet not with its own ancestor."""
+    hand = Hand("a", "b")
+    root = hand.start("a", "swing", "b", "a")
+    hand.drain()
+    assert hand.answers[root].answer == 11
+    deep = hand.start("a", "hold", "b", "hold", "a", "hold", "b", "add", 1)
+    hand.drain()
+    assert hand.answers[deep].ok
+    assert hand.value("b") == 1
+    assert hand.quiet()
+
+
+def test_a_failure_is_undone_and_can_be_caught() -> None:
+    hand = Hand("a", "b", "c")
+    root = hand.start("a", "careful", "b", "c")
+    hand.drain()
+    assert hand.answers[root].answer == "went around"
+    assert hand.value("c") == 1
+    lost = hand.start("a", "call", ["b"], "fail")
+    hand.drain()
+    assert not hand.answers[lost].ok
+    assert "as asked" in hand.answers[lost].answer
+    assert hand.quiet()
+
+
+def test_a_call_that_fails_at_one_object_is_undone_at_all() -> None:
+    hand = Hand("a", "b", "c")
+    hand.start("c", "set", 5)
+    hand.drain()
+    root = hand.start("a", "call", ["b", "c"], "call", ["nobody"], "add", 1)
+    hand.drain()
+    assert not hand.answers[root].ok
+    assert "no object 'nobody'" in hand.answers[root].answer
+    assert hand.quiet()
+
+
+def test_conflicting_instances_run_one_after_the_other() -> None:
+    hand = Hand("a", "b", "c")
+    hand.start("a", "call", ["c"], "set", 1)
+    hand.start("b", "call", ["c"], "get")
+    hand.drain()
+    at_c = [(kind, instance) for where, kind, instance in hand.locals if where == "c"]
+    begun: list[str] = []
+    for kind, instance in at_c:
+        if kind == "begin":
+            assert not begun, f"{instance} begins while {begun} runs"
+            begun.append(instance)
+        else:
+            begun.remove(instance)
+
+
+def test_compatible_instances_interleave() -> None:
+    hand = Hand("a", "b", "c")
+    hand.start("a", "call", ["c"], "add", 1)
+    hand.start("b", "call", ["c"], "add", 2)
+    while hand.air:
+        hand.arrive(hand.air[0])
+        if len(hand.sites[2].table.instances) == 2:
+            break
+    else:
+        pytest.fail("they never ran together")
+    hand.drain()
+    assert hand.value("c") == 3
+
+
+def test_a_crash_changes_no_types() -> None:
+    """What comes back from the disk is what was there: tuples are lists from the beginning."""
+
+    class Pairs(Object):
+        def __init__(self) -> None:
+            self.pair = (0, 0)
+
+        @operation
+        def shift(self, by: tuple[int, int]) -> list[str]:
+            self.pair = (self.pair[1], by[0])
+            return [type(self.pair).__name__, type(by).__name__]
+
+    site = group({"a": Pairs}).create(0, 1)
+    _, effects = site.start("shift", [(1, 2)])
+    again = group({"a": Pairs}).create(0, 1)
+    again.restore(site.snapshot())
+    assert again.state == site.state == {"pair": [0, 1]}
+    assert [effect.answer for effect in effects if isinstance(effect, Answered)] == [["tuple", "list"]]
+
+
+def test_nesting_has_a_bound() -> None:
+    class Deep(Object):
+        @operation
+        def down(self) -> Generator[Call, Any, Any]:
+            answer = yield Call("a", "down")
+            return answer
+
+    hand = Hand("a")
+    hand.spec = group({"a": Deep})
+    hand.sites = [hand.spec.create(0, 1)]
+    root = hand.start("a", "down")
+    hand.drain()
+    assert not hand.answers[root].ok
+    assert "nested deeper than" in hand.answers[root].answer
+    assert hand.quiet()
+
+
+def test_values_must_be_plain() -> None:
+    class Odd(Object):
+        @operation
+        def odd(self) -> object:
+            return object()
+
+    hand = Hand("a")
+    hand.spec = group({"a": Odd})
+    hand.sites = [hand.spec.create(0, 1)]
+    root = hand.start("a", "odd")
+    assert "no plain value" in hand.answers[root].answer
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    hand = Hand("a", "b")
+    with pytest.raises(ObjectError):
+        hand.start("a", "nothing")
+    with pytest.raises(OrderError):
+        hand.sites[0].send(Message("m", 0, 2))
+    with pytest.raises(OrderError):
+        hand.spec.create(0, 3)
+    with pytest.raises(ObjectError):
+        group({"a/b": Cell})
+
+
+def test_a_group_can_be_run_from_the_command_line(tmp_path: Any, capsys: Any) -> None:
+    trace = str(tmp_path / "objects.jsonl")
+    assert run(["objects", "simulate", "--roots", "10", "--loss", "0.2", "--trace", trace, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["roots"] == 10
+    assert report["findings"] == {}
+    assert run(["verify", trace, "--order", "significant"]) == 0
+    assert run(["objects", "simulate", "--roots", "3"]) == 0
+    assert "committed" in capsys.readouterr().out
+
+
+def test_a_study_and_a_campaign_from_the_command_line(capsys: Any) -> None:
+    size = ["--processes", "4", "--messages", "40", "--warmup", "5"]
+    assert run(["objects", "study", *size, "--json"]) == 0
+    study = json.loads(capsys.readouterr().out)["study"]
+    none = [row for row in study if row["density"] == 0.0 and row["order"].startswith("objects")]
+    assert [row["compatible"]["held"] for row in none] == [0.0, 0.0]
+    assert run(["objects", "study", *size, "--unicast"]) == 0
+    assert "pruned" in capsys.readouterr().out
+    assert run(["objects", "campaign", "--runs", "3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"] == 3
