@@ -15,15 +15,19 @@ import pytest
 from antecede.channel import Channel, Letter, MessageConsumer
 from antecede.channel.returns import Returns
 from antecede.engine import Engine, React, Reaction
+from antecede.errors import TopologyError
 from antecede.link import Ack, Arrival, Frame, Link
+from antecede.runtime.application import plan_of
 from antecede.server import AgentServer
 from antecede.server.items import Item, Published, Reacted
+from antecede.simulator.servers import schedules
 from antecede.simulator.servers.faults import Faults
 from antecede.simulator.servers.schedules import Outcome, play
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.simulator.servers.world import ServerWorld
 from antecede.store import walk as walk_module
 from antecede.store.segments import Segments
+from antecede.topology import Domain, Topology, parse_topology
 
 Patch = pytest.MonkeyPatch
 
@@ -197,6 +201,30 @@ def test_a_router_that_sends_back_where_it_came_from(monkeypatch: Patch) -> None
     real = Channel._make_plan
     monkeypatch.setattr(Channel, "_make_plan", plan)
     _caught(60)
+
+
+@pytest.mark.parametrize(
+    ("domains", "cycle"),
+    [
+        ({"A": "s1 s2", "B": "s1 s2 s3"}, "s1 –A– s2 –B– s1"),
+        ({"A": "s1 s2 s3", "B": "s2 s3 s4"}, "s3 –A– s2 –B– s3"),
+        ({"A": "s1 s2", "B": "s2 s3", "C": "s3 s4", "D": "s1 s4"}, "s4 –D– s1 –A– s2 –B– s3 –C– s4"),
+    ],
+    ids=["a domain in another", "two shared servers", "a ring"],
+)
+def test_an_organisation_that_is_no_forest(domains: dict[str, str], cycle: str, monkeypatch: Patch) -> None:
+    """Laumay et al. §4, Theorem 1. No server starts on one; with that check bypassed the schedules that a forest
+    carries safely break causal order, though every domain keeps its own."""
+    members = {name: tuple(servers.split()) for name, servers in domains.items()}
+    names = sorted({server for servers in members.values() for server in servers})
+    lines = ["[servers]", *(f'{name} = "tcp://127.0.0.1:{7101 + place}"' for place, name in enumerate(names))]
+    lines += ["[domains]", *(f"{name} = {{ servers = {list(servers)} }}" for name, servers in members.items())]
+    with pytest.raises(TopologyError, match=cycle):
+        plan_of(parse_topology("\n".join(lines).replace("'", '"')))
+    topology = Topology([Domain(name, servers) for name, servers in members.items()])
+    monkeypatch.setattr(schedules, "forest", lambda random: topology)
+    faults = Faults(loss=0.3, slow_disks=2, partitions=2, seconds=0.3)
+    _caught(600, "causal order does not hold", orders=("matrix", "pruned"), faults=faults)
 
 
 # Engine.
