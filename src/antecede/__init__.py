@@ -1,6 +1,7 @@
 """Antecede: messages between processes in which nothing arrives before what it follows from.
 
-What applications need is here: ``Agent``, ``Notification``, ``Context``, ``Topic``, ``connect``. Names are imported
+What applications need is here: ``Agent``, ``Notification``, ``Context``, ``Topic``, ``ReplicatedObject``,
+``connect``. Names are imported
 when they are used, so that ``import antecede`` costs nothing. The rooms of the house, lowest first, are listed in
 ``docs/architecture.md``; a room imports only from the rooms below it.
 """
@@ -14,13 +15,19 @@ _homes = {
     "Agent": "antecede.engine.agents",
     "AntecedeError": "antecede.errors",
     "Bus": "antecede.client",
+    "Call": "antecede.objects",
+    "CallFailed": "antecede.objects",
+    "CallTimeoutError": "antecede.errors",
     "ClosedError": "antecede.errors",
     "Context": "antecede.engine.context",
     "Letter": "antecede.channel.letters",
     "Notification": "antecede.engine.agents",
+    "OperationError": "antecede.errors",
     "OverloadError": "antecede.errors",
     "Received": "antecede.client",
     "RefusedError": "antecede.errors",
+    "ReplicatedObject": "antecede.objects",
+    "Returned": "antecede.engine.agents",
     "ServerRuntime": "antecede.runtime",
     "Subscribe": "antecede.engine.topic",
     "Timeout": "antecede.engine.agents",
@@ -30,6 +37,7 @@ _homes = {
     "Unsubscribe": "antecede.engine.topic",
     "UsageError": "antecede.errors",
     "connect": "antecede.client.line",
+    "operation": "antecede.objects",
     "parse_topology": "antecede.topology",
 }
 
@@ -37,17 +45,20 @@ if TYPE_CHECKING:
     from antecede.channel.letters import Letter
     from antecede.client import Bus, Received
     from antecede.client.line import connect
-    from antecede.engine.agents import Agent, Notification, Timeout, Unanswered
+    from antecede.engine.agents import Agent, Notification, Returned, Timeout, Unanswered
     from antecede.engine.context import Context
     from antecede.engine.topic import Subscribe, Topic, Unsubscribe
     from antecede.errors import (
         AntecedeError,
+        CallTimeoutError,
         ClosedError,
+        OperationError,
         OverloadError,
         RefusedError,
         UnansweredError,
         UsageError,
     )
+    from antecede.objects import Call, CallFailed, ReplicatedObject, operation
     from antecede.runtime import ServerRuntime
     from antecede.topology import parse_topology
 
@@ -55,13 +66,19 @@ __all__ = [
     "Agent",
     "AntecedeError",
     "Bus",
+    "Call",
+    "CallFailed",
+    "CallTimeoutError",
     "ClosedError",
     "Context",
     "Letter",
     "Notification",
+    "OperationError",
     "OverloadError",
     "Received",
     "RefusedError",
+    "ReplicatedObject",
+    "Returned",
     "ServerRuntime",
     "Subscribe",
     "Timeout",
@@ -71,6 +88,7 @@ __all__ = [
     "Unsubscribe",
     "UsageError",
     "connect",
+    "operation",
     "parse_topology",
 ]
 

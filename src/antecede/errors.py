@@ -99,6 +99,14 @@ class ObjectError(AntecedeError):
     """An object's class, operation or relation of conflicts that cannot be used."""
 
 
+class OperationError(AntecedeError):
+    """A called operation of a replicated object failed, and why; nothing of it is left."""
+
+
+class CallTimeoutError(OperationError, TimeoutError):
+    """A call of a replicated object that did not come to its end in time."""
+
+
 class StoreError(AntecedeError):
     """A log or a snapshot that cannot be read, or a disk that no longer takes writes."""
 

@@ -114,6 +114,9 @@ nesting_depth_max: Final = 32
 ended_instances_max: Final = 4_096
 """Failed and aborted operation instances that an object remembers, for callers that are slower than others."""
 
+call_seconds_max: Final = 86_400
+"""The longest that a call of a replicated object may take before it is aborted."""
+
 train_letters_max: Final = 1_024
 """Letters that share one message of a domain's order."""
 

@@ -12,15 +12,16 @@ from its own dice, or reads from a clock, is its own affair; a reaction that run
 else, and only what was committed counts.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import msgspec
 
-from antecede.engine.agents import Agent, Notification, name_of
+from antecede.engine.agents import Agent, Notification, Returned, name_of
 from antecede.errors import AgentError, TopologyError, UsageError
+from antecede.objects import Object
 from antecede.orders import parse
 from antecede.runtime.application import agents_of, find_beside, plan_of
 from antecede.simulator.servers import NONE, ROUGH, Faults, ServerWorld
@@ -49,7 +50,7 @@ class World:
         self,
         topology: str | PathLike[str] | TopologyFile,
         *,
-        agents: dict[str, type[Agent]] | None = None,
+        agents: Mapping[str, type[Agent] | type[Object]] | None = None,
         seed: int = 1,
         faults: Faults = NONE,
         durability: str = "disk",
@@ -58,16 +59,19 @@ class World:
         not to be imported as the file says."""
         self.topology = _read(topology)
         self.seed = seed
-        kinds = dict(agents or {})
+        given = agents or {}
+        objects = {name: kind for name, kind in given.items() if issubclass(kind, Object)}
+        kinds = {name: kind for name, kind in given.items() if issubclass(kind, Agent)}
         missing = [agent.name for agent in self.topology.agents if agent.name not in kinds]
         if missing:
             for server in self.topology.servers:
                 imported = agents_of(self.topology, server)
                 kinds.update({name: kind for name, kind in imported.items() if name in missing})
         unknown = sorted(set(kinds) - {agent.name for agent in self.topology.agents})
+        unknown += sorted(set(objects) - {one.name for one in self.topology.objects})
         if unknown:
             raise UsageError(f"agent {unknown[0]}: not in {self.topology.name}")
-        plan = msgspec.structs.replace(plan_of(self.topology), resend_after=_resend_seconds)
+        plan = msgspec.structs.replace(plan_of(self.topology, objects), resend_after=_resend_seconds)
         self._world = ServerWorld(plan, kinds, seed, faults, durability)
         self._kinds = kinds
 
@@ -81,6 +85,12 @@ class World:
     def send(self, client: str, to: str | Iterable[str], notification: Notification) -> None:
         """A client, ``name@server``, publishes to one address or several. It repeats what was not accepted."""
         self._world.send(client, to, notification)
+
+    def call(self, client: str, object_: str, operation: str, *arguments: Any, timeout: float = 30.0) -> None:
+        """A client, ``name@server``, calls an operation of a replicated object; see ``returned``."""
+        if object_ not in {one.name for one in self.topology.objects}:
+            raise UsageError(f"object {object_}: not in {self.topology.name}")
+        self._world.client(client).call(object_, operation, arguments, timeout)
 
     def run(self, seconds: float | None = None) -> None:
         """Let faults happen for their time, then let everything come to rest; with ``seconds`` let that much time pass,
@@ -137,6 +147,19 @@ class World:
         if kind is None:
             return [letter.type for letter in letters]
         return [msgspec.msgpack.decode(letter.body, type=kind) for letter in letters if letter.type == name_of(kind)]
+
+    def returned(self, client: str) -> list[Returned]:
+        """What became of a client's calls, in the sequence in which they ended."""
+        return self.inbox(client, Returned)
+
+    def replicas(self, object_: str) -> dict[str, dict[str, Any]]:
+        """What has been committed to each replica of an object, by server."""
+        found = {}
+        for home in next((one.servers for one in self.topology.objects if one.name == object_), ()):
+            site = self._world.servers[home].machine.calls.site
+            if self._world.servers[home].up and site is not None:
+                found[home] = site.state_of(object_)
+        return found
 
     def dead(self) -> list[DeadLetter]:
         """The dead letters of all servers."""

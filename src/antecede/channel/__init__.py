@@ -21,6 +21,7 @@ from antecede.channel.returns import Returns
 from antecede.errors import NoRouteError, UnknownAgentError, UsageError, WireError
 from antecede.limits import link_resend_first_seconds
 from antecede.link import Ack, Arrival, Frame
+from antecede.objects.replicas import ReplicasSpec
 from antecede.orders import OrderSpec
 from antecede.topology import Topology
 
@@ -52,6 +53,7 @@ class Channel:
         """(domain, reason) of trains that could not be read."""
         self._homes = homes
         self._servers = set(topology.servers)
+        self.objects = {one.name for spec in orders.values() if isinstance(spec, ReplicasSpec) for one in spec.objects}
         self._first = first_hops(topology, me)
         self._plans: dict[tuple[str, tuple[str, ...]], _Plan] = {}
         self.consumers = {
@@ -76,6 +78,10 @@ class Channel:
         """The server on which an agent lives."""
         server = self._homes.get(address)
         if server is None:
+            if address.partition("@")[0].removesuffix("()") in self.objects:
+                raise UsageError(
+                    f"{address} is a replicated object: call one of its operations, and nobody else with it"
+                )
             server = address.rpartition("@")[2]
             if "@" not in address or server not in self._servers:
                 raise UnknownAgentError(f"unknown agent {address!r}: neither in the topology nor name@server")
@@ -84,6 +90,10 @@ class Channel:
     def check(self, to: tuple[str, ...]) -> tuple[str, ...]:
         """Refuse an address that cannot be reached, before anything is sent; the addresses to send to. An agent of the
         topology is known by its name alone: ``name@server`` would be the mailbox of a client, which nobody reads."""
+        if len(to) == 1 and to[0].endswith("()"):
+            if to[0].removesuffix("()") not in self.objects:
+                raise UnknownAgentError(f"unknown object {to[0].removesuffix('()')!r}: not in the topology")
+            return to
         if any("@" in address for address in to):
             to = tuple(dict.fromkeys(map(self._plain, to)))
         self._plan("", to)

@@ -167,6 +167,10 @@ class MessageConsumer:
             self._carry_out(effects, now)
         return arrival
 
+    def perform(self, effects: Effects, now: float) -> None:
+        """Carry out what the order wants done of its own accord."""
+        self._carry_out(effects, now)
+
     def _accept(self, peer: str, number: int, body: bytes) -> None:
         link = self.links.get(peer)
         if link is None:

@@ -10,6 +10,7 @@ import msgspec
 from antecede import limits, telemetry
 from antecede.channel.letters import Letter
 from antecede.client.inbox import Call, Inbox, Received, read
+from antecede.client.objects import RemoteObject
 from antecede.client.ticket import Line, Ticket
 from antecede.engine.agents import Notification, Unanswered, name_of
 from antecede.engine.topic import Subscribe, Unsubscribe
@@ -22,6 +23,7 @@ from antecede.errors import (
     UnansweredError,
     UsageError,
 )
+from antecede.objects import Object
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -149,6 +151,10 @@ class Bus:
     async def inquire(self, to: str, kind: str, fields: dict[str, Any], *, timeout: float = 30.0) -> Received:
         """Ask with a notification of which this program has no class."""
         return cast(Received, read(await self._question(to, kind, _encode(fields), timeout), None))
+
+    def object(self, name: str, kind: type[Object] | None = None, *, timeout: float = 30.0) -> RemoteObject:
+        """A replicated object, whose operations are methods to be awaited. With its class they are checked here."""
+        return RemoteObject(self._question, name, kind, timeout)
 
     async def _question(self, to: str, kind: str, body: bytes, timeout: float) -> Letter:
         self._listen()

@@ -22,7 +22,7 @@ import msgspec
 
 from antecede import limits
 from antecede.channel.letters import Letter
-from antecede.engine.agents import Agent, Handler, Notification, Timeout, Unanswered, handlers_of, name_of
+from antecede.engine.agents import Agent, Handler, Notification, Returned, Timeout, Unanswered, handlers_of, name_of
 from antecede.engine.context import Alarm, Birth, Context, Outbound
 from antecede.errors import AgentError, UsageError
 
@@ -40,6 +40,7 @@ __all__ = [
     "Question",
     "React",
     "Reaction",
+    "Returned",
     "Timeout",
     "Unanswered",
     "died",

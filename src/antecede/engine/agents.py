@@ -51,6 +51,24 @@ class Unanswered(Notification):
     reason: str
 
 
+class Returned(Notification):
+    """What an agent gets when an operation that it called has come to its end. An agent that calls several operations
+    may subclass it, to have a handler for each."""
+
+    object: str
+    operation: str
+    ok: bool
+    """It was computed at all replicas and committed; else nothing of it is left."""
+    value: Any = None
+    """What it answered."""
+    reason: str = ""
+    """Why it failed."""
+    late: bool = False
+    """It failed because its time was up."""
+    tries: int = 1
+    """How often it was begun: more than once if an older call was in its way."""
+
+
 class Agent(msgspec.Struct, kw_only=True):
     """A persistent, sequential thing with a name. Its fields are its state."""
 

@@ -5,12 +5,14 @@ External effects of a handler (a web request, a print) are at least once: a reac
 """
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import msgspec
 
 from antecede.channel.letters import Letter
 from antecede.engine.agents import Agent, Notification, name_of
 from antecede.errors import AgentError
+from antecede.limits import call_seconds_max
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -90,6 +92,18 @@ class Context:
             raise AgentError(f"ask with a timeout of {timeout} s: expected more than 0")
         milliseconds = max(round(timeout * 1000), 1)
         self._put(Outbound((to,), name_of(type(notification)), _encode(notification), reply, milliseconds))
+
+    def call(self, object_: str, operation: str, *arguments: Any, reply: str = "", timeout: float = 30.0) -> None:
+        """Call an operation of a replicated object. What it returned, or why it failed, comes as a later reaction, a
+        :class:`Returned`, to the handler ``reply``; without one nobody is told."""
+        if not 0 < timeout <= call_seconds_max:
+            raise AgentError(f"call with a timeout of {timeout} s: expected more than 0, at most {call_seconds_max}")
+        milliseconds = max(round(timeout * 1000), 1)
+        try:
+            body = _encode((milliseconds, arguments))
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise AgentError(f"call of {object_}.{operation}: an argument is no plain value: {error}") from None
+        self._put(Outbound((f"{object_}()",), operation, body, reply, milliseconds))
 
     def forward(self, to: Iterable[str], letter: Letter) -> None:
         """Send what one got on to others, whatever it is."""

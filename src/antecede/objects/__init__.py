@@ -5,10 +5,12 @@
 * :mod:`~antecede.objects.instances`: operation instances, roots, and what travels between them.
 * :mod:`~antecede.objects.site`: one object of a group: instances, locks, wound–wait, commit and abort, on top of the
   order ``objects``. Sans-I/O, like every order.
+* :mod:`~antecede.objects.hosting` and :mod:`~antecede.objects.replicas`: the objects of a server, as one member.
 * :mod:`~antecede.objects.search`: looks for two operations whose order matters although nobody said so.
 """
 
 from antecede.objects.groups import SiteSpec, group
+from antecede.objects.hosting import ReplicatedObject
 from antecede.objects.instances import Answered, Local
 from antecede.objects.model import Call, CallFailed, Object, operation, operations_of, relation_of
 from antecede.objects.site import Site
@@ -19,6 +21,7 @@ __all__ = [
     "CallFailed",
     "Local",
     "Object",
+    "ReplicatedObject",
     "Site",
     "SiteSpec",
     "group",

@@ -138,18 +138,24 @@ class Computing(Order):
 
     def _call(self, one: Instance, call: Call) -> str:
         """Send a nested call, or say why that cannot be."""
-        unknown = [name for name in call.targets if name not in self.names]
-        if unknown or not call.targets:
-            return f"no object {unknown[0]!r}" if unknown else "a call to nobody"
+        to, operation = self._destination(call)
+        if not to:
+            return operation
         child = f"{one.id}/{len(one.calls) + 1}"
         if child.count("/") > limits.nesting_depth_max or len(child) > limits.label_chars_max:
             return f"calls nested deeper than {limits.nesting_depth_max}"
-        to = sum(1 << self.names.index(name) for name in set(call.targets))
-        one.calls.append(Made(call.operation, to))
+        one.calls.append(Made(operation, to))
         one.replies = {}
         request = Request(one.root, one.number, call.arguments)
-        self._send(to, Label(REQUEST, call.operation, child, one.operation, one.id), request)
+        self._send(to, Label(REQUEST, operation, child, one.operation, one.id), request)
         return ""
+
+    def _destination(self, call: Call) -> tuple[int, str]:
+        """The members that a call is for, and what it is called there; nobody, and why not."""
+        unknown = [name for name in call.targets if name not in self.names]
+        if unknown or not call.targets:
+            return 0, f"no object {unknown[0]!r}" if unknown else "a call to nobody"
+        return sum(1 << self.names.index(name) for name in set(call.targets)), call.operation
 
     def _responded(self, one: Instance, message: Message, label: Label) -> None:
         number = len(one.calls)
@@ -162,15 +168,18 @@ class Computing(Order):
         if len(one.replies) < made.to.bit_count():
             return
         replies, one.replies = one.replies, {}
-        failed = [value for went_well, value in replies.values() if not went_well]
-        if failed:
+        answer = self._united(made, replies)
+        if not answer[0]:
             self._undo(one, made, number)
-            one.answers.append((False, failed[0]))
-        elif len(replies) == 1:
-            one.answers.append(next(iter(replies.values())))
-        else:
-            one.answers.append((True, {self.names[member]: replies[member][1] for member in sorted(replies)}))
+        one.answers.append(answer)
         self._go_on(one)
+
+    def _united(self, made: Made, replies: dict[int, Answer]) -> Answer:
+        """What a call is answered, given the answers of all who were called."""
+        failed = next((answer for answer in replies.values() if not answer[0]), None)
+        if failed is not None or len(replies) == 1:
+            return failed or next(iter(replies.values()))
+        return True, {self.names[member]: replies[member][1] for member in sorted(replies)}
 
     def _respond(self, one: Instance, caller: Caller, answer: Answer) -> None:
         # What a failure follows from may be an abort that is on its way to the caller as well.

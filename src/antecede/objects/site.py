@@ -59,6 +59,8 @@ from antecede.objects.replay import kept
 from antecede.orders.contract import Reason
 from antecede.orders.objects import WOUND
 
+TIMEOUT = "timeout: the call took too long and was aborted"
+
 _elsewhere = (False, "aborted by another caller")
 
 
@@ -67,8 +69,11 @@ class Site(Computing):
 
     # What a user may do.
 
-    def start(self, name: str, arguments: Iterable[Any] = (), *, deadline: float | None = None) -> tuple[str, Effects]:
-        """Start a root: an operation of this object. Its name, and what follows; its end will be ``Answered``."""
+    def start(
+        self, name: str, arguments: Iterable[Any] = (), *, deadline: float | None = None, by: str = ""
+    ) -> tuple[str, Effects]:
+        """Start a root: an operation of this object, by itself or by somebody whose name then begins the root's. The
+        root's name, and what follows; its end will be ``Answered``."""
         if name not in operations_of(self.kind):
             raise ObjectError(f"{self.kind.__name__} has no operation {name!r}")
         try:
@@ -77,7 +82,7 @@ class Site(Computing):
             raise ObjectError(f"arguments of {self.kind.__name__}.{name}: no plain values: {error}") from None
         self.started += 1
         number = (self.order.clock, self.me, self.started)
-        root = Root(f"{self.names[self.me]}.{self.started}", name, given, number, 1, deadline)
+        root = Root(f"{by or self.names[self.me]}.{self.started}", name, given, number, 1, deadline)
         self._queue_root(root)
         return root.name, self._finished()
 
@@ -85,7 +90,7 @@ class Site(Computing):
         """Abort the roots whose time is up."""
         late = [root for root in self.roots.values() if root.deadline is not None and root.deadline <= now]
         for root in late:
-            self._end_root(root, (False, "timeout: the call took too long and was aborted"))
+            self._end_root(root, (False, TIMEOUT))
         return self._finished() if late else []
 
     def deadline(self) -> float | None:

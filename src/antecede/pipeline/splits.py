@@ -87,7 +87,7 @@ def _split_parquet(path: str, file: int, splits: list[Split], metadata: list[Met
     twice = [name for name in COLUMNS if schema.names.count(name) > 1]
     if twice:
         raise TraceError(f"{shown(path)}: column {twice[0]} is given twice")
-    text = (schema.metadata or {}).get(b"antecede")
+    text = (footer.metadata or {}).get(b"antecede")
     if text is not None:
         metadata.append(metadata_of(text, shown(path)))
     first = start = first_row = row = 0

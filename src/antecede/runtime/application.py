@@ -1,20 +1,29 @@
 """From a topology file to what one server runs: its plan, its agents' classes."""
 
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import TypeVar
 
 from antecede import limits
 from antecede.engine.agents import Agent
-from antecede.errors import AgentError, OrderError, TopologyError, UsageError
-from antecede.orders import parse
+from antecede.errors import AgentError, ObjectError, OrderError, TopologyError, UsageError
+from antecede.objects import Object, ReplicatedObject
+from antecede.objects.replicas import Placed, replicas
+from antecede.orders import OrderSpec, parse
 from antecede.server import Plan
 from antecede.topology import OrderFacts, TopologyFile, check
 
+Kind = TypeVar("Kind")
+Classes = Mapping[str, type[Agent] | type[Object]]
+"""The classes of agents and of replicated objects, by name."""
 
-def plan_of(topology: TopologyFile) -> Plan:
-    """What every server of this topology knows; an organisation that must not run is refused."""
-    orders = {}
+
+def plan_of(topology: TopologyFile, objects: Mapping[str, type[Object]] | None = None) -> Plan:
+    """What every server of this topology knows; an organisation that must not run is refused. ``objects``: the classes
+    of replicated objects, if they are not to be imported."""
+    orders: dict[str, OrderSpec] = {}
     for domain in topology.domains:
         try:
             orders[domain.name] = parse(domain.order)
@@ -24,8 +33,19 @@ def plan_of(topology: TopologyFile) -> Plan:
     refusals = check(topology, lambda text: OrderFacts(parse(text).guarantees(), parse(text).kind.needs)).refusals
     if refusals:
         raise TopologyError(f"{topology.name}: {refusals[0]}")
+    if topology.objects:
+        _host(topology, orders, objects)
     homes = {agent.name: agent.server for agent in topology.agents}
     return Plan(topology.organisation, orders, homes, limits.peer_resend_seconds)
+
+
+def run_by(topology: TopologyFile, server: str, given: Classes | None = None) -> tuple[Plan, dict[str, type[Agent]]]:
+    """A server's plan, and the classes of its agents; ``given`` are those not to be imported."""
+    if given is None:
+        return plan_of(topology), agents_of(topology, server)
+    objects = {name: kind for name, kind in given.items() if issubclass(kind, Object)}
+    agents = {name: kind for name, kind in given.items() if issubclass(kind, Agent)}
+    return plan_of(topology, objects), agents
 
 
 def agents_of(topology: TopologyFile, server: str) -> dict[str, type[Agent]]:
@@ -37,16 +57,38 @@ def agents_of(topology: TopologyFile, server: str) -> dict[str, type[Agent]]:
     return {agent.name: load_class(agent.kind) for agent in topology.agents if agent.server == server}
 
 
-def load_class(kind: str) -> type[Agent]:
-    """The agent class that ``module:Class`` names."""
+def _host(topology: TopologyFile, orders: dict[str, OrderSpec], given: Mapping[str, type[Object]] | None) -> None:
+    """Let the domain of the objects be run by servers that hold them. All of its servers need the classes: also who
+    only calls must know what conflicts."""
+    domain = next(one for one in topology.domains if set(topology.objects[0].servers) <= set(one.servers))
+    kinds = dict(given or {})
+    if topology.module is not None and not all(one.name in kinds for one in topology.objects):
+        _import(topology.module, topology.name)
+    for one in topology.objects:
+        kind = kinds.get(one.name)
+        if kind is None:
+            kind = kinds[one.name] = load_class(one.kind, ReplicatedObject)
+        elif not issubclass(kind, Object):
+            raise AgentError(f"object {one.name}: {kind.__qualname__} is no subclass of antecede.ReplicatedObject")
+    placed = tuple(Placed(one.name, one.servers, kinds[one.name]) for one in topology.objects)
+    try:
+        orders[domain.name] = replicas(orders[domain.name], domain.servers, placed)
+        for me in range(len(domain.servers)):
+            orders[domain.name].create(me, len(domain.servers))
+    except (OrderError, ObjectError) as error:
+        raise TopologyError(f"{topology.name}: domain {domain.name}: {error}") from None
+
+
+def load_class(kind: str, base: type[Kind] = Agent) -> type[Kind]:  # type: ignore[assignment]
+    """The class that ``module:Class`` names, of agents unless something else is wanted."""
     module, _, path = kind.partition(":")
     found = _import(module, f"agent class {kind}")
     for name in path.split("."):
         found = getattr(found, name, None)
         if found is None:
             raise AgentError(f"agent class {kind}: module {module} has no {path}")
-    if not (isinstance(found, type) and issubclass(found, Agent)):
-        raise AgentError(f"agent class {kind}: {path} is no subclass of antecede.Agent")
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise AgentError(f"agent class {kind}: {path} is no subclass of antecede.{base.__name__}")
     return found
 
 

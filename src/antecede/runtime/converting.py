@@ -17,14 +17,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from antecede import __version__
 from antecede.errors import AntecedeError
 from antecede.runtime.recording import CONVERTER_BUSY, FOLDER, PLACE_KEY, Recording, piece_name, tidy
 from antecede.store import Files, closed_segments
 from antecede.store.directory import named
 from antecede.store.format import TEMPORARY
-from antecede.trace import Metadata
-from antecede.trace.parquet import Rows
+from antecede.trace.parquet import METADATA_KEY, Rows
+from antecede.trace.schema import metadata_bytes
 
 
 class Orphaned(Exception):
@@ -56,13 +55,14 @@ def _convert_segment(recording: Recording, folder: str, end: int, wanted: Callab
     temporary = f"{folder}/events-{end}{TEMPORARY}"
     # Created like everything else in a data directory: not for everybody to read.
     with os.fdopen(files.create(temporary), "wb") as raw:
-        rows = Rows(raw, Metadata(recorded_by=f"antecede serve {__version__}"))
+        rows = Rows(raw, None)
         try:
             for count, row in enumerate(recording.rows(end)):
                 rows.write(row)
                 if count % _look_rows == 0 and not wanted():
                     raise Orphaned
             if recording.upto > before:
+                rows.say(METADATA_KEY, metadata_bytes(recording.metadata))
                 rows.say(PLACE_KEY, msgspec.msgpack.encode(recording.place()))
             rows.close()
         except BaseException:

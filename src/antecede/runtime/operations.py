@@ -205,6 +205,10 @@ class Operations:
             raise UsageError(f"server {server.machine.name} is not in domain {domain}")
         if not generation.isdecimal() or not consumer.generation < int(generation) <= counter_max:
             raise UsageError(f"generation {generation[:32]}: expected a number larger than {consumer.generation}")
+        if server.machine.calls.site is not None:
+            raise UsageError(
+                f"domain {domain} has replicated objects, whose replicas would differ: restore the lost data directory"
+            )
         again = len(consumer.unsettled())
         server.peers.begin_anew(domain)
         server.submit(Forgot(domain, int(generation)))

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from antecede import __version__
 from antecede.errors import StoreError, TraceError
 from antecede.server.items import Began, decode_record, joined
 from antecede.server.projection import Projection
@@ -28,7 +29,7 @@ from antecede.store import Files, read_records
 from antecede.store.directory import named, read_identity
 from antecede.store.format import TEMPORARY
 from antecede.topology import TopologyFile, parse_topology
-from antecede.trace import Event, read_events
+from antecede.trace import Event, Metadata, read_events
 
 FOLDER = "trace"
 TOPOLOGY = "topology.toml"
@@ -183,6 +184,12 @@ class Recording:
             projection = self._projection or self._begin(self._server_of(record))
             yield from projection.rows(record)
             self.upto = at
+
+    @property
+    def metadata(self) -> Metadata:
+        """What the rows so far say about themselves."""
+        conflicts = None if self._projection is None else self._projection.conflicts
+        return Metadata(conflicts=conflicts, recorded_by=f"antecede serve {__version__}")
 
     def place(self) -> Place:
         """Where to go on after the rows that were given."""

@@ -10,10 +10,9 @@ from time import monotonic, time
 from antecede import limits
 from antecede.channel import Outgoing
 from antecede.client import Bus
-from antecede.engine.agents import Agent
 from antecede.engine.host import Host
 from antecede.errors import AntecedeError, StoreError, StoreFailedError, StoreFullError
-from antecede.runtime.application import agents_of, load_class, plan_of
+from antecede.runtime.application import Classes, load_class, run_by
 from antecede.runtime.door import Door, keep_alive
 from antecede.runtime.intake import take_inputs
 from antecede.runtime.logs import ServerLog
@@ -46,15 +45,16 @@ class ServerRuntime:
         token: str = "",
         host: str | None = None,
         tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None,
-        agents: dict[str, type[Agent]] | None = None,
+        agents: Classes | None = None,
         trace: bool = False,
         files: Files | None = None,
         sizes: Sizes | None = None,
     ) -> None:
         """``host``: where to listen, if not where the topology says. ``tls``: the contexts to listen and to dial with.
-        ``agents``: the classes of this server's agents, if they are not to be imported. ``trace``: record; a directory
-        with a trace is recorded in any case, for one with a hole could not be gone on with. ``files``: what the log is
-        written with, if not with the operating system's files; ``sizes``: of the log."""
+        ``agents``: the classes of this server's agents, and of all objects, if they are not to be imported.
+        ``trace``: record; a directory with a trace is recorded in any case, for one with a hole could not be gone on
+        with. ``files``: what the log is written with, if not with the operating system's files; ``sizes``: of the log.
+        """
         self.name = server
         self.epoch = topology.epoch
         self.log = ServerLog(server)
@@ -64,8 +64,7 @@ class ServerRuntime:
         self._topology = topology
         self._host = host
         self._tls = tls
-        plan = plan_of(topology)
-        classes = agents_of(topology, server) if agents is None else agents
+        plan, classes = run_by(topology, server, agents)
         self._loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[StoreFailedError] = self._loop.create_future()
         """Done when the disk has failed: the server must end."""

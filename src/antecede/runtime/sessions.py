@@ -78,6 +78,8 @@ class Sessions:
     def unwelcome(self, client: str) -> str:
         """Why nobody may come under that name; empty: one may. An agent's name stands for its own mailbox."""
         machine = self._machine
+        if client in machine.channel.objects:
+            return f"{client} is the name of a replicated object: a client needs another"
         if client in machine.plan.homes or f"{client}@{machine.name}" in machine.engine.born:
             return f"{client} is the name of an agent: a client needs another"
         return f"{client} is who sends dead letters again" if client == OPERATOR else ""

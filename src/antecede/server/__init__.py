@@ -25,8 +25,8 @@ from typing import Any
 import msgspec
 
 from antecede import limits
-from antecede.channel import Channel, Letter, Outgoing, Taken
-from antecede.engine import Dead, Engine, Outbound, Question, React, Timeout, name_of
+from antecede.channel import Channel, Letter, Taken
+from antecede.engine import Dead, Engine, Outbound, Question, Timeout, name_of
 from antecede.errors import (
     AntecedeError,
     LinkError,
@@ -38,11 +38,14 @@ from antecede.errors import (
     UsageError,
     WireError,
 )
-from antecede.link import Ack, Frame, Hello
-from antecede.orders import OrderSpec
+from antecede.link import Ack, Frame
+from antecede.objects.replicas import Row
+from antecede.server.calls import Calls, deadline_of, is_call, unfit
 from antecede.server.items import (
     Began,
     Buried,
+    Enacted,
+    Expired,
     Fired,
     Forgot,
     Item,
@@ -50,60 +53,14 @@ from antecede.server.items import (
     Published,
     PublishedMany,
     Reacted,
+    Related,
     decode_record,
     encode_record,
 )
-from antecede.topology import Topology
+from antecede.server.words import Accepted, FromPeer, Plan, Refused, Step
 
 __all__ = ["CATCHING_UP", "Accepted", "AgentServer", "FromPeer", "Plan", "Refused", "Step"]
 CATCHING_UP = "the server is catching up: try again later"
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """What a server knows of the world: the organisation, each domain's order, where the named agents live."""
-
-    topology: Topology
-    orders: dict[str, OrderSpec]
-    homes: dict[str, str]
-    resend_after: float = limits.link_resend_first_seconds
-    """How long a frame may go unacknowledged. Where the network beneath loses nothing but whole connections, longer."""
-
-
-class FromPeer(msgspec.Struct, frozen=True, gc=False):
-    """Something arrives from a peer of a domain."""
-
-    domain: str
-    peer: str
-    content: Frame | Ack | Hello
-
-
-class Accepted(msgspec.Struct, frozen=True, gc=False):
-    """A client's publishes up to this number are on disk: from here delivery exactly once is promised."""
-
-    client: str
-    number: int
-
-
-class Refused(msgspec.Struct, frozen=True, gc=False):
-    """A client's publish, or several in a row, was not taken, and why; nor is any after it under its old number."""
-
-    client: str
-    number: int
-    reason: str
-    count: int = 1
-    retry: bool = False
-    """The same publish may be taken later."""
-
-
-class Step(msgspec.Struct):
-    """What a step did: its record, what may leave once that is durable, what may be run at once."""
-
-    record: bytes | None
-    outgoing: list[Outgoing]
-    replies: list[Accepted | Refused]
-    due: list[React]
-    faults: list[tuple[str, str, str]]
-    """(domain, peer, reason): what peers did wrong. The driver closes that connection and logs the reason."""
 
 
 Input = FromPeer | Published | PublishedMany | Reacted | Forgot | Buried
@@ -120,6 +77,7 @@ class AgentServer:
         """Under which topology the log was begun; empty: it was not told."""
         self.channel = Channel(name, plan.topology, plan.orders, plan.homes, incarnation, plan.resend_after)
         self.engine = Engine()
+        self.calls = Calls(self.channel, f"{name}.{incarnation & 0xFFFFFF:06x}.")
         self.clients: dict[str, int] = {}
         """Clients that live here, and the number of the last publish of each."""
         self.timers: dict[int, tuple[int, str, Letter]] = {}
@@ -144,15 +102,18 @@ class AgentServer:
         items: list[Item] = []
         self.channel.record_into(items)
         for given in inputs:
-            self._take(given, items, now)
+            self._take(given, items, now, clock_ms)
+        self._expire(items, now, clock_ms)
         self._fire(items, now, clock_ms)
         self._flush(now)
+        items += self.calls.told(clock_ms)
+        replies, self._replies, faults, self._faults = self._replies, [], self._faults, []
         return Step(
             encode_record(items) if items else None,
             self.channel.drain_outgoing() + self.channel.acknowledgements() + self.channel.resends(now),
-            self._drain_replies(),
+            replies,
             self.engine.due(),
-            self._drain_faults(),
+            faults,
         )
 
     def begin(self, epoch: str) -> bytes:
@@ -164,15 +125,19 @@ class AgentServer:
     def replay(self, record: bytes, now: float) -> None:
         """Take a record of the log again. What it sent was sent before: it is resent if nobody acknowledged it."""
         self.channel.record_into([])
+        enacted: list[Row] = []
         for item in decode_record(record):
             if isinstance(item, Taken):
                 self.channel.take(item, now)
                 self._collect()
+            elif isinstance(item, Enacted):
+                enacted = item.rows
             else:
                 self._apply(item, now)
         self._flush(now)
+        self.calls.compare(enacted)
         self.channel.drain_outgoing()
-        self._drain_replies()
+        self._replies = []
 
     def begin_life(self, life: int) -> None:
         """After the last record has been replayed: peers are told that this is another life, and where it began."""
@@ -188,16 +153,17 @@ class AgentServer:
 
     def alarm_ms(self) -> int | None:
         """The wall clock at which the next timer is due."""
-        return self._alarms[0][0] if self._alarms else None
+        timer, call = self._alarms[0][0] if self._alarms else None, self.calls.alarm_ms()
+        return timer if call is None else call if timer is None else min(timer, call)
 
     # Inputs.
 
-    def _take(self, given: Input, items: list[Item], now: float) -> None:
+    def _take(self, given: Input, items: list[Item], now: float, clock_ms: int) -> None:
         kind = type(given)
         if kind is FromPeer:
             self._from_peer(given, items, now)  # type: ignore[arg-type]
         elif kind is Published or kind is PublishedMany:
-            self._publish(given, items, now)  # type: ignore[arg-type]
+            self._publish(given, items, now, clock_ms)  # type: ignore[arg-type]
         else:
             if kind is Forgot:
                 # What was acknowledged is not in the log, so the record says what was not.
@@ -228,7 +194,7 @@ class AgentServer:
         except (WireError, StampError) as error:
             self._faults.append((*place, str(error)))
 
-    def _publish(self, given: Published | PublishedMany, items: list[Item], now: float) -> None:
+    def _publish(self, given: Published | PublishedMany, items: list[Item], now: float, clock_ms: int) -> None:
         last = self.clients.get(given.client, 0)
         bodies = given.bodies if isinstance(given, PublishedMany) else [given.body]
         count = len(bodies)
@@ -245,6 +211,8 @@ class AgentServer:
         if refusal is not None:
             self._replies.append(Refused(given.client, given.number, str(refusal), len(bodies), self.overloaded))
             return
+        if is_call(given.to) and isinstance(given, Published):
+            given = msgspec.structs.replace(given, deadline_ms=deadline_of(given.body, clock_ms))
         items.append(given)
         self._apply(given, now)
 
@@ -259,7 +227,14 @@ class AgentServer:
             self.channel.check(to)
         except UsageError as error:
             return error
-        return None
+        if not is_call(to):
+            return None
+        return unfit(bodies[0]) if len(bodies) == 1 else UsageError("calls are published one by one")
+
+    def _expire(self, items: list[Item], now: float, clock_ms: int) -> None:
+        if (self.calls.alarm_ms() or clock_ms + 1) <= clock_ms:
+            items.append(Expired(clock_ms))
+            self._apply(items[-1], now)
 
     def _fire(self, items: list[Item], now: float, clock_ms: int) -> None:
         alarms = self._alarms
@@ -276,12 +251,16 @@ class AgentServer:
 
     def _apply(self, item: Item, now: float) -> None:
         if isinstance(item, Reacted):
-            self._apply_reaction(item)
+            self._apply_reaction(item, now)
         elif isinstance(item, Published):
             self.clients[item.client] = item.number
             outbound = Outbound(item.to, item.type, item.body, answers=item.answers, context=item.context)
             ask = item.asked or (f"?{item.number}" if item.ask else "")
-            self._send(item.source or f"{item.client}@{self.name}", outbound, ask=ask, replays=item.replays)
+            source = item.source or f"{item.client}@{self.name}"
+            if is_call(item.to):
+                self._call(source, outbound, ask, item.deadline_ms, now)
+            else:
+                self._send(source, outbound, ask=ask, replays=item.replays)
             self._replies.append(Accepted(item.client, item.number))
         elif isinstance(item, PublishedMany):
             self._apply_many(item)
@@ -291,6 +270,10 @@ class AgentServer:
                 self.engine.deliver(agent, letter)
             while self._alarms and self._alarms[0][1] not in self.timers:
                 heappop(self._alarms)
+        elif isinstance(item, Expired):
+            self.calls.expire(item.clock_ms, now)
+        elif isinstance(item, Related):
+            self.calls.tell(item)
         elif isinstance(item, Forgot):
             self._begin_anew(item)
         elif isinstance(item, Buried):
@@ -319,7 +302,7 @@ class AgentServer:
         self.channel.send_many(to, letters)
         self._replies.append(Accepted(item.client, last))
 
-    def _apply_reaction(self, item: Reacted) -> None:
+    def _apply_reaction(self, item: Reacted, now: float) -> None:
         self.engine.finish(item.agent, item.reactions, item.state)
         for reaction in item.reactions:
             for birth in reaction.births:
@@ -327,6 +310,9 @@ class AgentServer:
                 self.engine.born[address] = birth.kind
                 self.engine.states[address] = birth.state
             for outbound in reaction.outbound:
+                if is_call(outbound.to):
+                    self._called(item, outbound, now)
+                    continue
                 letter = self._send(item.agent, outbound, ask="." if outbound.reply else "")
                 if outbound.reply:
                     self._ask(item, outbound, letter)
@@ -337,6 +323,23 @@ class AgentServer:
         self.engine.asks[letter.id] = Question(item.agent, outbound.reply)
         body = msgspec.msgpack.encode(Timeout(ask=letter.id))
         self._set_timer(item.clock_ms + outbound.timeout_ms, item.agent, name_of(Timeout), body, letter.id)
+
+    def _called(self, item: Reacted, outbound: Outbound, now: float) -> None:
+        """A reaction calls an object: the answer is a question's, but for the timer, which the call has itself."""
+        ask = f"{self._prefix}{self._numbers + 1}" if outbound.reply else ""
+        if unfit(outbound.body) is None:
+            if ask:
+                self.engine.asks[ask] = Question(item.agent, outbound.reply)
+            self._call(item.agent, outbound, ask, deadline_of(outbound.body, item.clock_ms), now)
+        else:
+            # Only one that forwards what it does not understand can do that; nobody is called.
+            self._numbers += 1
+        self._numbers += bool(ask)
+
+    def _call(self, source: str, outbound: Outbound, ask: str, deadline_ms: int, now: float) -> None:
+        self._numbers += 1
+        id_ = self._prefix + str(self._numbers)
+        self.calls.call(source, id_, outbound.to[0], outbound.type, outbound.body, ask, (deadline_ms, now))
 
     def _set_timer(self, when_ms: int, agent: str, kind: str, body: bytes, answers: str = "") -> None:
         """Have a letter come from the clock. Its id says so: to fire is no message, and obeys no order."""
@@ -363,6 +366,8 @@ class AgentServer:
             for agent, letter in arrived:
                 deliver(agent, letter)
             arrived.clear()
+        for letter in self.calls.answers():
+            self.engine.deliver(letter.to[0], letter)
         if not channel.lost and not channel.unreadable:
             return
         while self.channel.lost:
@@ -375,14 +380,6 @@ class AgentServer:
     def _flush(self, now: float) -> None:
         self.channel.flush(now)
         self._collect()
-
-    def _drain_replies(self) -> list[Accepted | Refused]:
-        replies, self._replies = self._replies, []
-        return replies
-
-    def _drain_faults(self) -> list[tuple[str, str, str]]:
-        faults, self._faults = self._faults, []
-        return faults
 
     # State.
 

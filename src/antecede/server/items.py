@@ -15,6 +15,7 @@ from antecede.channel import Taken
 from antecede.engine import Reaction
 from antecede.errors import StoreError
 from antecede.limits import record_piece_bytes_max
+from antecede.objects.replicas import Row
 
 
 class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=2):
@@ -34,6 +35,8 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     """Not empty: whom it is from, if not from the client itself. So a dead letter keeps its sender."""
     asked: str = ""
     """Not empty: what an answer to it quotes, if not this publish."""
+    deadline_ms: int = 0
+    """The wall clock at which a call that this is must have ended."""
 
 
 class Reacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=3):
@@ -97,7 +100,27 @@ class Began(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
     epoch: str
 
 
-Item = Taken | Published | Reacted | Fired | Forgot | Buried | PublishedMany | Met | Began
+class Enacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=10):
+    """What the objects of this server did in this step. It follows from the other items and from the objects' code,
+    which those who read a log need not have."""
+
+    rows: list[Row]
+    clock_ms: int
+
+
+class Expired(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=11):
+    """The time of some calls was up."""
+
+    clock_ms: int
+
+
+class Related(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=12):
+    """Which operations of each object conflict, from now on."""
+
+    conflicts: dict[str, list[list[str]]]
+
+
+Item = Taken | Published | Reacted | Fired | Forgot | Buried | PublishedMany | Met | Began | Enacted | Expired | Related
 
 encode_record = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[Item]).decode

@@ -15,13 +15,15 @@ row, with the timer's id as an extra column.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import msgspec
 
 from antecede.channel import Taken, first_hops, uncouple
 from antecede.channel.packets import copy_of
 from antecede.errors import AntecedeError, StoreError, WireError
-from antecede.server.items import Published, PublishedMany, Reacted, decode_record, joined
+from antecede.server.calls import is_call
+from antecede.server.items import Enacted, Published, PublishedMany, Reacted, Related, decode_record, joined
 from antecede.topology import Topology
 from antecede.trace import DELIVER, HOP, LOCAL, SEND, Event
 
@@ -41,6 +43,8 @@ class Projection:
         self.numbers = 0
         self.indices: dict[str, int] = {}
         self.hops = 0
+        self.conflicts: _Conflicts | None = None
+        """Which operations of objects conflict, by process."""
         self._topology = topology
         self._homes = homes or {}
         self._first = {} if topology is None else first_hops(topology, server)
@@ -53,22 +57,32 @@ class Projection:
             if isinstance(item, Reacted):
                 self._reacted(item, rows)
             elif isinstance(item, Published):
-                self._sent(rows, f"{item.client}@{self.server}", item.to, replays=item.replays or None)
+                if is_call(item.to):
+                    self.numbers += 1
+                else:
+                    self._sent(rows, f"{item.client}@{self.server}", item.to, replays=item.replays or None)
             elif isinstance(item, PublishedMany):
                 for _ in item.bodies:
                     self._sent(rows, f"{item.client}@{self.server}", item.to)
+            elif isinstance(item, Enacted):
+                self._enacted(item, rows)
+            elif isinstance(item, Related):
+                self.conflicts = item.conflicts
             elif isinstance(item, Taken) and self._topology is not None:
                 self._taken(item, rows)
         return rows
 
     def save(self) -> bytes:
         """Where to go on after the last record."""
-        return msgspec.msgpack.encode((self.prefix, self.numbers, self.hops, self.indices))
+        return msgspec.msgpack.encode((self.prefix, self.numbers, self.hops, self.indices, self.conflicts))
 
     def load(self, saved: bytes) -> None:
         """Go on where ``save`` was called."""
         try:
-            prefix, self.numbers, self.hops, self.indices = msgspec.msgpack.decode(saved, type=_Saved)
+            # Before objects told of their conflicts there were four.
+            prefix, *rest = msgspec.msgpack.decode(saved, type=list[Any])
+            rest += [None] * (4 - len(rest))
+            self.numbers, self.hops, self.indices, self.conflicts = msgspec.convert(rest, _Saved)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise StoreError(f"unreadable place in the trace of {self.server}: {error}") from None
         if prefix != self.prefix:
@@ -78,13 +92,17 @@ class Projection:
         agent, time = item.agent, item.clock_ms * _ms
         for reaction in item.reactions:
             letter = reaction.letter
-            if letter.rpartition(".")[2].startswith("t"):
-                rows.append(Event(agent, self._next(agent), LOCAL, time=time, extra={"timer": letter}))
+            sort = _no_messages.get(letter.rpartition(".")[2][:1])
+            if sort is not None:
+                rows.append(Event(agent, self._next(agent), LOCAL, time=time, extra={sort: letter}))
             else:
                 dead = True if reaction.dead else None
                 rows.append(Event(agent, self._next(agent), DELIVER, letter, time=time, dead=dead))
             for outbound in reaction.outbound:
-                self._sent(rows, agent, outbound.to, time)
+                if is_call(outbound.to):
+                    self.numbers += 1
+                else:
+                    self._sent(rows, agent, outbound.to, time)
                 if outbound.reply:
                     self.numbers += 1
             self.numbers += len(reaction.alarms)
@@ -101,6 +119,24 @@ class Projection:
         index = self.indices.get(process, 0)
         self.indices[process] = index + 1
         return index
+
+    def _enacted(self, item: Enacted, rows: list[Event]) -> None:
+        """What objects did, each replica and each caller a process."""
+        for row in item.rows:
+            instance = row.instance or None
+            event = Event(
+                row.process,
+                self._next(row.process),
+                row.kind,
+                row.message or None,
+                row.to if row.kind == SEND else None,
+                item.clock_ms * _ms,
+                instance=instance,
+                operation=row.operation or None,
+                parent=(row.instance.rpartition("/")[0] or None) if instance else None,
+                type=row.type,
+            )
+            rows.append(event)
 
     # What a router passes on.
 
@@ -156,5 +192,8 @@ def project(
         yield from projection.rows(record)
 
 
-_Saved = tuple[str, int, int, dict[str, int]]
+_Conflicts = dict[str, list[list[str]]]
+_Saved = tuple[int, int, dict[str, int], _Conflicts | None]
+_no_messages = {"t": "timer", "c": "call"}
+"""What the last part of a letter's id begins with if it came from the clock, or from a call that has ended."""
 _ways_max = 65_536

@@ -77,6 +77,15 @@ class AgentHome(msgspec.Struct, frozen=True):
     """``module:Class``."""
 
 
+class ObjectHome(msgspec.Struct, frozen=True):
+    """A replicated object, and the servers that hold a replica each."""
+
+    name: str
+    servers: tuple[str, ...]
+    kind: str
+    """``module:Class``."""
+
+
 class TopologyFile(msgspec.Struct, frozen=True, dict=True):
     """What a topology file says, in canonical sequence."""
 
@@ -91,6 +100,8 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
     """Where servers serve their metrics pages, unless they are told otherwise; no part of the epoch."""
     name: str = "topology"
     """The file's name, for errors; no part of what it says."""
+    objects: tuple[ObjectHome, ...] = ()
+    """Agents that live on several servers."""
 
     @cached_property
     def organisation(self) -> Topology:
@@ -103,17 +114,16 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
 
     def canonical(self) -> str:
         """What the file says and nothing else, the same for every way of writing it."""
-        return json.dumps(
-            {
-                "agents": {agent.name: [agent.server, agent.kind] for agent in self.agents},
-                "application": self.module,
-                "domains": {domain.name: [list(domain.servers), domain.order] for domain in self.domains},
-                "guarantee": self.guarantee,
-                "servers": {server: str(address) for server, address in self.servers.items()},
-            },
-            sort_keys=True,
-            separators=(",", ":"),
-        )
+        said: dict[str, Any] = {
+            "agents": {agent.name: [agent.server, agent.kind] for agent in self.agents},
+            "application": self.module,
+            "domains": {domain.name: [list(domain.servers), domain.order] for domain in self.domains},
+            "guarantee": self.guarantee,
+            "servers": {server: str(address) for server, address in self.servers.items()},
+        }
+        if self.objects:
+            said["objects"] = {one.name: [list(one.servers), one.kind] for one in self.objects}
+        return json.dumps(said, sort_keys=True, separators=(",", ":"))
 
     @cached_property
     def epoch(self) -> str:
@@ -130,10 +140,13 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
             lines.append(f"{_key(domain.name)} = {{ servers = [{members}], order = {json.dumps(domain.order)} }}")
         if self.module is not None:
             lines += ["", "[application]", f'module = "{self.module}"']
-        if self.agents:
+        if self.agents or self.objects:
             lines += ["", "[agents]"]
         for agent in self.agents:
             lines.append(f'{_key(agent.name)} = {{ server = "{agent.server}", class = "{agent.kind}" }}')
+        for one in self.objects:
+            holders = ", ".join(f'"{server}"' for server in one.servers)
+            lines.append(f'{_key(one.name)} = {{ servers = [{holders}], class = "{one.kind}" }}')
         if self.metrics:
             lines += ["", "[metrics]"]
         lines += [f'{_key(server)} = "{str(page).removeprefix("tcp://")}"' for server, page in self.metrics.items()]
@@ -179,14 +192,16 @@ class _Reader:
             raise self.error("bad TOML: nested too deeply") from None
         self._known(document, ("servers", "domains", "application", "agents", "metrics", "guarantee"))
         servers = self._servers(document)
+        agents, objects = self._agents(document, servers)
         return TopologyFile(
             servers,
             self._domains(document, servers),
-            self._agents(document, servers),
+            agents,
             self._application(document),
             self._guarantee(document),
             self._metrics(document, servers),
             self.file,
+            objects,
         )
 
     def _bad_toml(self, said: str) -> TopologyError:
@@ -243,20 +258,39 @@ class _Reader:
             raise self.error(f"domain {name}: order = {_brief(order)}: {expected}", *at, "order")
         return DomainEntry(name, tuple(sorted(members, key=natural)), _in_sequence(order))
 
-    def _agents(self, document: dict[str, Any], servers: dict[str, Address]) -> tuple[AgentHome, ...]:
+    def _agents(
+        self, document: dict[str, Any], servers: dict[str, Address]
+    ) -> tuple[tuple[AgentHome, ...], tuple[ObjectHome, ...]]:
         table = self._table(document, "agents")
         agents = []
+        objects = []
         for name in sorted(table, key=natural):
             at, entry = ("agents", name), table[name]
             self._named("agent", name, *at)
-            self._entry(entry, f"agent {name}", ("server", "class"), *at)
+            self._entry(entry, f"agent {name}", ("server", "class", "servers"), *at)
             server, kind = entry.get("server"), entry.get("class")
-            if not isinstance(server, str) or server not in servers:
+            if "servers" in entry and "server" in entry:
+                raise self.error(f"agent {name}: both server and servers: an agent has one, an object several", *at)
+            if "servers" not in entry and (not isinstance(server, str) or server not in servers):
                 raise self.error(f"agent {name}: server = {_brief(server)}: expected a server of this file", *at)
             if not isinstance(kind, str) or not _class.fullmatch(kind):
                 raise self.error(f'agent {name}: class = {_brief(kind)}: expected "module:Class"', *at)
-            agents.append(AgentHome(name, server, kind))
-        return tuple(agents)
+            if "servers" in entry:
+                objects.append(ObjectHome(name, self._replicas(name, entry["servers"], servers), kind))
+            else:
+                agents.append(AgentHome(name, server, kind))
+        return tuple(agents), tuple(objects)
+
+    def _replicas(self, name: str, given: Any, servers: dict[str, Address]) -> tuple[str, ...]:
+        at = ("agents", name)
+        if not isinstance(given, list) or not given or not all(isinstance(one, str) for one in given):
+            raise self.error(f'object {name}: expected servers = ["…", …], one or more', *at)
+        for server in given:
+            if server not in servers:
+                raise self.error(f"object {name} names the unknown server {_brief(server)}", *at)
+        if len(set(given)) < len(given):
+            raise self.error(f"object {name} names a server twice", *at)
+        return tuple(sorted(given, key=natural))
 
     def _application(self, document: dict[str, Any]) -> str | None:
         table = self._table(document, "application")

@@ -9,6 +9,7 @@ Refused are
 
 * organisations that are not a forest, whatever their orders: they break causal order (Laumay et al. §4.3);
 * more than one domain with an order that is not causal, unless the file itself says that it promises less;
+* replicated objects whose servers are not all in one domain with a conflict-based order;
 * orders that serve broadcasts only, or conflicts of a group of objects, beside another domain: a hop is a multicast to
   some, and a conflict is not seen across domains.
 
@@ -84,8 +85,22 @@ def check(file: TopologyFile, facts_of: Callable[[str], OrderFacts]) -> Check:
         refusals.append(f"not a forest: {shown(cycle)}")
     if len(file.domains) > 1:
         refusals += _unfit(file, facts)
+    refusals += _misplaced(file, facts)
     pairs = () if cycle is not None else tuple(_pairs(file, facts))
     return Check(cycle, tuple(refusals), facts, pairs)
+
+
+def _misplaced(file: TopologyFile, facts: dict[str, OrderFacts]) -> Iterable[str]:
+    for one in file.objects:
+        shared = [domain for domain in file.domains if set(one.servers) <= set(domain.servers)]
+        if not shared:
+            yield f"object {one.name}: no domain has all its servers ({', '.join(one.servers)})"
+        elif not any("significant" in facts[domain.name].guarantees for domain in shared):
+            domain = shared[0]
+            yield (
+                f"object {one.name}: domain {domain.name} has the order {domain.order}: replicated objects need one "
+                "that goes by conflicts, such as objects"
+            )
 
 
 def _unfit(file: TopologyFile, facts: dict[str, OrderFacts]) -> Iterable[str]:

@@ -20,7 +20,7 @@ from antecede.trace.schema import COLUMNS, Event, Fault, Metadata, event_of, met
 
 _batch_rows = 16_384
 _group_rows = 65_536
-_key = b"antecede"
+METADATA_KEY = b"antecede"
 _folded = {b"antecede": b"json"}
 
 
@@ -46,7 +46,8 @@ def read(file: IO[bytes], where: str, keep_raw: bool = True) -> tuple[Metadata |
     twice = [name for name in COLUMNS if schema.names.count(name) > 1]
     if twice:
         raise TraceError(f"{where}: column {twice[0]} is given twice")
-    text = (schema.metadata or {}).get(_key)
+    # Not the schema's, which is written before the rows are known.
+    text = (opened.metadata.metadata or {}).get(METADATA_KEY)
     metadata = metadata_of(text, where) if text is not None else None
     return metadata, _rows(pa, opened, schema, where, keep_raw)
 
@@ -152,7 +153,7 @@ class Rows:
         kinds |= {"to": pa.list_(text), "clock": pa.map_(text, number), "dead": pa.bool_()}
         fields = [pa.field(name, kinds[name], nullable=name not in COLUMNS[:3]) for name in COLUMNS]
         fields.append(pa.field("extra", text, metadata=_folded))
-        said = {_key: metadata_bytes(metadata)} if metadata is not None else None
+        said = {METADATA_KEY: metadata_bytes(metadata)} if metadata is not None else None
         self._schema = pa.schema(fields, metadata=said)
         self._writer = pa.parquet.ParquetWriter(raw, self._schema)
         self._events: list[Event] = []

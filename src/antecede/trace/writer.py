@@ -62,7 +62,8 @@ class TraceWriter:
         except BaseException:
             self._discard()
             raise
-        self._beside = None if is_parquet else metadata
+        self.beside = None if is_parquet else metadata
+        """What is said beside a file of lines, when it is closed."""
         self.events = 0
         """How many were written."""
 
@@ -79,9 +80,9 @@ class TraceWriter:
         try:
             self._sink.close()
             self._raw.close()
-            if self._beside is not None:
+            if self.beside is not None:
                 beside = self._path.with_name(self._path.name + ".meta.json")
-                beside.write_bytes(metadata_bytes(self._beside) + b"\n")
+                beside.write_bytes(metadata_bytes(self.beside) + b"\n")
             os.replace(self._temporary, self._path)
         except OSError as error:
             self._discard()

@@ -56,8 +56,14 @@ class SimulatedClient:
 
     def send(self, to: tuple[str, ...], notification: Notification, *, ask: bool = False, replays: str = "") -> int:
         """Publish; the number of it."""
+        return self._publish(to, name_of(type(notification)), _encode(notification), ask, replays)
+
+    def call(self, object_: str, operation: str, arguments: tuple[Any, ...], timeout: float) -> int:
+        """Call an operation of a replicated object; the number of the publish. What it returned comes as a letter."""
+        return self._publish((f"{object_}()",), operation, _encode((round(timeout * 1000), arguments)), True)
+
+    def _publish(self, to: tuple[str, ...], kind: str, body: bytes, ask: bool, replays: str = "") -> int:
         number = len(self.published) + 1
-        kind, body = name_of(type(notification)), _encode(notification)
         self.published.append(Published(self.name, number, to, kind, body, ask, "", replays))
         if self.session is not None and self.session.welcomed:
             self._transmit(self.session, self.home.submit, self.published[-1])

@@ -16,7 +16,9 @@ from antecede.server import AgentServer
 from antecede.server.items import Published, PublishedMany, decode_record
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.simulator.servers.world import ServerWorld
-from antecede.trace import DELIVER, SEND, Event, judge
+from antecede.trace import DELIVER, SEND, Event, judge, match
+from antecede.trace.conflicts import conflicts_in
+from antecede.trace.significant import judge_significant
 
 
 def findings(world: ServerWorld, orders: tuple[str, ...], dead: int | None = 0, replayed: bool = True) -> list[str]:
@@ -56,6 +58,9 @@ def _unsettled(server: SimulatedServer) -> Iterator[str]:
         yield f"{len(mailbox)} letters wait in the mailbox of {agent}"
     if machine.engine.asks or machine.timers:
         yield f"{len(machine.engine.asks)} questions and {len(machine.timers)} timers are open"
+    site = machine.calls.site
+    if site is not None and (site.roots or site.table.instances or site.held()):
+        yield f"{len(site.roots)} calls and {len(site.table.instances)} operations are under way"
     if server.store.durable < server.store.last:
         yield f"records after {server.store.durable} are not durable"
 
@@ -74,6 +79,9 @@ def _trace(world: ServerWorld, rows: list[Event], orders: tuple[str, ...]) -> It
         if sent is None or row.process not in (sent.to or ()):
             yield f"{row.message} was delivered at {row.process} and never sent there"
             known = False
+        elif row.type is not None:
+            # A message between objects, which is no letter.
+            continue
         elif letter is None or (letter.source, tuple(sorted(set(letter.to)))) != (sent.process, sent.to):
             yield f"{row.message} of {sent.process} was really {letter}"
     places = Counter((row.process, row.index) for row in rows if row.kind != "hop")
@@ -87,6 +95,11 @@ def _trace(world: ServerWorld, rows: list[Event], orders: tuple[str, ...]) -> It
     verdict = judge(rows, orders)
     if verdict.undelivered:
         yield f"{verdict.undelivered} copies were never delivered"
+    site = next(iter(world.servers.values())).machine.calls.site
+    if site is not None and any(row.instance for row in rows):
+        table = conflicts_in(site.conflicts, "objects")
+        for late in judge_significant(match(rows), table).late[:3]:
+            yield f"significant order does not hold: {late}"
     for order in orders:
         if verdict.holds(order) is False:
             first = (verdict.causal if order == "causal" else verdict.fifo if order == "fifo" else [None])[:1]
@@ -99,10 +112,12 @@ def _clients(world: ServerWorld, rows: list[Event], records: dict[str, list[byte
         for record in kept:
             for item in decode_record(record):
                 if isinstance(item, Published | PublishedMany):
+                    if isinstance(item, Published) and item.deadline_ms:
+                        item = msgspec.structs.replace(item, deadline_ms=0)
                     logged.setdefault(f"{item.client}@{name}", []).extend(_singly(item))
     got: dict[str, list[str | None]] = {}
-    for row in sorted((row for row in rows if row.kind == DELIVER), key=lambda row: row.index):
-        got.setdefault(row.process, []).append(row.message)
+    for row in sorted((row for row in rows if _received(row)), key=lambda row: row.index):
+        got.setdefault(row.process, []).append(row.message or (row.extra or {})["call"])
     for address, client in world.clients.items():
         if logged.get(address, []) != client.published:
             yield f"{address} published {len(client.published)}, the log has {len(logged.get(address, []))}"
@@ -110,6 +125,11 @@ def _clients(world: ServerWorld, rows: list[Event], records: dict[str, list[byte
             yield f"{address}: {client.accepted} of {len(client.published)} publishes are accepted"
         if [letter.id for letter in client.inbox] != got.get(address, []):
             yield f"{address} received {len(client.inbox)} letters, the log says {len(got.get(address, []))}"
+
+
+def _received(row: Event) -> bool:
+    """Does a row tell of a letter in somebody's inbox?"""
+    return (row.kind == DELIVER and row.type is None) or "call" in (row.extra or ())
 
 
 def _singly(item: Published | PublishedMany) -> list[Published]:

@@ -1,0 +1,187 @@
+"""Several objects as one: what a server puts into its member of the order ``objects``.
+
+A member of the order is a server, and a server may hold replicas of several objects. So the objects of a server are
+made *one* object: its operations are ``account.deposit``, ``ledger.append`` …, its state is the states of all of them,
+and operations of different objects do not conflict. Nothing is lost by it. Significance goes by instances and by
+conflicting operations, and both are the same as if every object were a member; what the vectors of a server count
+together can make a message wait for one that arrived with a smaller event number, never for one that is to come.
+
+The state of an object is kept as bytes, in a form that does not depend on the order of insertions: two replicas are
+alike iff their bytes are, also if compatible operations reached them in different orders. Annotated attributes and
+parameters are given back with their types; one that does not fit is the failure of that operation.
+"""
+
+import inspect
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, ClassVar, Final, get_origin, get_type_hints
+
+import msgspec
+
+from antecede import limits
+from antecede.errors import ObjectError
+from antecede.objects.model import (
+    Call,
+    CallFailed,
+    Object,
+    initial,
+    object_with,
+    operation,
+    operations_of,
+    relation_of,
+    state_of,
+)
+
+ROOT: Final = "call"
+"""The operation that every server has: somebody here calls an object. It conflicts with nothing."""
+
+encode_state = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+class ReplicatedObject(Object):
+    """An object of which several servers hold a replica each. Subclass it, with annotated attributes as its state."""
+
+
+def qualified(name: str, called: str) -> str:
+    """What an operation of an object is called at its servers."""
+    return f"{name}.{called}"
+
+
+def parted(called: str) -> tuple[str, str]:
+    """The object and the operation of ``account.deposit``."""
+    name, _, operation_ = called.rpartition(".")
+    return name, operation_
+
+
+def conflicts_of(objects: Mapping[str, type[Object]]) -> list[tuple[str, str]]:
+    """All pairs of conflicting operations, by their names at the servers."""
+    return [
+        (qualified(name, one), qualified(name, other))
+        for name, kind in objects.items()
+        for one, other in relation_of(kind).pairs()
+    ]
+
+
+def hosting(objects: Mapping[str, type[Object]]) -> type[Object]:
+    """The one object that these are on a server."""
+    rivals: dict[str, list[str]] = {}
+    for one, other in conflicts_of(objects):
+        rivals.setdefault(one, []).append(other)
+    members: dict[str, Any] = {ROOT: operation(_root)}
+    for name, kind in objects.items():
+        state = _State(name, kind)
+        for called, method in operations_of(kind).items():
+            if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
+                raise ObjectError(
+                    f"{kind.__name__}.{called} is asynchronous: an operation computes, and waits for calls"
+                )
+            whole = qualified(name, called)
+            members[whole] = operation(conflicts_with=rivals.get(whole, ()))(_bound(state, called, method))
+    members["__init__"] = _init(objects)
+    return type("Hosted", (Object,), members)
+
+
+def state_in(kind: type[Object], name: str, whole: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of one object, from the state of all of a server."""
+    return _State(name, kind).read(whole[name])
+
+
+def _init(objects: Mapping[str, type[Object]]) -> Callable[[Any], None]:
+    first = {name: encode_state(initial(kind)) for name, kind in objects.items()}
+
+    def begin(self: Any) -> None:
+        self.__dict__.update(first)
+
+    return begin
+
+
+def _root(self: Any, object_: str, called: str, arguments: list[Any]) -> Generator[Call, Any, Any]:
+    return (yield Call(object_, called, tuple(arguments)))
+
+
+class _State:
+    """How the state of one object is written and read."""
+
+    def __init__(self, name: str, kind: type[Object]) -> None:
+        self.name = name
+        self.kind = kind
+        try:
+            hints = get_type_hints(kind)
+        except (NameError, TypeError) as error:
+            raise ObjectError(f"{kind.__name__}: {error}") from None
+        self._decoders = {
+            attribute: msgspec.msgpack.Decoder(hint)
+            for attribute, hint in hints.items()
+            if get_origin(hint) is not ClassVar
+        }
+
+    def read(self, kept: bytes) -> dict[str, Any]:
+        raw = msgspec.msgpack.decode(kept, type=dict[str, msgspec.Raw])
+        return {
+            attribute: self._decoders[attribute].decode(value)
+            if attribute in self._decoders
+            else msgspec.msgpack.decode(value)
+            for attribute, value in raw.items()
+        }
+
+    def take(self, whole: Any) -> Object:
+        return object_with(self.kind, self.read(whole.__dict__[self.name]))
+
+    def keep(self, whole: Any, one: Object) -> None:
+        whole.__dict__[self.name] = encode_state(state_of(one))
+
+
+def _bound(state: _State, called: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """An operation of one object as an operation of all."""
+    signature = inspect.signature(method)
+    hints = get_type_hints(method)
+
+    def fit(one: Object, arguments: tuple[Any, ...]) -> list[Any]:
+        bound = signature.bind(one, *arguments)
+        kinds = [hints.get(name, Any) for name in list(signature.parameters)[1:]]
+        positional = bound.args[1:]
+        kinds += [kinds[-1] if kinds else Any] * (len(positional) - len(kinds))
+        try:
+            return [msgspec.convert(given, kind) for given, kind in zip(positional, kinds, strict=False)]
+        except msgspec.ValidationError as error:
+            raise TypeError(f"{called}: {error}") from None
+
+    def run(self: Any, *arguments: Any) -> Any:
+        one = state.take(self)
+        result = method(one, *fit(one, arguments))
+        if isinstance(result, Generator):
+            return _relayed(state, self, one, result)
+        state.keep(self, one)
+        return _small(result)
+
+    return run
+
+
+def _relayed(state: _State, whole: Any, one: Object, program: Generator[Call, Any, Any]) -> Generator[Call, Any, Any]:
+    """Pass on what an operation calls; meanwhile others of its root may come to its object."""
+    given: Any = None
+    failed: CallFailed | None = None
+    try:
+        while True:
+            call = program.send(given) if failed is None else program.throw(failed)
+            state.keep(whole, one)
+            given, failed = None, None
+            try:
+                given = yield call
+            except CallFailed as error:
+                failed = error
+            now = state.take(whole)
+            one.__dict__.clear()
+            one.__dict__.update(now.__dict__)
+    except StopIteration as stop:
+        state.keep(whole, one)
+        return _small(stop.value)
+    finally:
+        program.close()
+
+
+def _small(answer: Any) -> Any:
+    """An answer that fits into a letter, as plain values."""
+    encoded = msgspec.msgpack.encode(answer)
+    if len(encoded) > limits.letter_bytes_max:
+        raise ValueError(f"answer of {len(encoded)} bytes: at most {limits.letter_bytes_max}")
+    return msgspec.msgpack.decode(encoded)

@@ -1,0 +1,156 @@
+"""Calls of replicated objects at one server: from a client's or an agent's letter to an answer in its mailbox.
+
+A call is a letter whose address ends in ``()``: ``account()``, with the operation as its type and, as its body, the
+time that it may take and the arguments. It does not travel. The site of this server (:mod:`antecede.objects.replicas`)
+begins a root for it, in the same step, and what the root sends are messages of the domain's order. When the root has
+ended the caller gets a letter with a :class:`~antecede.engine.agents.Returned`, which did not travel either.
+
+**Exactly once** follows from where a call lives: its beginning is the publish, or the reaction, of one record; all that
+comes of it is the machine's answer to the packets of later records; its deadline is an item of a record, too. A crash
+loses none of it, and a repeated publish is recognised by its number.
+"""
+
+from typing import Any
+
+import msgspec
+
+from antecede import limits
+from antecede.channel import Channel, Letter
+from antecede.engine import Returned, name_of
+from antecede.errors import StoreError, UsageError
+from antecede.messages import Effects
+from antecede.objects.replicas import Called, Replicas, Row
+from antecede.server.items import Enacted, Item, Related
+
+Body = tuple[int, list[Any]]
+"""How many milliseconds a call may take, and its arguments."""
+
+_decode = msgspec.msgpack.Decoder(Body).decode
+_timeout_ms_max = limits.call_seconds_max * 1000
+
+
+def is_call(to: tuple[str, ...]) -> bool:
+    """Whether something sent to these is a call."""
+    return len(to) == 1 and to[0].endswith("()")
+
+
+def unfit(body: bytes) -> UsageError | None:
+    """Why this is not the body of a call."""
+    try:
+        timeout_ms, _ = _decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return UsageError(f"a call that cannot be read: {error}")
+    if not 0 < timeout_ms <= _timeout_ms_max:
+        return UsageError(f"a call of {timeout_ms} ms: expected 1 to {_timeout_ms_max}")
+    return None
+
+
+def deadline_of(body: bytes, clock_ms: int) -> int:
+    """When a call that begins now must have ended."""
+    timeout_ms: int = _decode(body)[0]
+    return clock_ms + timeout_ms
+
+
+class Calls:
+    """The site of a server, if its domain has objects."""
+
+    def __init__(self, channel: Channel, prefix: str) -> None:
+        self._channel = channel
+        self._prefix = prefix
+        self.site: Replicas | None = None
+        for name, consumer in channel.consumers.items():
+            if isinstance(consumer.order, Replicas):
+                self._domain, self.site = name, consumer.order
+                consumer.order.named(prefix.split(".")[-2])
+
+    def call(
+        self, source: str, letter: str, to: str, operation: str, body: bytes, ask: str, when: tuple[int, float]
+    ) -> None:
+        """Begin a call; its letter has this id. ``when``: its deadline by the wall clock, and the time of the step."""
+        assert self.site is not None
+        called = Called(source, letter, ask, to.removesuffix("()"), operation)
+        self._perform(self.site.call(called, _decode(body)[1], when[0]), when[1])
+
+    def alarm_ms(self) -> int | None:
+        """When the next call must have ended."""
+        due = None if self.site is None else self.site.deadline()
+        return None if due is None else int(due)
+
+    def expire(self, clock_ms: int, now: float) -> None:
+        """Abort the calls whose time is up."""
+        assert self.site is not None
+        self._perform(self.site.tick(clock_ms), now)
+
+    def _perform(self, effects: Effects, now: float) -> None:
+        self._channel.consumers[self._domain].perform(effects, now)
+
+    def answers(self) -> list[Letter]:
+        """Letters for those whose calls have ended since the last time."""
+        if self.site is None or not self.site.ended:
+            return []
+        ended, self.site.ended = self.site.ended, []
+        return [
+            self._letter(
+                one.called,
+                Returned(
+                    object=one.called.object,
+                    operation=one.called.operation,
+                    ok=one.ok,
+                    value=one.answer if one.ok else None,
+                    reason="" if one.ok else str(one.answer),
+                    late=one.late,
+                    tries=one.tries,
+                ),
+            )
+            for one in ended
+            if one.called.ask
+        ]
+
+    def _letter(self, called: Called, returned: Returned) -> Letter:
+        # Its id says that it is no message: it is of the call's own letter, and obeys no order.
+        id_ = f"{self._prefix}c{called.letter.removeprefix(self._prefix)}"
+        body = msgspec.msgpack.encode(returned)
+        return Letter(id_, called.object, (called.caller,), name_of(Returned), body, answers=called.ask)
+
+    def told(self, clock_ms: int) -> list[Item]:
+        """What a step's record must say of the objects here: what they did, and before that what of it conflicts."""
+        site = self.site
+        if site is None or not site.rows:
+            return []
+        items: list[Item] = []
+        if site.told != site.conflicts:
+            items.append(Related(site.conflicts))
+            site.told = site.conflicts
+        items.append(Enacted(self._rows(), clock_ms))
+        return items
+
+    def tell(self, item: Related) -> None:
+        """The log was told of conflicts."""
+        if self.site is not None:
+            self.site.told = item.conflicts
+
+    def _rows(self) -> list[Row]:
+        rows: list[Row] = []
+        if self.site is not None:
+            rows, self.site.rows = self.site.rows, []
+        return rows
+
+    def compare(self, kept: list[Row]) -> None:
+        """In a recovery: what operations do, computed again, must be what they did."""
+        done = self._rows()
+        if done == kept:
+            return
+        one, other = next(
+            ((one, other) for one, other in zip(kept, done, strict=False) if one != other), (kept[-1:], done[-1:])
+        )
+        raise StoreError(
+            "operations computed again from the log do something else than they did before "
+            f"({_shown(other)} instead of {_shown(one)}): they are not deterministic, or their code was changed after "
+            "a crash; start with the code of before, stop the server, then change it"
+        )
+
+
+def _shown(row: Any) -> str:
+    if not isinstance(row, Row):
+        return "nothing" if not row else _shown(row[0])
+    return f"{row.kind} {row.type} of {row.operation} {row.instance} at {row.process}"
