@@ -18,7 +18,7 @@ from antecede.server import AgentServer
 from antecede.server.items import Published
 from antecede.store import Sizes, open_log
 from antecede.topology import parse_topology
-from antecede.trace import DELIVER, LOCAL, SEND, Event, read_events, write_trace
+from antecede.trace import DELIVER, LOCAL, SEND, Event, Metadata, read_events, write_trace
 
 _topology = parse_topology("""
 [servers]
@@ -85,6 +85,7 @@ class _Scripted:
     def __init__(self, name: str, *readings: list[Event]) -> None:
         self.directory = name
         self.pieces: list[Any] = []
+        self.metadata = Metadata()
         self._readings = list(readings)
 
     def rows(self) -> Iterator[Event]:
