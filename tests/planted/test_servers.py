@@ -254,7 +254,7 @@ def test_a_mailbox_that_is_emptied_before_the_commit(monkeypatch: Patch) -> None
 
 def test_sends_of_a_reaction_outside_of_its_record(monkeypatch: Patch) -> None:
     def take(self: AgentServer, given: Any, items: list[Item], now: float) -> None:
-        real(self, given, items, now)
+        real(self, given, items, now, clock_ms)
         if isinstance(given, Reacted):
             items[-1] = msgspec.structs.replace(given, reactions=tuple(Reaction(r.letter) for r in given.reactions))
 
@@ -338,10 +338,10 @@ def test_a_replay_that_stamps_nothing(monkeypatch: Patch) -> None:
 
 
 def test_publishes_whose_numbers_are_not_remembered(monkeypatch: Patch) -> None:
-    def publish(self: AgentServer, given: Any, items: list[Item], now: float) -> None:
+    def publish(self: AgentServer, given: Any, items: list[Item], now: float, clock_ms: int) -> None:
         if isinstance(given, Published):
             self.clients[given.client] = given.number - 1
-        real(self, given, items, now)
+        real(self, given, items, now, clock_ms)
 
     real = AgentServer._publish
     monkeypatch.setattr(AgentServer, "_publish", publish)
