@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from antecede.errors import UsageError
-from antecede.pipeline.explain import explained_on
+from antecede.pipeline.explaining import explained_on
 from antecede.pipeline.flow import Here
 from antecede.pipeline.run import Trace, layout_for
 from antecede.pipeline.splits import plan

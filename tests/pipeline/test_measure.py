@@ -22,7 +22,7 @@ pytest.importorskip("pyspark")
 
 from antecede.orders import parse
 from antecede.pipeline.flow import Here
-from antecede.pipeline.measure import measured_on
+from antecede.pipeline.measuring import measured_on
 from antecede.pipeline.run import Trace, layout_for
 from antecede.pipeline.splits import plan
 from antecede.pipeline.sums import interval

@@ -4,7 +4,8 @@ This room knows traces, arrays and Spark; verification judges from the trace alo
 
 * :func:`verify_files` judges files on a Spark session of its own (``antecede verify --engine spark``).
 * :func:`verify` judges a DataFrame with the columns of a trace, on whatever session it belongs to; its stages
-  (:func:`events`, :func:`matched`, …) are functions from DataFrames to DataFrames.
+  (:func:`events`, :func:`matched`, …) are functions from DataFrames to DataFrames. :func:`measure` and
+  :func:`explain` answer the other questions about a DataFrame.
 * :func:`session` is the one place that makes a Spark session.
 
 Nothing heavy is imported before it is needed.
@@ -16,14 +17,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from antecede.pipeline.dataframe import verify
     from antecede.pipeline.files import verify_files, verify_in
+    from antecede.pipeline.frames import explain, measure
     from antecede.pipeline.sessions import session
     from antecede.pipeline.stages import events, judged, linked, matched, places, settled
 
 _homes = {
     "events": "stages",
+    "explain": "frames",
     "judged": "stages",
     "linked": "stages",
     "matched": "stages",
+    "measure": "frames",
     "places": "stages",
     "session": "sessions",
     "settled": "stages",
@@ -34,9 +38,11 @@ _homes = {
 
 __all__ = [
     "events",
+    "explain",
     "judged",
     "linked",
     "matched",
+    "measure",
     "places",
     "session",
     "settled",

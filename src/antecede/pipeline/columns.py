@@ -256,6 +256,8 @@ def _rows_with(bad: NDArray[np.bool_], offsets: Any) -> NDArray[np.bool_]:
 
 
 def _kinds(batch: Any) -> NDArray[np.uint8]:
+    if pa.types.is_int8(batch.column("kind").type):
+        return np.asarray(batch.column("kind").to_numpy().astype(np.uint8))
     encoded = _dictionary(batch.column("kind"))
     table = np.array(
         [KIND_NUMBERS.get(kind, _odd_kind) for kind in encoded.dictionary.to_pylist()] + [_odd_kind], np.uint8

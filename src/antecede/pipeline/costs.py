@@ -1,4 +1,4 @@
-"""What is measured in a bucket, of all senders of a part, and on the lines: the stages of :mod:`pipeline.measure`.
+"""What is measured in a bucket, of all senders of a part, and on the lines: the stages of ``pipeline.measuring``.
 
 A bucket holds all rows of its messages, so it knows their copies, stamps, hops and delays, and when they arrived.
 What is summed by sender goes on to the sender's part; what asks for the sequence of a process goes to the lines.

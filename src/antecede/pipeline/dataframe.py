@@ -18,6 +18,7 @@ from antecede.pipeline.stages import UNREAD, events, judged, linked, places, set
 from antecede.pipeline.verdict import Docket
 
 _match_rows = 400_000
+_places_spelled_out_max = 50
 
 
 def verify(
@@ -29,12 +30,12 @@ def verify(
     """
     if "significant" in orders:
         raise UsageError("the significant order needs conflicts, which a DataFrame does not name")
-    with one_line(), _unweighed(df):
+    with one_line(), unweighed(df):
         return _verify(df, tuple(orders), narrow, partitions)
 
 
 @contextmanager
-def _unweighed(df: DataFrame) -> Iterator[None]:
+def unweighed(df: DataFrame) -> Iterator[None]:
     """Keep Spark from weighing each Arrow batch after every row of it, which is quadratic where a column has nulls."""
     key, conf = "spark.sql.execution.arrow.maxBytesPerBatch", df.sparkSession.conf
     before = conf.get(key, None)
@@ -115,11 +116,17 @@ def _lengths(names: list[str], placed: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def _at(rows: DataFrame, kind: str, process: list[str], index: list[int]) -> DataFrame:
-    wanted = rows.sparkSession.createDataFrame(
-        sorted(set(zip(process, index, strict=True))), "process string, index bigint"
-    )
+    """The good rows of a kind at these places."""
     good = rows.filter(fn.col("reason").isNull() & (fn.col("kind") == kind))
-    return good.join(fn.broadcast(wanted), ["process", "index"])
+    wanted = sorted(set(zip(process, index, strict=True)))
+    if len(wanted) <= _places_spelled_out_max:
+        # What is spelled out goes down to the files, which then hand over few rows.
+        few = fn.lit(False)
+        for name, number in wanted:
+            few = few | ((fn.col("process") == name) & (fn.col("index") == number))
+        return good.filter(few)
+    table = rows.sparkSession.createDataFrame(wanted, "process string, index bigint")
+    return good.join(fn.broadcast(table), ["process", "index"])
 
 
 def _ids(rows: DataFrame, process: list[str], index: list[int]) -> list[str]:

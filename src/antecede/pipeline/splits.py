@@ -10,7 +10,7 @@ Arrow's file systems know (``s3://``, ``gs://``, ``hdfs://``, ``file://``).
 """
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, cast
 
 import msgspec
@@ -189,12 +189,29 @@ class Arrow(msgspec.Struct):
     plain: bool
 
 
+class Batches(Split, frozen=True):
+    """A split that has been read already: a partition of a DataFrame, as Arrow batches."""
+
+    batches: Any = ()
+
+
 def read(split: Split, columns: Sequence[str] = COLUMNS, keep_raw: bool = False) -> Iterator[Arrow | list[jsonl.Item]]:
     """The rows of a split: Arrow batches of a Parquet file, items of lines with their numbers within the split."""
-    if split.kind == "parquet":
+    if isinstance(split, Batches):
+        yield from _read_batches(split.batches)
+    elif split.kind == "parquet":
         yield from _read_parquet(split, columns, keep_raw)
     else:
         yield from _read_lines(split)
+
+
+def _read_batches(batches: Iterable[Any]) -> Iterator[Arrow]:
+    from antecede.pipeline.columns import plain_types
+
+    row = 0
+    for batch in batches:
+        yield Arrow(batch, row, folded_in(batch.schema), plain_types(batch.schema))
+        row += batch.num_rows
 
 
 def _read_parquet(split: Split, columns: Sequence[str], keep_raw: bool) -> Iterator[Arrow]:

@@ -29,8 +29,8 @@ from pyspark.sql.types import ArrayType, DataType, IntegralType, MapType, NullTy
 
 from antecede.errors import TraceError
 from antecede.pipeline.buckets import Bucket
-from antecede.pipeline.columns import Encoder, joined
-from antecede.pipeline.kernels.match import DELIVER, REASON_NAMES, SEND, VALID
+from antecede.pipeline.columns import KIND_NUMBERS, Encoder, joined
+from antecede.pipeline.kernels.match import DELIVER, LOCAL, REASON_NAMES, SEND, VALID
 from antecede.pipeline.kernels.texts import WIDE
 from antecede.pipeline.kernels.walk import SENT
 from antecede.pipeline.lines import Piece
@@ -225,9 +225,13 @@ def _by_message(rows: DataFrame, partitions: int) -> DataFrame:
     for name in clocks:
         asked = asked | fn.col(name).isNotNull()
     wanted = rows.filter(fn.col("reason").isNull() & ~fn.col("kind").eqNullSafe("hop") & asked)
+    number = fn.lit(None)
+    for kind, value in KIND_NUMBERS.items():
+        number = fn.when(fn.col("kind") == kind, value).otherwise(number)
+    wanted = wanted.select("process", "index", number.cast("tinyint").alias("kind"), "message", "to", *clocks)
     # A local event has no message; any partition will do, but not all of them the same one.
-    key = fn.when(fn.col("kind") == "local", fn.concat_ws(" ", "process", "index")).otherwise(fn.col("message"))
-    return wanted.select("process", "index", "kind", "message", "to", *clocks).repartition(partitions, key)
+    key = fn.when(fn.col("kind") == LOCAL, fn.concat_ws(" ", "process", "index")).otherwise(fn.col("message"))
+    return wanted.repartition(partitions, key if clocks else fn.col("message"))
 
 
 def _bucket(batches: Iterator[Any], names: tuple[str, ...], narrow: int) -> Bucket | None:
