@@ -122,7 +122,7 @@ def test_every_event_a_unit(tmp_path: Path, seeds: int, spoken: Any) -> None:
         assert outcome.report == spoken.judged(verify([path], late=tmp_path)), f"seed {seed}"
         rows = [msgspec.json.decode(line) for line in (tmp_path / "late.jsonl").read_bytes().splitlines()]
         assert _sorted(outcome.late) == _sorted(rows), f"seed {seed}"
-        unit = np.arange(cuts.units)
+        unit = np.arange(cuts.units, dtype=np.int32)
         tiers |= set(_grain(seed).tier_of(np.zeros_like(unit), unit)[0].tolist())
     assert seeds < 100 or tiers >= {0, 1, 2, 3}
 

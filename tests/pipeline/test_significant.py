@@ -13,7 +13,7 @@ import pytest
 from antecede import pipeline
 from antecede.errors import UsageError
 from antecede.pipeline.encode import Layout
-from antecede.pipeline.explain import explained_on
+from antecede.pipeline.explaining import explained_on
 from antecede.pipeline.flow import Here
 from antecede.pipeline.run import Trace, verdict_on
 from antecede.pipeline.significant import significant_on

@@ -30,7 +30,8 @@ from antecede.pipeline.cuts import Cuts, cuts_of, piece_in
 from antecede.pipeline.flow import Parts
 from antecede.pipeline.kernels.causal import recount
 from antecede.pipeline.kernels.chunk import chunk
-from antecede.pipeline.kernels.match import DELIVER, SEND
+from antecede.pipeline.kernels.cuts import tally, tiers
+from antecede.pipeline.kernels.match import DELIVER, SEND, VALID
 from antecede.pipeline.lines import Piece, Scratch, Walk, assemble
 from antecede.pipeline.packing import pack, unpack
 from antecede.pipeline.verdict import LateRows, counted, late_columns, least
@@ -59,16 +60,7 @@ class Grain(msgspec.Struct, frozen=True):
 
     def tier_of(self, sent: Any, delivered: Any) -> tuple[Any, Any]:
         """The tier, and the chunk there, of messages by the units of their send and delivery."""
-        tier = np.full(len(sent), -1, np.int32)
-        home = np.zeros(len(sent), np.int64)
-        step = 0
-        while (left := np.flatnonzero(tier < 0)).size:
-            begun, ended = sent[left] >> 2 * step, delivered[left] >> 2 * step
-            there = begun // self.chunk_units
-            fits = ended < (there + 1) * self.chunk_units + self.halo_units
-            tier[left[fits]], home[left[fits]] = step, there[fits]
-            step += 1
-        return tier, home
+        return tiers(sent, delivered, self.chunk_units, self.halo_units)
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -100,7 +92,7 @@ def matched_apart(
     """Match one bucket of so many, for a part of its own: its piece, with clocks to propose cuts by, its summary."""
     bucket = bucket_of(packed, numbering)
     piece: dict[str, Any] = {name: array for name, array in bucket.piece().items() if name[:2] == "d_"}
-    valid = np.sort(np.concatenate([bucket.valid(SEND), bucket.valid(DELIVER)]))
+    valid = np.flatnonzero(((bucket.kind == SEND) | (bucket.kind == DELIVER)) & (bucket.reason == VALID))
     piece |= {"processes": numbering.names, "rows": len(valid)}
     for clock in ("lamport", "time"):
         if clock in bucket.table.schema.names:
@@ -150,12 +142,12 @@ def _tally(packed: Iterable[bytes], cuts: Cuts, grain: Grain) -> bytes:
     sent = cuts.units_of(piece["d_source"], piece["d_sent"])
     delivered = cuts.units_of(piece["d_process"], piece["d_index"])
     tier, home = grain.tier_of(sent, delivered)
-    key, of = np.unique(np.column_stack([tier, home]), axis=0, return_inverse=True)
-    first, last, end = np.full(len(key), cuts.units), np.zeros(len(key), np.int64), np.zeros(len(key), np.int64)
-    np.minimum.at(first, of, sent)
-    np.maximum.at(last, of, sent)
-    np.maximum.at(end, of, delivered)
-    return pack({"tasks": [column.tolist() for column in (*key.T, first, last, end)]})
+    shape = int(tier.max(initial=0)) + 1, int(home.max(initial=0)) + 1
+    first, last, end = np.full(shape, cuts.units, np.int32), np.full(shape, -1, np.int32), np.zeros(shape, np.int32)
+    tally(sent, delivered, tier, home, first, last, end)
+    tier, home = np.nonzero(last >= 0)
+    found: list[Any] = [tier, home, first[tier, home], last[tier, home], end[tier, home]]
+    return pack({"tasks": [column.tolist() for column in found]})
 
 
 def dealt(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -65,23 +66,23 @@ def spark_for(
     if "-" not in named:
         plan(named)
     say("starting Spark")
-    with session(master, conf) as running:
+    with session(master, conf, lean=True) as running:
         yield running
 
 
 def open_trace(running: Session, paths: Sequence[str], say: Say = lambda _: None, **layout: Any) -> Trace:
     """Read, encode and survey what the paths name; ``layout`` says what the stages are to carry."""
-    return _read(running, _given(running, paths), say, **layout)
+    return _read(running, _given(running, paths), running.scratch, say, **layout)
 
 
 def _given(running: Session, paths: Sequence[str]) -> Input:
     return plan([_spooled(path, running.scratch) for path in paths], tasks=2 * running.context.defaultParallelism)
 
 
-def _read(running: Session, given: Input, say: Say, **layout: Any) -> Trace:
+def _read(running: Session, given: Input, scratch: Path, say: Say, **layout: Any) -> Trace:
     say("reading the trace")
-    scratch = str(running.scratch) if running.local else None
-    return Trace(flow_of(running), given, layout_for(given, **layout), scratch)
+    lines = str(scratch) if running.local else None
+    return Trace(flow_of(running, scratch), given, layout_for(given, **layout), lines)
 
 
 def verify_in(
@@ -101,21 +102,22 @@ def verify_in(
     way = chosen_way(causal, given, running.context.defaultParallelism)
     instances = "significant" in orders
     table = needed(conflicts, given.metadata) if instances else None
-    trace = _read(
-        running, given, say, cut=cut, numbered=quarantine is not None, timed=way == "chunks", instances=instances
-    )
-    say(f"matching and judging {trace.rows:,} rows" + (" by chunks of time" if way == "chunks" else ""))
-    outcome = verdict_on(trace, orders, every_late=late is not None, causal=way)
-    if table is not None:
-        entry, rows = significant_on(trace, table, outcome.report["deliveries"], every_late=late is not None)
-        outcome.report["orders"]["significant"] = entry
-        outcome.late = chain(outcome.late, rows())
-    if quarantine is not None:
-        say("writing the rows that were set aside")
-        aside.write_quarantine(trace, outcome, quarantine)
-    if late is not None:
-        say("writing late deliveries")
-        aside.write_late(outcome.late, late)
+    carried = {"numbered": quarantine is not None, "timed": way == "chunks", "instances": instances}
+    # What the stages hand each other goes when this run ends, not only with the session.
+    with tempfile.TemporaryDirectory(dir=running.scratch, ignore_cleanup_errors=True) as scratch:
+        trace = _read(running, given, Path(scratch), say, cut=cut, **carried)
+        say(f"matching and judging {trace.rows:,} rows" + (" by chunks of time" if way == "chunks" else ""))
+        outcome = verdict_on(trace, orders, every_late=late is not None, causal=way)
+        if table is not None:
+            entry, rows = significant_on(trace, table, outcome.report["deliveries"], every_late=late is not None)
+            outcome.report["orders"]["significant"] = entry
+            outcome.late = chain(outcome.late, rows())
+        if quarantine is not None:
+            say("writing the rows that were set aside")
+            aside.write_quarantine(trace, outcome, quarantine)
+        if late is not None:
+            say("writing late deliveries")
+            aside.write_late(outcome.late, late)
     seconds = time.perf_counter() - started
     report = {"version": __version__, "engine": "spark", **outcome.report}
     return report | {
@@ -141,10 +143,10 @@ def chosen_way(causal: str, given: Input, cores: int) -> str:
     return "chunks" if cores >= _chunk_cores_min and rows >= cores * limits.chunk_events_wanted else "walk"
 
 
-def flow_of(running: Session) -> Flow:
+def flow_of(running: Session, scratch: Path | None = None) -> Flow:
     """How stages are joined in a session: by files where all tasks share a machine with us, else by shuffles."""
     if running.local:
-        return SparkFiles(running.context, str(running.scratch))
+        return SparkFiles(running.context, str(scratch or running.scratch))
     return SparkShuffle(running.context)
 
 

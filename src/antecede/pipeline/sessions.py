@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -45,8 +46,11 @@ class Session:
 
 
 @contextmanager
-def session(master: str | None = None, conf: Mapping[str, str] | None = None) -> Iterator[Session]:
-    """A Spark session, ``local[*]`` unless a master is named; ``conf`` overrides what we set."""
+def session(master: str | None = None, conf: Mapping[str, str] | None = None, lean: bool = False) -> Iterator[Session]:
+    """A Spark session, ``local[*]`` unless a master is named; ``conf`` overrides what we set.
+
+    ``lean``: the JVM has little to do but to start tasks, so it should not spend time and memory on getting fast.
+    """
     started = time.perf_counter()
     master = master or "local[*]"
     local = master.startswith("local")
@@ -57,8 +61,12 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
     try:
         with requests.deferred():
             requests.listen()
-            gateway, spark = _start(master, local, dict(conf or {}), scratch)
-        if not local:
+            settings = _settings(master, local, lean, scratch) | dict(conf or {})
+            gateway, spark = _start(local, settings, scratch)
+        if local:
+            # The first task starts what the workers are forked from, which has the kernels loaded when it is up.
+            spark.sparkContext.parallelize([0], 1).count()
+        else:
             _outfit(spark.sparkContext)
         with one_line(scratch):
             yield Session(spark, scratch, local, time.perf_counter() - started)
@@ -127,7 +135,7 @@ def _end_children(scratch: Path) -> None:
                 os.waitpid(int(entry.name), 0)
 
 
-def _start(master: str, local: bool, conf: dict[str, str], scratch: Path) -> tuple[Any, Any]:
+def _start(local: bool, settings: dict[str, str], scratch: Path) -> tuple[Any, Any]:
     try:
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
@@ -145,7 +153,6 @@ def _start(master: str, local: bool, conf: dict[str, str], scratch: Path) -> tup
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH", "")]))
     if local:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    settings = _settings(master, local, scratch) | conf
     spark_conf = SparkConf(loadDefaults=False)
     for key, value in settings.items():
         spark_conf.set(key, value)
@@ -171,7 +178,7 @@ def _start(master: str, local: bool, conf: dict[str, str], scratch: Path) -> tup
     return gateway, spark
 
 
-def _settings(master: str, local: bool, scratch: Path) -> dict[str, str]:
+def _settings(master: str, local: bool, lean: bool, scratch: Path) -> dict[str, str]:
     log4j = scratch / "log4j2.properties"
     log4j.write_text(
         "rootLogger.level = error\nrootLogger.appenderRef.stderr.ref = stderr\n"
@@ -180,6 +187,9 @@ def _settings(master: str, local: bool, scratch: Path) -> dict[str, str]:
     )
     # A user may have no home and no entry in the password file; the JVM and Ivy want a directory all the same.
     options = f"-Duser.home={scratch} -Djava.io.tmpdir={scratch} -Dlog4j2.configurationFile=file:{log4j}"
+    if lean and local:
+        # The optimizing compiler and a collector with threads of its own take more from two cores than they give back.
+        options += " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms64m"
     settings = {
         "spark.master": master,
         "spark.app.name": "antecede",
@@ -201,6 +211,7 @@ def _settings(master: str, local: bool, scratch: Path) -> dict[str, str]:
     if local:
         settings |= {
             "spark.local.dir": str(scratch),
+            "spark.python.daemon.module": "antecede.pipeline.daemon",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             # What would go over a network goes to the page cache here: compressing costs more than it saves.
@@ -243,7 +254,7 @@ def _end(gateway: Any) -> None:
     process.stdin.close()
     try:
         process.wait(15)
-    except Exception:
+    except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
     # The JVM leads a session of its own; what is left of it are Python workers that had no time to notice.

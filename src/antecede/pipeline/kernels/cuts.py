@@ -66,3 +66,28 @@ def below(thresholds: Longs, process: Ints, index: Longs, clock: Longs, bounds: 
     for p in range(bounds.shape[0]):
         for k in range(bounds.shape[1] - 2, -1, -1):
             bounds[p, k] = min(bounds[p, k], bounds[p, k + 1])
+
+
+@compiled
+def tiers(sent: Ints, delivered: Ints, chunk_units: int, halo_units: int) -> tuple[NDArray[np.uint8], Ints]:
+    """The tier of each message, and its chunk there, by the units of its send and its delivery: the lowest tier on
+    which the delivery lies in the chunk of the send or in that chunk's halo."""
+    tier, home = np.zeros(len(sent), np.uint8), np.zeros(len(sent), np.int32)
+    for row in range(len(sent)):
+        begun, ended, step = sent[row], delivered[row], 0
+        while ended >= (begun // chunk_units + 1) * chunk_units + halo_units:
+            begun >>= 2
+            ended >>= 2
+            step += 1
+        tier[row], home[row] = step, begun // chunk_units
+    return tier, home
+
+
+@compiled
+def tally(sent: Ints, delivered: Ints, tier: NDArray[np.uint8], home: Ints, first: Ints, last: Ints, end: Ints) -> None:
+    """For each tier and chunk the first and the last unit in which a message is sent, and the last of a delivery."""
+    for row in range(len(sent)):
+        t, h = tier[row], home[row]
+        first[t, h] = min(first[t, h], sent[row])
+        last[t, h] = max(last[t, h], sent[row])
+        end[t, h] = max(end[t, h], delivered[row])

@@ -1,0 +1,38 @@
+"""What Spark forks its Python workers from, on one machine: a process that has everything loaded already.
+
+Importing Arrow, numba and this package takes a worker a second, and loading the compiled kernels another half. Here it
+is done once, before the first fork; the workers share that memory. No thread may be running when a worker is forked, so
+what is judged to warm up is given as lines and not as Parquet, which Arrow reads with threads of its own.
+
+``python -m antecede.pipeline.daemon`` is for Spark alone, which talks to it through pipes.
+"""
+
+import tempfile
+from pathlib import Path
+
+from pyspark.daemon import manager
+
+from antecede.pipeline.encode import Layout
+from antecede.pipeline.flow import Here
+from antecede.pipeline.run import Trace, verdict_on
+from antecede.pipeline.splits import plan
+
+_lines = b"""\
+{"process":"p","index":0,"kind":"send","message":"x","to":["q"]}
+{"process":"p","index":1,"kind":"send","message":"y","to":["q"]}
+{"process":"q","index":0,"kind":"deliver","message":"y"}
+{"process":"q","index":1,"kind":"deliver","message":"x"}
+"""
+
+
+def warm() -> None:
+    """Judge a trace of four events, so that every kernel of a usual run is loaded."""
+    with tempfile.TemporaryDirectory(prefix="antecede-warm-") as directory:
+        path = Path(directory) / "trace.jsonl"
+        path.write_bytes(_lines)
+        verdict_on(Trace(Here(), plan([str(path)]), Layout(places=1, buckets=2)), ("fifo", "causal"))
+
+
+if __name__ == "__main__":
+    warm()
+    manager()
