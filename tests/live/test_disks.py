@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import antecede
 from antecede.client.operator import request
 from antecede.topology import parse_topology
 from antecede.trials.powercuts import CutProcesses
-from antecede.trials.processes import free_ports
+from antecede.trials.processes import Processes, free_ports
 
 _here = Path(__file__).resolve().parent
 
@@ -137,3 +138,55 @@ def test_a_failing_disk(servers: CutProcesses, broken: str) -> None:
     assert "disk-failed" in said
     assert "antecede: " in said, "the last word on standard error"
     assert "the disk of this trial fails" in servers.log("s2" if broken == "s1" else "s1")
+
+
+def test_a_file_system_without_room(tmp_path: Path) -> None:
+    """The same on a real file system, which only an administrator can make: it has room for two segments."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=200m", "tmpfs", str(place)], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        _fill_and_free(place)
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def _fill_and_free(place: Path) -> None:
+    (port,) = free_ports(1, Random(str(place)))
+    text = f"""
+        [servers]
+        s1 = "tcp://127.0.0.1:{port}"
+        [domains]
+        A = {{ servers = ["s1"] }}
+        [agents]
+        counter = {{ server = "s1", class = "live_agents:WordCounter" }}
+    """
+    servers = Processes(place, parse_topology(text))
+    shutil.copy(_here / "live_agents.py", place)
+    (place / "ballast").write_bytes(bytes(40 << 20))
+    accepted: list[int] = []
+    refused: list[str] = []
+
+    async def main() -> None:
+        async with antecede.connect(str(servers.topology.servers["s1"]), name="alice") as bus, asyncio.timeout(100):
+            while not refused:
+                await asyncio.gather(*(_send(bus, accepted, refused) for _ in range(20)))
+            (place / "ballast").unlink()
+            before = len(accepted)
+            while len(accepted) < before + 20:
+                await _send(bus, accepted, refused)
+            await _counted(bus, len(accepted))
+
+    try:
+        servers.start("s1")
+        servers.wait("s1")
+        asyncio.run(main())
+        assert "No space left on device" in refused[0]
+        assert "disk-full" in servers.log("s1")
+        assert "room-again" in servers.log("s1")
+    finally:
+        servers.close()
