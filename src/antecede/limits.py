@@ -224,7 +224,7 @@ store_commit_here_bytes_max: Final = 64 * 1024
 """How much a log's owner commits in its own thread; more is left to the commit thread."""
 
 store_quick_sync_seconds: Final = 0.001
-"""A disk that syncs faster than this may be waited for by the thread that has nothing else to do anyway."""
+"""A disk that mostly syncs faster than this may be waited for by the thread that has nothing else to do anyway."""
 
 store_retry_seconds: Final = 0.1
 """How long a log that found the disk full waits before a refused append makes it look again."""

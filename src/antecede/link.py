@@ -130,7 +130,6 @@ class Link:
         self._accepted = Numbers()
         self._received: set[int] = set()
         self.ack_due = False
-        """Whether ``ack`` has something to say."""
 
     # Outgoing.
 
@@ -187,15 +186,9 @@ class Link:
 
     def _settle(self, upto: int, beyond: int, due: float) -> None:
         """Let go of what the peer has, and arm the timers of what its window now admits."""
-        bodies, known = self._bodies, self._acknowledged
-        if not beyond and not known.beyond:
-            # Nothing is missing in between, as nearly always.
-            for number in range(known.upto + 1, upto + 1):
-                bodies.pop(number, None)
-            known.upto = max(known.upto, upto)
-        else:
-            for number in known.merge(upto, beyond):
-                bodies.pop(number, None)
+        bodies = self._bodies
+        for number in self._acknowledged.merge(upto, beyond):
+            bodies.pop(number, None)
         horizon = min(self._acknowledged.upto + self.window, self.sent)
         for number in range(self._armed + 1, horizon + 1):
             if number in bodies:
@@ -213,11 +206,6 @@ class Link:
             self._check_peer("frame", frame.source, frame.target)
         number = frame.number
         accepted = self._accepted
-        if number == accepted.upto + 1 and number not in self._received and number <= limits.counter_max:
-            # The next in sequence, as nearly all are.
-            self.peer = frame.source
-            self._received.add(number)
-            return Arrival.FRESH
         if not 1 <= number <= min(accepted.upto + limits.counter_jump_max, limits.counter_max):
             raise LinkError(f"frame {number} after {accepted.upto} accepted: no peer is that far ahead")
         self.peer = frame.source

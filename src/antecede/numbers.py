@@ -1,6 +1,6 @@
 """A set of numbers that grows nearly in sequence, in a few bytes whatever its size: what one end of a link has."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 
 class Numbers:
@@ -31,8 +31,11 @@ class Numbers:
         if self.beyond & 1:
             self._advance()
 
-    def merge(self, upto: int, beyond: int) -> list[int]:
+    def merge(self, upto: int, beyond: int) -> Sequence[int]:
         """Take in another such set; every number that is new here, and perhaps some that are not."""
+        if not beyond and not self.beyond:
+            fresh, self.upto = range(self.upto + 1, upto + 1), max(self.upto, upto)
+            return fresh
         shift = upto - self.upto
         if shift < 0:
             # An acknowledgement that was overtaken by a later one can still know of numbers beyond.

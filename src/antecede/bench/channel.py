@@ -149,12 +149,15 @@ def _through(
     return run
 
 
-def _zeromq(messages: int, place: str) -> Sample:
-    with party("zeromq", "receiver", messages=messages) as receiver:
-        port = receiver.hear(_start_seconds)["port"]
-        with party("zeromq", "pipelined", port=port, messages=messages) as sender:
-            said = sender.hear(_run_seconds)
-            return _rate(messages, said, receiver.hear(_run_seconds))
+def _zeromq(prefix: str) -> Callable[..., Sample]:
+    def run(messages: int, place: str) -> Sample:
+        with party("zeromq", f"{prefix}receiver", messages=messages) as receiver:
+            port = receiver.hear(_start_seconds)["port"]
+            with party("zeromq", f"{prefix}pipelined", port=port, messages=messages) as sender:
+                said = sender.hear(_run_seconds)
+                return _rate(messages, said, receiver.hear(_run_seconds))
+
+    return run
 
 
 def _rate(messages: int, sent: Sample, received: Sample) -> Sample:
@@ -271,7 +274,8 @@ sides = [
         1.0,
         _ours("pipelined", disk=False, to="sink"),
     ),
-    Side("zeromq", "ZeroMQ: PUSH to PULL through pyzmq", "per_second", 1.0, _zeromq, **_zq),
+    Side("zeromq", "ZeroMQ: PUSH to PULL through pyzmq, blocking calls", "per_second", 2.0, _zeromq(""), **_zq),
+    Side("zeromq-asyncio", "ZeroMQ: the same in an event loop", "per_second", 0.2, _zeromq("async-"), **_zq),
     Side("idle", "ours: memory of a server that does nothing", "mib", 0.0, _idle),
 ]
 

@@ -43,7 +43,10 @@ targets = [
     Target("exchange", "floor-exchange", least=0.7),
     Target("ping-pong", "echo", most=2),
     Target("ping-pong", "nats-request", most=1),
+    Target("ping-pong-client", "echo", most=2),
+    Target("ping-pong-client", "nats-request", most=1),
     Target("not-durable", "zeromq", least=1),
+    Target("not-durable", "zeromq-asyncio", least=1),
     Target("idle", "", most=60),
 ]
 

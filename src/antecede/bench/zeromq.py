@@ -1,43 +1,109 @@
-"""ZeroMQ through pyzmq: PUSH to PULL over TCP, plain blocking calls, bytes as they are."""
+"""ZeroMQ through pyzmq: PUSH to PULL over TCP, typed structs in and out by msgspec, as ours are.
+
+Twice: with plain blocking calls, which is as fast as it gets and leaves a program no event loop; and with
+``zmq.asyncio``, which is what a program that awaits other things too would use.
+"""
 
 import os
 from time import perf_counter, sleep
+from typing import Any
+
+import msgspec
 
 from antecede.bench import payload
 from antecede.bench.children import act, say, settle
+
+
+class Item(msgspec.Struct):
+    """What travels."""
+
+    body: bytes
+    last: bool = False
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Item).decode
+
+
+def _pull(context: Any) -> Any:
+    import zmq
+
+    pull = context.socket(zmq.PULL)
+    port = pull.bind_to_random_port("tcp://127.0.0.1")
+    settle()
+    say(port=port)
+    return pull
+
+
+def _push(context: Any, port: int) -> Any:
+    import zmq
+
+    push = context.socket(zmq.PUSH)
+    push.connect(f"tcp://127.0.0.1:{port}")
+    settle()
+    sleep(0.2)
+    return push
+
+
+def _linger() -> None:
+    while os.read(0, 4096):
+        sleep(0.01)
 
 
 async def receiver(messages: int) -> None:
     """Takes so many, and says when it has them."""
     import zmq
 
-    pull = zmq.Context().socket(zmq.PULL)
-    port = pull.bind_to_random_port("tcp://127.0.0.1")
-    settle()
-    say(port=port)
-    receive = pull.recv
+    receive = _pull(zmq.Context()).recv
     for _ in range(messages):
-        receive()
+        _decode(receive())
     say(at=perf_counter())
-    while os.read(0, 4096):
-        sleep(0.01)
+    _linger()
 
 
 async def pipelined(port: int, messages: int) -> None:
     """Sends, one call a message."""
     import zmq
 
-    push = zmq.Context().socket(zmq.PUSH)
-    push.connect(f"tcp://127.0.0.1:{port}")
-    settle()
-    sleep(0.2)
+    push = _push(zmq.Context(), port)
     send = push.send
     started = perf_counter()
     for _ in range(messages):
-        send(payload)
+        send(_encode(Item(payload)))
+    say(started=started, at=perf_counter())
+    push.close(linger=10_000)
+
+
+async def async_receiver(messages: int) -> None:
+    """Awaits so many, and says when it has them."""
+    import zmq.asyncio
+
+    receive = _pull(zmq.asyncio.Context()).recv
+    for _ in range(messages):
+        _decode(await receive())
+    say(at=perf_counter())
+    _linger()
+
+
+async def async_pipelined(port: int, messages: int) -> None:
+    """Awaits each send, which waits for nothing but room."""
+    import zmq.asyncio
+
+    push = _push(zmq.asyncio.Context(), port)
+    send = push.send
+    started = perf_counter()
+    for _ in range(messages):
+        await send(_encode(Item(payload)))
     say(started=started, at=perf_counter())
     push.close(linger=10_000)
 
 
 if __name__ == "__main__":
-    act({"receiver": receiver, "pipelined": pipelined})
+    act(
+        {
+            "receiver": receiver,
+            "pipelined": pipelined,
+            "async-receiver": async_receiver,
+            "async-pipelined": async_pipelined,
+        }
+    )

@@ -135,6 +135,8 @@ class Channel:
             self.unreadable.append((domain, str(error)))
             return
         self.consumers[domain].traffic.letters_delivered += len(letters)
+        if not own and self._all_here(domain, letters):
+            return
         for letter in letters:
             try:
                 self._dispatch(letter, *self._plan(domain, letter.to))
@@ -142,6 +144,21 @@ class Channel:
                 self.lost.append((letter, str(error)))
             if own:
                 self._returned(letter)
+
+    def _all_here(self, domain: str, letters: list[Letter]) -> bool:
+        """Whether a train was for one agent of this server, as most are, and is delivered to it now."""
+        if not letters:
+            return False
+        to = letters[0].to
+        plan = self._plans.get((domain, to))
+        if plan is None or len(plan[0]) != 1 or plan[1] or plan[2]:
+            return False
+        agent = plan[0][0]
+        arrived = [(agent, letter) for letter in letters if letter.to == to]
+        if len(arrived) != len(letters):
+            return False
+        self.arrived += arrived
+        return True
 
     def _dispatch(self, letter: Letter, local: tuple[str, ...], onward: _Hops, returns_by: str) -> None:
         for agent in local:

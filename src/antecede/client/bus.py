@@ -23,6 +23,7 @@ from antecede.errors import (
     UnansweredError,
     UsageError,
 )
+from antecede.limits import letter_bytes_max, publish_batch_max, train_bytes_max
 from antecede.objects import Object
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -98,12 +99,12 @@ class Bus:
             or ticket.target != to
             or ticket.kind != kind
             or ticket.context != context
-            or len(ticket.bodies) >= limits.publish_batch_max
-            or ticket.bytes > limits.train_bytes_max
+            or len(ticket.bodies) >= publish_batch_max
+            or ticket.bytes > train_bytes_max
         ):
             ticket = self._begin(to, kind, context)
-        if len(body) > limits.letter_bytes_max:
-            raise UsageError(f"notification of {len(body)} bytes: at most {limits.letter_bytes_max}")
+        if len(body) > letter_bytes_max:
+            raise UsageError(f"notification of {len(body)} bytes: at most {letter_bytes_max}")
         ticket.bodies.append(body)
         ticket.bytes += len(body)
         self._outstanding += 1

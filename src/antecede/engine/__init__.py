@@ -129,6 +129,16 @@ class Engine:
         if agent not in self._reacting:
             self._ready[agent] = None
 
+    def deliver_all(self, arrived: list[tuple[str, Letter]]) -> None:
+        """Put letters into mailboxes, in this sequence; neighbours are often for the same agent."""
+        agent = None
+        for address, letter in arrived:
+            if address != agent:
+                self.deliver(address, letter)
+                agent, append = address, self.mailboxes[address].append
+            else:
+                append(letter)
+
     def due(self) -> list[React]:
         """Hand out letters to all agents that have some and are not reacting."""
         if not self._ready:
@@ -143,7 +153,10 @@ class Engine:
             return React(agent, (mailbox[0],), _by_type, self.states.get(agent))
         letters = tuple(islice(mailbox, limits.reactions_together_max))
         settled: set[str] = set()
-        handlers = tuple(self._handler(letter, settled) if letter.answers else "" for letter in letters)
+        if any(letter.answers for letter in letters):
+            handlers = tuple([self._handler(letter, settled) if letter.answers else "" for letter in letters])
+        else:
+            handlers = _by_type * len(letters)
         return React(agent, letters, handlers, self.states.get(agent))
 
     def _handler(self, letter: Letter, settled: set[str]) -> str:

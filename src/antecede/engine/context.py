@@ -4,8 +4,9 @@ External effects of a handler (a web request, a print) are at least once: a reac
 ``ctx.reaction_id`` is the same each time, and makes a good idempotency key.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -50,6 +51,15 @@ class Birth(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Context:
     """One reaction's view of the world."""
 
+    trace = ""
+    """The span of this reaction, as a W3C trace context, if somebody traces."""
+    # What a reaction asks for; most ask for nothing, and share these until they do.
+    outbound: Sequence[Outbound] = ()
+    alarms: Sequence[Alarm] = ()
+    births: Sequence[Birth] = ()
+    kinds: Mapping[str, "type[Agent]"] = MappingProxyType({})
+    """The classes of the agents that are created."""
+
     def __init__(
         self,
         agent: str,
@@ -61,15 +71,8 @@ class Context:
         self.agent = agent
         """This agent's own address."""
         self.server = server
-        self.trace = ""
-        """The span of this reaction, as a W3C trace context, if somebody traces."""
         self.sender = letter.source
         self.letter = letter
-        self.outbound: list[Outbound] = []
-        self.alarms: list[Alarm] = []
-        self.births: list[Birth] = []
-        self.kinds: dict[str, type[Agent]] = {}
-        """The classes of the agents that are created."""
 
     @property
     def reaction_id(self) -> str:
@@ -119,7 +122,9 @@ class Context:
         """Notify oneself later. Survives a crash."""
         if seconds < 0:
             raise AgentError(f"timer of {seconds} s: expected 0 or more")
-        self.alarms.append(Alarm(round(seconds * 1000), name_of(type(notification)), _encode(notification)))
+        self.alarms = _more(
+            self.alarms, Alarm(round(seconds * 1000), name_of(type(notification)), _encode(notification))
+        )
 
     def create(self, name: str, agent: Agent) -> str:
         """Bring an agent into being on this server; its address."""
@@ -129,8 +134,8 @@ class Context:
         if self._check((address,)) != (address,):
             raise AgentError(f"agent name {name!r}: the topology has an agent of that name here")
         kind = type(agent)
-        self.births.append(Birth(name, f"{kind.__module__}:{kind.__qualname__}", _encode(agent)))
-        self.kinds[name] = kind
+        self.births = _more(self.births, Birth(name, f"{kind.__module__}:{kind.__qualname__}", _encode(agent)))
+        self.kinds = {**self.kinds, name: kind}
         return address
 
     def _put(self, outbound: Outbound) -> None:
@@ -138,4 +143,15 @@ class Context:
         to = self._check(outbound.to)
         if self.trace or to is not outbound.to:
             outbound = msgspec.structs.replace(outbound, to=to, context=self.trace)
-        self.outbound.append(outbound)
+        self.outbound = _more(self.outbound, outbound)
+
+
+_Asked = TypeVar("_Asked")
+
+
+def _more(some: Sequence[_Asked], one: _Asked) -> Sequence[_Asked]:
+    """One more; the first makes a list of its own."""
+    if isinstance(some, list):
+        some.append(one)
+        return some
+    return [one]

@@ -58,6 +58,8 @@ class Host:
         self._kinds: dict[str, type[Agent]] = {}
         self._alive: dict[str, tuple[Agent, bytes]] = {}
         self._decoders: dict[type, msgspec.msgpack.Decoder[object]] = {}
+        self._ready: dict[tuple[type[Agent], str], tuple[Callable[[bytes], object], str]] = {}
+        """For each class of agents and each type of letter that it has a handler for: decoder and method's name."""
 
     def declare(self, agent: str, kind: type[Agent]) -> None:
         """This agent is of this class."""
@@ -97,14 +99,16 @@ class Host:
     def _react(self, due: React, clock: Callable[[], float] | None, marks: list[float]) -> Outcome:
         agent, saved = self._wake(due)
         outcome = Outcome(due.agent, [], None)
+        name, server, check, watches = due.agent, self.server, self.check, self.watches
+        note, call = self._note, self._call
         for letter, named in zip(due.letters, due.handlers, strict=True):
-            context = Context(due.agent, self.server, letter, self.check)
-            begun = [watch.begin(context) for watch in self.watches] if self.watches else _nobody
+            context = Context(name, server, letter, check)
+            begun = [watch.begin(context) for watch in watches] if watches else _nobody
             try:
-                dead = self._call(agent, letter, named, context)
+                dead = call(agent, letter, named, context)
             except Exception as error:
                 return self._failed(outcome, begun, error)
-            self._note(outcome, agent, letter, context, begun, dead if isinstance(dead, str) else "")
+            note(outcome, agent, letter, context, begun, dead if isinstance(dead, str) else "")
             if clock is not None:
                 marks.append(clock())
         return self._done(outcome, agent, saved)
@@ -157,7 +161,16 @@ class Host:
 
     def _call(self, agent: Agent, letter: Letter, named: str, context: Context) -> str | Awaitable[str | None] | None:
         """Call the handler; a string says why the letter is dead."""
-        if named == STALE:
+        if not named:
+            ready = self._ready.get((type(agent), letter.type))
+            if ready is not None:
+                try:
+                    notification = ready[0](letter.body)
+                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                    return f"{letter.type} does not fit its fields: {error}"
+                plainly: Awaitable[None] | None = getattr(agent, ready[1])(notification, context)
+                return plainly
+        elif named == STALE:
             return None
         handlers = handlers_of(type(agent))
         handler = handlers.get(letter.type)
@@ -171,8 +184,11 @@ class Host:
                 return f"{type(agent).__qualname__} has no handler for {letter.type}"
             passed_on: Awaitable[str | None] | None = otherwise(letter, context)
             return passed_on
+        decode = self._decoder(handler).decode
+        if not named:
+            self._ready[type(agent), letter.type] = (decode, handler.method)
         try:
-            notification = self._decoder(handler).decode(letter.body)
+            notification = decode(letter.body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             return f"{letter.type} does not fit its fields: {error}"
         called: Awaitable[None] | None = getattr(agent, handler.method)(notification, context)
@@ -192,8 +208,9 @@ class Host:
         if dead:
             outcome.reactions.append(died(letter, dead, self.check))
             return
-        for birth in context.births:
-            self._kinds[f"{birth.name}@{self.server}"] = context.kinds[birth.name]
+        if context.births:
+            for birth in context.births:
+                self._kinds[f"{birth.name}@{self.server}"] = context.kinds[birth.name]
         outcome.reactions.append(
             Reaction(letter.id, tuple(context.outbound), tuple(context.alarms), tuple(context.births))
         )

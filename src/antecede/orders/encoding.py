@@ -5,6 +5,7 @@ bytes that it was given, accepts only the shortest form of a number (so that a s
 :class:`StampError` for anything that a writer of this house cannot have written.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from antecede import limits
@@ -69,6 +70,16 @@ class Reader:
                 self._at = at + 1
                 return value
         return self._long_number(maximum)
+
+    def numbers(self, count: int) -> Sequence[int]:
+        """Several numbers, one after the other."""
+        at = self._at
+        several = self._data[at : at + count]
+        if len(several) == count and several.isascii():
+            # One byte each, as nearly always.
+            self._at = at + count
+            return several
+        return [self.number() for _ in range(count)]
 
     def _long_number(self, maximum: int) -> int:
         value = 0

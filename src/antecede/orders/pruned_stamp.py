@@ -118,23 +118,24 @@ class Control:
 def read_control(source: int, me: int, known: list[int], data: Reader) -> Control:
     """A control block from ``source``; ``known`` is the newest timestamp that we know of each member."""
     members = data.members
-    width = _map_size(members)
+    width = (members + 7) >> 3
     time = data.counter(known[source])
     if time == 0:
         raise StampError("timestamp 0 in a stamp: expected 1 or more")
     if source == me and time > known[me]:
         raise StampError("stamp counts messages that we never sent")
-    present = int.from_bytes(data.raw(width), "little")
-    richer = int.from_bytes(data.raw(width), "little")
+    maps = data.raw(2 * width)
+    present = int.from_bytes(maps[:width], "little")
+    richer = int.from_bytes(maps[width:], "little")
     if present >> members or richer & ~present:
         raise StampError("stamp lists members that do not exist")
     logs: list[Log] = [()] * members
     remaining = present
-    while remaining:
+    for folded in data.numbers(present.bit_count()):
         bit = remaining & -remaining
         remaining ^= bit
         k = bit.bit_length() - 1
-        logs[k] = (_newest(k, source, me, time, known[k], data.number()), 0)
+        logs[k] = (_newest(k, source, me, time, known[k], folded), 0)
     for k in members_of(richer):
         entries: list[int] = []
         newest = at = logs[k][0]

@@ -236,14 +236,14 @@ class ServerRuntime:
             self._step()
             if not self._inputs or self._unstored:
                 break
+        self._scheduled = False
         if calm and not self._inputs:
             self.store.commit_here()
-            self._durable = self.store.durable
+            self._became_durable(self.store.durable)
         else:
             self.store.commit_soon()
-        self._scheduled = False
-        if self._waiting and self._waiting[0][0] <= self._durable:
-            self._release()
+            if self._waiting and self._waiting[0][0] <= self._durable:
+                self._release()
         if self._inputs or self._unstored:
             self._poke()
         self._set_timer()

@@ -305,6 +305,8 @@ class AgentServer:
     def _apply_reaction(self, item: Reacted, now: float) -> None:
         self.engine.finish(item.agent, item.reactions, item.state)
         for reaction in item.reactions:
+            if not (reaction.outbound or reaction.alarms or reaction.births):
+                continue
             for birth in reaction.births:
                 address = f"{birth.name}@{self.name}"
                 self.engine.born[address] = birth.kind
@@ -360,12 +362,9 @@ class AgentServer:
     def _collect(self) -> None:
         """Letters that the channel brought for agents of this server go into their mailboxes, in that sequence."""
         channel = self.channel
-        arrived = channel.arrived
-        if arrived:
-            deliver = self.engine.deliver
-            for agent, letter in arrived:
-                deliver(agent, letter)
-            arrived.clear()
+        if channel.arrived:
+            self.engine.deliver_all(channel.arrived)
+            channel.arrived.clear()
         for letter in self.calls.answers():
             self.engine.deliver(letter.to[0], letter)
         if not channel.lost and not channel.unreadable:

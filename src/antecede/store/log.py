@@ -96,10 +96,9 @@ class LogStore:
 
         self._wake = Lock()
         self._wake.acquire()
-        self._turn = Lock()
-        """Held by whoever commits: the thread, or the owner in its stead."""
-        self._sync_seconds = 0.0
-        """How long a sync takes, about: the last ones count most."""
+        self._turn = Lock()  # Held by whoever commits: the thread, or the owner in its stead.
+        self._slow_share = 0.0
+        """How many of the syncs are not quick, about: the last ones count most."""
         self._chores = Lock()
         """Guards snapshots and releases against each other."""
         self._kept = Retention(segments, judged.identity.seal, judged.recovered.snapshot)
@@ -166,15 +165,9 @@ class LogStore:
 
     def commit_here(self) -> None:
         segments, pending = self._segments, self.pending_bytes
-        easy = (
-            self._asleep
-            and pending <= store_commit_here_bytes_max
-            and self._sync_seconds < store_quick_sync_seconds
-            and segments.spare
-            and segments.fits(HEADER_BYTES + pending)
-            and not self._look
-        )
-        if easy and self._turn.acquire(blocking=False):
+        small = pending <= store_commit_here_bytes_max and segments.spare and segments.fits(HEADER_BYTES + pending)
+        quiet = self._asleep and not self._look and self._slow_share < 0.5
+        if small and quiet and self._turn.acquire(blocking=False):
             # To be woken, to come back, and to be heard of again takes the thread about as long as the sync itself.
             try:
                 self._commit(tell=False)
@@ -286,8 +279,10 @@ class LogStore:
         if self._failure or not (self._queue or self._rest or self._look):
             return None
         pull = self._queue.popleft
-        records = self._rest + [pull() for _ in range(len(self._queue))]
-        self._rest = []
+        records = [pull() for _ in range(len(self._queue))]
+        if self._rest:
+            records = self._rest + records
+            self._rest = []
         size = sum(map(len, records)) + LENGTH_BYTES * len(records)
         most = self._segments.sizes.group_bytes_max
         if size > most:
@@ -317,7 +312,8 @@ class LogStore:
         self.figures.commits.add(ended - begun)
         if self._sure:
             self.figures.syncs.add(ended - written)
-            self._sync_seconds += (ended - written - self._sync_seconds) / 8
+            slow = ended - written > store_quick_sync_seconds
+            self._slow_share += (slow - self._slow_share) / 8
         segments.began(group.first)
         before.group, before.record, before.checksum = group.number, group.last, checksum
         with self._lock:
