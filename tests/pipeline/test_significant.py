@@ -15,12 +15,15 @@ from antecede.errors import UsageError
 from antecede.pipeline.encode import Layout
 from antecede.pipeline.explaining import explained_on
 from antecede.pipeline.flow import Here
+from antecede.pipeline.measure import measure_in
+from antecede.pipeline.orderings import orderings_on
 from antecede.pipeline.run import Trace, verdict_on
 from antecede.pipeline.significant import significant_on
 from antecede.pipeline.splits import plan
 from antecede.trace import Event, Metadata, verify, write_trace
 from antecede.trace.conflicts import conflicts_in
 from antecede.trace.explain import Asked, explain
+from antecede.trace.measure import measure
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +118,18 @@ def test_stages_explain_what_the_plain_engine_explains(tmp_path: Path, definitio
     assert explained > seeds // 3
 
 
+def test_stages_count_the_orderings_that_the_plain_engine_counts(tmp_path: Path, definitions: Any, seeds: int) -> None:
+    spared = 0
+    for seed in range(seeds // 3):
+        trace = definitions.random_trace(seed)
+        path = _written(tmp_path, trace, seed)
+        wanted = measure([path])["significance"]
+        encoded = Trace(Here(), plan([path], tasks=3, rows_max=16), Layout(places=2, buckets=3, instances=True))
+        assert orderings_on(encoded, conflicts_in(trace.conflicts, "test")) == wanted, f"seed {seed}"
+        spared += wanted["spared"] if wanted else 0
+    assert spared > seeds
+
+
 def _several(definitions: Any, seeds: range) -> Any:
     """Many traces side by side in one, which do not know of each other."""
     rows, table = [], {}
@@ -147,6 +162,7 @@ def test_spark_says_what_the_plain_engine_says(tmp_path: Path, definitions: Any,
     assert json.dumps(found) == json.dumps(wanted[0])
     late = pq.read_table(tmp_path / "late.parquet").to_pylist()
     assert sorted(map(_line, late)) == sorted(map(_line, wanted[1]))
+    assert measure_in(running, [path])["significance"] == measure([path])["significance"]
 
 
 def _line(row: dict[str, Any]) -> str:

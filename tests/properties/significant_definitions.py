@@ -481,3 +481,16 @@ def _chain_is_wrong(trace: Trace, said: Any, steps: Any, rows: Any, about: Any, 
     wrong = [row for row in own if row.index < late.index and _forbidden(trace, about, late, row)]
     least = min(steps[late.message, row.message] for row in wrong if (late.message, row.message) in steps)
     return None if said["length"] == least else f"{least} messages are enough"
+
+
+def orderings(trace: Trace) -> int:
+    """How many pairs of deliveries at an object the rule about m → m′ orders."""
+    precedes, about = significantly_precedes(trace), _about(trace.rows)
+    count = 0
+    for own in _lines(trace.rows).values():
+        received = [row for row in own if row.kind == "deliver" and row.instance is not None]
+        for one in received:
+            for other in received:
+                related = (one.message, other.message) in precedes
+                count += bool(related and one is not other and _forbidden(trace, about, one, other))
+    return count

@@ -13,6 +13,8 @@ import pytest
 
 from antecede.trace import judge, match, significance
 from antecede.trace.conflicts import conflicts_in
+from antecede.trace.oracle import pasts
+from antecede.trace.orderings import orderings
 from antecede.trace.significant import judge_significant
 
 
@@ -79,3 +81,20 @@ def test_a_lost_copy_is_undelivered_and_breaks_no_order(seeds: int) -> None:
         assert message is not None, f"seed {seed}"
         assert _judged(trace) == {}, f"seed {seed}"
         assert match(trace.rows).undelivered() >= 1, f"seed {seed}"
+
+
+def test_the_orderings_that_significance_needs_are_counted_by_the_definition(seeds: int) -> None:
+    for seed in range(seeds // 3):
+        trace = definitions.random_trace(seed)
+        matched = match(trace.rows)
+        found = orderings(matched, conflicts_in(trace.conflicts, "test"))
+        if found is None:
+            continue
+        bits, carried = pasts(matched)
+        delivered = [[row.message or "" for row in line if row.kind == "deliver"] for line in matched.lines]
+        causal = sum(
+            carried[other] & bits[one] > 0 for own in delivered for one in own for other in own if one != other
+        )
+        needed = definitions.orderings(trace)
+        assert (found["causal"], found["significant"]) == (causal, needed), f"seed {seed}"
+        assert found["spared"] == causal - needed, f"seed {seed}"

@@ -353,3 +353,14 @@ def test_a_disagreement_is_explained_by_the_other_object(run: Callable[..., Said
     assert Path("torn.svg").read_text().startswith("<svg")
     assert run("explain plain.jsonl --order significant --conflicts table.json")[0] == 0
     assert run("explain plain.jsonl --order significant")[0] == 2
+
+
+def test_measure_says_what_significance_spared(run: Callable[..., Said]) -> None:
+    code, out, _ = run("measure good.jsonl --json")
+    assert code == 0
+    assert json.loads(out)["significance"] == {"messages": 2, "causal": 1, "significant": 0, "spared": 1}
+    assert json.loads(run("measure late.jsonl --json")[1])["significance"]["spared"] == 0
+    assert "1 orderings of deliveries by causal order, 0 needed by conflicts: 1 spared" in run("measure good.jsonl")[1]
+    assert json.loads(run("measure plain.jsonl --json")[1])["significance"] is None
+    assert json.loads(run("measure plain.jsonl --json --conflicts table.json")[1])["significance"]["significant"] == 1
+    assert json.loads(run("measure bare.jsonl --json")[1])["significance"] is None

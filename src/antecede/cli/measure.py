@@ -27,6 +27,9 @@ def register(app: typer.Typer) -> None:
         ),
         engine: str = typer.Option("auto", "--engine", help="auto, plain (this process) or spark."),
         master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master."),
+        conflicts: str | None = typer.Option(
+            None, "--conflicts", metavar="FILE", help="The table of conflicting operations, if the trace has none."
+        ),
         conf: Annotated[
             list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
         ] = None,
@@ -40,24 +43,29 @@ def register(app: typer.Typer) -> None:
         held: the share of arrivals that had to wait for another message.
         hops: packets per copy, where routers pass messages on from domain to domain.
         concurrency: the share of pairs of messages that no order has to keep apart.
+        significance: how many orderings causal order would enforce that conflicting operations do not need, where rows
+        name their instances and a table of conflicts is given.
         rates: messages sent per second.
 
         What the trace does not record is "not recorded", and null in the JSON document, never 0.
 
         Exit 0: measured. 2: nothing could be measured.
         """
+        from antecede.trace.conflicts import read_conflicts
+
         settings = spark_settings(conf)
+        table = read_conflicts(conflicts) if conflicts is not None else None
         with trace_inputs(trace) as paths:
             chosen = chosen_engine(engine, master, conf, paths)
             with progress("reading and measuring the trace") as say:
                 if chosen == "spark":
                     from antecede.pipeline.measuring import measure_files
 
-                    report = measure_files(paths, tables, master=master, conf=settings, say=say)
+                    report = measure_files(paths, tables, master=master, conf=settings, conflicts=table, say=say)
                 else:
                     from antecede.trace.measure import measure as measure_here
 
-                    report = measure_here(paths, tables)
+                    report = measure_here(paths, tables, table)
             if as_json:
                 print(json.dumps(report, indent=2))
             else:
@@ -93,6 +101,8 @@ def _lines(report: dict[str, Any]) -> list[str]:
     ):
         for number, line in enumerate(said or ["not recorded"]):
             lines.append(f"{'' if number else figure:<12} {line}")
+    if report["significance"] is not None:
+        lines.append(f"significance {_significance(report['significance'])}")
     return lines + set_aside(report, "the figures are those of the rest")
 
 
@@ -155,6 +165,14 @@ def _concurrency(report: dict[str, Any]) -> list[str]:
         return ["fewer than two messages"]
     sample = "" if compared == report["messages"] else f", by a sample of {compared:,} messages"
     return [f"{share:.1%} of pairs of messages are concurrent{sample}"]
+
+
+def _significance(said: dict[str, Any]) -> str:
+    share = f" ({said['spared'] / said['causal']:.1%})" if said["causal"] else ""
+    return (
+        f"{said['causal']:,} orderings of deliveries by causal order, {said['significant']:,} needed by conflicts: "
+        f"{said['spared']:,} spared{share}"
+    )
 
 
 def _rates(rates: dict[str, Any] | None) -> list[str]:

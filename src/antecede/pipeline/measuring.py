@@ -14,11 +14,13 @@ import numpy as np
 
 from antecede import __version__
 from antecede.pipeline.costs import LINES, PARTS, SENDERS, SUMMARY, Excluded, contested_hops, measured
-from antecede.pipeline.files import open_trace, spark_for
+from antecede.pipeline.files import flow_of, open_trace, spark_for
+from antecede.pipeline.orderings import orderings_on
 from antecede.pipeline.packing import unpack
-from antecede.pipeline.run import Trace, verdict_on
+from antecede.pipeline.run import Trace, layout_for, verdict_on
 from antecede.pipeline.sessions import Session
 from antecede.pipeline.sums import by_sender, inside, interval, on_lines
+from antecede.trace.conflicts import Conflicts, conflicts_of
 from antecede.trace.costs import Pair, Span, Stamps
 from antecede.trace.measure import held_figures, held_rows, rate_rows, rates, seconds, stamp_figures, traffic_rows
 from antecede.trace.tables import Tables, write_tables
@@ -32,21 +34,32 @@ def measure_files(
     *,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
+    conflicts: Conflicts | None = None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
     """Measure the traces that the paths name, as one trace, on a Spark session of its own; the report."""
     with spark_for(paths, master, conf, say) as running:
-        return measure_in(running, [os.fspath(path) for path in paths], tables, say)
+        return measure_in(running, [os.fspath(path) for path in paths], tables, conflicts, say)
 
 
 def measure_in(
-    running: Session, paths: Sequence[str], tables: str | os.PathLike[str] | None = None, say: Say = lambda _: None
+    running: Session,
+    paths: Sequence[str],
+    tables: str | os.PathLike[str] | None = None,
+    conflicts: Conflicts | None = None,
+    say: Say = lambda _: None,
 ) -> dict[str, Any]:
     """The same in a session that is running."""
     started = time.perf_counter()
     trace = open_trace(running, paths, say, figures=True, numbered=True)
     say(f"measuring {trace.rows:,} rows")
+    table = conflicts if conflicts is not None else conflicts_of(trace.given.metadata)
     report, tidy = measured_on(trace)
+    if table is not None:
+        # Another reading, with other columns: traces with a table of conflicts are few.
+        layout = layout_for(trace.given, instances=True)
+        scratch = str(running.scratch) if running.local else None
+        report["significance"] = orderings_on(Trace(flow_of(running), trace.given, layout, scratch), table)
     if tables is not None:
         say("writing tables")
         write_tables(tables, tidy)
@@ -97,6 +110,7 @@ def measured_on(trace: Trace) -> tuple[dict[str, Any], Tables]:
         },
         "concurrency": 1 - lines["ordered"] / pairs if pairs else None,
         "concurrency_messages": lines["compared"],
+        "significance": None,
         "rates": rates(span, by_second),
         "complete": counted["complete"],
         "quarantined": counted["quarantined"],

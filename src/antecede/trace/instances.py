@@ -18,6 +18,7 @@ leaves out is filled in, so that a lean trace can be judged too:
   the first starts anything.
 """
 
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
@@ -110,6 +111,10 @@ class Instances:
         """Whether one of the two instances is the other's ancestor, or they are copies of one."""
         return self._descends(one, other) or self._descends(other, one)
 
+    def ancestors_among(self, name: str, names: Collection[str]) -> list[str]:
+        """Which of some instances are ancestors of one."""
+        return ancestors_among(name, names, self._parents)
+
     def _descends(self, name: str, ancestor: str) -> bool:
         seen: set[str] = set()
         climbing: str | None = name
@@ -119,3 +124,16 @@ class Instances:
             seen.add(climbing)
             climbing = self._parents.get(climbing)
         return False
+
+
+def ancestors_among(name: str, names: Collection[str], parents: Mapping[str, str]) -> list[str]:
+    """Which of some names are found on the way up from one, which may go in a circle."""
+    found: list[str] = []
+    seen = {name}
+    climbing = parents.get(name)
+    while climbing is not None and climbing not in seen:
+        seen.add(climbing)
+        if climbing in names:
+            found.append(climbing)
+        climbing = parents.get(climbing)
+    return found

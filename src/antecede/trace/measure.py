@@ -13,15 +13,24 @@ from typing import Any
 
 from antecede import __version__
 from antecede.trace import costs
+from antecede.trace.conflicts import Conflicts, conflicts_of
 from antecede.trace.costs import Pair, Span
+from antecede.trace.orderings import orderings
 from antecede.trace.quarantine import counts, sift
 from antecede.trace.schema import HOP
 from antecede.trace.sources import load
 from antecede.trace.tables import Tables, write_tables
 
 
-def measure(paths: Sequence[str | os.PathLike[str]], tables: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """Measure the traces that the paths name, as one trace; the report. ``tables`` is a directory for Parquet."""
+def measure(
+    paths: Sequence[str | os.PathLike[str]],
+    tables: str | os.PathLike[str] | None = None,
+    conflicts: Conflicts | None = None,
+) -> dict[str, Any]:
+    """Measure the traces that the paths name, as one trace; the report. ``tables`` is a directory for Parquet.
+
+    ``conflicts`` stands in for the table of conflicting operations that the trace's metadata may give.
+    """
     started = time.perf_counter()
     loaded = load(paths)
     sifted = sift(loaded.events, loaded.placed)
@@ -35,6 +44,7 @@ def measure(paths: Sequence[str | os.PathLike[str]], tables: str | os.PathLike[s
     hops_mean, hops_max = costs.hop_figures(trace, hops, unsaid)
     concurrency, compared = costs.concurrency(trace)
     span = costs.span(trace)
+    table = conflicts if conflicts is not None else conflicts_of(loaded.metadata)
     by_second = costs.sends_by_second(trace, span.first) if span else {}
     if tables is not None:
         write_tables(tables, tidy(traffic, delays, by_second, held, costs.hop_table(hops)))
@@ -52,6 +62,7 @@ def measure(paths: Sequence[str | os.PathLike[str]], tables: str | os.PathLike[s
         "hops": {"mean": hops_mean, "max": hops_max},
         "concurrency": concurrency,
         "concurrency_messages": compared,
+        "significance": orderings(trace, table) if table is not None else None,
         "rates": rates(span, by_second),
         "complete": not sifted.reasons and not loaded.reasons,
         "quarantined": counts(sifted, loaded.reasons),

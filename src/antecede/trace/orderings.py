@@ -1,0 +1,155 @@
+"""How many orderings causal order would have enforced that significance did not need.
+
+An *ordering* is a pair of messages m, m′ and a process that delivered both. Causal order enforces it, m first, iff m
+was sent in the past of m′. Significant order needs it iff m → m′ and the rule of significantly ordered delivery asks
+for m first (rule 1 of :mod:`antecede.trace.significant`; rule 2 asks for *some* order, which is not one that causal
+order would give). What is significant is causal too (Enokido, Higaki, Takizawa §3.2, proposition), so the rest was
+spared.
+
+Pairs are counted among the messages that the figure of concurrency compares: all of them, or a draw from more. Sets of
+messages are bit masks, and each object is counted at once: with its deliveries sorted by instance and operation, what a
+message has to wait for is a union of a few masks.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from antecede.trace.conflicts import Conflicts
+from antecede.trace.costs import drawn
+from antecede.trace.instances import REQUEST, RESPONSE, Instances
+from antecede.trace.matched import Matched
+from antecede.trace.schema import DELIVER, SEND
+from antecede.trace.significance import Significance
+
+
+class Received(msgspec.Struct, frozen=True, gc=False):
+    """A delivery of a compared message: its number, and by whom and as what it was received, if that is known."""
+
+    number: int
+    instance: str | None = None
+    operation: str | None = None
+    received_as: str | None = None
+
+
+Kin = Callable[[str, Collection[str]], Collection[str]]
+"""Which of some instances are ancestors of one, by names."""
+
+
+def orderings(trace: Matched, conflicts: Conflicts) -> dict[str, Any] | None:
+    """The report's ``significance``; ``None`` if no delivery names its instance."""
+    instances = Instances(trace)
+    if not instances.judged:
+        return None
+    conflicts = conflicts.over(instances.operations())
+    sends = sorted(trace.sends, key=trace.sends.__getitem__)
+    numbers = {sends[rank]: number for number, rank in enumerate(drawn(len(sends)))}
+    causal, significant = _pasts(trace, instances, conflicts, numbers)
+    total = needed = 0
+    for process, line in enumerate(trace.lines):
+        received = []
+        for position, event in enumerate(line):
+            if event.kind == DELIVER and event.message in numbers:
+                instance = instances.of(process, event)
+                received.append(
+                    Received(
+                        numbers[event.message],
+                        instance.name if instance else None,
+                        instance.operation if instance else None,
+                        instances.received_as(process, position, event),
+                    )
+                )
+        rivals = conflicts.at(trace.names[process])
+        counted = counted_at(received, causal, significant, rivals, instances.ancestors_among)
+        total, needed = total + counted[0], needed + counted[1]
+    return figures(len(numbers), total, needed)
+
+
+def figures(messages: int, causal: int, significant: int) -> dict[str, Any]:
+    """The report's ``significance`` from its counts."""
+    return {"messages": messages, "causal": causal, "significant": significant, "spared": causal - significant}
+
+
+def _pasts(
+    trace: Matched, instances: Instances, conflicts: Conflicts, numbers: Mapping[str, int]
+) -> tuple[list[int], list[int]]:
+    """For each compared message those sent in its past, and those significantly before it."""
+    causal, significant = [0] * len(numbers), [0] * len(numbers)
+    known = [0] * len(trace.lines)
+    carried: dict[str, int] = {}
+    walk = Significance(trace, instances, conflicts, numbers, squeeze=False)
+    shifted: dict[int, int] = {}
+    for process, position, event in trace.in_causal_order():
+        message = event.message or ""
+        met = walk.take(process, position, event)
+        number = numbers.get(message)
+        if event.kind == SEND:
+            if number is not None:
+                causal[number] = known[process]
+                known[process] |= 1 << number
+                if message in walk.bits:
+                    shifted[walk.bits[message].bit_length() - 1] = number
+            carried[message] = known[process]
+        elif event.kind == DELIVER:
+            known[process] |= carried[message]
+            if met is not None and number is not None and not significant[number]:
+                # The walk numbers bits in its own order.
+                significant[number] = _renumbered(met.carried & ~met.bit, shifted)
+    return causal, significant
+
+
+def _renumbered(mask: int, numbers: Mapping[int, int]) -> int:
+    out = 0
+    while mask:
+        lowest = mask & -mask
+        out |= 1 << numbers[lowest.bit_length() - 1]
+        mask ^= lowest
+    return out
+
+
+def counted_at(
+    received: Sequence[Received],
+    causal: Sequence[int],
+    significant: Sequence[int],
+    rivals: Mapping[str, Collection[str]],
+    ancestors: Kin,
+) -> tuple[int, int]:
+    """The orderings at one object: those that causal order enforces, and those that significant order needs."""
+    here = 0
+    requests: dict[str, int] = {}
+    responses: dict[str, int] = {}
+    by_instance: dict[str, int] = {}
+    for one in received:
+        here |= 1 << one.number
+        if one.instance is None or one.received_as is None:
+            continue
+        if one.received_as == RESPONSE:
+            by_instance[one.instance] = by_instance.get(one.instance, 0) | 1 << one.number
+        if one.operation is not None:
+            kind = requests if one.received_as == REQUEST else responses
+            kind[one.operation] = kind.get(one.operation, 0) | 1 << one.number
+    related = _responses_of_kin(by_instance, {one.instance for one in received if one.instance is not None}, ancestors)
+    total = needed = 0
+    for one in received:
+        total += (causal[one.number] & here & ~(1 << one.number)).bit_count()
+        if one.instance is None or one.received_as is None:
+            continue
+        wanted = 0
+        if one.received_as == REQUEST and one.operation is not None:
+            for rival in rivals.get(one.operation, ()):
+                wanted |= responses.get(rival, 0) & ~related.get(one.instance, 0) | requests.get(rival, 0)
+        # Within one instance its request comes first, and nothing has to come before that but by a conflict.
+        own = by_instance.get(one.instance, 0)
+        needed += (significant[one.number] & (wanted | own) & ~(1 << one.number)).bit_count()
+    return total, needed
+
+
+def _responses_of_kin(by_instance: Mapping[str, int], everyone: Collection[str], ancestors: Kin) -> dict[str, int]:
+    """For each instance the responses to its ancestors and its descendants."""
+    related: dict[str, int] = {}
+    for one in everyone:
+        for other in ancestors(one, everyone):
+            related[one] = related.get(one, 0) | by_instance.get(other, 0)
+            related[other] = related.get(other, 0) | by_instance.get(one, 0)
+    return related
