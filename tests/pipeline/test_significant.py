@@ -15,7 +15,7 @@ from antecede.errors import UsageError
 from antecede.pipeline.encode import Layout
 from antecede.pipeline.explaining import explained_on
 from antecede.pipeline.flow import Here
-from antecede.pipeline.measure import measure_in
+from antecede.pipeline.measuring import measure_in
 from antecede.pipeline.orderings import orderings_on
 from antecede.pipeline.run import Trace, verdict_on
 from antecede.pipeline.significant import significant_on
@@ -27,9 +27,9 @@ from antecede.trace.measure import measure
 
 
 @pytest.fixture(scope="module")
-def definitions(root: Path) -> Any:
-    path = root / "tests" / "properties" / "significant_definitions.py"
-    spec = importlib.util.spec_from_file_location("significant_definitions", path)
+def traces(root: Path) -> Any:
+    path = root / "tests" / "properties" / "significant_traces.py"
+    spec = importlib.util.spec_from_file_location("significant_traces", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -76,10 +76,10 @@ def _wanted(path: str, directory: Path, orders: tuple[str, ...]) -> tuple[dict[s
     return report, [json.loads(line) for line in (directory / "late.jsonl").read_text().splitlines()]
 
 
-def test_stages_say_what_the_plain_engine_says(tmp_path: Path, definitions: Any, seeds: int) -> None:
+def test_stages_say_what_the_plain_engine_says(tmp_path: Path, traces: Any, seeds: int) -> None:
     late = 0
     for seed in range(seeds):
-        trace = definitions.random_trace(seed)
+        trace = traces.random_trace(seed)
         path = _written(tmp_path, trace, seed)
         wanted = _wanted(path, tmp_path, ("significant",))
         if wanted is None:
@@ -96,10 +96,10 @@ def test_stages_say_what_the_plain_engine_says(tmp_path: Path, definitions: Any,
     assert late > seeds // 2
 
 
-def test_stages_explain_what_the_plain_engine_explains(tmp_path: Path, definitions: Any, seeds: int) -> None:
+def test_stages_explain_what_the_plain_engine_explains(tmp_path: Path, traces: Any, seeds: int) -> None:
     explained = 0
     for seed in range(seeds // 3):
-        path = _written(tmp_path, definitions.random_trace(seed), seed)
+        path = _written(tmp_path, traces.random_trace(seed), seed)
         try:
             wanted = explain([path], Asked("significant", first=5))
         except UsageError:
@@ -118,10 +118,10 @@ def test_stages_explain_what_the_plain_engine_explains(tmp_path: Path, definitio
     assert explained > seeds // 3
 
 
-def test_stages_count_the_orderings_that_the_plain_engine_counts(tmp_path: Path, definitions: Any, seeds: int) -> None:
+def test_stages_count_the_orderings_that_the_plain_engine_counts(tmp_path: Path, traces: Any, seeds: int) -> None:
     spared = 0
     for seed in range(seeds // 3):
-        trace = definitions.random_trace(seed)
+        trace = traces.random_trace(seed)
         path = _written(tmp_path, trace, seed)
         wanted = measure([path])["significance"]
         encoded = Trace(Here(), plan([path], tasks=3, rows_max=16), Layout(places=2, buckets=3, instances=True))
@@ -130,11 +130,11 @@ def test_stages_count_the_orderings_that_the_plain_engine_counts(tmp_path: Path,
     assert spared > seeds
 
 
-def _several(definitions: Any, seeds: range) -> Any:
+def _several(traces: Any, seeds: range) -> Any:
     """Many traces side by side in one, which do not know of each other."""
     rows, table = [], {}
     for seed in seeds:
-        trace = definitions.random_trace(seed)
+        trace = traces.random_trace(seed)
         for row in _roughened(trace.rows, seed):
             names = {
                 name: f"{seed}-{said}"
@@ -145,12 +145,12 @@ def _several(definitions: Any, seeds: range) -> Any:
             rows.append(msgspec.structs.replace(row, to=to, **names))
         for k in range(4):
             table[f"{seed}-o{k}"] = trace.conflicts.get(f"o{k}", trace.conflicts["*"])
-    return definitions.Trace(rows, table)
+    return traces.Trace(rows, table)
 
 
-def test_spark_says_what_the_plain_engine_says(tmp_path: Path, definitions: Any, running: Any) -> None:
+def test_spark_says_what_the_plain_engine_says(tmp_path: Path, traces: Any, running: Any) -> None:
     """A hundred traces in one job. Every late delivery is compared, so that each trace has its own answer."""
-    trace = _several(definitions, range(100))
+    trace = _several(traces, range(100))
     path = str(tmp_path / "trace.parquet")
     write_trace(path, trace.rows, Metadata(conflicts=trace.conflicts))
     orders = ("fifo", "causal", "significant")

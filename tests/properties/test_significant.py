@@ -1,6 +1,6 @@
 """Significant order against its definition on random traces, and planted violations in runs that keep it.
 
-A failure names its seed: ``significant_definitions.random_trace(SEED)`` or ``careful_trace(SEED, RULE)``.
+A failure names its seed: ``significant_traces.random_trace(SEED)`` or ``careful_trace(SEED, RULE)``.
 """
 
 import importlib.util
@@ -19,8 +19,8 @@ from antecede.trace.significant import judge_significant
 
 
 def _load() -> ModuleType:
-    path = Path(__file__).with_name("significant_definitions.py")
-    spec = importlib.util.spec_from_file_location("significant_definitions", path)
+    path = Path(__file__).with_name("significant_traces.py")
+    spec = importlib.util.spec_from_file_location("significant_traces", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -28,7 +28,8 @@ def _load() -> ModuleType:
     return module
 
 
-definitions: Any = _load()
+traces: Any = _load()
+definitions = traces.definitions
 
 
 def _judged(trace: Any) -> dict[tuple[str, int], tuple[str, str]]:
@@ -43,7 +44,7 @@ def test_random_traces_are_judged_by_the_definition(
     monkeypatch.setattr(significance, "_squeezed_bits", idle_bits)
     rules: Counter[str] = Counter()
     for seed in range(2 * seeds):
-        trace = definitions.random_trace(seed)
+        trace = traces.random_trace(seed)
         if any(row.kind == "deliver" and row.instance for row in trace.rows):
             expected = definitions.late_deliveries(trace)
             assert _judged(trace) == expected, f"seed {seed}"
@@ -55,7 +56,7 @@ def test_random_traces_are_judged_by_the_definition(
 def test_what_is_compatible_may_come_in_any_order(seeds: int) -> None:
     overtaken = 0
     for seed in range(seeds // 2):
-        trace, _ = definitions.careful_trace(seed)
+        trace, _ = traces.careful_trace(seed)
         assert _judged(trace) == {}, f"seed {seed}"
         overtaken += len(judge(trace.rows, ("causal",)).causal)
     assert overtaken > seeds // 2
@@ -65,7 +66,7 @@ def test_what_is_compatible_may_come_in_any_order(seeds: int) -> None:
 def test_every_planted_violation_is_found(seeds: int, rule: str) -> None:
     planted = 0
     for seed in range(seeds // 2):
-        trace, pair = definitions.careful_trace(seed, rule)
+        trace, pair = traces.careful_trace(seed, rule)
         if pair is None:
             continue
         planted += 1
@@ -77,7 +78,7 @@ def test_every_planted_violation_is_found(seeds: int, rule: str) -> None:
 
 def test_a_lost_copy_is_undelivered_and_breaks_no_order(seeds: int) -> None:
     for seed in range(seeds // 10):
-        trace, message = definitions.careful_trace(seed, "drop")
+        trace, message = traces.careful_trace(seed, "drop")
         assert message is not None, f"seed {seed}"
         assert _judged(trace) == {}, f"seed {seed}"
         assert match(trace.rows).undelivered() >= 1, f"seed {seed}"
@@ -85,7 +86,7 @@ def test_a_lost_copy_is_undelivered_and_breaks_no_order(seeds: int) -> None:
 
 def test_the_orderings_that_significance_needs_are_counted_by_the_definition(seeds: int) -> None:
     for seed in range(seeds // 3):
-        trace = definitions.random_trace(seed)
+        trace = traces.random_trace(seed)
         matched = match(trace.rows)
         found = orderings(matched, conflicts_in(trace.conflicts, "test"))
         if found is None:

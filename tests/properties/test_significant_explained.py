@@ -12,8 +12,8 @@ from antecede.trace.significant_explain import Explainer
 
 
 def _load() -> ModuleType:
-    path = Path(__file__).with_name("significant_definitions.py")
-    spec = importlib.util.spec_from_file_location("significant_definitions", path)
+    path = Path(__file__).with_name("significant_traces.py")
+    spec = importlib.util.spec_from_file_location("significant_traces", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -21,13 +21,14 @@ def _load() -> ModuleType:
     return module
 
 
-definitions: Any = _load()
+traces: Any = _load()
+definitions = traces.definitions
 
 
 def test_every_explanation_holds_and_none_is_longer_than_it_has_to_be(seeds: int) -> None:
     longest = 0
     for seed in range(seeds):
-        trace = definitions.random_trace(seed)
+        trace = traces.random_trace(seed)
         matched, conflicts = match(trace.rows), conflicts_in(trace.conflicts, "test")
         if not any(row.kind == "deliver" and row.instance for row in trace.rows):
             continue
@@ -42,7 +43,7 @@ def test_every_explanation_holds_and_none_is_longer_than_it_has_to_be(seeds: int
 def test_a_spoilt_explanation_is_refused(seeds: int) -> None:
     spoilt = 0
     for seed in range(seeds // 5):
-        trace = definitions.random_trace(seed)
+        trace = traces.random_trace(seed)
         matched, conflicts = match(trace.rows), conflicts_in(trace.conflicts, "test")
         if not any(row.kind == "deliver" and row.instance for row in trace.rows):
             continue

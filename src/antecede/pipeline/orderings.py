@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from antecede.pipeline.deeds import Bench, Deeds, bench_for
 from antecede.pipeline.instances import matched_instances
 from antecede.pipeline.kernels.orderings import precedences
 from antecede.pipeline.kernels.significant import REQUEST, RESPONSE
@@ -13,7 +14,6 @@ from antecede.pipeline.kernels.walk import SENT
 from antecede.pipeline.lines import Walk
 from antecede.pipeline.packing import pack, unpack
 from antecede.pipeline.run import Trace
-from antecede.pipeline.significant import Bench, Deeds, bench_for
 from antecede.trace.conflicts import Conflicts
 from antecede.trace.costs import drawn
 from antecede.trace.instances import ancestors_among

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antecede.pipeline.chains import Sought
+from antecede.pipeline.deeds import Bench, Deeds, bench_for
 from antecede.pipeline.instances import matched_instances
 from antecede.pipeline.kernels.merge import deliveries_of
 from antecede.pipeline.kernels.moments import number_segments
@@ -20,7 +21,7 @@ from antecede.pipeline.kernels.significant import REQUEST, forbidden
 from antecede.pipeline.kernels.walk import NOTHING, SENT
 from antecede.pipeline.lines import Walk
 from antecede.pipeline.run import Trace
-from antecede.pipeline.significant import RULES, Bench, Deeds, Verdict, bench_for, judged_deeds
+from antecede.pipeline.significant import RULES, Verdict, judged_deeds
 from antecede.trace.conflicts import Conflicts
 from antecede.trace.significant import nothing_to_judge
 from antecede.trace.significant_chain import Acts, shortest

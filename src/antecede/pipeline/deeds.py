@@ -1,0 +1,169 @@
+"""Assembled lines with their operation instances: what judging, explaining and measuring by significance start from.
+
+Who ran what is decided as in :mod:`antecede.trace.instances`, on arrays. A *cell* is an operation of an object.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.pipeline.instances import ABORTED, COMMITTED, REQUESTED, UNSAID
+from antecede.pipeline.judge import cut_cycles
+from antecede.pipeline.kernels.match import DELIVER, LOCAL
+from antecede.pipeline.kernels.significant import REQUEST, RESPONSE
+from antecede.pipeline.kernels.walk import NOTHING, SENT
+from antecede.pipeline.lines import Piece, Scratch, assemble
+from antecede.pipeline.packing import unpack
+from antecede.pipeline.run import Trace
+from antecede.pipeline.verdict import Docket
+from antecede.trace.conflicts import Conflicts
+
+Longs = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+
+class Bench(msgspec.Struct, frozen=True):
+    """By what the task judges, and what it is to tell."""
+
+    docket: Docket
+    names: list[str]
+    tables: dict[str, dict[str, list[str]]]
+    everything: list[str]
+    lanes_max: int | None = None
+
+    def conflicts(self) -> Conflicts:
+        tables = {
+            name: {operation: frozenset(others) for operation, others in table.items()}
+            for name, table in self.tables.items()
+        }
+        return Conflicts(tables, frozenset(self.everything))
+
+
+def bench_for(trace: Trace, conflicts: Conflicts, every_late: bool = False, lanes_max: int | None = None) -> Bench:
+    """What the task has to know."""
+    tables = {name: {one: sorted(others) for one, others in own.items()} for name, own in conflicts.tables.items()}
+    docket = trace.docket((), every_late=every_late)
+    return Bench(docket, trace.names, tables, sorted(conflicts.everything), lanes_max)
+
+
+class Deeds:
+    """Assembled lines with their instances: who did what, as arrays.
+
+    ``instance`` is that of each event, -1 without; a message that no instance sends has one of its own, behind all
+    others. Of each instance: ``place`` its process, ``first`` and ``last`` its events, ``cell`` the operation of its
+    object or -1, ``name``. Of each name its ``parent``'s. Of each cell its ``operation``, and its rivals.
+    """
+
+    def __init__(self, packed: Iterable[bytes], bench: Bench) -> None:
+        docket = bench.docket
+        texts: dict[str, dict[str, int]] = {"instance": {}, "operation": {}, "parent": {}}
+        lengths, sparse = np.frombuffer(docket.lengths, np.int64), np.frombuffer(docket.sparse, np.int32)
+        scratch = Scratch(docket.scratch)
+        self.lines, told = assemble(
+            lengths, sparse, map(partial(_renumbered, texts=texts), map(unpack, packed)), scratch
+        )
+        cut_cycles(self.lines)
+        self.operations = list(texts["operation"])
+        self.instance_names = list(texts["instance"])
+        self._take(told, texts)
+        self._cells(bench)
+
+    def _take(self, told: list[Piece], texts: dict[str, dict[str, int]]) -> None:
+        lines = self.lines
+        columns = {
+            name: np.concatenate([piece[f"l_{name}"] for piece in told]) if told else np.zeros(0, np.int64)
+            for name in ("flat", "kind", "type", "instance", "operation", "parent", "process")
+        }
+        # What lies on a cycle was set aside, and has no instance any more.
+        keep = (columns["kind"] != DELIVER) | (lines.source[columns["flat"]] != NOTHING)
+        order = np.argsort(columns["flat"][keep], kind="stable")
+        flat, kind, type_, name, operation, parent, process = (column[keep][order] for column in columns.values())
+        events = len(lines.source)
+        said = lines.scratch.array(events, np.uint8)
+        said[flat] = type_
+        mine = np.flatnonzero(name >= 0)
+        keys = process[mine].astype(np.int64) * max(1, len(texts["instance"])) + name[mine]
+        unique, start, number = np.unique(keys, return_index=True, return_inverse=True)
+        count = len(unique)
+        self.count = count
+        self.instance = lines.scratch.array(events, np.int32, -1)
+        self.instance[flat[mine]] = number
+        self.place = process[mine][start].astype(np.int32)
+        self.name = name[mine][start].astype(np.int32)
+        self.first = flat[mine][start].astype(np.int64)
+        self.last = np.zeros(count, np.int64)
+        # Rows are ascending, so the last one to be written stays.
+        self.last[number] = flat[mine]
+        self.aborted = np.zeros(count, np.uint8)
+        self.aborted[number[(kind[mine] == LOCAL) & (type_[mine] == ABORTED)]] = 1
+        self.operation_of = _firsts(number, operation[mine], count)
+        self.opening = _firsts(number, np.where(kind[mine] == DELIVER, flat[mine], -1), count)
+        self.parent = _firsts(name[mine], parent[mine], len(texts["instance"])).astype(np.int32)
+        self._requests(said)
+        alone = np.flatnonzero((lines.source == SENT) & (self.instance < 0))
+        self.instance[alone] = count + np.arange(len(alone))
+
+    def _requests(self, said: Bytes) -> None:
+        """What each delivery is: by its type, or its send's, or by being the first of its instance."""
+        lines = self.lines
+        self.received_as = lines.scratch.array(len(lines.source), np.uint8)
+        delivered = np.flatnonzero(lines.source >= 0)
+        type_ = said[delivered]
+        type_ = np.where(type_ == UNSAID, said[lines.send_of(delivered)], type_)
+        own = self.instance[delivered]
+        opens = (own >= 0) & (self.opening[np.maximum(own, 0)] == delivered) if self.count else own >= 0
+        request = (type_ == REQUESTED) | ((type_ == UNSAID) & opens)
+        passed = (own < 0) | (type_ == COMMITTED) | (type_ == ABORTED)
+        if self.count:
+            mine = np.maximum(own, 0)
+            begun_by = _firsts(mine, np.where(request & (own >= 0), delivered, -1), self.count)
+            # A request that is not the first to its instance repeats it.
+            passed |= (self.aborted[mine] > 0) | (request & (begun_by[mine] != delivered))
+        self.received_as[delivered] = np.where(passed, 0, np.where(request, REQUEST, RESPONSE))
+        self.judged = int((own >= 0).sum())
+
+    def _cells(self, bench: Bench) -> None:
+        width = max(1, len(self.operations))
+        has = self.operation_of >= 0
+        unique, numbers = np.unique(
+            self.place[has].astype(np.int64) * width + self.operation_of[has], return_inverse=True
+        )
+        self.cell = np.full(self.count, -1, np.int32)
+        self.cell[has] = numbers
+        self.operation = (unique % width).astype(np.int32)
+        self.used = sorted({self.operations[k] for k in self.operation.tolist()})
+        conflicts = bench.conflicts().over(self.used)
+        cells = {int(key): number for number, key in enumerate(unique)}
+        codes = {text: code for code, text in enumerate(self.operations)}
+        starts, rivals = [0], []
+        for key in unique.tolist():
+            process, operation = divmod(key, width)
+            for other in sorted(conflicts.at(bench.names[process]).get(self.operations[operation], ())):
+                rival = cells.get(process * width + codes[other]) if other in codes else None
+                if rival is not None:
+                    rivals.append(rival)
+            starts.append(len(rivals))
+        self.rival_from, self.rivals = np.array(starts, np.int64), np.array(rivals, np.int32)
+
+
+def _renumbered(piece: Piece, texts: dict[str, dict[str, int]]) -> Piece:
+    """A bucket's piece with the numbers that all buckets share; parents are numbered among the instances."""
+    for name in ("instance", "operation", "parent"):
+        table = texts["instance" if name == "parent" else name]
+        given: Sequence[str] = piece.pop(f"texts_{name}")  # type: ignore[assignment]
+        codes = np.fromiter((table.setdefault(text, len(table)) for text in given), np.int32, len(given))
+        own = piece[f"l_{name}"]
+        piece[f"l_{name}"] = np.where(own >= 0, codes[own], np.int32(-1)) if len(codes) else own
+    return piece
+
+
+def _firsts(group: Longs, value: Longs, groups: int) -> Longs:
+    """For each group the first value that is not -1, else -1."""
+    found = np.full(groups, -1, np.int64)
+    some = np.flatnonzero(value >= 0)[::-1]
+    # Written backwards, so that the first one stays.
+    found[group[some]] = value[some]
+    return found
