@@ -33,6 +33,8 @@ def free_ports(count: int) -> list[int]:
 class Cluster:
     """The servers of one topology."""
 
+    host = "127.0.0.1"
+
     def __init__(self, folder: Path, domains: dict[str, list[str]], agents: dict[str, tuple[str, str]]) -> None:
         self.folder = folder
         self.servers = list(dict.fromkeys(server for members in domains.values() for server in members))
@@ -51,6 +53,10 @@ class Cluster:
         lines += [f'{name} = {{ server = "{server}", class = "{kind}" }}' for name, (server, kind) in agents.items()]
         return "\n".join(lines) + "\n"
 
+    def program(self) -> list[str]:
+        """What Python is told to run."""
+        return ["-m", "antecede"]
+
     def log(self, server: str) -> str:
         """What the server has said so far."""
         path = self.folder / f"{server}.log"
@@ -61,7 +67,7 @@ class Cluster:
         chosen = servers or tuple(self.servers)
         for server in chosen:
             with (self.folder / f"{server}.log").open("ab") as log:
-                command = [sys.executable, "-m", "antecede", "serve", str(self.file), "--server", server]
+                command = [sys.executable, *self.program(), "serve", str(self.file), "--server", server]
                 command += ["--data", str(self.folder / server), *options]
                 self.processes[server] = subprocess.Popen(
                     command, stderr=log, stdout=log, env=self.environment, cwd=self.folder
@@ -72,7 +78,7 @@ class Cluster:
     def listens(self, server: str) -> bool:
         assert self.processes[server].poll() is None, f"{server} ended:\n{self.log(server)}"
         with socket.socket() as one:
-            return one.connect_ex(("127.0.0.1", self.ports[server])) == 0
+            return one.connect_ex((self.host, self.ports[server])) == 0
 
     def until(self, true: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
         """Wait for something to become true."""

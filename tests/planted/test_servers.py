@@ -253,7 +253,7 @@ def test_a_mailbox_that_is_emptied_before_the_commit(monkeypatch: Patch) -> None
 
 
 def test_sends_of_a_reaction_outside_of_its_record(monkeypatch: Patch) -> None:
-    def take(self: AgentServer, given: Any, items: list[Item], now: float) -> None:
+    def take(self: AgentServer, given: Any, items: list[Item], now: float, clock_ms: int) -> None:
         real(self, given, items, now, clock_ms)
         if isinstance(given, Reacted):
             items[-1] = msgspec.structs.replace(given, reactions=tuple(Reaction(r.letter) for r in given.reactions))

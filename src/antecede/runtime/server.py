@@ -272,7 +272,9 @@ class ServerRuntime:
         alarm = self.machine.alarm_ms()
         due = None if alarm is None else self._loop.time() + max(0.0, alarm / 1000 - time())
         if self._timer is not None:
-            if due is None or due >= self._timer_at - 0.001:
+            # No frame that was sent since wants to be resent before this; so links need not be asked at every step.
+            soon = self._timer_at <= self._loop.time() + self.machine.plan.resend_after
+            if soon and (due is None or due >= self._timer_at - 0.001):
                 return
             self._timer.cancel()
         deadline = self.machine.deadline()
