@@ -1,12 +1,16 @@
 """What Spark forks its Python workers from, on one machine: a process that has everything loaded already.
 
 Importing Arrow, numba and this package takes a worker a second, and loading the compiled kernels another half. Here it
-is done once, before the first fork; the workers share that memory. No thread may be running when a worker is forked, so
-what is judged to warm up is given as lines and not as Parquet, which Arrow reads with threads of its own.
+is done once, before the first fork; the workers share that memory. After every task Spark has a worker collect its
+garbage, and it would look at all that was loaded, for 70 ms each time: so what is there before the fork is set apart.
+
+No thread may be running when a worker is forked, so what is judged to warm up is given as lines and not as Parquet,
+which Arrow reads with threads of its own.
 
 ``python -m antecede.pipeline.daemon`` is for Spark alone, which talks to it through pipes.
 """
 
+import gc
 import tempfile
 from pathlib import Path
 
@@ -35,4 +39,6 @@ def warm() -> None:
 
 if __name__ == "__main__":
     warm()
+    gc.collect()
+    gc.freeze()
     manager()

@@ -23,6 +23,8 @@ from typing import Any, Protocol
 
 Emit = Iterator[tuple[int, bytes]]
 
+_tasks_a_core = 4
+
 
 class Parts(Protocol):
     """Bytes by part."""
@@ -102,7 +104,7 @@ class FileParts:
             for one in given:
                 yield written(directory, stage(one))
 
-        tasks = context.parallelize(inputs, max(1, len(inputs))).mapPartitions(run)
+        tasks = _shared_out(context, inputs).mapPartitions(run)
         for name, pieces in tasks.collect():
             start = 0
             for part, size in pieces:
@@ -113,7 +115,7 @@ class FileParts:
         if not parts:
             return []
         inputs = [self.pieces[part] for part in parts]
-        return list(self._context.parallelize(inputs, len(inputs)).map(lambda given: stage(pieces_of(given))).collect())
+        return list(_shared_out(self._context, inputs).map(lambda given: stage(pieces_of(given))).collect())
 
     def stream(self, stage: Callable[[Iterable[bytes]], Iterable[bytes]], parts: Sequence[int]) -> Iterator[bytes]:
         for part in parts:
@@ -126,6 +128,12 @@ class FileParts:
 
         inputs = [self.pieces[part] for part in parts]
         return FileParts(self._context, self._directory, run, inputs, onto)
+
+
+def _shared_out(context: Any, inputs: list[Any]) -> Any:
+    """Inputs as tasks: enough of them to keep all cores busy to the end, but a task has its price, and a core does one
+    at a time anyway."""
+    return context.parallelize(inputs, max(1, min(len(inputs), _tasks_a_core * context.defaultParallelism)))
 
 
 def written(directory: str, blobs: Emit) -> tuple[str, list[tuple[int, int]]]:
