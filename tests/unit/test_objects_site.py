@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Generator
+from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from antecede.cli import run
 from antecede.errors import ObjectError, OrderError
-from antecede.messages import Message, Packet, Send
+from antecede.messages import ABORT, COMMIT, COPY, REQUEST, RESPONSE, Label, Message, Packet, Send
 from antecede.objects import Answered, Call, CallFailed, Local, Object, Site, group, operation
 
 
@@ -308,6 +310,42 @@ def test_what_makes_no_sense_is_refused() -> None:
         hand.spec.create(0, 3)
     with pytest.raises(ObjectError):
         group({"a/b": Cell})
+
+
+def test_forged_messages_break_no_step() -> None:
+    """Labels, ends and payloads that no object has sent: whatever decodes is taken, saved, and followed by the rest."""
+    for seed in range(60):
+        random = Random(seed)
+        hand = Hand("a", "b", "c")
+        for number in range(6):
+            at = random.choice(hand.names)
+            others = random.sample(hand.names, random.randint(1, 3))
+            hand.start(at, *random.choice([("call", others, "add", number), ("hold", others[0], "set", number)]))
+        for _ in range(300):
+            if not hand.air:
+                break
+            packet = random.choice(hand.air)
+            if random.random() < 0.2 and packet.message is not None:
+                site = hand.sites[packet.target]
+                stamp = packet.stamp
+                names = [*site.table.instances, "x", f"{next(iter(site.table.instances), 'y')}/1"]
+                label = Label(
+                    random.choice((REQUEST, RESPONSE, COMMIT, ABORT)),
+                    random.choice(("add", "set", "nothing")),
+                    random.choice(names),
+                    "call",
+                    random.choice(names),
+                )
+                payloads = (b"", b"\x90", b"\x92\xc3\x01")
+                forged = msgspec.structs.replace(stamp, label=label)
+                data = site.encode(msgspec.structs.replace(packet, stamp=forged))
+                message = msgspec.structs.replace(packet.message, payload=random.choice(payloads))
+                hand.air.remove(packet)
+                packet = msgspec.structs.replace(packet, message=message, stamp=site.decode(COPY, packet.source, data))
+                hand.air.append(packet)
+            hand.arrive(packet)
+        for me, site in enumerate(hand.sites):
+            hand.take(me, site.tick(1.0))
 
 
 def test_a_group_can_be_run_from_the_command_line(tmp_path: Any, capsys: Any) -> None:

@@ -31,7 +31,7 @@ import msgspec
 
 from antecede.errors import ObjectError, OrderError
 from antecede.messages import (
-    COMMIT,
+    ABORT,
     COPY,
     PERSIST,
     REQUEST,
@@ -123,19 +123,25 @@ class Site(Computing):
             self._requested(message, label)
             return
         one = self.table.instances.get(label.instance)
+        if one is not None and label.type != RESPONSE and message.source not in self._callers(one):
+            # Nobody but its callers, and for a root nobody at all, may say how an instance ends.
+            one = None
         if one is None or one.state == QUEUED:
-            if one is not None:
+            if one is not None and label.type == ABORT:
                 self._drop(one, message.source)
             self._deliver_to_nobody(message)
             return
         self._out.append(Deliver(message))
         if label.type == RESPONSE:
             self._responded(one, message, label)
-        elif label.type == COMMIT:
-            self._commit(one)
-        else:
+        elif label.type == ABORT:
             unanswered = [] if one.state == DONE else one.callers
             self._abort(one, _elsewhere, [caller for caller in unanswered if caller.source != message.source])
+        elif one.state == DONE:
+            self._commit(one)
+
+    def _callers(self, one: Instance) -> set[int]:
+        return {caller.source for caller in one.callers} | {message.source for message in one.pending}
 
     def _drop(self, one: Instance, source: int) -> None:
         """A queued instance is aborted by one of its callers."""

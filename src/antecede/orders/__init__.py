@@ -47,7 +47,7 @@ class OrderSpec(msgspec.Struct, frozen=True):
         return self.kind.name
 
     def __str__(self) -> str:
-        settings = ",".join(f"{name}={str(value).lower()}" for name, value in sorted(self.options.items()))
+        settings = ",".join(f"{name}={_written(value)}" for name, value in sorted(self.options.items()))
         return f"{self.kind.name}:{settings}" if settings else self.kind.name
 
     def create(self, me: int, members: int) -> Order:
@@ -64,6 +64,11 @@ class OrderSpec(msgspec.Struct, frozen=True):
         numbers = [int(v) for v in map(str, self.options.values()) if v.isdecimal() and len(v) <= 9]
         largest = max(numbers, default=0)
         return self.create(0, min(max(2, largest + 1), limits.members_max))
+
+
+def _written(value: object) -> str:
+    text = str(value)
+    return text.lower() if text in ("True", "False") else text
 
 
 def names() -> list[str]:

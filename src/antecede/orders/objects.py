@@ -193,7 +193,10 @@ class Objects(Order):
 
     def begin(self, message: Message) -> None:
         """The instance that a delivered request belongs to begins (with ``defer`` only)."""
-        waiting = self._handed.pop(message.id)
+        waiting = self._handed.pop(message.id, None)
+        # Two messages of one id are a forgery; the second must not stop us.
+        if waiting is None:
+            return
         self._note(waiting.label.instance, waiting.label.operation, receipt(waiting.source, waiting.stamp))
 
     def forget(self, instance: str) -> None:
