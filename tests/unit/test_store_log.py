@@ -3,6 +3,7 @@
 import errno
 import os
 import threading
+import time
 import tracemalloc
 from pathlib import Path
 
@@ -97,6 +98,41 @@ def test_what_gathers_during_a_sync_is_one_group(place: str) -> None:
     assert heard[0] == 1
     assert heard[-1] == 1001
     assert len(heard) == 2
+
+
+def test_an_owner_commits_in_the_thread_of_its_own(place: str) -> None:
+    """Durable when ``commit_here`` returns, and nobody is told; too much at a time is left to the commit thread."""
+    told: list[int] = []
+    with open_log(place, on_durable=told.append) as log:
+        while not log._asleep:
+            time.sleep(0.001)
+        log._slow_share = 0.0
+        for number in range(1, 6):
+            assert log.append(b"small", rouse=False) == number
+            assert log.durable == number - 1
+            log._slow_share = 0.0
+            log.commit_here()
+            assert log.durable == number
+        assert told == []
+        last = log.append(bytes(limits.store_commit_here_bytes_max), rouse=False)
+        log.commit_here()
+        assert log.wait(last)
+        log._slow_share = 1.0
+        last = log.append(b"on a slow disk", rouse=False)
+        log.commit_here()
+        assert log.wait(last)
+    assert told == [6, 7]
+    assert [number for number, _ in read_records(place)] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_an_owner_and_the_commit_thread_take_turns(place: str) -> None:
+    with open_log(place) as log:
+        for number in range(300):
+            log.append(b"%d" % number, rouse=number % 3 == 0)
+            if number % 3:
+                log.commit_here()
+        assert log.wait(300)
+    assert [record for _, record in read_records(place)] == [b"%d" % number for number in range(300)]
 
 
 def test_waits_of_many_threads_all_end(place: str) -> None:

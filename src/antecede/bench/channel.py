@@ -1,6 +1,5 @@
 """The sides of ``antecede bench channel``: what is run for each, and what is needed to run it."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
@@ -11,7 +10,7 @@ from typing import Any
 import msgspec
 
 from antecede.bench import nats_broker, redis_streams
-from antecede.bench.children import Child, SideError, await_listener, free_ports, party, program
+from antecede.bench.children import Child, await_listener, free_ports, party, program, resident_bytes
 
 Sample = dict[str, float]
 """The figures of one side in one round."""
@@ -89,13 +88,18 @@ def served(topology: str, data: str) -> Iterator[tuple[int, int]]:
         yield child.pid, port
 
 
-def resident_bytes(pid: int) -> int:
-    """How much memory a process has in use; needs Linux."""
-    try:
-        text = Path(f"/proc/{pid}/statm").read_text()
-    except OSError:
-        raise SideError("the memory of a process can be read on Linux only") from None
-    return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def soak(messages: int, directory: str | None) -> dict[str, list[float]]:
+    """The memory of both servers after each tenth of very many durable messages: it must be flat."""
+    from antecede.bench.ours import topology_text
+
+    with TemporaryDirectory(prefix="antecede-bench-", dir=directory) as place:
+        topology = topology_text(free_ports(2))
+        with party("ours", "server", topology=topology, data=f"{place}/s2") as receiver:
+            receiver.hear(_start_seconds)
+            settings = {"messages": messages, "pid": receiver.pid, "data": f"{place}/s1"}
+            with party("ours", "soak", topology=topology, **settings) as sender:
+                found = [sender.hear(_soak_seconds) for _ in range(10)]
+    return {name: [sample[name] for sample in found] for name in found[0]}
 
 
 # Floors.
@@ -281,3 +285,4 @@ sides = [
 
 _start_seconds = 30.0
 _run_seconds = 300.0
+_soak_seconds = 1_800.0

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from socket import socket
 from time import monotonic, sleep
 from typing import Any, Self
@@ -35,6 +36,7 @@ class Child:
             command, stdin=subprocess.PIPE, stdout=out, stderr=self._errors, bufsize=0, start_new_session=True
         )
         self._silent = silent
+        self._heard = b""
         self._command = command
 
     @property
@@ -68,16 +70,17 @@ class Child:
         out = self._process.stdout
         assert out is not None
         until = monotonic() + seconds
-        line = b""
+        line = self._heard
         with selectors.DefaultSelector() as selector:
             selector.register(out, selectors.EVENT_READ)
-            while not line.endswith(b"\n"):
+            while b"\n" not in line:
                 if not selector.select(max(0.0, until - monotonic())):
                     raise SideError(f"{self._name} said nothing for {seconds:.0f} s")
                 more = out.read(65_536)
                 if not more:
                     raise SideError(f"{self._name} ended: {self._last_words()}")
                 line += more
+        line, _, self._heard = line.partition(b"\n")
         said: dict[str, Any] = json.loads(line)
         return said
 
@@ -122,6 +125,15 @@ def await_listener(port: int, seconds: float = 10.0) -> None:
         if monotonic() > until:
             raise SideError(f"nobody listens at port {port} after {seconds:.0f} s")
         sleep(0.02)
+
+
+def resident_bytes(pid: int) -> int:
+    """How much memory a process has in use; needs Linux."""
+    try:
+        text = Path(f"/proc/{pid}/statm").read_text()
+    except OSError:
+        raise SideError("the memory of a process can be read on Linux only") from None
+    return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 # Within a party.

@@ -1,11 +1,12 @@
 """Our own parties: a server with agents; a program on the bus of a server; a client."""
 
 import asyncio
+import os
 from itertools import pairwise
 from time import perf_counter
 
 from antecede.bench import payload
-from antecede.bench.children import act, figures, say, until_told
+from antecede.bench.children import act, figures, resident_bytes, say, until_told
 from antecede.client import Bus
 from antecede.client.line import connect
 from antecede.engine.agents import Agent, Notification
@@ -75,6 +76,7 @@ class Player(Agent):
             _over.set()
 
 
+_soak_parts = 10
 _strokes: list[float] = []
 _strokes_wanted = [0]
 _over = asyncio.Event()
@@ -132,6 +134,20 @@ async def pipelined(
         await _send_all(bus, to, messages)
         await done.wait()
         say(per_second=messages / (perf_counter() - started))
+    await runtime.stop(0.1)
+
+
+async def soak(topology: str, messages: int, pid: int, data: str | None = None) -> None:
+    """Sends in ten parts, and says after each how much memory both servers have in use."""
+    runtime = await _start(topology, "s1", data, False)
+    async with runtime.bus("program") as bus:
+        done = asyncio.Event()
+        bus.on(Done, lambda _: done.set())
+        for _ in range(_soak_parts):
+            await _send_all(bus, "sink", messages // _soak_parts)
+            await done.wait()
+            done.clear()
+            say(sender_mib=resident_bytes(os.getpid()) / 2**20, receiver_mib=resident_bytes(pid) / 2**20)
     await runtime.stop(0.1)
 
 
@@ -202,5 +218,6 @@ if __name__ == "__main__":
             "ask": ask,
             "ask-as-client": ask_as_client,
             "exchange": exchange,
+            "soak": soak,
         }
     )

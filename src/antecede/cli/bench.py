@@ -88,6 +88,7 @@ def register(app: typer.Typer) -> None:
         messages: int = typer.Option(200_000, min=1000, help="Messages of the fastest sides; slow ones get fewer."),
         only: str | None = typer.Option(None, metavar="SIDE,…", help="Only these sides (see --list)."),
         list_: bool = typer.Option(False, "--list", help="List the sides, and what is missing to measure them."),
+        soak: int = typer.Option(0, min=0, help="Instead: so many durable messages, and the memory after each tenth."),
         directory: str | None = typer.Option(None, metavar="DIR", help="On which disk; default: the temporary one."),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> None:
@@ -105,6 +106,12 @@ def register(app: typer.Typer) -> None:
             for side in wanted:
                 missing = side.missing()
                 print(f"{side.name:<21}{side.says}" + (f" (missing: {', '.join(missing)})" if missing else ""))
+            return
+        if soak:
+            from antecede.bench.channel import soak as soaked
+
+            memory = soaked(soak, directory)
+            print(json.dumps({"bench": "channel", "soak": soak, **memory}, indent=2))
             return
         report = bench_channel(wanted, messages, rounds, directory, lambda text: print(text, file=sys.stderr))
         print(json.dumps(report, indent=2) if as_json else table(report))
