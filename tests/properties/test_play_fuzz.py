@@ -123,7 +123,8 @@ def test_whatever_happens_everything_arrives_in_the_end(lines: list[str], order:
     assert sorted((process, m) for process, ms in record.delivered.items() for m in ms) == wanted
     verdict = record.judge()
     assert verdict is not None
-    assert [name for name in result.stage.guarantees if verdict.holds(name) is False] == []
+    judged = [name for name in result.stage.guarantees if name in verdict.orders]
+    assert [name for name in judged if verdict.holds(name) is False] == []
 
 
 @given(st.sampled_from(_scenarios), st.sampled_from(_orders), st.booleans(), st.randoms(use_true_random=False))
