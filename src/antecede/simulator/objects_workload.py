@@ -238,6 +238,7 @@ class Driver:
         problems += [f"{message} is not delivered everywhere" for message in world.missing()]
         for site in world.sites():
             left = [*site.table.instances, *site.roots, *[message.id for message in site.held()]]
+            left += [f"the vector of {instance}" for instance in site.order.vectors]
             problems += [f"{one} is left at {self.names[site.me]}" for one in left]
         lasting = [(at, plan) for at, plan in self.started if not plan.fails]
         ended_well = sum(answer.ok for answer in world.answers.values())
