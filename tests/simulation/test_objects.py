@@ -39,6 +39,7 @@ def test_the_runs_are_as_varied_as_they_say() -> None:
     assert max(one.loss for one in drawn) > 0.15
     assert any(one.crash and one.loss and one.duplicate for one in drawn)
     assert {one.clocks for one in drawn} == {"eager", "asked"}
+    assert {bool(one.partition) for one in drawn} == {one.timeout is None for one in drawn} == {True, False}
 
 
 def test_the_same_seed_gives_the_same_trace() -> None:
@@ -46,6 +47,18 @@ def test_the_same_seed_gives_the_same_trace() -> None:
     assert one is not None
     assert other is not None
     assert one.events == other.events
+
+
+def test_what_is_given_up_leaves_nothing_behind() -> None:
+    """A short time limit, and much contention: some roots are given up, and nothing of them lasts anywhere."""
+    given_up = 0
+    for seed in range(40):
+        workload = Workload(seed, density=1.0, depth=2, roots=10, gap="constant:0.0", loss=0.1, timeout=1.0)
+        judged = play(seed, workload=workload)
+        assert not judged.findings, str(judged)
+        assert judged.ended is not None
+        given_up += sum("timeout" in str(answer.answer) for answer in judged.ended.answers.values())
+    assert given_up
 
 
 def test_conflicting_everything_still_ends() -> None:

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -197,6 +198,14 @@ class Hasty(Object):
 def test_the_search_finds_both_mistakes() -> None:
     found = {pair.operations: pair.finding for pair in search(Hasty, 300)}
     assert found == {("get", "get"): "needless", ("get", "put"): "undeclared", ("put", "put"): "undeclared"}
+
+
+def test_the_guides_example_declares_its_conflicts_rightly() -> None:
+    guide = Path(__file__).resolve().parents[2] / "docs" / "guide" / "objects.md"
+    code = guide.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert {pair.finding for pair in search(names["Account"], 100)} == {"conflict", "compatible"}
 
 
 def test_an_example_is_small_and_true() -> None:

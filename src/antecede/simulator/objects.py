@@ -72,11 +72,11 @@ class ObjectNode(Node):
         assert isinstance(self.order, Site)
         return self.order
 
-    def start(self, operation: str, arguments: tuple[Any, ...], now: float, timeout: float | None) -> Step:
+    def start(self, operation: str, arguments: tuple[Any, ...], now: float, timeout: float | None) -> tuple[str, Step]:
         """A user starts a root here."""
         deadline = None if timeout is None else now + timeout
-        _, effects = self.site.start(operation, arguments, deadline=deadline)
-        return self._finish(None, effects, now)
+        root, effects = self.site.start(operation, arguments, deadline=deadline)
+        return root, self._finish(None, effects, now)
 
     def deadline(self) -> float | None:
         dues = [due for due in (super().deadline(), self.site.deadline()) if due is not None]
@@ -122,6 +122,8 @@ class ObjectWorld(FaultyWorld):
         self.orders = [node.order for node in self.nodes]
         self.answers: dict[str, Answered] = {}
         """How each root ended."""
+        self.started: dict[str, tuple[int, tuple[Any, ...]]] = {}
+        """Where each root was started, and with which arguments."""
         self._starts: list[list[tuple[str, tuple[Any, ...], float | None]]] = [[] for _ in range(members)]
 
     def sites(self) -> list[Site]:
@@ -136,10 +138,17 @@ class ObjectWorld(FaultyWorld):
         self, process: int, operation: str, arguments: tuple[Any, ...] = (), timeout: float | None = None
     ) -> None:
         """A user starts a root; while the machine is down, once it is back."""
+        self._maybe_cut()
         node = self.nodes[process]
         assert isinstance(node, ObjectNode)
-        if not node.up or not self._conclude(process, node.start(operation, arguments, self.now, timeout)):
-            self._starts[process].append((operation, arguments, timeout))
+        if node.up:
+            root, step = node.start(operation, arguments, self.now, timeout)
+            # What follows in this very step may be its end.
+            self.started[root] = (process, arguments)
+            if self._conclude(process, step):
+                return
+            del self.started[root]
+        self._starts[process].append((operation, arguments, timeout))
 
     def _restart(self, process: int) -> None:
         super()._restart(process)

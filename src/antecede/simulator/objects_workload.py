@@ -108,6 +108,9 @@ class Workload(msgspec.Struct, frozen=True):
     duplicate: float = 0.0
     crash: float = 0.0
     clocks: str = "eager"
+    partition: float = 0.0
+    timeout: float | None = None
+    """After how many seconds a root is given up."""
 
     @classmethod
     def drawn(cls, seed: int) -> "Workload":
@@ -129,6 +132,8 @@ class Workload(msgspec.Struct, frozen=True):
             duplicate=0.2 * random() * below(rng, 2),
             crash=(0.0, 0.0, 0.0, 0.02)[below(rng, 4)],
             clocks=("eager", "eager", "asked")[below(rng, 3)],
+            partition=(0.0, 0.0, 0.0, 0.2)[below(rng, 4)],
+            timeout=(None, None, None, 3.0)[below(rng, 4)],
         )
 
 
@@ -172,8 +177,8 @@ class Driver:
         self._gap = parse_draw(workload.gap, stream(workload.seed, "gap"))
         self._delay = parse_draw(workload.delay, stream(workload.seed, "delay"))
         self._travels = 0
-        self.started: list[tuple[str, Plan]] = []
-        """Where each root was started, and what."""
+        self.plans: dict[int, Plan] = {}
+        """What was started, by its tag."""
         self._queue = [self._drawn(workload.depth) for _ in range(workload.roots)]
         self.events: list[Event] = []
 
@@ -201,6 +206,7 @@ class Driver:
             loss=workload.loss,
             duplicate=workload.duplicate,
             crash=workload.crash,
+            partition=workload.partition,
             sink=self.events.append,
         )
         problems = []
@@ -221,8 +227,8 @@ class Driver:
     def wake(self, world: World, process: int) -> None:
         assert isinstance(world, ObjectWorld)
         plan = self._queue.pop()
-        self.started.append((self.names[process], plan))
-        world.start(process, plan.operation, plan.arguments())
+        self.plans[plan.tag] = plan
+        world.start(process, plan.operation, plan.arguments(), self.workload.timeout)
 
     def delivered(self, world: World, process: int, message: Any) -> None:
         pass
@@ -240,11 +246,19 @@ class Driver:
             left = [*site.table.instances, *site.roots, *[message.id for message in site.held()]]
             left += [f"the vector of {instance}" for instance in site.order.vectors]
             problems += [f"{one} is left at {self.names[site.me]}" for one in left]
-        lasting = [(at, plan) for at, plan in self.started if not plan.fails]
-        ended_well = sum(answer.ok for answer in world.answers.values())
-        if (ended_well, len(world.answers)) != (len(lasting), self.workload.roots):
-            problems.append(f"{len(world.answers)} roots ended, {ended_well} well: expected {len(lasting)} to end well")
-        wanted = Counter((at, name) for home, plan in lasting for at, _, name in set(plan.lasting(home)))
+        if len(world.answers) != self.workload.roots:
+            problems.append(f"{len(world.answers)} roots ended: expected {self.workload.roots}")
+        wanted: Counter[tuple[str, str]] = Counter()
+        for root, answer in world.answers.items():
+            home, arguments = world.started[root]
+            plan = self.plans[arguments[0]]
+            given_up = self.workload.timeout is not None and str(answer.answer).startswith("timeout")
+            if answer.ok is plan.fails and not given_up:
+                problems.append(
+                    f"{root} ended with {answer.answer!r}: expected {'a failure' if plan.fails else 'none'}"
+                )
+            if answer.ok:
+                wanted.update((at, name) for at, _, name in set(plan.lasting(self.names[home])))
         found = Counter(
             {
                 (self.names[site.me], name): count
