@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from antecede import limits
 from antecede.errors import TopologyError
 from antecede.topology import Address, AgentHome, DomainEntry, parse_topology
-from antecede.topology.file import natural
+from antecede.topology.file import ObjectHome, natural
 
 _shop = """
 [servers]
@@ -192,3 +192,37 @@ def test_snowflake_is_the_paper_s(root: Path) -> None:
     assert file.organisation.cycle is None
     assert file.organisation.route("S1", "S8") == ["S1", "S3", "S6", "S8"]
     assert [name for name in file.servers if file.organisation.is_router(name)] == ["S1", "S3", "S4", "S6"]
+
+
+_replicated = _two + 'A = { servers = ["a", "b"], order = "objects" }\n[agents]\n'
+
+
+def test_objects_live_on_several_servers() -> None:
+    file = parse_topology(_replicated + 'till = { servers = ["b", "a"], class = "bank:Till" }\n')
+    assert file.objects == (ObjectHome("till", ("a", "b"), "bank:Till"),)
+    assert file.agents == ()
+    again = parse_topology(file.text())
+    assert (again.objects, again.epoch) == (file.objects, file.epoch)
+    assert file.epoch != parse_topology(_replicated + 'till = { servers = ["b"], class = "bank:Till" }\n').epoch
+
+
+def test_the_epoch_of_a_file_without_objects_is_what_it_was_before_there_were_any() -> None:
+    assert "objects" not in parse_topology(_two + 'A = { servers = ["a", "b"] }\n').canonical()
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ('{ servers = ["a"], server = "a", class = "x:Y" }', "both server and servers"),
+        ('{ servers = [], class = "x:Y" }', "object till: expected servers"),
+        ('{ servers = "a", class = "x:Y" }', "object till: expected servers"),
+        ('{ servers = ["a", "a"], class = "x:Y" }', "object till names a server twice"),
+        ('{ servers = ["a", "c"], class = "x:Y" }', 'object till names the unknown server "c"'),
+        ('{ servers = ["a"], class = "x" }', 'expected "module:Class"'),
+        ('{ class = "x:Y" }', "server = null: expected a server of this file"),
+    ],
+)
+def test_what_is_wrong_with_an_object_is_said_with_its_line(entry: str, reason: str) -> None:
+    with pytest.raises(TopologyError, match=reason) as raised:
+        parse_topology(_replicated + f"till = {entry}\n", "bank.toml")
+    assert str(raised.value).startswith("bank.toml:7: ")

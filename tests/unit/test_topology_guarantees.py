@@ -96,3 +96,30 @@ def test_cycle_is_refused_whatever_is_promised() -> None:
     verdict = check(_file({"A": ("a b", "fifo"), "B": ("a b c", "fifo")}, "none"), _facts.__getitem__)
     assert verdict.refusals == ("not a forest: a –A– b –B– a",)
     assert verdict.pairs == ()
+
+
+_account = '\n[agents]\naccount = {{ servers = {servers}, class = "bank:Account" }}\n'
+
+
+@pytest.mark.parametrize(
+    ("domains", "servers", "refusal"),
+    [
+        ({"A": ("a b c", "objects")}, '["a", "b"]', None),
+        (
+            {"A": ("a b c", "pruned")},
+            '["a", "b"]',
+            "object account: domain A has the order pruned: replicated objects need one that goes by conflicts",
+        ),
+        (
+            {"A": ("a b", "pruned"), "B": ("b c", "pruned")},
+            '["a", "c"]',
+            "object account: no domain has all its servers (a, c)",
+        ),
+    ],
+)
+def test_replicas_are_in_one_domain_that_goes_by_conflicts(
+    domains: dict[str, tuple[str, str]], servers: str, refusal: str | None
+) -> None:
+    file = parse_topology(_file(domains).text() + _account.format(servers=servers))
+    refusals = check(file, _facts.__getitem__).refusals
+    assert [one[: len(refusal or "")] for one in refusals] == ([] if refusal is None else [refusal])

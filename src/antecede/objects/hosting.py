@@ -34,11 +34,37 @@ from antecede.objects.model import (
 ROOT: Final = "call"
 """The operation that every server has: somebody here calls an object. It conflicts with nothing."""
 
-encode_state = msgspec.msgpack.Encoder(order="deterministic").encode
+_encode = msgspec.msgpack.Encoder().encode
+_encode_in_order = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 class ReplicatedObject(Object):
     """An object of which several servers hold a replica each. Subclass it, with annotated attributes as its state."""
+
+
+def encode_state(state: dict[str, Any]) -> bytes:
+    """A state as bytes, the same for all that are equal."""
+    try:
+        return _encode_in_order(state)
+    except TypeError:
+        # It sorts no keys but texts.
+        return _encode(_in_order(state))
+
+
+def _in_order(value: Any) -> Any:
+    kind = type(value)
+    if kind is dict:
+        return dict(
+            sorted(((_in_order(key), _in_order(one)) for key, one in value.items()), key=lambda it: _encode(it[0]))
+        )
+    if kind is set or kind is frozenset:
+        return sorted(map(_in_order, value), key=_encode)
+    if kind is list or kind is tuple:
+        return kind(map(_in_order, value))
+    if isinstance(value, msgspec.Struct):
+        fields = kind.__struct_fields__
+        return msgspec.structs.replace(value, **{name: _in_order(getattr(value, name)) for name in fields})
+    return value
 
 
 def qualified(name: str, called: str) -> str:

@@ -1,0 +1,140 @@
+"""Several objects as one: operations, states as bytes with their types, what does not fit."""
+
+from collections.abc import Generator
+from typing import Any
+
+import msgspec
+import pytest
+
+from antecede import limits
+from antecede.errors import ObjectError
+from antecede.objects import Call, CallFailed, ReplicatedObject, operation, operations_of, relation_of
+from antecede.objects.hosting import hosting, state_in
+from antecede.objects.model import initial
+from antecede.objects.replay import Outcome, compute
+
+
+class Entry(msgspec.Struct):
+    who: str
+    amount: int
+
+
+class Book(ReplicatedObject):
+    entries: tuple[Entry, ...] = ()
+    by_number: dict[int, str]
+    tags: set[str]
+
+    def __init__(self) -> None:
+        self.by_number = {}
+        self.tags = set()
+
+    @operation(conflicts_with=["enter"])
+    def enter(self, entry: Entry) -> int:
+        self.entries = (*self.entries, entry)
+        return len(self.entries)
+
+    @operation
+    def tag(self, number: int, tag: str = "new") -> None:
+        self.by_number[number] = tag
+        self.tags.add(tag)
+
+    @operation
+    def copy(self, to: str) -> Generator[Call, Any, str]:
+        self.tags.add("copied")
+        try:
+            answer: str = yield Call(to, "tag", (1,))
+        except CallFailed as error:
+            answer = f"failed: {error}"
+        self.tags.add("answered")
+        return answer
+
+    @operation
+    def everything(self) -> dict[str, Any]:
+        return {"entries": self.entries, "tags": sorted(self.tags)}
+
+    @operation
+    def large(self) -> bytes:
+        return b"." * (limits.letter_bytes_max + 1)
+
+    @operation
+    def odd(self) -> None:
+        self.thing = object()
+
+
+_kind = hosting({"book": Book, "shelf.2": Book})
+
+
+def _computed(state: dict[str, Any], name: str, *arguments: Any, answers: Any = ()) -> Outcome:
+    return compute(_kind, state, name, arguments, answers)
+
+
+def test_operations_are_named_after_their_object_and_conflict_within_it() -> None:
+    assert {"call", "book.enter", "shelf.2.enter"} <= operations_of(_kind).keys()
+    relation = relation_of(_kind)
+    assert relation.pairs() == [("book.enter", "book.enter"), ("shelf.2.enter", "shelf.2.enter")]
+
+
+def test_types_come_back() -> None:
+    outcome = _computed(initial(_kind), "book.enter", {"who": "al", "amount": 3})
+    outcome = _computed(outcome.state, "book.tag", 7)
+    outcome = _computed(outcome.state, "book.everything")
+    assert outcome.answer == (True, {"entries": [{"who": "al", "amount": 3}], "tags": ["new"]})
+    state = state_in(Book, "book", outcome.state)
+    assert state == {"entries": (Entry("al", 3),), "by_number": {7: "new"}, "tags": {"new"}}
+    assert outcome.state["shelf.2"] == initial(_kind)["shelf.2"]
+
+
+def test_states_are_alike_whatever_the_sequence_of_compatible_operations() -> None:
+    one = _computed(_computed(initial(_kind), "book.tag", 1, "b").state, "book.tag", 2, "a").state
+    other = _computed(_computed(initial(_kind), "book.tag", 2, "a").state, "book.tag", 1, "b").state
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "reason"),
+    [
+        ("book.tag", ("x",), "TypeError: tag: Expected `int`, got `str`"),
+        ("book.tag", (1, "a", "b"), "TypeError: too many positional arguments"),
+        ("book.enter", ({"who": 3},), "TypeError: enter: "),
+        ("book.large", (), "ValueError: answer of "),
+        ("book.odd", (), "TypeError: "),
+        ("book.none", (), "Hosted has no operation 'book.none'"),
+    ],
+)
+def test_what_does_not_fit_is_the_failure_of_that_operation(name: str, arguments: tuple[Any, ...], reason: str) -> None:
+    before = initial(_kind)
+    outcome = _computed(before, name, *arguments)
+    assert outcome.answer is not None
+    assert not outcome.answer[0]
+    assert str(outcome.answer[1]).startswith(reason)
+    assert outcome.state == before
+
+
+def test_a_nested_call_waits_goes_on_and_may_fail() -> None:
+    outcome = _computed(initial(_kind), "book.copy", "other")
+    assert outcome.answer is None
+    assert outcome.calls == [Call("other", "tag", (1,))]
+    outcome = _computed(initial(_kind), "book.copy", "other", answers=[(True, "fine")])
+    assert outcome.answer == (True, "fine")
+    assert state_in(Book, "book", outcome.state)["tags"] == {"copied", "answered"}
+    outcome = _computed(initial(_kind), "book.copy", "other", answers=[(False, "no")])
+    assert outcome.answer == (True, "failed: no")
+
+
+def test_what_others_of_the_root_do_within_a_call_is_seen_after_it() -> None:
+    def between(number: int, state: dict[str, Any]) -> dict[str, Any]:
+        assert state_in(Book, "book", state)["tags"] == {"copied"}
+        return _computed(state, "book.tag", 5, "between").state
+
+    outcome = compute(_kind, initial(_kind), "book.copy", ("book",), [(True, None)], between)
+    assert state_in(Book, "book", outcome.state)["tags"] == {"copied", "between", "answered"}
+
+
+def test_asynchronous_operations_are_refused() -> None:
+    class Slow(ReplicatedObject):
+        @operation
+        async def wait(self) -> None:
+            pass
+
+    with pytest.raises(ObjectError, match=r"Slow\.wait is asynchronous"):
+        hosting({"slow": Slow})
