@@ -66,6 +66,44 @@ def test_the_readme_runs_as_printed(place: Any) -> None:
     _down(place)
 
 
+def test_the_bank_agrees_under_three_orders(place: Any) -> None:
+    command = [sys.executable, "examples/bank.py", "--operations", "300", "--branches", "5", "--json"]
+    done = subprocess.run(
+        command, env=place.environment, cwd=place.folder, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert list(rows) == ["pruned", "skeen", "objects"]
+    assert all(row["alike"] and row["accounts"] == rows["skeen"]["accounts"] for row in rows.values())
+    assert rows["pruned"]["disputed"] > 0
+    assert rows["skeen"]["disputed"] == rows["objects"]["disputed"] == 0
+    assert rows["objects"]["remarks"]["held"] == 0
+
+
+def test_the_bank_is_open(place: Any) -> None:
+    _up(place, "up", "examples/bank.toml", "--data", "bank", "--trace")
+    status = ("status", "examples/bank.toml", "--json")
+    place.until(lambda: place.command(*status).returncode == 0, f"all well: {place.log('up')}", 60)
+    addresses = re.findall(r"tcp://[\d.:]+", (place.folder / "examples" / "bank.toml").read_text())
+    done = subprocess.run(
+        [sys.executable, "examples/bank.py", "live", "--operations", "5", "--servers", *addresses],
+        env=place.environment,
+        cwd=place.folder,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "45 calls by 9 tellers" in done.stdout
+    audits = [line.partition(": ")[2] for line in done.stdout.splitlines() if line.startswith("audit at ")]
+    assert len(audits) == 3
+    assert len(set(audits)) == 1
+    _down(place)
+    done = place.command("verify", "bank", "--order", "significant", "--engine", "plain")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_the_snowflake_exchanges_messages_between_all_pairs(place: Any) -> None:
     _up(place, "up", "examples/snowflake.toml", "--data", "snow", "--trace")
     status = ("status", "examples/snowflake.toml", "--json")

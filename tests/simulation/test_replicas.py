@@ -20,6 +20,7 @@ from antecede.objects.computing import Computing
 from antecede.objects.replicas import Replicas
 from antecede.server import AgentServer
 from antecede.testing import NONE, ROUGH, Faults, World
+from antecede.trace import DELIVER, SEND, judge
 
 _seeds = int(os.environ.get("ANTECEDE_SEEDS", "40"))
 
@@ -278,6 +279,42 @@ def test_caught_nested_calls_that_every_replica_makes_anew(monkeypatch: pytest.M
 
     monkeypatch.setattr(Computing, "_call", call)
     _caught(20)
+
+
+class Chain(Notification):
+    left: int
+
+
+class Walker(Agent):
+    """Passes a word on to two others: chains of letters that overtake each other, if nobody prevents it."""
+
+    def on_chain(self, chain: Chain, ctx: Context) -> None:
+        if chain.left:
+            for other in ("w1", "w2", "w3"):
+                if other != ctx.agent:
+                    ctx.send(other, Chain(left=chain.left - 1))
+            ctx.call("anna", "deposit", 1)
+
+
+def test_letters_between_agents_are_in_causal_order_whatever_objects_do() -> None:
+    walkers = "".join(f'w{n} = {{ server = "s{n}", class = "bank:Walker" }}\n' for n in (1, 2, 3))
+    kinds = {"anna": Account, "ben": Account, "clerk": Clerk, "w1": Walker, "w2": Walker, "w3": Walker}
+    for seed in range(6):
+        world = World(TOPOLOGY + walkers, agents=kinds, seed=seed, faults=ROUGH)
+        world.send("al@s1", "w1", Chain(left=4))
+        world.send("bo@s2", "w3", Chain(left=4))
+        world.run()
+        world.check()
+        assert world.replicas("anna")["s1"]["balance"] == 2 * (1 + 2 + 4 + 8)
+        count: Counter[str] = Counter()
+        letters = []
+        for row in sorted(world.trace(), key=lambda row: (row.process, row.index)):
+            if row.kind in (SEND, DELIVER) and row.type is None:
+                letters.append(msgspec.structs.replace(row, index=count[row.process]))
+                count[row.process] += 1
+        verdict = judge(letters, ("causal",))
+        assert verdict.holds("causal"), verdict.causal[:1]
+        assert verdict.deliveries > 60
 
 
 @pytest.mark.parametrize("faults", [NONE, ROUGH])
