@@ -117,6 +117,9 @@ ended_instances_max: Final = 4_096
 call_seconds_max: Final = 86_400
 """The longest that a call of a replicated object may take before it is aborted."""
 
+call_depth_max: Final = 64
+"""Lists and dictionaries within each other in the arguments of one call."""
+
 train_letters_max: Final = 1_024
 """Letters that share one message of a domain's order."""
 

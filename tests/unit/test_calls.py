@@ -20,12 +20,20 @@ from antecede import (
     Returned,
     ServerRuntime,
     UsageError,
+    limits,
     operation,
     parse_topology,
 )
 from antecede.errors import AgentError, ObjectError, StoreError, TopologyError
 from antecede.runtime.application import plan_of
+from antecede.runtime.converting import convert
+from antecede.runtime.gathering import gathered
+from antecede.runtime.recording import begin
+from antecede.server import AgentServer
 from antecede.server.calls import unfit
+from antecede.server.items import Published
+from antecede.store import Sizes, open_log
+from antecede.trace import read_events, verify
 
 
 class Till(ReplicatedObject):
@@ -260,6 +268,38 @@ def test_topologies_that_cannot_be_run_are_refused_by_name() -> None:
                 pass
 
 
+def test_converted_segments_say_which_operations_conflict(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    alone = parse_topology(_text().replace('["s1", "s2"]', '["s1"]'))
+    directory = str(tmp_path / "s1")
+    sizes = Sizes(segment_bytes=65_536, group_bytes_max=16_384, pending_bytes_max=32_768, log_bytes_max=1 << 24)
+    with open_log(directory, sizes=sizes) as log:
+        machine = AgentServer("s1", plan_of(alone, {"till": Till}), log.incarnation)
+        log.append(machine.begin(alone.epoch))
+        for number in range(1, 301):
+            body = msgspec.msgpack.encode((1_000, [1]))
+            step = machine.step([Published("al", number, ("till()",), "put", body, True)], 0.0, number)
+            assert step.record is not None
+            log.wait(log.append(step.record))
+    begin(directory, alone)
+    assert convert(directory) > 0
+    table = {"till@s1": [["count", "put"], ["count", "take"], ["put", "take"], ["take", "take"]]}
+    with gathered([directory]) as paths:
+        for path in paths:
+            assert [one.conflicts for one in read_events([path])[1]] == [table], path
+        report = verify(paths, ("significant",))
+    assert report["orders"]["significant"]["holds"]
+    assert report["complete"]
+
+
 @pytest.mark.parametrize("body", [b"", b"\x93", msgspec.msgpack.encode((0, [])), msgspec.msgpack.encode((2**40, []))])
 def test_bodies_that_are_no_calls(body: bytes) -> None:
     assert unfit(body) is not None
+
+
+@pytest.mark.parametrize(("depth", "fits"), [(limits.call_depth_max, True), (limits.call_depth_max + 1, False)])
+def test_arguments_are_nested_only_so_deeply(depth: int, fits: bool) -> None:
+    nested: Any = 1
+    for _ in range(depth - 1):
+        nested = [nested]
+    assert (unfit(msgspec.msgpack.encode((1, [nested]))) is None) == fits

@@ -169,6 +169,9 @@ class Replicas(Site):
         members = sorted(replies)
         first = replies[members[0]]
         other = next((member for member in members if replies[member] != first), None)
+        if other is not None and msgspec.msgpack.encode(replies[other]) == msgspec.msgpack.encode(first):
+            # Not a number is not equal to itself.
+            other = None
         if other is None:
             return first
         name, operation = parted(made.operation)

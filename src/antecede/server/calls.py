@@ -37,12 +37,29 @@ def is_call(to: tuple[str, ...]) -> bool:
 def unfit(body: bytes) -> UsageError | None:
     """Why this is not the body of a call."""
     try:
-        timeout_ms, _ = _decode(body)
+        timeout_ms, arguments = _decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         return UsageError(f"a call that cannot be read: {error}")
     if not 0 < timeout_ms <= _timeout_ms_max:
         return UsageError(f"a call of {timeout_ms} ms: expected 1 to {_timeout_ms_max}")
+    if _is_deep(arguments):
+        return UsageError(f"arguments of a call nested deeper than {limits.call_depth_max}")
     return None
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether something is nested so deeply that others, who must write it down with more around it, could not."""
+    level = [value]
+    for _ in range(limits.call_depth_max + 1):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, list | dict)
+            for inner in (one if isinstance(one, list) else [*one.values(), *one])
+        ]
+        if not level:
+            return False
+    return True
 
 
 def deadline_of(body: bytes, clock_ms: int) -> int:
