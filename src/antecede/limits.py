@@ -108,6 +108,10 @@ foreign_clock_entries_max: Final = 20_000_000
 label_chars_max: Final = 400
 """The name of an operation, or of an instance: a path with one number for each level of nesting."""
 
+roots_running_max: Final = 8
+"""Operations started by users that one object has under way; more wait, for those that run only get into each other's
+way."""
+
 nesting_depth_max: Final = 32
 """Levels of nested calls between objects; a deeper call fails."""
 

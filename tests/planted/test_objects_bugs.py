@@ -171,7 +171,7 @@ class OnlyTheTop(Site):
             rivals = self.table.rivals(one)
             if not rivals:
                 self._begin(one)
-            elif not self._wound([other for other in rivals if other.number > one.number]):
+            elif not self._wound(one, [other for other in rivals if other.number > one.number]):
                 return
 
 
@@ -209,7 +209,7 @@ class Neglects(Site):
 class NothingIsWounded(Site):
     """The theorem of §3.3 taken for more than it says: without wound–wait instances wait in a circle."""
 
-    def _wound(self, younger: list[Instance]) -> bool:
+    def _wound(self, one: Instance, younger: list[Instance]) -> bool:
         return False
 
 

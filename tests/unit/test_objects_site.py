@@ -8,10 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from antecede import limits
+from antecede.channel.packets import decode_packet, encode_packet
 from antecede.cli import run
 from antecede.errors import ObjectError, OrderError
 from antecede.messages import ABORT, COMMIT, COPY, REQUEST, RESPONSE, Label, Message, Packet, Send
 from antecede.objects import Answered, Call, CallFailed, Local, Object, Site, group, operation
+from antecede.orders.objects import WOUND
 
 
 class Cell(Object):
@@ -111,7 +114,7 @@ class Hand:
         return int(self.sites[self.names.index(at)].state["value"])
 
     def quiet(self) -> bool:
-        return not any(site.table.instances or site.roots or site.held() for site in self.sites)
+        return not any(site.table.instances or site.roots or site.resting or site.held() for site in self.sites)
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -310,6 +313,43 @@ def test_what_makes_no_sense_is_refused() -> None:
         hand.spec.create(0, 3)
     with pytest.raises(ObjectError):
         group({"a/b": Cell})
+
+
+def test_only_so_many_roots_are_under_way() -> None:
+    """More would only wound each other. They begin in the order in which they were started."""
+    hand = Hand("a", "b")
+    roots = [hand.start("a", "hold", "b", "set", number) for number in range(3 * limits.roots_running_max)]
+    site = hand.sites[0]
+    assert len(site.roots) + len(site.resting) == limits.roots_running_max
+    hand.drain()
+    assert [hand.answers[root].ok for root in roots] == [True] * len(roots)
+    assert hand.value("b") == len(roots) - 1
+    assert hand.quiet()
+
+
+def test_word_that_a_root_may_go_on_can_come_before_word_that_it_is_wounded() -> None:
+    hand = Hand("a", "b")
+    older = hand.start("a", "hold", "b", "set", 1)
+    younger = hand.start("b", "hold", "a", "set", 2)
+    while hand.air:
+        late = [packet for packet in hand.air if packet.kind != WOUND]
+        hand.arrive((late or hand.air)[0])
+    assert hand.answers[older].ok
+    assert hand.answers[younger].ok
+    assert hand.quiet()
+
+
+def test_packets_travel_as_those_of_any_order() -> None:
+    """A site is an order to whoever puts its packets on a wire; labels are part of its stamps."""
+    hand = Hand("a", "b", "c")
+    roots = [hand.start("a", "hold", "b", "set", 1), hand.start("b", "call", ["a", "c"], "add", 2)]
+    while hand.air:
+        packet = hand.air.pop(0)
+        data, _ = encode_packet(hand.sites[packet.source], packet)
+        arrived = decode_packet(hand.sites[packet.target], packet.source, data)
+        hand.take(packet.target, hand.sites[packet.target].receive(arrived)[1])
+    assert all(hand.answers[root].ok for root in roots)
+    assert hand.quiet()
 
 
 def test_forged_messages_break_no_step() -> None:

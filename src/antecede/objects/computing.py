@@ -28,6 +28,7 @@ from antecede.messages import (
     Message,
     Packet,
     Persist,
+    Send,
 )
 from antecede.objects.instances import (
     DONE,
@@ -47,7 +48,7 @@ from antecede.objects.replay import fold, kept
 from antecede.objects.table import Table
 from antecede.orders.contract import Order
 from antecede.orders.encoding import Reader, Writer
-from antecede.orders.objects import Objects
+from antecede.orders.objects import HEAL, Objects
 
 REQUESTS = msgspec.msgpack.Decoder(Request)
 ANSWERS = msgspec.msgpack.Decoder(Answer)
@@ -79,8 +80,16 @@ class Computing(Order):
         self.posted = 0
         self.wounds = 0
         """How many roots of this home were wounded so far."""
+        self.waiting: list[Root] = []
+        """Roots that have not been let begin: enough others are under way."""
+        self.resting: dict[str, Root] = {}
+        """Roots of this home that were wounded, by the name of that try: they wait for what wounded them to end."""
+        self._healed: set[str] = set()
+        """Tries that may go on at once when they are wounded: word that they may came first."""
         self._wounded: set[str] = set()
         """Tries of which we have asked their home to abort them."""
+        self._wounds_by: dict[str, list[tuple[int, str]]] = {}
+        """For each instance here those that were asked to make way for it: home and try."""
         self._ended: dict[str, str] = {}
         """Instances that failed or were aborted here, the latest of them, and why."""
         self._out: list[Any] = []
@@ -197,14 +206,24 @@ class Computing(Order):
         root = self.roots.get(one.id)
         if root is not None:
             self._commit(one)
-            del self.roots[one.id]
-            self._out.append(Answered(root.name, True, answer[1], root.tries))
+            self._ended_root(root, answer)
 
     def _fail(self, one: Instance, answer: Answer) -> None:
         self._abort(one, answer, one.callers)
-        root = self.roots.pop(one.id, None)
-        if root is not None:
-            self._out.append(Answered(root.name, False, answer[1], root.tries))
+        if one.id in self.roots:
+            self._ended_root(self.roots[one.id], answer)
+
+    def _ended_root(self, root: Root, answer: Answer) -> None:
+        """Tell how a root ended; the next one may begin."""
+        self.roots.pop(root.attempt, None)
+        self.resting.pop(root.attempt, None)
+        self._healed.discard(root.attempt)
+        self._out.append(Answered(root.name, *answer, root.tries))
+        self._let_begin()
+
+    @abstractmethod
+    def _let_begin(self) -> None:
+        """Begin roots that wait, as long as not too many are under way."""
 
     def _commit(self, one: Instance) -> None:
         """The root has decided that this instance is to last."""
@@ -240,7 +259,7 @@ class Computing(Order):
                 self._respond(one, caller, answer)
         if one.state == QUEUED:
             # What has not begun leaves no trace.
-            del self.table.instances[one.id]
+            self._remove(one)
         else:
             self._close(one, ABORT)
         self._settle(one.root)
@@ -251,8 +270,16 @@ class Computing(Order):
 
     def _close(self, one: Instance, how: str) -> None:
         self._out.append(Local(how, one.id, one.operation, one.parent))
-        del self.table.instances[one.id]
         self.order.forget(one.id)
+        self._remove(one)
+
+    def _remove(self, one: Instance) -> None:
+        del self.table.instances[one.id]
+        for home, attempt in self._wounds_by.pop(one.id, ()):
+            if home == self.me:
+                self._heal(attempt)
+            else:
+                self._out.append(Send(Packet(HEAL, self.me, home, None, attempt, None)))
         if not any(other.root == one.root for other in self.table.instances.values()):
             self._wounded.discard(one.root)
 
@@ -281,6 +308,10 @@ class Computing(Order):
         payload = b"" if content is None else msgspec.msgpack.encode(content)
         message = Message(f"{self.names[self.me]}-{self.posted}", self.me, to, payload, label)
         self._take_in(self.order.send(message))
+
+    @abstractmethod
+    def _heal(self, attempt: str) -> None:
+        """What a try of this home was wounded for has ended."""
 
     @abstractmethod
     def _handed_over(self, message: Message) -> None:

@@ -16,7 +16,9 @@ tells its callers; whoever called it may go on. Locks stay with the root until i
 **Wound–wait.** The theorem of §3.3 is about messages; instances can still wait for each other in a circle (op1@i calls
 op2@j while op3@j calls op4@i, with op1 ~ op4 and op2 ~ op3). So whoever is queued behind an instance of a *younger*
 root asks that root's home to abort it (``wound``); the home does, unless it has decided to commit. The root is tried
-again, with its old number. All waiting is then of younger roots for older ones, and the oldest is never wounded.
+again, with its old number, once what wounded it has ended (``heal``); tried at once it would be in the way again. All
+waiting is then of younger roots for older ones, and the oldest is never wounded. An object lets only so many of its
+roots begin at a time, the oldest first: more would only wound each other.
 
 **Abort** never restores a state: two compatible increments interleave, and undoing one must not undo the other.
 
@@ -29,6 +31,7 @@ from typing import Any
 
 import msgspec
 
+from antecede import limits
 from antecede.errors import ObjectError, OrderError
 from antecede.messages import (
     ABORT,
@@ -50,14 +53,13 @@ from antecede.objects.instances import (
     DONE,
     QUEUED,
     Answer,
-    Answered,
     Instance,
     Root,
 )
 from antecede.objects.model import operations_of
 from antecede.objects.replay import kept
 from antecede.orders.contract import Reason
-from antecede.orders.objects import WOUND
+from antecede.orders.objects import HEAL, WOUND
 
 TIMEOUT = "timeout: the call took too long and was aborted"
 
@@ -83,25 +85,29 @@ class Site(Computing):
         self.started += 1
         number = (self.order.clock, self.me, self.started)
         root = Root(f"{by or self.names[self.me]}.{self.started}", name, given, number, 1, deadline)
-        self._queue_root(root)
+        self.waiting.append(root)
+        self._let_begin()
         return root.name, self._finished()
 
     def tick(self, now: float) -> Effects:
         """Abort the roots whose time is up."""
-        late = [root for root in self.roots.values() if root.deadline is not None and root.deadline <= now]
+        late = [root for root in self._unended() if root.deadline is not None and root.deadline <= now]
         for root in late:
-            self._end_root(root, (False, TIMEOUT))
+            self._give_up(root, (False, TIMEOUT))
         return self._finished() if late else []
 
     def deadline(self) -> float | None:
         """When ``tick`` is wanted next."""
-        return min((root.deadline for root in self.roots.values() if root.deadline is not None), default=None)
+        return min((root.deadline for root in self._unended() if root.deadline is not None), default=None)
+
+    def _unended(self) -> list[Root]:
+        return [*self.roots.values(), *self.resting.values(), *self.waiting]
 
     # What arrives.
 
     def receive(self, packet: Packet) -> tuple[Verdict, Effects]:
-        if packet.kind == WOUND:
-            return self._asked_to_abort(packet.subject)
+        if packet.kind in (WOUND, HEAL):
+            return self._told_of(packet.subject, packet.kind == WOUND)
         verdict, effects = self.order.receive(packet)
         if verdict is Verdict.DUPLICATE:
             return verdict, effects
@@ -151,11 +157,13 @@ class Site(Computing):
         callers = [caller for caller in map(caller_of, requests) if caller.source != source]
         self._abort(one, _elsewhere, callers)
 
-    def _asked_to_abort(self, attempt: str) -> tuple[Verdict, Effects]:
-        root = self.roots.get(attempt)
-        if root is None:
+    def _told_of(self, attempt: str, wounded: bool) -> tuple[Verdict, Effects]:
+        if attempt not in self.roots and attempt not in self.resting:
             return Verdict.DUPLICATE, []
-        self._try_again(root)
+        if wounded and attempt in self.roots:
+            self._rest(self.roots[attempt])
+        elif not wounded:
+            self._heal(attempt)
         return Verdict.DELIVER, self._finished()
 
     # Roots and requests.
@@ -187,15 +195,34 @@ class Site(Computing):
         else:
             self._join(one, message, label)
 
-    def _end_root(self, root: Root, answer: Answer) -> None:
-        self._abort(self.table.instances[root.attempt])
-        del self.roots[root.attempt]
-        self._out.append(Answered(root.name, answer[0], answer[1], root.tries))
+    def _let_begin(self) -> None:
+        while self.waiting and len(self.roots) + len(self.resting) < limits.roots_running_max:
+            self._queue_root(self.waiting.pop(0))
 
-    def _try_again(self, root: Root) -> None:
+    def _give_up(self, root: Root, answer: Answer) -> None:
+        if root in self.waiting:
+            self.waiting.remove(root)
+        elif root.attempt in self.roots:
+            self._abort(self.table.instances[root.attempt])
+        self._ended_root(root, answer)
+
+    def _rest(self, root: Root) -> None:
+        """A root is wounded: it is undone, and waits."""
         self.wounds += 1
-        self._abort(self.table.instances[root.attempt])
-        del self.roots[root.attempt]
+        attempt = root.attempt
+        self._abort(self.table.instances[attempt])
+        del self.roots[attempt]
+        self.resting[attempt] = root
+        if attempt in self._healed:
+            self._heal(attempt)
+
+    def _heal(self, attempt: str) -> None:
+        root = self.resting.pop(attempt, None)
+        if root is None:
+            if attempt in self.roots:
+                self._healed.add(attempt)
+            return
+        self._healed.discard(attempt)
         root.tries += 1
         self._queue_root(root)
 
@@ -210,20 +237,23 @@ class Site(Computing):
                 rivals = self.table.rivals(one)
                 if not rivals:
                     self._begin(one)
-                changed = not rivals or self._wound([other for other in rivals if other.number > one.number])
+                changed = not rivals or self._wound(one, [other for other in rivals if other.number > one.number])
                 if changed:
                     break
 
-    def _wound(self, younger: list[Instance]) -> bool:
-        """Ask the homes of these to abort them. Did that change anything here?"""
+    def _wound(self, one: Instance, younger: list[Instance]) -> bool:
+        """Ask the homes of these to make way for one that is older. Did that change anything here?"""
         for other in younger:
             if other.root in self._wounded:
                 continue
             if other.home != self.me:
-                self._wounded.add(other.root)
                 self._out.append(Send(Packet(WOUND, self.me, other.home, None, other.root, None)))
-            elif other.root in self.roots:
-                self._try_again(self.roots[other.root])
+            elif other.root not in self.roots:
+                continue
+            self._wounded.add(other.root)
+            self._wounds_by.setdefault(one.id, []).append((other.home, other.root))
+            if other.home == self.me:
+                self._rest(self.roots[other.root])
                 return True
         return False
 
@@ -257,16 +287,22 @@ class Site(Computing):
             self.state,
             self.table.dump(),
             [msgspec.to_builtins(root) for _, root in sorted(self.roots.items())],
+            [msgspec.to_builtins(root) for root in self.waiting],
+            [(attempt, msgspec.to_builtins(root)) for attempt, root in sorted(self.resting.items())],
             (self.started, self.posted, self.wounds),
-            sorted(self._wounded),
+            (sorted(self._wounded), sorted(self._healed), sorted(self._wounds_by.items())),
             list(self._ended.items()),
         )
 
     def load(self, state: Any) -> None:
-        order, self.state, table, roots, counts, wounded, ended = state
+        order, self.state, table, roots, waiting, resting, counts, wounds, ended = state
         self.order.load(order)
         self.table.load(table)
         self.roots = {root.attempt: root for root in msgspec.convert(roots, list[Root])}
+        self.waiting = msgspec.convert(waiting, list[Root])
+        self.resting = {attempt: msgspec.convert(root, Root) for attempt, root in resting}
         self.started, self.posted, self.wounds = counts
-        self._wounded = set(wounded)
+        wounded, healed, wounds_by = wounds
+        self._wounded, self._healed = set(wounded), set(healed)
+        self._wounds_by = {id_: [(home, attempt) for home, attempt in asked] for id_, asked in wounds_by}
         self._ended = dict(ended)

@@ -89,6 +89,7 @@ from antecede.orders.relation import Relation, parse_relation
 CLOCK = "clock"
 ASK = "ask"
 WOUND = "wound"
+HEAL = "heal"
 
 Key = tuple[int, int]
 """A message here: its sender and its number on the link."""
@@ -101,7 +102,7 @@ class Objects(Order):
     source: ClassVar[str] = "Enokido, Higaki, Takizawa §4"
     guarantees = frozenset({"significant"})
     needs: ClassVar[frozenset[str]] = frozenset({"control packets"})
-    controls: ClassVar[tuple[str, ...]] = (CLOCK, ASK, WOUND)
+    controls: ClassVar[tuple[str, ...]] = (CLOCK, ASK, WOUND, HEAL)
     options: ClassVar[Mapping[str, Option]] = {
         "conflicts": Option("all", "which operations conflict: all, none, or pairs such as set~set+set~get"),
         "clocks": Option("eager", "tell the time with every send, or when somebody asks", ("eager", "asked")),
@@ -210,7 +211,7 @@ class Objects(Order):
             return self._hear(packet)
         if packet.kind == ASK:
             return self._answer(packet)
-        if packet.kind == WOUND:
+        if packet.kind in (WOUND, HEAL):
             return Verdict.DELIVER, []
         key = (packet.source, packet.stamp.number)
         if not self.arrivals.is_new(*key):
@@ -362,7 +363,7 @@ class Objects(Order):
             return stamp
         if source == self.me:
             raise StampError(f"{kind} from ourselves: expected one from another")
-        if kind == WOUND:
+        if kind in (WOUND, HEAL):
             return None
         if kind == ASK:
             return (data.counter(self.clock),)

@@ -243,7 +243,13 @@ class Driver:
         problems = [f"{message} is delivered twice at {self.names[at]}" for at, message in world.twice]
         problems += [f"{message} is not delivered everywhere" for message in world.missing()]
         for site in world.sites():
-            left = [*site.table.instances, *site.roots, *[message.id for message in site.held()]]
+            left = [
+                *site.table.instances,
+                *site.roots,
+                *site.resting,
+                *[root.name for root in site.waiting],
+                *[message.id for message in site.held()],
+            ]
             left += [f"the vector of {instance}" for instance in site.order.vectors]
             problems += [f"{one} is left at {self.names[site.me]}" for one in left]
         if len(world.answers) != self.workload.roots:
