@@ -97,6 +97,10 @@ def test_the_bank_is_open(place: Any) -> None:
     assert done.returncode == 0, done.stderr
     assert "45 calls by 9 tellers" in done.stdout
     audits = [line.partition(": ")[2] for line in done.stdout.splitlines() if line.startswith("audit at ")]
+    called = place.command("objects", "call", "examples/bank.toml", "anna", "audit", "--server", "s2")
+    assert f"'anna': {called.stdout.strip()}," in audits[0]
+    failed = place.command("objects", "call", "examples/bank.toml", "anna", "deposit", "much")
+    assert (failed.returncode, "Expected `int`, got `str`" in failed.stderr) == (2, True)
     assert len(audits) == 3
     assert len(set(audits)) == 1
     _down(place)

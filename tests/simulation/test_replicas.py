@@ -18,6 +18,8 @@ from antecede import Agent, Call, CallFailed, Context, Notification, ReplicatedO
 from antecede.errors import StoreError
 from antecede.objects.computing import Computing
 from antecede.objects.replicas import Replicas
+from antecede.objects.table import Table
+from antecede.orders.objects_rules import Rules
 from antecede.server import AgentServer
 from antecede.testing import NONE, ROUGH, Faults, World
 from antecede.trace import DELIVER, SEND, judge
@@ -225,6 +227,16 @@ def test_caught_calls_that_a_snapshot_forgets(monkeypatch: pytest.MonkeyPatch) -
 
     real = Replicas.load
     monkeypatch.setattr(Replicas, "load", load)
+    _caught()
+
+
+def test_caught_an_order_in_which_nothing_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Rules, "before", lambda self, *given: False)
+    _caught()
+
+
+def test_caught_locks_that_nobody_respects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Table, "rivals", lambda self, one: [])
     _caught()
 
 

@@ -53,7 +53,8 @@ class Channel:
         """(domain, reason) of trains that could not be read."""
         self._homes = homes
         self._servers = set(topology.servers)
-        self.objects = {one.name for spec in orders.values() if isinstance(spec, ReplicasSpec) for one in spec.objects}
+        mine = [orders[name] for name in topology.domains_of(me)]
+        self.objects = {one.name for spec in mine if isinstance(spec, ReplicasSpec) for one in spec.objects}
         self._first = first_hops(topology, me)
         self._plans: dict[tuple[str, tuple[str, ...]], _Plan] = {}
         self.consumers = {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from antecede.cli import objects_call
 from antecede.errors import ObjectError, UsageError
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ _json = typer.Option(False, "--json", help="One JSON document on standard output
 def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Objects whose operations are ordered only where they conflict.")
     app.add_typer(group, name="objects")
+    objects_call.register(group)
 
     @group.command("conflicts")
     def conflicts(

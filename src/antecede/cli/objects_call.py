@@ -1,0 +1,58 @@
+"""``antecede objects call``: call one operation of a replicated object from the command line."""
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from antecede.cli.live import Access
+
+
+_arguments = typer.Argument(None, metavar="JSON…", help="Its arguments; a bare word is a text.")
+
+
+def register(group: typer.Typer) -> None:
+    @group.command("call")
+    def call(
+        topology: str = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT."),
+        object_: str = typer.Argument(..., metavar="OBJECT", help="A replicated object of the topology."),
+        operation: str = typer.Argument(..., metavar="OPERATION", help="One of its operations."),
+        arguments: list[str] = _arguments,
+        client: str = typer.Option("command-line", metavar="NAME", help="The client's durable name."),
+        server: str | None = typer.Option(None, metavar="NAME", help="Where to call. Default: at the first server."),
+        timeout: float = typer.Option(10.0, help="Seconds after which the call is undone."),
+        token_file: str | None = typer.Option(None, metavar="FILE", help="The servers' token."),
+        authority: str | None = typer.Option(None, metavar="FILE", help="TLS: who signs the servers' certificates."),
+    ) -> int:
+        """Call one operation at all replicas and print its answer as JSON. One that fails, or whose time is up, leaves
+        nothing behind and is exit code 2, with the reason."""
+        from antecede.cli.live import Access, addresses
+        from antecede.errors import UsageError
+
+        servers = addresses(topology)
+        if server is not None and server not in servers:
+            raise UsageError(f"{topology} has no server {server}: expected one of {', '.join(servers)}")
+        address = servers[server] if server is not None else next(iter(servers.values()))
+        given = [_value(text) for text in arguments or ()]
+        access = Access(token_file, authority)
+        answer = asyncio.run(_call(str(address), access, client, object_, operation, given, timeout))
+        print(json.dumps(answer, default=str))
+        return 0
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+async def _call(
+    address: str, access: "Access", client: str, object_: str, operation: str, arguments: list[Any], timeout: float
+) -> Any:
+    from antecede.client.line import connect
+
+    async with connect(address, name=client, token=access.token, tls=access.tls, patience=timeout) as bus:
+        return await getattr(bus.object(object_, timeout=timeout), operation)(*arguments)
