@@ -274,7 +274,7 @@ class Computing(Order):
         self._remove(one)
 
     def _remove(self, one: Instance) -> None:
-        del self.table.instances[one.id]
+        self.table.remove(one)
         for home, attempt in self._wounds_by.pop(one.id, ()):
             if home == self.me:
                 self._heal(attempt)

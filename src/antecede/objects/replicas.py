@@ -130,6 +130,11 @@ class Replicas(Site):
         self.names = tuple(f"{server}.{life}" for server in self.servers)
         self._life = life
 
+    @property
+    def open_calls(self) -> int:
+        """Calls that began here, or wait to begin, and have not ended."""
+        return len(self._calls)
+
     def state_of(self, name: str) -> dict[str, Any]:
         """What has been committed to the replica of an object here."""
         return state_in(self.objects[name].kind, name, self.state)

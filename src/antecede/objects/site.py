@@ -230,15 +230,13 @@ class Site(Computing):
 
     def _pump(self) -> None:
         """Begin what may begin, and wound what is younger and in the way of something older."""
-        changed = True
-        while changed:
-            changed = False
+        while self.table.stirred:
+            self.table.stirred = False
             for one in self.table.queued():
                 rivals = self.table.rivals(one)
                 if not rivals:
                     self._begin(one)
-                changed = not rivals or self._wound(one, [other for other in rivals if other.number > one.number])
-                if changed:
+                if not rivals or self._wound(one, [other for other in rivals if other.number > one.number]):
                     break
 
     def _wound(self, one: Instance, younger: list[Instance]) -> bool:

@@ -19,6 +19,8 @@ class Table:
     def __init__(self, relation: Relation) -> None:
         self.relation = relation
         self.instances: dict[str, Instance] = {}
+        self.stirred = True
+        """Something was queued, has begun or is gone since somebody looked for what may begin."""
         self._handed = 0
         self._begun = 0
 
@@ -27,12 +29,19 @@ class Table:
         self._handed += 1
         one.place = self._handed
         self.instances[one.id] = one
+        self.stirred = True
+
+    def remove(self, one: Instance) -> None:
+        """It has ended."""
+        del self.instances[one.id]
+        self.stirred = True
 
     def begin(self, one: Instance) -> None:
         """It is computed after all that have begun before."""
         self._begun += 1
         one.place = self._begun
         one.state = RUNNING
+        self.stirred = True
 
     def queued(self) -> list[Instance]:
         """All that have not begun, in their order."""

@@ -59,8 +59,8 @@ def _unsettled(server: SimulatedServer) -> Iterator[str]:
     if machine.engine.asks or machine.timers:
         yield f"{len(machine.engine.asks)} questions and {len(machine.timers)} timers are open"
     site = machine.calls.site
-    if site is not None and (site.roots or site.table.instances or site.held()):
-        yield f"{len(site.roots)} calls and {len(site.table.instances)} operations are under way"
+    if site is not None and (site.open_calls or site.table.instances or site.held()):
+        yield f"{site.open_calls} calls and {len(site.table.instances)} operations are under way"
     if server.store.durable < server.store.last:
         yield f"records after {server.store.durable} are not durable"
 
