@@ -2,7 +2,8 @@
 
 Every class below undoes one reading of :mod:`antecede.orders.objects` or :mod:`antecede.objects.site`. It is planted
 into groups of objects on the same random schedules on which the protocol as read breaks nothing, and what happened is
-judged from the trace, and by whether everything came to its end.
+judged from the trace, by whether everything came to its end, and by whether that end is one that the roots would have
+come to one after the other.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,9 @@ import pytest
 
 from antecede.messages import ABORT, COMMIT, COPY, RESPONSE, Effects, Message, Send
 from antecede.objects import Site
-from antecede.objects.instances import Instance
+from antecede.objects.instances import DONE, Instance
+from antecede.objects.replay import fold, kept
+from antecede.objects.table import Table
 from antecede.orders.objects import Objects
 from antecede.orders.objects_rules import PLAIN, Rules, Waiting
 from antecede.orders.objects_stamp import Stamp, Vector
@@ -223,6 +226,40 @@ class CommitsAtOnce(Site):
             self._settle(one.root)
 
 
+class LocksEndEarly(Site):
+    """An instance that is done is in nobody's way, though its root may still abort. No message is out of order."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.table = _EarlyTable(self.relation)
+
+
+class _EarlyTable(Table):
+    def _in_the_way(self, other: Instance, one: Instance) -> bool:
+        return other.state != DONE and super()._in_the_way(other, one)
+
+
+class AppliedBackwards(Site):
+    """What the instances of a root intended is applied in the reverse of the order in which they began."""
+
+    def _settle(self, root: str) -> None:
+        for one in (begun := self.table.begun(root)):
+            if all(other.decided for other in begun):
+                one.place = -one.place
+        super()._settle(root)
+
+
+class AppliedPieceByPiece(Site):
+    """What commits is applied at once, before it is known what else of its root lasts here."""
+
+    def _settle(self, root: str) -> None:
+        for one in self.table.begun(root):
+            if one.decided:
+                state, _ = fold(self.kind, self.state, [one])
+                self.state = kept(state)
+                self._close(one, COMMIT)
+
+
 BUGS: list[tuple[type[Site], Callable[[set[str]], bool]]] = [
     (_site(VectorOfTheMessage), lambda kinds: bool(kinds & {"conflict", "instance", "agreement"})),
     (_site(OnlyChangesCount), bool),
@@ -237,6 +274,9 @@ BUGS: list[tuple[type[Site], Callable[[set[str]], bool]]] = [
     (Neglects, lambda kinds: "stuck" in kinds),
     (NothingIsWounded, lambda kinds: "stuck" in kinds),
     (CommitsAtOnce, lambda kinds: "stuck" in kinds),
+    (LocksEndEarly, lambda kinds: kinds == {"serial"}),
+    (AppliedBackwards, lambda kinds: kinds == {"serial"}),
+    (AppliedPieceByPiece, lambda kinds: kinds == {"serial"}),
 ]
 NAMES = [
     "VectorOfTheMessage",
@@ -252,6 +292,9 @@ NAMES = [
     "Neglects",
     "NothingIsWounded",
     "CommitsAtOnce",
+    "LocksEndEarly",
+    "AppliedBackwards",
+    "AppliedPieceByPiece",
 ]
 
 

@@ -1,9 +1,9 @@
 """Campaigns on groups of objects: a seed, a workload, a bad network; the verdict is the trace's.
 
 Each seed is one :class:`~antecede.simulator.objects_workload.Workload` whose settings are all drawn. What happened is
-judged twice: from the trace alone by the judge of significant order, which knows nothing of this protocol; and for what
-no order is needed to see: everything is delivered, once; nothing is blocked; every root ends as planned, and what it
-did lasts everywhere or nowhere.
+judged three times: from the trace alone by the judge of significant order, which knows nothing of this protocol; for
+what no order is needed to see: everything is delivered, once; nothing is blocked; every root ends as planned, and what
+it did lasts everywhere or nowhere; and by whether the objects end as if one root had run after the other.
 """
 
 from collections import Counter
@@ -11,6 +11,7 @@ from collections import Counter
 import msgspec
 
 from antecede.objects import Site
+from antecede.simulator.objects_serial import unserial
 from antecede.simulator.objects_workload import Driver, Ended, Workload
 from antecede.trace import DELIVER, match
 from antecede.trace.conflicts import conflicts_in
@@ -23,7 +24,8 @@ class Judged(msgspec.Struct):
     seed: int
     ended: Ended | None
     findings: dict[str, list[str]]
-    """By kind: ``stuck`` (not delivered, blocked, not atomic), the rules of significant order, ``error``."""
+    """By kind: ``stuck`` (not delivered, blocked, not atomic), ``serial`` (not as if one root ran after the other), the
+    rules of significant order, ``error``."""
 
     def __str__(self) -> str:
         first = "; ".join(f"{kind}: {texts[0]}" for kind, texts in self.findings.items())
@@ -41,6 +43,8 @@ def play(seed: int, *, site: type[Site] = Site, workload: Workload | None = None
     findings: dict[str, list[str]] = {}
     if ended.problems:
         findings["stuck"] = ended.problems
+    elif wrong := unserial(ended):
+        findings["serial"] = wrong
     for rule, text in broken(ended):
         findings.setdefault(rule, []).append(text)
     return Judged(seed, ended, findings)

@@ -61,10 +61,7 @@ def scripted(relation: Relation, operations: tuple[str, ...]) -> type[Object]:
                 except CallFailed:
                     pass
             self.counts[name] = self.counts.get(name, 0) + 1
-            for other in operations:
-                if relation.conflict(name, other):
-                    cell = "~".join(sorted((name, other)))
-                    self.cells[cell] = _changed(self.cells.get(cell, 1), name, other, tag)
+            changed(self.cells, relation, name, tag)
             if fails:
                 raise ValueError("as planned")
             return answered
@@ -80,6 +77,14 @@ def scripted(relation: Relation, operations: tuple[str, ...]) -> type[Object]:
     members["compatible"] = staticmethod(lambda one, other: not relation.conflict(one, other))
     members["__init__"] = start
     return type("Scripted", (Object,), members)
+
+
+def changed(cells: dict[str, int], relation: Relation, name: str, tag: int) -> None:
+    """What an operation does to the cells of an object."""
+    for one, other in relation.pairs():
+        if name in (one, other):
+            cell = f"{one}~{other}"
+            cells[cell] = _changed(cells.get(cell, 1), name, other if name == one else one, tag)
 
 
 def _changed(cell: int, name: str, other: str, tag: int) -> int:
@@ -145,6 +150,10 @@ class Ended(msgspec.Struct):
     names: tuple[str, ...]
     events: list[Event]
     answers: dict[str, Answered]
+    lasting: dict[str, tuple[str, Plan]]
+    """The roots that committed: where each was started, and what it was to do."""
+    cells: dict[str, dict[str, int]]
+    """In which state each object ended."""
     problems: list[str]
     """What is wrong without looking at the order of anything: not delivered, blocked, not atomic."""
     wounds: int
@@ -216,7 +225,24 @@ class Driver:
             problems.append("it does not come to an end")
         problems += self._problems(world)
         wounds = sum(site.wounds for site in world.sites())
-        return Ended(workload, self.relation, self.names, self.events, world.answers, problems, wounds, world.now)
+        lasting = {
+            root: (self.names[world.started[root][0]], self.plans[world.started[root][1][0]])
+            for root, answer in world.answers.items()
+            if answer.ok
+        }
+        cells = {self.names[site.me]: site.state["cells"] for site in world.sites()}
+        return Ended(
+            workload,
+            self.relation,
+            self.names,
+            self.events,
+            world.answers,
+            lasting,
+            cells,
+            problems,
+            wounds,
+            world.now,
+        )
 
     def start(self, world: World) -> None:
         at = 0.0

@@ -1,0 +1,62 @@
+"""Is the end of a run as if its roots had run alone, one after the other?
+
+Significant order says in which sequence messages are delivered. That what a root did is not seen before it commits, and
+is then applied where it belongs, is the work of locks and intentions, and no rule about messages tells whether they
+work. So here the trace says which of two conflicting instances of different roots began first at an object. The roots
+must have *one* sequence that agrees with all of that; and computed in that sequence, on plain dictionaries and without
+any protocol, they must come to the states that the objects ended in.
+"""
+
+from graphlib import CycleError, TopologicalSorter
+
+from antecede.orders.relation import Relation
+from antecede.simulator.objects_workload import Ended, Plan, changed
+from antecede.trace import LOCAL
+
+
+def unserial(ended: Ended) -> list[str]:
+    """What is not as if one root had run after the other."""
+    try:
+        order = list(TopologicalSorter(_earlier(ended)).static_order())
+    except CycleError as error:
+        return [f"each of {', '.join(error.args[1])} comes before the next, by instances that conflict"]
+    cells: dict[str, dict[str, int]] = {name: {} for name in ended.names}
+    for root in order:
+        home, plan = ended.lasting[root]
+        _compute((home,), plan, ended.relation, cells)
+    return [
+        f"{name} ends with {ended.cells[name]}: expected {cells[name]}, after {', '.join(order)}"
+        for name in ended.names
+        if ended.cells[name] != cells[name]
+    ]
+
+
+def _earlier(ended: Ended) -> dict[str, set[str]]:
+    """For each root that lasts those with an instance that began before a conflicting one of it at some object."""
+    committed = {(event.process, event.instance) for event in ended.events if _is(event.type, "commit", event.kind)}
+    before: dict[str, set[str]] = {root: set() for root in ended.lasting}
+    begun: dict[str, set[tuple[str, str]]] = {name: set() for name in ended.names}
+    for event in ended.events:
+        if not _is(event.type, "begin", event.kind) or (event.process, event.instance) not in committed:
+            continue
+        root = (event.instance or "").partition("/")[0].partition("~")[0]
+        operation = event.operation or ""
+        here = begun[event.process]
+        before.setdefault(root, set()).update(
+            other for other, earlier in here if other != root and ended.relation.conflict(earlier, operation)
+        )
+        here.add((root, operation))
+    return before
+
+
+def _is(type_: str | None, wanted: str, kind: str) -> bool:
+    return kind == LOCAL and type_ == wanted
+
+
+def _compute(at: tuple[str, ...], plan: Plan, relation: Relation, cells: dict[str, dict[str, int]]) -> None:
+    """What several objects call alike is one call; what an operation calls comes before what it does itself."""
+    for to, called in plan.calls:
+        if not called.fails:
+            _compute(to, called, relation, cells)
+    for name in at:
+        changed(cells[name], relation, plan.operation, plan.tag)
