@@ -123,6 +123,10 @@ class StoreFailedError(StoreError):
     """A write or a sync failed: nothing more is acknowledged; what is durable is found by opening again."""
 
 
+class BrokenStepError(AntecedeError):
+    """A step of a server could not be taken to its end: the server must end, and go on from its log."""
+
+
 class CorruptLogError(StoreError):
     """Bytes that were durable and are not what was written. No crash does that, so nothing is repaired."""
 

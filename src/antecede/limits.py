@@ -139,6 +139,9 @@ message_id_chars_max: Final = 200
 reactions_together_max: Final = 256
 """Letters of one agent that are handed out together; their reactions are committed together."""
 
+timer_seconds_max: Final = 100 * 366 * 86_400
+"""The longest that an agent's timer runs, and that its question waits: a hundred years."""
+
 timers_together_max: Final = 1_024
 """Timers that fire in one step."""
 

@@ -125,6 +125,18 @@ def test_an_owner_commits_in_the_thread_of_its_own(place: str) -> None:
     assert [number for number, _ in read_records(place)] == [1, 2, 3, 4, 5, 6, 7]
 
 
+def test_an_owner_leaves_no_rest_behind(place: str) -> None:
+    """What is too much for one group goes to the commit thread whole: nobody would wake it for a rest."""
+    sizes = Sizes(segment_bytes=1 << 20, group_bytes_max=1_000, pending_bytes_max=100_000)
+    with open_log(place, sizes=sizes) as log:
+        while not log._asleep:
+            time.sleep(0.001)
+        for _ in range(5):
+            last = log.append(bytes(600), rouse=False)
+        log.commit_here()
+        assert log.wait(last, timeout=10)
+
+
 def test_an_owner_and_the_commit_thread_take_turns(place: str) -> None:
     with open_log(place) as log:
         for number in range(300):

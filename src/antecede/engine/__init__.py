@@ -168,6 +168,14 @@ class Engine:
         settled.add(letter.answers)
         return question.handler
 
+    def expects(self, agent: str, reactions: tuple[Reaction, ...]) -> bool:
+        """Whether these are of the agent's next letters. A client's may have been taken off meanwhile by an operator,
+        or by an earlier session of its own."""
+        mailbox = self.mailboxes.get(agent, ())
+        if len(reactions) > len(mailbox):
+            return False
+        return all(map(_is_of, mailbox, reactions))
+
     def finish(self, agent: str, reactions: tuple[Reaction, ...], state: bytes | None) -> list[Letter]:
         """Take reacted letters off the mailbox and save the agent's new state; the letters."""
         mailbox = self.mailboxes.get(agent, deque())
@@ -208,6 +216,10 @@ class Engine:
         for agent, letters in mailboxes.items():
             for letter in letters:
                 self.deliver(agent, letter)
+
+
+def _is_of(letter: Letter, reaction: Reaction) -> bool:
+    return letter.id == reaction.letter
 
 
 _Saved = tuple[dict[str, list[Letter]], dict[str, bytes], dict[str, str], dict[str, Dead], dict[str, Question]]

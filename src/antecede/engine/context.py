@@ -13,7 +13,7 @@ import msgspec
 from antecede.channel.letters import Letter
 from antecede.engine.agents import Agent, Notification, name_of
 from antecede.errors import AgentError
-from antecede.limits import call_seconds_max
+from antecede.limits import call_seconds_max, letter_bytes_max, timer_seconds_max
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -91,8 +91,8 @@ class Context:
 
     def ask(self, to: str, notification: Notification, *, reply: str, timeout: float = 30.0) -> None:
         """Send a question. The answer, or a :class:`Timeout`, comes as a later reaction, to the handler ``reply``."""
-        if timeout <= 0:
-            raise AgentError(f"ask with a timeout of {timeout} s: expected more than 0")
+        if not 0 < timeout <= timer_seconds_max:
+            raise AgentError(f"ask with a timeout of {timeout} s: expected more than 0, at most {timer_seconds_max}")
         milliseconds = max(round(timeout * 1000), 1)
         self._put(Outbound((to,), name_of(type(notification)), _encode(notification), reply, milliseconds))
 
@@ -120,8 +120,8 @@ class Context:
 
     def timer(self, seconds: float, notification: Notification) -> None:
         """Notify oneself later. Survives a crash."""
-        if seconds < 0:
-            raise AgentError(f"timer of {seconds} s: expected 0 or more")
+        if not 0 <= seconds <= timer_seconds_max:
+            raise AgentError(f"timer of {seconds} s: expected 0 to {timer_seconds_max}")
         self.alarms = _more(
             self.alarms, Alarm(round(seconds * 1000), name_of(type(notification)), _encode(notification))
         )
@@ -141,6 +141,8 @@ class Context:
     def _put(self, outbound: Outbound) -> None:
         # An address that does not exist, or cannot be reached, is an error of this very call.
         to = self._check(outbound.to)
+        if len(outbound.body) > letter_bytes_max:
+            raise AgentError(f"notification of {len(outbound.body)} bytes: at most {letter_bytes_max}")
         if self.trace or to is not outbound.to:
             outbound = msgspec.structs.replace(outbound, to=to, context=self.trace)
         self.outbound = _more(self.outbound, outbound)

@@ -106,9 +106,9 @@ class Host:
             begun = [watch.begin(context) for watch in watches] if watches else _nobody
             try:
                 dead = call(agent, letter, named, context)
+                note(outcome, agent, letter, context, begun, dead if isinstance(dead, str) else "")
             except Exception as error:
                 return self._failed(outcome, begun, error)
-            note(outcome, agent, letter, context, begun, dead if isinstance(dead, str) else "")
             if clock is not None:
                 marks.append(clock())
         return self._done(outcome, agent, saved)
@@ -135,9 +135,9 @@ class Host:
                 dead = self._call(agent, letter, named, context)
                 if isawaitable(dead):
                     dead = await dead
+                self._note(outcome, agent, letter, context, begun, dead if isinstance(dead, str) else "")
             except Exception as error:
                 return self._failed(outcome, begun, error)
-            self._note(outcome, agent, letter, context, begun, dead if isinstance(dead, str) else "")
             if clock is not None:
                 marks.append(clock())
         return self._done(outcome, agent, saved)
@@ -153,9 +153,10 @@ class Host:
         kind = self._kinds[due.agent]
         try:
             agent = kind() if due.state is None else msgspec.msgpack.decode(due.state, type=kind)
-        except (msgspec.MsgspecError, TypeError) as error:
-            raise AgentError(f"agent {due.agent}: its saved state does not fit {kind.__qualname__}: {error}") from None
-        state = _encode(agent)
+            state = _encode(agent)
+        except Exception as error:
+            # Whatever the application's own code raises here must not be the server's end.
+            raise AgentError(f"agent {due.agent}: its saved state does not fit {kind.__qualname__}: {error}") from error
         self._alive[due.agent] = (agent, state)
         return agent, state
 
@@ -203,6 +204,8 @@ class Host:
     def _note(
         self, outcome: Outcome, agent: Agent, letter: Letter, context: Context, begun: list[Any], dead: str
     ) -> None:
+        # A state that cannot be kept fails as the handler would that made it: before anything is noted.
+        state = _encode(agent) if not dead and type(agent).__struct_fields__ else None
         if begun:
             self._ended(begun, dead, None)
         if dead:
@@ -214,8 +217,8 @@ class Host:
         outcome.reactions.append(
             Reaction(letter.id, tuple(context.outbound), tuple(context.alarms), tuple(context.births))
         )
-        if type(agent).__struct_fields__:
-            outcome.state = _encode(agent)
+        if state is not None:
+            outcome.state = state
 
     def _ended(self, begun: list[Any], dead: str, failure: Exception | None) -> None:
         for watch, one in zip(self.watches, begun, strict=True):

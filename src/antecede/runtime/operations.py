@@ -18,8 +18,8 @@ from antecede.runtime.peers import Peers
 from antecede.runtime.reactions import Reactions
 from antecede.runtime.recorder import Recorder
 from antecede.runtime.sessions import OPERATOR, Sessions
-from antecede.server import AgentServer
-from antecede.server.items import Buried, Forgot, Published, Reacted
+from antecede.server import AgentServer, Replay
+from antecede.server.items import Buried, Forgot, Reacted
 from antecede.store import Store
 
 
@@ -145,7 +145,8 @@ class Operations:
         letter = dead.letter
         try:
             fields = json.loads(msgspec.json.encode(msgspec.msgpack.decode(letter.body)))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError, ValueError):
+            # Also what MessagePack can say and JSON cannot: a key that is a list, a type of somebody's own.
             fields = None
         return {**self._shown(key, dead), "to": list(letter.to), "fields": fields, "bytes": letter.body.hex()[:4_000]}
 
@@ -159,18 +160,7 @@ class Operations:
         to = machine.channel.check(letter.to if dead.agent == machine.name else (dead.agent,))
         if machine.overloaded:
             raise OverloadError(f"server {machine.name} is catching up: try again later")
-        published = Published(
-            client=OPERATOR,
-            number=machine.clients.get(OPERATOR, 0) + 1,
-            to=to,
-            type=letter.type,
-            body=letter.body,
-            replays=letter.id,
-            source=letter.source,
-            asked=letter.ask,
-        )
-        server.submit(published)
-        server.submit(Buried(key))
+        server.submit(Replay(key, to, OPERATOR))
         return {"replayed": letter.id, "agent": dead.agent, "from": letter.source}
 
     def dead_bury(self, id_: str) -> dict[str, Any]:

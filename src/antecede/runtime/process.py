@@ -1,8 +1,8 @@
 """A server as a process of its own: its event loop, its signals, its exit code.
 
 SIGTERM and SIGINT stop it gracefully: nothing more is taken from outside, what is under way comes to an end, a snapshot
-is kept, exit code 0. A second signal ends it at once; its log is as good as after any kill. A failed disk is exit
-code 2.
+is kept, exit code 0. A second signal ends it at once; its log is as good as after any kill. A failed disk, or a
+step that failed, is exit code 2.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from collections.abc import Coroutine
 from importlib import import_module
 from typing import Any
 
-from antecede.errors import StoreFailedError, UsageError
+from antecede.errors import UsageError
 from antecede.runtime.metrics import MetricsPage
 from antecede.runtime.server import ServerRuntime
 from antecede.topology import Address, TopologyFile
@@ -75,7 +75,7 @@ async def serve(
     await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
     if runtime.failed.done():
         await runtime.give_up(str(runtime.failed.result()))
-        raise StoreFailedError(str(runtime.failed.result()))
+        raise runtime.failed.result()
     runtime.log.info("stopping")
     await runtime.stop()
     if page is not None:

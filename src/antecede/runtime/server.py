@@ -4,6 +4,7 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Callable
+from itertools import count
 from secrets import randbits
 from time import monotonic, time
 
@@ -11,7 +12,7 @@ from antecede import limits
 from antecede.channel import Outgoing
 from antecede.client import Bus
 from antecede.engine.host import Host
-from antecede.errors import AntecedeError, StoreError, StoreFailedError, StoreFullError
+from antecede.errors import AntecedeError, BrokenStepError, StoreError, StoreFailedError, StoreFullError
 from antecede.runtime.application import Classes, load_class, run_by
 from antecede.runtime.door import Door, keep_alive
 from antecede.runtime.intake import take_inputs
@@ -66,8 +67,8 @@ class ServerRuntime:
         self._tls = tls
         plan, classes = run_by(topology, server, agents)
         self._loop = asyncio.get_running_loop()
-        self.failed: asyncio.Future[StoreFailedError] = self._loop.create_future()
-        """Done when the disk has failed: the server must end."""
+        self.failed: asyncio.Future[StoreFailedError | BrokenStepError] = self._loop.create_future()
+        """Done when the disk has failed, or a step: the server must end."""
 
         self.store = open_store(
             data,
@@ -102,7 +103,9 @@ class ServerRuntime:
         self._snapshot_at = self.store.last
         self._logged_bytes = 0
         self._snapshotting: asyncio.Future[None] | None = None
-        self._stepped: list[Callable[[], None]] = []
+        self._taken = 0
+        self._stepped: deque[tuple[int, Callable[[], None]]] = deque()
+        """What to call when that many inputs have been taken."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         dial_tls = None if tls is None else tls[1]
@@ -172,7 +175,7 @@ class ServerRuntime:
         self.log.info("stopped", records=self.store.last)
 
     async def give_up(self, reason: str) -> None:
-        """The disk has failed: say so to all who are here, and leave the data directory as it is."""
+        """The server has failed: say so to all who are here, and leave the data directory as it is."""
         self.door.shut = reason
         if self._listener is not None:
             self._listener.close()
@@ -207,8 +210,7 @@ class ServerRuntime:
             self._loop.call_soon(self._tick)
 
     def _poke(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
+        if self.gather():
             self._loop.call_soon(self._tick)
 
     def gather(self) -> bool:
@@ -227,6 +229,15 @@ class ServerRuntime:
             self._loop.call_soon(self._tick)
 
     def _tick(self) -> None:
+        try:
+            self._turn()
+        except Exception as error:
+            # Half a step was taken, and no record tells of it: nothing may build on that. The log is good.
+            self._scheduled = True
+            self._fail(BrokenStepError(f"a step failed: {type(error).__name__}: {error}"), "step-failed")
+            self._loop.call_exception_handler({"message": "a step failed", "exception": error})
+
+    def _turn(self) -> None:
         if self._unstored and not self._store_again():
             return
         calm = monotonic() - self._rested > _calm_seconds
@@ -250,7 +261,9 @@ class ServerRuntime:
         self._rested = monotonic()
 
     def _step(self) -> None:
-        step = self.machine.step(take_inputs(self._inputs), monotonic(), int(time() * 1000))
+        inputs = take_inputs(self._inputs)
+        step = self.machine.step(inputs, monotonic(), int(time() * 1000))
+        self._taken += len(inputs)
         if step.record is not None:
             self._append(step.record)
         if step.outgoing or step.replies:
@@ -260,10 +273,8 @@ class ServerRuntime:
                 self.reactions.run(due)
             else:
                 self.sessions.due(due)
-        if self._stepped:
-            stepped, self._stepped = self._stepped, []
-            for call in stepped:
-                call()
+        while self._stepped and self._stepped[0][0] <= self._taken:
+            self._stepped.popleft()[1]()
         for domain, peer, reason in step.faults:
             self.peers.fault(domain, peer, reason)
 
@@ -349,10 +360,10 @@ class ServerRuntime:
         """From the commit thread."""
         self._loop.call_soon_threadsafe(self._fail, error)
 
-    def _fail(self, error: StoreFailedError) -> None:
+    def _fail(self, error: StoreFailedError | BrokenStepError, event: str = "disk-failed") -> None:
         if not self.failed.done():
             self._stuck = str(error)
-            self.log.error("disk-failed", reason=str(error))
+            self.log.error(event, reason=str(error))
             self.failed.set_result(error)
 
     def _became_durable(self, number: int) -> None:
@@ -364,7 +375,8 @@ class ServerRuntime:
             self._release()
 
     def _release(self) -> None:
-        """Let everything leave that waited for what is durable now."""
+        """Let everything leave that waited for what is durable now, in that sequence: a connection or a session that a
+        call opens gets nothing that was meant for the one before."""
         waiting, durable = self._waiting, self._durable
         outgoing: list[Outgoing] = []
         replies: list[Accepted | Refused] = []
@@ -372,12 +384,15 @@ class ServerRuntime:
             _, frames, told, call = waiting.popleft()
             outgoing += frames
             replies += told
+            if call is None and waiting and waiting[0][0] <= durable:
+                continue
+            if replies:
+                self.sessions.replies(replies)
+            if outgoing:
+                self.peers.send(outgoing)
+            outgoing, replies = [], []
             if call is not None:
                 call()
-        if replies:
-            self.sessions.replies(replies)
-        if outgoing:
-            self.peers.send(outgoing)
 
     def _when_durable(self, call: Callable[[], None]) -> None:
         """Call when everything appended so far is durable, in sequence with all that waits for that."""
@@ -386,17 +401,15 @@ class ServerRuntime:
             self._poke()
 
     def _when_stepped(self, call: Callable[[], None]) -> None:
-        """Call after the next step has taken all that is here now."""
-        self._stepped.append(call)
+        """Call after a step, as soon as all that is here now has been taken; that may take several."""
+        self._stepped.append((self._taken + len(self._inputs), call))
         self._poke()
 
     # Housekeeping.
 
     async def _keep_house(self) -> None:
-        turns = 0
-        while True:
+        for turns in count(1):
             await asyncio.sleep(_house_seconds)
-            turns += 1
             self.marks.watch(self.stopping)
             if self.recorder is not None:
                 self.recorder.look()
@@ -410,11 +423,10 @@ class ServerRuntime:
                         keep_alive(peer.connection, now)
 
     def _take_snapshot(self) -> None:
-        upto = self.store.last
-        if self._unstored:
+        if self._unstored or self.failed.done():
             return
         self._logged_bytes = 0
-        data = self.machine.snapshot()
+        data, upto = self.machine.snapshot(), self.store.last
         self._snapshotting = asyncio.ensure_future(asyncio.to_thread(self._keep_snapshot, data, upto))
         self._snapshotting.add_done_callback(self._kept)
 

@@ -56,14 +56,15 @@ from antecede.server.items import (
     Related,
     decode_record,
     encode_record,
+    sent_again,
 )
-from antecede.server.words import Accepted, FromPeer, Plan, Refused, Step
+from antecede.server.words import Accepted, FromPeer, Plan, Refused, Replay, Step
 
-__all__ = ["CATCHING_UP", "Accepted", "AgentServer", "FromPeer", "Plan", "Refused", "Step"]
+__all__ = ["CATCHING_UP", "Accepted", "AgentServer", "FromPeer", "Plan", "Refused", "Replay", "Step"]
 CATCHING_UP = "the server is catching up: try again later"
 
 
-Input = FromPeer | Published | PublishedMany | Reacted | Forgot | Buried
+Input = FromPeer | Published | PublishedMany | Reacted | Forgot | Buried | Replay
 
 
 class AgentServer:
@@ -164,7 +165,9 @@ class AgentServer:
             self._from_peer(given, items, now)  # type: ignore[arg-type]
         elif kind is Published or kind is PublishedMany:
             self._publish(given, items, now, clock_ms)  # type: ignore[arg-type]
-        else:
+        elif kind is Replay:
+            self._replay_dead(given, items, now)  # type: ignore[arg-type]
+        elif kind is not Reacted or self.engine.expects(given.agent, given.reactions):  # type: ignore[union-attr]
             if kind is Forgot:
                 # What was acknowledged is not in the log, so the record says what was not.
                 again = self.channel.consumers[given.domain].unsettled()  # type: ignore[union-attr]
@@ -215,6 +218,16 @@ class AgentServer:
             given = msgspec.structs.replace(given, deadline_ms=deadline_of(given.body, clock_ms))
         items.append(given)
         self._apply(given, now)
+
+    def _replay_dead(self, given: Replay, items: list[Item], now: float) -> None:
+        dead = self.engine.dead.get(given.key)
+        if dead is None:
+            # Another operator was quicker.
+            return
+        number = self.clients.get(given.client, 0) + 1
+        for item in (sent_again(dead.letter, given.client, number, given.to), Buried(given.key)):
+            items.append(item)
+            self._apply(item, now)
 
     def _refusal(self, to: tuple[str, ...], bodies: list[bytes]) -> AntecedeError | None:
         """Why a publish is not taken: one that cannot be sent, one too many."""
@@ -432,14 +445,5 @@ class AgentServer:
         self.stopped = {(domain, peer): reason for domain, peer, reason in stopped}
 
 
-_Saved = tuple[
-    str,
-    int,
-    str,
-    int,
-    Any,
-    Any,
-    dict[str, int],
-    dict[str, tuple[int, str, Letter]],
-    list[tuple[str, str, str]],
-]
+_Timers = dict[str, tuple[int, str, Letter]]
+_Saved = tuple[str, int, str, int, Any, Any, dict[str, int], _Timers, list[tuple[str, str, str]]]

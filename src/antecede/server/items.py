@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from antecede.channel import Taken
+from antecede.channel import Letter, Taken
 from antecede.engine import Reaction
 from antecede.errors import StoreError
 from antecede.limits import record_piece_bytes_max
@@ -132,6 +132,12 @@ def decode_record(record: bytes) -> list[Item]:
         return _decode(record)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise StoreError(f"unreadable record in the log: {error}") from None
+
+
+def sent_again(letter: Letter, client: str, number: int, to: tuple[str, ...]) -> Published:
+    """A dead letter as a new one. It comes from whom it came from, with the question that it asked."""
+    published = Published(client, number, to, letter.type, letter.body, replays=letter.id)
+    return msgspec.structs.replace(published, source=letter.source, asked=letter.ask)
 
 
 def pieces_of(record: bytes) -> list[bytes]:

@@ -28,6 +28,16 @@ class FromPeer(msgspec.Struct, frozen=True, gc=False):
     content: Frame | Ack | Hello
 
 
+class Replay(msgspec.Struct, frozen=True, gc=False):
+    """An operator wants a dead letter to be sent again. It becomes two items of one record: what was sent again is
+    dead no more, and nothing is taken off the list that was not sent."""
+
+    key: str
+    to: tuple[str, ...]
+    client: str
+    """As whom; the number is given when its turn has come."""
+
+
 class Accepted(msgspec.Struct, frozen=True, gc=False):
     """A client's publishes up to this number are on disk: from here delivery exactly once is promised."""
 

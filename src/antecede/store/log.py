@@ -165,7 +165,9 @@ class LogStore:
 
     def commit_here(self) -> None:
         segments, pending = self._segments, self.pending_bytes
-        small = pending <= store_commit_here_bytes_max and segments.spare and segments.fits(HEADER_BYTES + pending)
+        # All of it in one group: nobody would wake the thread for a rest.
+        most = min(store_commit_here_bytes_max, segments.sizes.group_bytes_max)
+        small = pending <= most and segments.spare and segments.fits(HEADER_BYTES + pending)
         quiet = self._asleep and not self._look and self._slow_share < 0.5
         if small and quiet and self._turn.acquire(blocking=False):
             # To be woken, to come back, and to be heard of again takes the thread about as long as the sync itself.
