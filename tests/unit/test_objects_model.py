@@ -269,7 +269,41 @@ def test_the_command(tmp_path: Any, capsys: Any, monkeypatch: Any) -> None:
     assert run(["objects", "conflicts", "things:Good", "--examples", "10"]) == 0
 
 
-@pytest.mark.parametrize("name", ["nowhere.py", "no_such_module_here", "json"])
+@pytest.mark.parametrize("name", ["nowhere.py", "no_such_module_here", "json", "."])
 def test_the_command_refuses_in_one_line(name: str, capsys: Any) -> None:
     assert run(["objects", "conflicts", name]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+HEAD = "from antecede.objects import Object, operation\nimport random\nclass Thing(Object):\n    n: float = 0\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("raise RuntimeError('at import')", "cannot be imported: RuntimeError: at import"),
+        ("class Thing(Nothing): ...", "cannot be imported: NameError"),
+        (HEAD + "    @operation\n    def do(self, what: 'Nothing'): ...", "Thing.do: name 'Nothing' is not defined"),
+        (
+            HEAD + "    def __init__(self, n): ...\n    @operation\n    def do(self): ...",
+            "Thing() cannot be made: TypeError",
+        ),
+        (HEAD + "    @operation\n    def do(self, *, what: int): ...", "parameter what cannot be given"),
+        (HEAD + "    @operation\n    def do(self): self.n = random.random()", "operations must be deterministic"),
+    ],
+)
+def test_modules_that_cannot_be_looked_at(text: str, reason: str, tmp_path: Any, capsys: Any) -> None:
+    file = tmp_path / "unfit.py"
+    file.write_text(text)
+    assert run(["objects", "conflicts", str(file), "--examples", "20"]) == 2
+    error = capsys.readouterr().err
+    assert reason in error
+    assert len(error.splitlines()) == 1
+
+
+def test_an_operation_may_raise_exit_or_answer_what_is_no_number(tmp_path: Any, capsys: Any) -> None:
+    file = tmp_path / "rough.py"
+    body = ("raise KeyError('no')", "raise SystemExit(3)", "return float('nan')")
+    file.write_text(HEAD + "".join(f"    @operation\n    def do{n}(self): {line}\n" for n, line in enumerate(body)))
+    assert run(["objects", "conflicts", str(file), "--examples", "20"]) == 0
+    assert capsys.readouterr().out.count("compatible") == 6

@@ -15,6 +15,7 @@ from antecede.errors import ObjectError, OrderError
 from antecede.messages import ABORT, COMMIT, COPY, REQUEST, RESPONSE, Label, Message, Packet, Send
 from antecede.objects import Answered, Call, CallFailed, Local, Object, Site, group, operation
 from antecede.orders.objects import WOUND
+from antecede.orders.objects_stamp import Stamp
 
 
 class Cell(Object):
@@ -360,7 +361,8 @@ def test_forged_messages_break_no_step() -> None:
         for number in range(6):
             at = random.choice(hand.names)
             others = random.sample(hand.names, random.randint(1, 3))
-            hand.start(at, *random.choice([("call", others, "add", number), ("hold", others[0], "set", number)]))
+            what: Any = random.choice([("call", others, "add", number), ("hold", others[0], "set", number)])
+            hand.start(at, *what, deadline=random.choice((None, 1.0)))
         for _ in range(300):
             if not hand.air:
                 break
@@ -376,7 +378,12 @@ def test_forged_messages_break_no_step() -> None:
                     "call",
                     random.choice(names),
                 )
-                payloads = (b"", b"\x90", b"\x92\xc3\x01")
+                payloads = [b"", b"\x90", b"\x92\xc3\x01"]
+                for one in [*site.table.instances.values()][:2]:
+                    # What names an instance that there is, and asks for just what it does, is taken furthest.
+                    payloads.append(msgspec.msgpack.encode((one.root, one.number, one.arguments)))
+                    if one.id == label.instance:
+                        label = msgspec.structs.replace(label, operation=one.operation)
                 forged = msgspec.structs.replace(stamp, label=label)
                 data = site.encode(msgspec.structs.replace(packet, stamp=forged))
                 message = msgspec.structs.replace(packet.message, payload=random.choice(payloads))
@@ -386,6 +393,23 @@ def test_forged_messages_break_no_step() -> None:
             hand.arrive(packet)
         for me, site in enumerate(hand.sites):
             hand.take(me, site.tick(1.0))
+
+
+def test_nobody_calls_a_root_and_so_nobody_ends_it() -> None:
+    """A request for an instance that is a root of this very object, and then its abort."""
+    hand = Hand("a", "b", "c")
+    root = hand.start("a", "call", ["b"], "add", 5, deadline=5.0)
+    site = hand.sites[0]
+    one = site.table.instances[root]
+    asked = msgspec.msgpack.encode((root, one.number, one.arguments))
+    for number, (type_, payload) in enumerate([(REQUEST, asked), (ABORT, b"")], 1):
+        message = Message(f"c-{number}", 2, 1, payload)
+        stamp = Stamp(number, 10 + number, number, (), Label(type_, "call", root, "call", "c.1"))
+        hand.take(0, site.receive(Packet(COPY, 2, 0, message, message.id, stamp))[1])
+    hand.take(0, site.tick(9.0))
+    assert "timeout" in hand.answers[root].answer
+    assert not site.table.instances
+    assert not site.roots
 
 
 def test_a_group_can_be_run_from_the_command_line(tmp_path: Any, capsys: Any) -> None:

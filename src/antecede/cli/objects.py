@@ -192,8 +192,13 @@ def _module(name: str) -> Any:
         module = module_from_spec(spec)
         sys.modules[spec.name] = module
         spec.loader.exec_module(module)
-    except (ImportError, SyntaxError, ValueError) as error:
+    except (UsageError, ObjectError):
+        raise
+    except ImportError as error:
         raise UsageError(f"{name}: cannot be imported: {error}") from None
+    except Exception as error:
+        # A module is anybody's code, and may fail in any way.
+        raise UsageError(f"{name}: cannot be imported: {type(error).__name__}: {error}") from None
     return module
 
 

@@ -61,8 +61,9 @@ def compute(
             finished, result = _drive(object_, result, calls, answers, between)
             if not finished:
                 return Outcome(state_of(object_), calls)
-    except Exception as error:
-        # Whatever an operation raises is its answer; nothing of what it did is left.
+    except (Exception, SystemExit) as error:
+        # Whatever an operation raises is its answer; nothing of what it did is left. One that exits would else end its
+        # server, again at every start.
         return Outcome(state, calls, (False, f"{type(error).__name__}: {error}"))
     return Outcome(state_of(object_), calls, (True, result))
 

@@ -61,6 +61,10 @@ class Pair(msgspec.Struct, frozen=True):
 def search(kind: type[Object], examples: int = 300) -> list[Pair]:
     """Look at every two operations of a class, with so many tries each."""
     relation = relation_of(kind)
+    try:
+        initial(kind)
+    except Exception as error:
+        raise ObjectError(f"{kind.__name__}() cannot be made: {type(error).__name__}: {error}") from None
     pairs = combinations_with_replacement(sorted(operations_of(kind)), 2)
     return [Pair(pair, relation.conflict(*pair), counter_example(kind, *pair, examples)) for pair in pairs]
 
@@ -110,14 +114,29 @@ def _tried(kind: type[Object], names: tuple[str, str], case: tuple[list[Step], A
     two, after_two = _two(kind, state, second, first, answers)
     forth = {"state": after_one.state, "answers": [_said(one), _said(after_one)]}
     back = {"state": after_two.state, "answers": [_said(after_two), _said(two)]}
-    return None if forth == back else Example(state, first, second, forth, back)
+    return None if _alike(forth, back) else Example(state, first, second, forth, back)
 
 
 def _two(
     kind: type[Object], state: State, first: Step, second: Step, answers: Sequence[Answer]
 ) -> tuple[Outcome, Outcome]:
-    one = compute(kind, state, *first, answers)
-    return one, compute(kind, one.state, *second, answers)
+    one = _computed(kind, state, first, answers)
+    return one, _computed(kind, one.state, second, answers)
+
+
+def _computed(kind: type[Object], state: State, step: Step, answers: Sequence[Answer]) -> Outcome:
+    """Compute an operation, and once more: if that differs, no order of anything is to blame."""
+    one, again = (compute(kind, state, *step, answers) for _ in range(2))
+    if not _alike((one.state, _said(one)), (again.state, _said(again))):
+        raise ObjectError(
+            f"{kind.__name__}.{_shown(step)} from {state!r}, computed twice, differs: operations must be deterministic"
+        )
+    return one
+
+
+def _alike(one: Any, other: Any) -> bool:
+    # What is not a number is not equal to itself, but written alike.
+    return bool(one == other) or repr(one) == repr(other)
 
 
 def _said(outcome: Outcome) -> Any:
@@ -138,9 +157,16 @@ def _arguments(kind: type[Object], name: str) -> Any:
         return given
     method = operations_of(kind)[name]
     parameters = list(inspect.signature(method).parameters.values())[1:]
-    hints = get_type_hints(method)
+    try:
+        hints = get_type_hints(method)
+    except (NameError, TypeError) as error:
+        raise ObjectError(f"{kind.__name__}.{name}: {error}") from None
     drawn = []
     for parameter in parameters:
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
+            raise ObjectError(
+                f"{kind.__name__}.{name}: parameter {parameter.name} cannot be given: arguments go by their places"
+            )
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.KEYWORD_ONLY):
             continue
         if parameter.name not in hints:

@@ -174,7 +174,8 @@ class Site(Computing):
 
     def _requested(self, message: Message, label: Label) -> None:
         request = read_payload(REQUESTS, message)
-        if request is None or not 0 <= request.number[1] < self.members:
+        if request is None or not 0 <= request.number[1] < self.members or label.instance in self.roots:
+            # Nobody calls a root: whoever could would also be one to end it.
             self._deliver_to_nobody(message)
             return
         one = self.table.instances.get(label.instance)
