@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from antecede import limits
+from antecede import limits, wire
 from antecede.engine.agents import Agent, Notification
 from antecede.engine.context import Context
 from antecede.errors import BrokenStepError
@@ -240,6 +240,43 @@ def test_what_waits_for_the_disk_leaves_in_sequence(tmp_path: Path, monkeypatch:
         assert left == [1, "frame", "call", 2, "another"]
 
     _played(play, tmp_path)
+
+
+def test_who_does_not_read_is_not_listened_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a server has to say waits up to its bound; it does not take more questions to which the answers would wait,
+    too. Once it is read all is answered."""
+    monkeypatch.setattr(limits, "write_buffer_bytes_max", 10_000)
+
+    async def play(runtime: ServerRuntime) -> None:
+        address = runtime._topology.servers["s1"]
+        together, frames = 10, 3_000
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        for _ in range(frames):
+            writer.write(wire.frame([wire.Request("", "status", [])] * together))
+        (visitor,) = [one async for one in _visitors(runtime)]
+        connection: Any = visitor.connection
+        while not connection.full:
+            await asyncio.sleep(0.01)
+        buffered = -1
+        while buffered != connection._transport.get_write_buffer_size():
+            buffered = connection._transport.get_write_buffer_size()
+            await asyncio.sleep(0.2)
+        assert connection._deaf
+        writer.transport.resume_reading()  # type: ignore[attr-defined]
+        unframer, answers = wire.Unframer(), 0
+        while answers < together * frames:
+            answers += sum(isinstance(part, wire.Answer) for part in unframer.feed(await reader.read(65_536)))
+        writer.close()
+
+    _played(play)
+
+
+async def _visitors(runtime: ServerRuntime) -> Any:
+    while not runtime.door.inside:
+        await asyncio.sleep(0.01)
+    for visitor in runtime.door.inside:
+        yield visitor
 
 
 def test_a_step_that_fails_ends_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

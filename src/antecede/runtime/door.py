@@ -34,6 +34,7 @@ class Door:
         """Somebody knocks."""
         visitor = Visitor(self, connection)
         self.inside.add(visitor)
+        connection.expect_a_reader(True)
         if self.shut:
             connection.close(self.shut)
         elif len(self.inside) > limits.connections_max:

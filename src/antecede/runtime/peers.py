@@ -423,6 +423,7 @@ class Answered:
         self._peers = peers
         self._connection = connection
         self._peer = peers.peers[hello.server]
+        connection.expect_a_reader(False)
         peers.met(self._peer, connection, hello)
         peers.say_hello(self._peer, connection, lambda: peers.open_for_frames(self._peer, connection))
 

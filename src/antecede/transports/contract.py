@@ -44,6 +44,11 @@ class Connection(Protocol):
         """Stop reading for a while, or go on."""
         ...
 
+    def expect_a_reader(self, expected: bool) -> None:
+        """Read nothing while the connection is full: who does not read what it is told is not listened to. Not between
+        servers, two of which might wait for each other."""
+        ...
+
 
 class Receiver(Protocol):
     """Whom a connection calls."""

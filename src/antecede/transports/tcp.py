@@ -29,6 +29,8 @@ class TcpConnection(asyncio.Protocol):
         self._heard = self.spoke = self._loop.time()
         self._version = VERSION_OLDEST
         self._held = False
+        self._expects_a_reader = False
+        self._deaf = False
         self.reason = ""
         """Why this end closed it."""
         self._closing = False
@@ -55,9 +57,11 @@ class TcpConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.full = True
+        self._attend()
 
     def resume_writing(self) -> None:
         self.full = False
+        self._attend()
         if not self._closing:
             self._receiver.writable()
 
@@ -91,10 +95,20 @@ class TcpConnection(asyncio.Protocol):
         self._version = version
 
     def hold(self, held: bool) -> None:
-        if self._closing or held == self._held:
-            return
         self._held = held
-        if held:
+        self._attend()
+
+    def expect_a_reader(self, expected: bool) -> None:
+        self._expects_a_reader = expected
+        self._attend()
+
+    def _attend(self) -> None:
+        """Read or don't."""
+        deaf = self._held or (self.full and self._expects_a_reader)
+        if self._closing or deaf == self._deaf:
+            return
+        self._deaf = deaf
+        if deaf:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
@@ -102,7 +116,7 @@ class TcpConnection(asyncio.Protocol):
     @property
     def heard(self) -> float:
         """Whom we don't listen to is not silent."""
-        return self._loop.time() if self._held else self._heard
+        return self._loop.time() if self._deaf else self._heard
 
 
 async def listen(
