@@ -225,6 +225,18 @@ def test_a_call_that_fails_at_one_object_is_undone_at_all() -> None:
     assert hand.quiet()
 
 
+def test_what_objects_called_at_once_call_is_one_call() -> None:
+    """They are taken for replicas, also if they are not; called one after the other they act each on its own."""
+    hand = Hand("a", "b", "c")
+    hand.start("a", "call", ["b", "c"], "call", ["a"], "add", 1)
+    hand.drain()
+    assert hand.value("a") == 1
+    for other in ("b", "c"):
+        hand.start("a", "call", [other], "call", ["a"], "add", 1)
+    hand.drain()
+    assert hand.value("a") == 3
+
+
 def test_conflicting_instances_run_one_after_the_other() -> None:
     hand = Hand("a", "b", "c")
     hand.start("a", "call", ["c"], "set", 1)

@@ -2,7 +2,7 @@
 
 **Closed nesting.** What an instance does is an intention (:mod:`antecede.objects.replay`) that the objects keep until
 the root's home decides. Commit and abort travel down the tree of calls. An instance that fails aborts its own calls and
-tells its callers; whoever called it may go on. Locks stay with the root until it ends.
+tells its callers; whoever called it may go on. Locks stay with the root until it ends, but for those of what failed.
 
 **Replicas** that each repeat a nested call call one instance, which is computed once and answered to each. One that
 failed or was aborted stays so, for a slower replica must not find it computed anew, perhaps with another outcome.

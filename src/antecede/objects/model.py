@@ -38,7 +38,8 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A nested call: an operation yields it, and is sent the answer (of several objects: a dictionary by name)."""
+    """A nested call: an operation yields it, and is sent the answer (of several objects: a dictionary by name). Several
+    are taken for replicas: what they call alike is one call, computed once."""
 
     to: str | tuple[str, ...]
     operation: str

@@ -11,7 +11,8 @@ messages is the order below.
 
 **Closed nesting.** What an instance does is an intention (:mod:`antecede.objects.replay`) that the objects keep until
 the root's home decides. Commit and abort travel down the tree of calls. An instance that fails aborts its own calls and
-tells its callers; whoever called it may go on. Locks stay with the root until it ends.
+tells its callers; whoever called it may go on. Locks stay with the root until it ends, but for those of what failed or
+was aborted within it: what such an instance saw may have changed by the time that its root commits.
 
 **Wound–wait.** The theorem of §3.3 is about messages; instances can still wait for each other in a circle (op1@i calls
 op2@j while op3@j calls op4@i, with op1 ~ op4 and op2 ~ op3). So whoever is queued behind an instance of a *younger*
