@@ -29,7 +29,6 @@ from collections.abc import Callable
 from enum import Enum
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
-from math import inf
 from typing import Any, Final, Self
 
 import msgspec
@@ -125,7 +124,7 @@ class Link:
         # Resend timers (due, number, back-off). Each kept body up to ``_armed`` has exactly one; those of bodies that
         # were acknowledged since are skipped when they come up. Numbers beyond the peer's window get theirs when it
         # moves, for resending them sooner would be in vain.
-        self._timers: list[tuple[float, int, float]] = []
+        self.timers: list[tuple[float, int, float]] = []
         self._armed = 0
         self._accepted = Numbers()
         self._received: set[int] = set()
@@ -139,25 +138,20 @@ class Link:
         self._bodies[number] = body
         if number == self._armed + 1 and number <= self._acknowledged.upto + self.window:
             self._armed = number
-            heappush(self._timers, (now + self.resend_after, number, self.resend_after))
+            heappush(self.timers, (now + self.resend_after, number, self.resend_after))
         return Frame(self.incarnation, self.peer, number, body)
 
     def deadline(self) -> float | None:
         """When ``tick`` has something to do; nothing while all is acknowledged."""
-        timers = self._timers
+        timers = self.timers
         while timers and timers[0][1] not in self._bodies:
             heappop(timers)
         return timers[0][0] if timers else None
 
-    @property
-    def due(self) -> float:
-        """No ``tick`` before this time has anything to do; perhaps not even one after it."""
-        return self._timers[0][0] if self._timers else inf
-
     def tick(self, now: float) -> list[Frame]:
         """The overdue frames, to be sent again; if there are very many, the first of them (the deadline stays due)."""
         frames: list[Frame] = []
-        timers = self._timers
+        timers = self.timers
         while timers and timers[0][0] <= now and len(frames) < limits.link_resend_frames_max:
             _, number, delay = heappop(timers)
             if number in self._bodies:
@@ -192,11 +186,11 @@ class Link:
         horizon = min(self._acknowledged.upto + self.window, self.sent)
         for number in range(self._armed + 1, horizon + 1):
             if number in bodies:
-                heappush(self._timers, (due, number, self.resend_after))
+                heappush(self.timers, (due, number, self.resend_after))
         self._armed = max(self._armed, horizon)
-        if len(self._timers) > 2 * len(bodies) + 64:
-            self._timers = [timer for timer in self._timers if timer[1] in bodies]
-            heapify(self._timers)
+        if len(self.timers) > 2 * len(bodies) + 64:
+            self.timers = [timer for timer in self.timers if timer[1] in bodies]
+            heapify(self.timers)
 
     # Incoming.
 
@@ -273,7 +267,7 @@ class Link:
             )
         self.peer = hello.source
         self.peer_life = hello.life or self.peer_life
-        self._timers = []
+        self.timers = []
         self._armed = self._acknowledged.upto
         self._settle(hello.accepted, 0, now)
         self.ack_due = self._accepted.largest > 0
@@ -357,7 +351,7 @@ class Link:
         twin.__dict__.update(self.__dict__)
         twin._bodies = dict(self._bodies)
         twin._acknowledged = Numbers(self._acknowledged.upto, self._acknowledged.beyond)
-        twin._timers = list(self._timers)
+        twin.timers = list(self.timers)
         twin._accepted = Numbers(self._accepted.upto, self._accepted.beyond)
         twin._received = set(self._received)
         return twin

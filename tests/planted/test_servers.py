@@ -124,7 +124,7 @@ def test_a_hop_in_a_later_step(monkeypatch: Patch) -> None:
 
 def test_trains_that_are_stamped_in_any_sequence(monkeypatch: Patch) -> None:
     def flush(self: MessageConsumer, now: float) -> bool:
-        self._trains.reverse()
+        self.trains.reverse()
         return real(self, now)
 
     real = MessageConsumer.flush
@@ -134,14 +134,14 @@ def test_trains_that_are_stamped_in_any_sequence(monkeypatch: Patch) -> None:
 
 def test_trains_that_are_stamped_with_the_state_before_the_step(monkeypatch: Patch) -> None:
     def flush(self: MessageConsumer, now: float) -> bool:
-        if len(self._trains) < 2:
+        if len(self.trains) < 2:
             return real(self, now)
         before = self.order.snapshot()
-        trains, self._trains = self._trains, []
+        trains, self.trains = self.trains, []
         for train in trains:
             self.order = self.spec.create(self.me, len(self.members))
             self.order.restore(before)
-            self._trains = [train]
+            self.trains = [train]
             real(self, now)
         return True
 

@@ -71,7 +71,7 @@ class End:
         assert link.pending == len(self.waiting) <= WINDOW
         assert link._accepted.beyond.bit_length() <= WINDOW
         assert link._acknowledged.beyond.bit_length() <= WINDOW
-        assert len(link._timers) <= 2 * link.unacknowledged + 64
+        assert len(link.timers) <= 2 * link.unacknowledged + 64
 
 
 def play(kind: type[Link], choose: Choose, steps: int) -> None:
@@ -193,7 +193,7 @@ class ResendsOnce(Link):
     def tick(self, now: float) -> list[Frame]:
         frames = super().tick(now)
         again = {frame.number for frame in frames}
-        self._timers = [timer for timer in self._timers if timer[1] not in again]
+        self.timers = [timer for timer in self.timers if timer[1] not in again]
         return frames
 
 

@@ -35,7 +35,7 @@ class Line:
     async def open(self) -> None:
         self.bus.welcomed("alice@s1", self.last)
 
-    def publish(self, ticket: Ticket) -> None:
+    def publish(self, ticket: Ticket, last: bool) -> None:
         self.published.append((ticket.number, ticket.to, ticket.kind, len(ticket.bodies), ticket.ask))
 
     def done(self, letters: list[str], dead: str) -> None:

@@ -159,7 +159,7 @@ def test_memory_does_not_grow_with_the_messages() -> None:
         assert a.unacknowledged == 1
         b.accept(a.sent - 50)
         a.on_ack(told(b), 0.0)
-        assert len(a._timers) <= 2 * a.unacknowledged + 64
+        assert len(a.timers) <= 2 * a.unacknowledged + 64
     assert (a.unacknowledged, a._acknowledged.beyond, b._accepted.beyond) == (0, 0, 0)
 
 

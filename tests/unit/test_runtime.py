@@ -133,8 +133,7 @@ async def _abandon(runtime: ServerRuntime) -> None:
     await runtime.peers.stop()
     assert runtime._listener is not None
     runtime._listener.close()
-    assert runtime._housekeeper is not None
-    runtime._housekeeper.cancel()
+    runtime.house.end()
     await asyncio.sleep(0.01)
     runtime._scheduled = True
     runtime.store.close()

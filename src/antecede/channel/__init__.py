@@ -20,7 +20,7 @@ from antecede.channel.letters import Letter, couple, uncouple
 from antecede.channel.returns import Returns
 from antecede.errors import NoRouteError, UnknownAgentError, UsageError, WireError
 from antecede.limits import link_resend_first_seconds
-from antecede.link import Ack, Arrival, Frame
+from antecede.link import Arrival, Frame
 from antecede.objects.replicas import ReplicasSpec
 from antecede.orders import OrderSpec
 from antecede.topology import Topology
@@ -57,6 +57,8 @@ class Channel:
         self.objects = {one.name for spec in mine if isinstance(spec, ReplicasSpec) for one in spec.objects}
         self._first = first_hops(topology, me)
         self._plans: dict[tuple[str, tuple[str, ...]], _Plan] = {}
+        self._sound: set[tuple[str, ...]] = set()
+        """Addresses that were found to be as they should be."""
         self.consumers = {
             name: MessageConsumer(
                 name, topology.domains[name].servers, me, orders[name], incarnation, self._delivered, resend_after
@@ -91,6 +93,8 @@ class Channel:
     def check(self, to: tuple[str, ...]) -> tuple[str, ...]:
         """Refuse an address that cannot be reached, before anything is sent; the addresses to send to. An agent of the
         topology is known by its name alone: ``name@server`` would be the mailbox of a client, which nobody reads."""
+        if to in self._sound:
+            return to
         if len(to) == 1 and to[0].endswith("()"):
             if to[0].removesuffix("()") not in self.objects:
                 raise UnknownAgentError(f"unknown object {to[0].removesuffix('()')!r}: not in the topology")
@@ -98,7 +102,17 @@ class Channel:
         if any("@" in address for address in to):
             to = tuple(dict.fromkeys(map(self._plain, to)))
         self._plan("", to)
+        if len(self._sound) > _plans_max:
+            self._sound.clear()
+        self._sound.add(to)
         return to
+
+    def checked(self, to: tuple[str, ...]) -> tuple[str, ...] | None:
+        """The addresses to send to; nothing if they cannot be reached."""
+        try:
+            return self.check(to)
+        except UsageError:
+            return None
 
     def _plain(self, address: str) -> str:
         name, at, server = address.rpartition("@")
@@ -155,6 +169,9 @@ class Channel:
         if plan is None or len(plan[0]) != 1 or plan[1] or plan[2]:
             return False
         agent = plan[0][0]
+        if len(letters) == 1:
+            self.arrived.append((agent, letters[0]))
+            return True
         arrived = [(agent, letter) for letter in letters if letter.to == to]
         if len(arrived) != len(letters):
             return False
@@ -236,21 +253,13 @@ class Channel:
         for consumer in self._consumers:
             consumer.taken = items
 
-    def receive(self, domain: str, peer: str, frame: Frame, now: float) -> Arrival:
-        """A frame arrives; what it makes deliverable is delivered, and forwarded, in this very step."""
-        return self.consumers[domain].receive(peer, frame, now)
-
-    def acknowledged(self, domain: str, peer: str, ack: Ack, now: float) -> None:
-        """A peer tells what it has accepted."""
-        self.consumers[domain].links[peer].on_ack(ack, now)
-
     def flush(self, now: float) -> None:
         """Stamp everything that this step sends. What comes back at once (from an order to itself) goes on as well."""
         busy = True
         while busy:
             busy = False
             for consumer in self._consumers:
-                if consumer.loaded:
+                if consumer.trains:
                     busy = consumer.flush(now) or busy
 
     def take(self, taken: Taken, now: float) -> None:
@@ -265,8 +274,18 @@ class Channel:
         for _, _, link in self._links:
             link.begin_life(life)
 
+    def leaving(self, now: float, acknowledge: bool) -> list[Outgoing]:
+        """What leaves once the step is durable: new frames, acknowledgements, what was not acknowledged in time."""
+        outgoing = self.drain_outgoing()
+        for domain, peer, link in self._links:
+            if acknowledge and link.ack_due and (ack := link.ack()) is not None:
+                outgoing.append(Outgoing(domain, peer, ack))
+            if link.timers and link.timers[0][0] <= now:
+                outgoing += [Outgoing(domain, peer, frame) for frame in link.tick(now)]
+        return outgoing
+
     def drain_outgoing(self) -> list[Outgoing]:
-        """The frames that leave since the last call."""
+        """The frames that were sent since the last call."""
         outgoing: list[Outgoing] = []
         for consumer in self._consumers:
             if consumer.outgoing:
@@ -274,25 +293,8 @@ class Channel:
                 consumer.outgoing = []
         return outgoing
 
-    def acknowledgements(self) -> list[Outgoing]:
-        """What peers must be told now; ask once the step is durable."""
-        return [
-            Outgoing(domain, peer, ack)
-            for domain, peer, link in self._links
-            if link.ack_due and (ack := link.ack()) is not None
-        ]
-
-    def resends(self, now: float) -> list[Outgoing]:
-        """Frames that nobody acknowledged in time."""
-        return [
-            Outgoing(domain, peer, frame)
-            for domain, peer, link in self._links
-            if link.due <= now
-            for frame in link.tick(now)
-        ]
-
     def deadline(self) -> float | None:
-        """When ``resends`` has something to do."""
+        """When a link has something to send again."""
         dues = [link.deadline() for _, _, link in self._links]
         return min((due for due in dues if due is not None), default=None)
 

@@ -89,7 +89,8 @@ class MessageConsumer:
         self._deliver = deliver
         self._places = {name: position for position, name in enumerate(members)}
         self._bits = {name: 1 << position for position, name in enumerate(members)}
-        self._trains: list[tuple[int, list[Letter], list[int]]] = []
+        self.trains: list[tuple[int, list[Letter], list[int]]] = []
+        """What this step sends: destinations, letters, about how many bytes."""
         self._held: dict[int, tuple[Packet, str, int, bytes]] = {}
         """Packets that the order holds: identity → (packet, peer, frame number, bytes)."""
         self.own = Link(incarnation)
@@ -107,20 +108,20 @@ class MessageConsumer:
         for target in targets:
             mask |= self._bits[target]
         size = len(letter.body) + 64
-        if self._trains and self._trains[-1][0] == mask:
-            _, letters, bytes_ = self._trains[-1]
+        if self.trains and self.trains[-1][0] == mask:
+            _, letters, bytes_ = self.trains[-1]
             if len(letters) < limits.train_letters_max and bytes_[0] + size <= limits.train_bytes_max:
                 letters.append(letter)
                 bytes_[0] += size
                 return
-        self._trains.append((mask, [letter], [size]))
+        self.trains.append((mask, [letter], [size]))
 
     def enqueue_many(self, targets: tuple[str, ...], letters: list[Letter]) -> None:
         """Put letters on the train of this step, one after the other: in whole pieces as long as they fit."""
         for start in range(0, len(letters), _piece_letters):
             piece = letters[start : start + _piece_letters]
             self.enqueue(targets, piece[0])
-            _, train, bytes_ = self._trains[-1]
+            _, train, bytes_ = self.trains[-1]
             rest = piece[1:]
             size = sum(len(letter.body) for letter in rest) + 64 * len(rest)
             if len(train) + len(rest) <= limits.train_letters_max and bytes_[0] + size <= limits.train_bytes_max:
@@ -130,18 +131,14 @@ class MessageConsumer:
                 for letter in rest:
                     self.enqueue(targets, letter)
 
-    @property
-    def loaded(self) -> bool:
-        """Whether there is something to flush."""
-        return bool(self._trains)
-
     def flush(self, now: float) -> bool:
         """Stamp the trains of this step, in the sequence in which they were begun; whether there were any."""
-        trains, self._trains = self._trains, []
+        trains, self.trains = self.trains, []
+        traffic = self.traffic
         for mask, letters, _ in trains:
             self.sent += 1
-            self.traffic.messages_sent += 1
-            self.traffic.letters_sent += len(letters)
+            traffic.messages_sent += 1
+            traffic.letters_sent += len(letters)
             message = Message(f"{self.me}.{self.sent}", self.me, mask, couple(letters))
             self._carry_out(self.order.send(message), now)
         return bool(trains)

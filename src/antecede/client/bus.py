@@ -11,6 +11,7 @@ from antecede import limits, telemetry
 from antecede.channel.letters import Letter
 from antecede.client.inbox import Call, Inbox, Received, read
 from antecede.client.objects import RemoteObject
+from antecede.client.questions import Questions
 from antecede.client.ticket import Line, Ticket
 from antecede.engine.agents import Notification, Unanswered, name_of
 from antecede.engine.topic import Subscribe, Unsubscribe
@@ -49,7 +50,7 @@ class Bus:
         self._failed: list[Ticket] = []
         self._calm: list[asyncio.Future[None]] = []
         self._names: dict[type, str] = {}
-        self._asked: dict[int, asyncio.Future[Letter]] = {}
+        self._questions = Questions()
         self._listening = False
         self._inbox = Inbox(name, self._answered, self._line.done)
         self._closed: AntecedeError | None = None
@@ -102,7 +103,10 @@ class Bus:
             or len(ticket.bodies) >= publish_batch_max
             or ticket.bytes > train_bytes_max
         ):
-            ticket = self._begin(to, kind, context)
+            ticket = self._open = self._begin(to, kind, context)
+            if not self._scheduled:
+                self._scheduled = True
+                self._loop.call_soon(self._flush)
         if len(body) > letter_bytes_max:
             raise UsageError(f"notification of {len(body)} bytes: at most {letter_bytes_max}")
         ticket.bodies.append(body)
@@ -162,15 +166,13 @@ class Bus:
         ticket = self._begin(to, kind, "" if self._tracing is None else self._tracing(), ask=True)
         ticket.bodies.append(body)
         self._outstanding += 1
-        self._flush_open()
-        answer: asyncio.Future[Letter] = self._loop.create_future()
-        self._asked[ticket.number] = answer
-        late = self._loop.call_later(timeout, _too_late, answer, to, timeout)
+        self._keep(ticket)
+        self._line.publish(ticket, False)
+        question = self._questions.open(ticket.number, to, timeout, self._loop)
         try:
-            return await answer
+            return await question.answer
         finally:
-            late.cancel()
-            self._asked.pop(ticket.number, None)
+            self._questions.close(ticket.number)
 
     def _name(self, notification: Notification) -> str:
         kind = type(notification)
@@ -181,28 +183,25 @@ class Bus:
 
     def _begin(self, to: str | Iterable[str], kind: str, context: str, *, ask: bool = False) -> Ticket:
         self._check_open()
-        self._flush_open()
+        if self._open is not None:
+            self._flush_open(False)
         if self._outstanding >= limits.publish_window_max:
             raise OverloadError(f"{self._outstanding} publishes are not accepted yet: await bus.ready() or a ticket")
         target = to if isinstance(to, str) else tuple(to)
         targets = (target,) if isinstance(target, str) else tuple(sorted(set(target)))
         if not targets:
             raise UsageError("a send to nobody: expected one agent or more")
-        self._open = ticket = Ticket(self._next, target, targets, kind, ask, context)
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._flush)
-        return ticket
+        return Ticket(self._next, target, targets, kind, ask, context)
 
     def _flush(self) -> None:
         self._scheduled = False
         self._flush_open()
 
-    def _flush_open(self) -> None:
+    def _flush_open(self, last: bool = True) -> None:
         ticket, self._open = self._open, None
         if ticket is not None and ticket.bodies:
             self._keep(ticket)
-            self._line.publish(ticket)
+            self._line.publish(ticket, last)
 
     def _keep(self, ticket: Ticket) -> None:
         self._next = ticket.number + len(ticket.bodies)
@@ -224,9 +223,8 @@ class Bus:
         if error is not None:
             self._failed.append(ticket)
             del self._failed[:-64]
-            if ticket.ask and (answer := self._asked.pop(ticket.number, None)) and not answer.done():
+            if ticket.ask and self._questions.fail(ticket.number, error):
                 ticket.seen = True
-                answer.set_exception(type(error)(str(error)))
 
     def _stir(self) -> None:
         calm, self._calm = self._calm, []
@@ -290,16 +288,15 @@ class Bus:
         self._stir()
 
     def _renumber(self, tickets: deque[Ticket]) -> None:
-        moved = {}
+        moved = self._questions.moved({ticket.number for ticket in tickets if ticket.ask})
         for ticket in [*tickets, *([self._open] if self._open is not None else [])]:
-            if ticket.ask and ticket.number in self._asked:
-                moved[ticket] = self._asked.pop(ticket.number)
+            question = moved.get(ticket.number)
             ticket.number = self._next
-            if ticket in moved:
-                self._asked[ticket.number] = moved[ticket]
+            if question is not None:
+                self._questions.put(ticket.number, question)
             if ticket is not self._open:
                 self._keep(ticket)
-                self._line.publish(ticket)
+                self._line.publish(ticket, False)
 
     def gone(self, error: AntecedeError) -> None:
         """There will be no server any more."""
@@ -311,9 +308,7 @@ class Bus:
             self._open = None
         for ticket in tickets:
             self._settled(ticket, self._closed)
-        for answer in self._asked.values():
-            if not answer.done():
-                answer.set_exception(type(self._closed)(str(self._closed)))
+        self._questions.fail_all(self._closed)
         self._stir()
 
     def delivered(self, letters: list[Letter]) -> None:
@@ -321,7 +316,7 @@ class Bus:
         self._inbox.delivered(letters)
 
     def _answered(self, letter: Letter) -> None:
-        answer = self._asked.get(int(letter.answers[1:])) if letter.answers[1:].isdecimal() else None
+        answer = self._questions.answer(letter.answers)
         if answer is None or answer.done():
             return
         if letter.type == name_of(Unanswered):
@@ -360,8 +355,3 @@ def _unanswered(letter: Letter) -> AgentError:
     except AgentError as error:
         return error
     return UnansweredError(f"{letter.source} cannot answer: {told.reason}")
-
-
-def _too_late(answer: "asyncio.Future[Letter]", to: str, timeout: float) -> None:
-    if not answer.done():
-        answer.set_exception(TimeoutError(f"no answer from {to} within {timeout} s"))

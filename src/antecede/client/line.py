@@ -53,9 +53,15 @@ class TcpLine:
             await self.close()
             raise
 
-    def publish(self, ticket: Ticket) -> None:
-        bodies, context = list(ticket.bodies), ticket.context
-        self._put(wire.Publish(ticket.number, ticket.to, ticket.kind, bodies, ticket.ask, context=context))
+    def publish(self, ticket: Ticket, last: bool) -> None:
+        if self._welcomed:
+            bodies, context = list(ticket.bodies), ticket.context
+            part = wire.Publish(ticket.number, ticket.to, ticket.kind, bodies, ticket.ask, context=context)
+            if last:
+                self._parts.append(part)
+                self._flush()
+            else:
+                self._put(part)
 
     def done(self, letters: list[str], dead: str) -> None:
         self._put(wire.Done(letters, dead))
@@ -154,10 +160,13 @@ class TcpLine:
         self._parts.append(part)
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self._flush_later)
+
+    def _flush_later(self) -> None:
+        self._scheduled = False
+        self._flush()
 
     def _flush(self) -> None:
-        self._scheduled = False
         if self._connection is None or not self._parts or self._connection.full:
             return
         parts, self._parts = self._parts, []

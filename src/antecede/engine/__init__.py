@@ -131,6 +131,9 @@ class Engine:
 
     def deliver_all(self, arrived: list[tuple[str, Letter]]) -> None:
         """Put letters into mailboxes, in this sequence; neighbours are often for the same agent."""
+        if len(arrived) == 1:
+            self.deliver(*arrived[0])
+            return
         agent = None
         for address, letter in arrived:
             if address != agent:
@@ -149,15 +152,17 @@ class Engine:
     def _hand_out(self, agent: str) -> React:
         mailbox = self.mailboxes[agent]
         self._reacting.add(agent)
-        if len(mailbox) == 1 and not mailbox[0].answers:
-            return React(agent, (mailbox[0],), _by_type, self.states.get(agent))
+        if len(mailbox) == 1:
+            letter = mailbox[0]
+            handlers = (self._handler(letter, set()),) if letter.answers else _by_type
+            return React(agent, (letter,), handlers, self.states.get(agent))
         letters = tuple(islice(mailbox, limits.reactions_together_max))
         settled: set[str] = set()
         if any(letter.answers for letter in letters):
-            handlers = tuple([self._handler(letter, settled) if letter.answers else "" for letter in letters])
+            several = tuple([self._handler(letter, settled) if letter.answers else "" for letter in letters])
         else:
-            handlers = _by_type * len(letters)
-        return React(agent, letters, handlers, self.states.get(agent))
+            several = _by_type * len(letters)
+        return React(agent, letters, several, self.states.get(agent))
 
     def _handler(self, letter: Letter, settled: set[str]) -> str:
         """Who waits for this answer. The first answer settles a question, also one that is handed out together with

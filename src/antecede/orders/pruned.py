@@ -22,6 +22,7 @@ copies of a message and the processes of a simulation share.
 
 from typing import Any, ClassVar
 
+from antecede import limits
 from antecede.messages import COPY, PERSIST, Effects, Message, Packet, Send, Sent
 from antecede.orders import pruned_stamp
 from antecede.orders.encoding import Reader, Writer
@@ -160,6 +161,17 @@ class Pruned(StampedOrder):
             theirs = theirs[:-2]
         own = (*theirs, control.time, packet.message.to & ~(1 << self.me))  # R4
         log[source] = merge_logs(log[source], own)
+
+    def encode(self, packet: Packet) -> bytes:
+        control, constraints = packet.stamp
+        return (None if constraints else pruned_stamp.brief(control)) or super().encode(packet)
+
+    def decode(self, kind: str, source: int, data: bytes) -> Any:
+        if kind == COPY and len(data) <= limits.stamp_bytes_max:
+            control = pruned_stamp.read_brief(source, self.me, self.time, self.log, data)
+            if control is not None:
+                return control, ()
+        return super().decode(kind, source, data)
 
     def write_stamp(self, packet: Packet, out: Writer) -> None:
         control, constraints = packet.stamp

@@ -155,6 +155,74 @@ def read_control(source: int, me: int, known: list[int], data: Reader) -> Contro
     return Control(time, tuple(logs))
 
 
+def brief(control: Control) -> bytes | None:
+    """The stamp of a domain where little goes on, in one go: no constraints, and of each sender nothing but an empty
+    newest entry of about now. Nothing if it is not such a one."""
+    time, bit, present = control.time, 1, 0
+    distances: list[int] = []
+    for log in control.log:
+        if log:
+            distance = log[0] - time
+            if len(log) != 2 or log[1] or not -64 <= distance < 64:
+                return None
+            present |= bit
+            distances.append(distance << 1 if distance >= 0 else (-distance << 1) - 1)
+        bit <<= 1
+    head: list[int] = []
+    while time > 0x7F:
+        head.append(time & 0x7F | 0x80)
+        time >>= 7
+    head.append(time)
+    width = (len(control.log) + 7) >> 3
+    return b"".join((bytes(head), present.to_bytes(width, "little"), bytes(width), bytes(distances), b"\0"))
+
+
+def read_brief(source: int, me: int, mine: int, known: list[Log], data: bytes) -> Control | None:
+    """A control block that ``brief`` wrote. Nothing if it is another, or is wrong, which is for the others to say.
+    ``mine`` is our own timestamp, ``known`` our log."""
+    time = shift = at = byte = 0
+    for byte in data[:9]:
+        time |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            break
+        shift += 7
+    members = len(known)
+    width = (members + 7) >> 3
+    rest = at + 2 * width
+    distances = data[rest:-1]
+    present = int.from_bytes(data[at : at + width], "little")
+    log = known[source]
+    if (
+        (not byte and at > 1)
+        or not 1 <= time <= (log[-2] if log else 0) + limits.counter_jump_max
+        or len(data) != rest + present.bit_count() + 1
+        or data[-1]
+        or data[at + width : rest].strip(b"\0")
+        or present >> members
+        or not distances.isascii()
+        or source == me
+    ):
+        return None
+    logs: list[Log] = [()] * members
+    for folded in distances:
+        bit = present & -present
+        present ^= bit
+        k = bit.bit_length() - 1
+        newest = time - ((folded + 1) >> 1) if folded & 1 else time + (folded >> 1)
+        if k == source:
+            sound = newest < time
+        elif k == me:
+            sound = newest <= mine
+        else:
+            log = known[k]
+            sound = newest <= (log[-2] if log else 0) + limits.counter_jump_max
+        if not sound or newest < 1:
+            return None
+        logs[k] = (newest, 0)
+    return Control(time, tuple(logs))
+
+
 def _newest(k: int, source: int, me: int, time: int, known: int, folded: int) -> int:
     """The newest timestamp of a member, from its distance to the stamp's own (0, −1, 1, −2, … as 0, 1, 2, 3, …)."""
     newest = time - ((folded + 1) >> 1) if folded & 1 else time + (folded >> 1)

@@ -15,6 +15,10 @@ class Intake(Protocol):
         """Something for the next step."""
         ...
 
+    def poke(self) -> None:
+        """Take a step, even if there is nothing to take."""
+        ...
+
     def gather(self) -> bool:
         """From now on what is submitted came in one piece; if this is true, ``go`` must follow."""
         ...

@@ -6,8 +6,7 @@ Whoever may not talk to us (another topology, another token, a link that stopped
 hung up on; ``refusals`` keeps the last reason for each.
 
 While a connection is missing nothing is kept for it: every frame is in its link until it is acknowledged, and the next
-hello makes the link send it again. While a connection is full, first copies wait, up to a bound, and resends are
-dropped. An acknowledgement alone waits a few milliseconds for frames to travel with.
+hello makes the link send it again. What leaves on one that is there: :mod:`antecede.runtime.neighbour`.
 """
 
 import asyncio
@@ -22,35 +21,11 @@ from antecede.errors import WireError
 from antecede.link import Ack, Frame, Hello
 from antecede.runtime.intake import Intake
 from antecede.runtime.logs import ServerLog
+from antecede.runtime.neighbour import Patience, Peer
 from antecede.server import AgentServer, FromPeer
 from antecede.topology import TopologyFile
 from antecede.transports import Connection
 from antecede.transports.tcp import TcpConnection, dial
-
-
-class Peer:
-    """One neighbour."""
-
-    def __init__(self, name: str, domains: list[str]) -> None:
-        self.name = name
-        self.domains = domains
-        self.connection: Connection | None = None
-        self.ready = False
-        """Both hellos were said."""
-        self.deferred: list[Outgoing] = []
-        self.acks: dict[str, Ack] = {}
-        """For each domain the newest acknowledgement that has not left yet."""
-        self.ack_timer: asyncio.TimerHandle | None = None
-        self.newest: dict[str, int] = {}
-        """For each domain the largest frame number that was written to this connection: what is larger is no resend."""
-        self.version = wire.VERSION_OLDEST
-        """The wire version that both ends speak."""
-        self.meetings = 0
-        """How often a connection was made: all but the first are reconnections."""
-        self.parting = ""
-        """Why the other end has just said good-bye."""
-        self.dialer: asyncio.Task[None] | None = None
-        self.wake = asyncio.Event()
 
 
 class Peers:
@@ -75,6 +50,7 @@ class Peers:
         self._when_durable = when_durable
         self._log = log
         self._stopping = False
+        self.patience = Patience(intake.poke)
         self.refusals: dict[str, str] = {}
         """For each peer why it was last refused, or refused us."""
         shared: dict[str, list[str]] = {}
@@ -211,13 +187,11 @@ class Peers:
         if peer.connection is not None and peer.connection is not connection:
             peer.connection.close("another connection took its place")
         peer.connection = connection
-        peer.ready = False
-        peer.deferred.clear()
-        peer.acks.clear()
-        peer.newest.clear()
+        peer.begin()
         self.refusals.pop(peer.name, None)
         connection.trust()
         peer.version = wire.agree(hello.version, hello.oldest)
+        self.patience.got(1)
         for link in hello.links:
             content = Hello(link.source, link.target, link.sent, link.accepted, link.life, link.base)
             self._submit(FromPeer(link.domain, peer.name, content))
@@ -246,6 +220,7 @@ class Peers:
             if isinstance(part, wire.PeerFrames):
                 if part.domain not in peer.domains or len(part.numbers) != len(part.bodies):
                     raise WireError(f"frames of {name} in domain {part.domain[:64]!r} that are none")
+                self.patience.got(len(part.numbers))
                 for number, body in zip(part.numbers, part.bodies, strict=True):
                     submit(FromPeer(part.domain, name, Frame(part.source, part.target, number, body)))
             elif isinstance(part, wire.PeerAck):
@@ -305,73 +280,21 @@ class Peers:
 
     def send(self, outgoing: list[Outgoing]) -> None:
         """What is durable may leave: one write a connection."""
+        if len(outgoing) == 1:
+            peer = self.peers[outgoing[0].peer]
+            if peer.ready:
+                peer.write(outgoing)
+            return
         to: dict[str, list[Outgoing]] = {}
         for one in outgoing:
-            content = one.content
-            if type(content) is Ack:
-                self._acknowledge(self.peers[one.peer], one.domain, content)
-            elif one.peer in to:
+            if one.peer in to:
                 to[one.peer].append(one)
             else:
                 to[one.peer] = [one]
         for name, several in to.items():
             peer = self.peers[name]
             if peer.ready:
-                self._write(peer, several)
-
-    def _acknowledge(self, peer: Peer, domain: str, ack: Ack) -> None:
-        if peer.ready:
-            peer.acks[domain] = ack
-            if peer.ack_timer is None:
-                peer.ack_timer = asyncio.get_running_loop().call_later(_ack_seconds, self._write_acks, peer)
-
-    def _write_acks(self, peer: Peer) -> None:
-        peer.ack_timer = None
-        if peer.ready and peer.acks and peer.connection is not None:
-            peer.connection.send(_parts(peer, []))
-
-    def writable(self, peer: Peer) -> None:
-        """A connection has room again."""
-        if peer.ready and peer.deferred:
-            deferred, peer.deferred = peer.deferred, []
-            self._write(peer, deferred)
-
-    def _write(self, peer: Peer, several: list[Outgoing]) -> None:
-        connection = peer.connection
-        assert connection is not None
-        if connection.full:
-            for one in several:
-                content = one.content
-                assert isinstance(content, Frame)
-                if content.number > peer.newest.get(one.domain, 0) and len(peer.deferred) < limits.deferred_frames_max:
-                    peer.deferred.append(one)
-            return
-        connection.send(_parts(peer, several))
-
-
-def _parts(peer: Peer, several: list[Outgoing]) -> list[wire.Part]:
-    """Frames of one link share a part; the newest acknowledgement of each link travels with them."""
-    parts: list[wire.Part] = []
-    open_: tuple[str, int, int] | None = None
-    numbers: list[int] = []
-    bodies: list[bytes] = []
-    size = 0
-    for one in several:
-        content = one.content
-        assert isinstance(content, Frame)
-        link = (one.domain, content.source, content.target)
-        if link != open_ or size > limits.frame_bytes_wanted:
-            numbers, bodies, size, open_ = [], [], 0, link
-            parts.append(wire.PeerFrames(*link, numbers, bodies))
-        numbers.append(content.number)
-        bodies.append(content.body)
-        size += len(content.body)
-        if content.number > peer.newest.get(one.domain, 0):
-            peer.newest[one.domain] = content.number
-    for domain, ack in peer.acks.items():
-        parts.append(wire.PeerAck(domain, ack.source, ack.target, ack.upto, ack.beyond))
-    peer.acks.clear()
-    return parts
+                peer.write(several)
 
 
 class _Dialed:
@@ -413,7 +336,7 @@ class _Dialed:
         self._peer.wake.set()
 
     def writable(self) -> None:
-        self._peers.writable(self._peer)
+        self._peer.writable()
 
 
 class Answered:
@@ -434,8 +357,7 @@ class Answered:
         self._peers.lost(self._peer, self._connection, reason)
 
     def writable(self) -> None:
-        self._peers.writable(self._peer)
+        self._peer.writable()
 
 
 _pause_first = 0.05
-_ack_seconds = 0.003

@@ -4,17 +4,16 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Callable
-from itertools import count
 from secrets import randbits
 from time import monotonic, time
 
-from antecede import limits
 from antecede.channel import Outgoing
 from antecede.client import Bus
 from antecede.engine.host import Host
 from antecede.errors import AntecedeError, BrokenStepError, StoreError, StoreFailedError, StoreFullError
 from antecede.runtime.application import Classes, load_class, run_by
-from antecede.runtime.door import Door, keep_alive
+from antecede.runtime.door import Door
+from antecede.runtime.housekeeping import Housekeeping
 from antecede.runtime.intake import take_inputs
 from antecede.runtime.logs import ServerLog
 from antecede.runtime.marks import Marks
@@ -80,6 +79,7 @@ class ServerRuntime:
         )
         try:
             self.machine = AgentServer(server, plan, self.store.incarnation)
+            self.machine.kept = durability != "memory"
             recover(self.machine, self.store, self.epoch, monotonic())
             self.machine.begin_life(randbits(63) + 1)
             host_ = Host(server, self.machine.channel.check)
@@ -95,14 +95,10 @@ class ServerRuntime:
             raise
         self._lives = host_.lives
         self._inputs: deque[Input] = deque()
-        self._inputs_bytes = 0
         self._scheduled = False
         self._unstored: list[bytes] = []
         self._waiting: deque[_Waiting] = deque()
         self._durable = self.store.durable
-        self._snapshot_at = self.store.last
-        self._logged_bytes = 0
-        self._snapshotting: asyncio.Future[None] | None = None
         self._taken = 0
         self._stepped: deque[tuple[int, Callable[[], None]]] = deque()
         """What to call when that many inputs have been taken."""
@@ -113,12 +109,12 @@ class ServerRuntime:
         """When the last step ended."""
         self.peers = Peers(self.machine, topology, token, dial_tls, self, self._when_durable, self.log)
         self.marks = Marks(self.machine, self.store, self.peers, self.log)
-        self.sessions = Sessions(self.machine, self, self._poke, self._when_stepped, self._when_durable, self.log)
+        self.sessions = Sessions(self.machine, self, self.poke, self._when_stepped, self._when_durable, self.log)
         self.reactions = Reactions(host_, self.submit, self.log)
         self.operations = Operations(self)
         self.door = Door(token, self.peers, self.sessions, self.operations, self.log)
         self._listener: asyncio.Server | None = None
-        self._housekeeper: asyncio.Task[None] | None = None
+        self.house = Housekeeping(self)
 
     async def start(self) -> None:
         """Open the door and go on where the log ended."""
@@ -138,8 +134,8 @@ class ServerRuntime:
             letters=sum(map(len, self.machine.engine.mailboxes.values())),
         )
         self.peers.start()
-        self._housekeeper = self._loop.create_task(self._keep_house())
-        self._poke()
+        self.house.begin()
+        self.poke()
 
     async def stop(self, drain_seconds: float = 5.0) -> None:
         """Take nothing more from outside, let what is under way come to an end, keep a snapshot, close."""
@@ -154,16 +150,14 @@ class ServerRuntime:
         self.reactions.stop()
         self.sessions.end("the server stops")
         await self.peers.stop()
-        if self._housekeeper is not None:
-            self._housekeeper.cancel()
+        self.house.end()
         if self.recorder is not None:
             await self.recorder.stop()
         if self._timer is not None:
             self._timer.cancel()
         while self._inputs and not self._unstored and not self.failed.done():
             self._tick()
-        if self._snapshotting is not None:
-            await asyncio.wait([self._snapshotting])
+        await self.house.settled()
         if not self.failed.done() and not self._unstored:
             try:
                 await asyncio.to_thread(self.store.snapshot, self.machine.snapshot(), self.store.last)
@@ -179,8 +173,7 @@ class ServerRuntime:
         self.door.shut = reason
         if self._listener is not None:
             self._listener.close()
-        if self._housekeeper is not None:
-            self._housekeeper.cancel()
+        self.house.end()
         self.reactions.stop()
         self.sessions.end(reason)
         await self.peers.stop(reason)
@@ -194,6 +187,11 @@ class ServerRuntime:
     def trouble(self) -> str:
         """What is wrong with the disk; empty: nothing."""
         return self._stuck or self.marks.shortage
+
+    @property
+    def behind(self) -> bool:
+        """Whether the machine is ahead of the log: for want of room on the disk, or for good."""
+        return bool(self._unstored) or self.failed.done()
 
     def _busy(self) -> bool:
         """Whether something is still on its way to this server's agents or to its disk."""
@@ -209,7 +207,8 @@ class ServerRuntime:
             self._scheduled = True
             self._loop.call_soon(self._tick)
 
-    def _poke(self) -> None:
+    def poke(self) -> None:
+        """Take a step soon, even if there is nothing to take."""
         if self.gather():
             self._loop.call_soon(self._tick)
 
@@ -240,14 +239,17 @@ class ServerRuntime:
     def _turn(self) -> None:
         if self._unstored and not self._store_again():
             return
-        calm = monotonic() - self._rested > _calm_seconds
+        now = monotonic()
+        calm = now - self._rested > _calm_seconds
         # What the reactions of a step bring about is stepped at once: it shares the group in the log, and the write.
         self._scheduled = True
         for _ in range(_steps_together):
-            self._step()
+            self._step(now)
             if not self._inputs or self._unstored:
                 break
+            now = monotonic()
         self._scheduled = False
+        rested = monotonic()
         if calm and not self._inputs:
             self.store.commit_here()
             self._became_durable(self.store.durable)
@@ -256,18 +258,21 @@ class ServerRuntime:
             if self._waiting and self._waiting[0][0] <= self._durable:
                 self._release()
         if self._inputs or self._unstored:
-            self._poke()
+            self.poke()
         self._set_timer()
-        self._rested = monotonic()
+        # Without a disk to wait for, the answer to what has just left may be here by now.
+        self._rested = rested if calm and not self.machine.kept else monotonic()
 
-    def _step(self) -> None:
-        inputs = take_inputs(self._inputs)
-        step = self.machine.step(inputs, monotonic(), int(time() * 1000))
+    def _step(self, now: float) -> None:
+        inputs, acknowledge = take_inputs(self._inputs), self.peers.patience.over
+        step = self.machine.step(inputs, now, int(time() * 1000), acknowledge)
         self._taken += len(inputs)
+        if acknowledge:
+            self.peers.patience.acknowledged()
         if step.record is not None:
             self._append(step.record)
         if step.outgoing or step.replies:
-            self._waiting.append((self._last(), step.outgoing, step.replies, None))
+            self._waiting.append((self.store.last + len(self._unstored), step.outgoing, step.replies, None))
         for due in step.due:
             if self._lives(due.agent):
                 self.reactions.run(due)
@@ -280,17 +285,17 @@ class ServerRuntime:
 
     def _set_timer(self) -> None:
         """Be woken when a link wants to resend or an agent's timer is due."""
-        alarm = self.machine.alarm_ms()
-        due = None if alarm is None else self._loop.time() + max(0.0, alarm / 1000 - time())
+        alarm, now = self.machine.alarm_ms(), self._loop.time()
+        due = None if alarm is None else now + max(0.0, alarm / 1000 - time())
         if self._timer is not None:
             # No frame that was sent since wants to be resent before this; so links need not be asked at every step.
-            soon = self._timer_at <= self._loop.time() + self.machine.plan.resend_after
+            soon = self._timer_at <= now + self.machine.plan.resend_after
             if soon and (due is None or due >= self._timer_at - 0.001):
                 return
             self._timer.cancel()
         deadline = self.machine.deadline()
         if deadline is not None:
-            resend = self._loop.time() + max(0.001, deadline - monotonic())
+            resend = now + max(0.001, deadline - monotonic())
             due = resend if due is None else min(due, resend)
         if due is None:
             self._timer = None
@@ -300,12 +305,12 @@ class ServerRuntime:
 
     def _alarm(self) -> None:
         self._timer = None
-        self._poke()
+        self.poke()
 
     # Durability.
 
     def _append(self, record: bytes) -> None:
-        self._logged_bytes += len(record)
+        self.house.logged_bytes += len(record)
         store = self.store
         for piece in pieces_of(record):
             if self._unstored:
@@ -378,6 +383,16 @@ class ServerRuntime:
         """Let everything leave that waited for what is durable now, in that sequence: a connection or a session that a
         call opens gets nothing that was meant for the one before."""
         waiting, durable = self._waiting, self._durable
+        if len(waiting) == 1 and waiting[0][0] <= durable:
+            # One thing at a time, as it is where little goes on.
+            _, frames, told, call = waiting.popleft()
+            if call is not None:
+                call()
+            if told:
+                self.sessions.replies(told)
+            if frames:
+                self.peers.send(frames)
+            return
         outgoing: list[Outgoing] = []
         replies: list[Accepted | Refused] = []
         while waiting and waiting[0][0] <= durable:
@@ -398,51 +413,14 @@ class ServerRuntime:
         """Call when everything appended so far is durable, in sequence with all that waits for that."""
         self._waiting.append((self._last(), [], [], call))
         if self._waiting[0][0] <= self._durable:
-            self._poke()
+            self.poke()
 
     def _when_stepped(self, call: Callable[[], None]) -> None:
         """Call after a step, as soon as all that is here now has been taken; that may take several."""
         self._stepped.append((self._taken + len(self._inputs), call))
-        self._poke()
-
-    # Housekeeping.
-
-    async def _keep_house(self) -> None:
-        for turns in count(1):
-            await asyncio.sleep(_house_seconds)
-            self.marks.watch(self.stopping)
-            if self.recorder is not None:
-                self.recorder.look()
-            if self._logged_bytes > limits.snapshot_log_bytes and self._snapshotting is None:
-                self._take_snapshot()
-            if turns % 10 == 0:
-                now = self._loop.time()
-                self.door.watch(now)
-                for peer in self.peers.peers.values():
-                    if peer.dialer is not None and peer.connection is not None:
-                        keep_alive(peer.connection, now)
-
-    def _take_snapshot(self) -> None:
-        if self._unstored or self.failed.done():
-            return
-        self._logged_bytes = 0
-        data, upto = self.machine.snapshot(), self.store.last
-        self._snapshotting = asyncio.ensure_future(asyncio.to_thread(self._keep_snapshot, data, upto))
-        self._snapshotting.add_done_callback(self._kept)
-
-    def _keep_snapshot(self, data: bytes, upto: int) -> None:
-        self.store.snapshot(data, upto)
-        if self.recorder is None:
-            self.store.release(upto)
-
-    def _kept(self, done: "asyncio.Future[None]") -> None:
-        self._snapshotting = None
-        error = None if done.cancelled() else done.exception()
-        if error is not None:
-            self.log.error("snapshot-failed", reason=str(error))
+        self.poke()
 
 
-_house_seconds = 0.1
 _full_seconds = 0.1
 _calm_seconds = 0.00005
 """After so long without a step nothing is going on: what comes need not wait for more."""

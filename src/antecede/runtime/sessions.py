@@ -7,7 +7,6 @@ out again from the first that was not taken off the mailbox when a session begin
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from time import time
 from typing import Protocol
 
@@ -15,7 +14,7 @@ from antecede import limits, wire
 from antecede.channel import Letter, couple
 from antecede.client import Bus, Ticket
 from antecede.engine import React, Reaction, died
-from antecede.errors import RefusedError, UsageError, WireError
+from antecede.errors import RefusedError, WireError
 from antecede.runtime.intake import Intake
 from antecede.runtime.logs import ServerLog
 from antecede.server import Accepted, AgentServer, Refused
@@ -30,6 +29,8 @@ class Session(Protocol):
     """A client that is here, as the server sees it."""
 
     client: str
+    address: str
+    """``client@server``, once it has begun."""
     listening: bool
     handed: list[str]
     """The letters that it has and has not yet said to have handled."""
@@ -90,7 +91,7 @@ class Sessions:
 
     def begin(self, session: Session) -> None:
         """A client came: it is welcomed once the publishes of its last session have been taken or refused."""
-        address = f"{session.client}@{self._machine.name}"
+        address = session.address = f"{session.client}@{self._machine.name}"
         before = self._here.get(address)
         if before is not None:
             before.end(f"another client came as {session.client}")
@@ -106,20 +107,19 @@ class Sessions:
         """A client went; if it did not simply go, why."""
         if reason not in _usual:
             self._log.warning("client-gone", client=session.client, reason=reason)
-        address = f"{session.client}@{self._machine.name}"
-        if self._here.get(address) is session:
-            del self._here[address]
+        if self._here.get(session.address) is session:
+            del self._here[session.address]
 
     def is_here(self, session: Session) -> bool:
         """Whether no newer session took its place."""
-        return self._here.get(f"{session.client}@{self._machine.name}") is session
+        return self._here.get(session.address) is session
 
     def listen(self, session: Session) -> None:
         """From now on letters are handed out to this session."""
         if self.is_here(session):
             session.listening = True
             session.handed = []
-            self._machine.engine.abandon(f"{session.client}@{self._machine.name}")
+            self._machine.engine.abandon(session.address)
             self._poke()
 
     def publish(self, session: Session, part: wire.Publish | Ticket) -> None:
@@ -129,8 +129,7 @@ class Sessions:
         kind = part.kind if isinstance(part, Ticket) else part.type
         bodies, to = part.bodies, part.to
         # What cannot be reached is refused by the machine, which knows whether it is this publish's turn.
-        with suppress(UsageError):
-            to = self._machine.channel.check(to)
+        to = self._machine.channel.checked(to) or to
         if len(bodies) == 1:
             self._submit(Published(session.client, part.number, to, kind, bodies[0], part.ask, context=part.context))
         else:
@@ -142,7 +141,7 @@ class Sessions:
             return
         del session.handed[: len(letters)]
         reactions = [Reaction(letter) for letter in letters]
-        address = f"{session.client}@{self._machine.name}"
+        address = session.address
         if dead:
             self.dead += 1
             reason, mailbox = dead[:_reason_chars], self._machine.engine.mailboxes.get(address, ())
@@ -157,6 +156,11 @@ class Sessions:
         session = self._here.get(due.agent)
         if session is None or not session.listening:
             return
+        if len(due.letters) == 1 and not session.handed:
+            letters = list(due.letters)
+            session.handed = [letters[0].id]
+            self._when_durable(lambda: session.deliver(letters))
+            return
         fresh: list[Letter] = []
         size = 0
         for letter in due.letters[len(session.handed) :]:
@@ -170,6 +174,9 @@ class Sessions:
 
     def replies(self, replies: list[Accepted | Refused]) -> None:
         """What the machine says of publishes; of several acceptances of a client only the last counts."""
+        if len(replies) == 1:
+            self._tell(replies[0])
+            return
         newest: dict[str, Accepted | Refused] = {}
         for reply in replies:
             before = newest.get(reply.client)
@@ -196,6 +203,7 @@ class RemoteSession:
     def __init__(self, sessions: Sessions, connection: Connection, client: str, version: int) -> None:
         self.client = client
         self._version = version
+        self.address = ""
         self.listening = False
         self.handed: list[str] = []
         self._sessions = sessions
@@ -264,6 +272,7 @@ class LocalSession:
 
     def __init__(self, sessions: Sessions, bus: Bus) -> None:
         self.client = bus.name
+        self.address = ""
         self.listening = False
         self.handed: list[str] = []
         self._sessions = sessions
@@ -277,7 +286,7 @@ class LocalSession:
         self._sessions.begin(self)
         await self._welcomed.wait()
 
-    def publish(self, ticket: Ticket) -> None:
+    def publish(self, ticket: Ticket, last: bool) -> None:
         self._sessions.publish(self, ticket)
 
     def done(self, letters: list[str], dead: str) -> None:

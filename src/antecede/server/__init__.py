@@ -38,7 +38,7 @@ from antecede.errors import (
     UsageError,
     WireError,
 )
-from antecede.link import Ack, Frame
+from antecede.link import Ack, Frame, Hello
 from antecede.objects.replicas import Row
 from antecede.server.calls import Calls, deadline_of, is_call, unfit
 from antecede.server.items import (
@@ -85,6 +85,8 @@ class AgentServer:
         """Number → (wall clock in ms, agent, letter)."""
         self.stopped: dict[tuple[str, str], str] = {}
         """Links that stopped until an operator lets them begin anew: (domain, peer) → reason."""
+        self.kept = True
+        """Whether a step's record is kept anywhere; if not, it is not even written down."""
         self.overloaded = False
         """Set by the driver above its high-water mark: clients' publishes are refused, all else goes on."""
         self.overload = CATCHING_UP
@@ -98,24 +100,27 @@ class AgentServer:
 
     # Steps.
 
-    def step(self, inputs: list[Input], now: float, clock_ms: int) -> Step:
-        """Take the inputs, fire the timers that are due, stamp what they sent."""
+    def step(self, inputs: list[Input], now: float, clock_ms: int, acknowledge: bool = True) -> Step:
+        """Take the inputs, fire the timers that are due, stamp what they sent. Whoever drives the server may let
+        acknowledgements wait for a later step."""
         items: list[Item] = []
         self.channel.record_into(items)
         for given in inputs:
             self._take(given, items, now, clock_ms)
-        self._expire(items, now, clock_ms)
-        self._fire(items, now, clock_ms)
+        if self.calls.site is not None:
+            self._expire(items, now, clock_ms)
+        if self._alarms:
+            self._fire(items, now, clock_ms)
         self._flush(now)
-        items += self.calls.told(clock_ms)
-        replies, self._replies, faults, self._faults = self._replies, [], self._faults, []
-        return Step(
-            encode_record(items) if items else None,
-            self.channel.drain_outgoing() + self.channel.acknowledgements() + self.channel.resends(now),
-            replies,
-            self.engine.due(),
-            faults,
-        )
+        if self.calls.site is not None:
+            items += self.calls.told(clock_ms)
+        replies, faults = self._replies, self._faults
+        if replies:
+            self._replies = []
+        if faults:
+            self._faults = []
+        record = encode_record(items) if items and self.kept else None
+        return Step(record, self.channel.leaving(now, acknowledge), replies, self.engine.due(), faults)
 
     def begin(self, epoch: str) -> bytes:
         """The record to begin an empty log with."""
@@ -154,7 +159,10 @@ class AgentServer:
 
     def alarm_ms(self) -> int | None:
         """The wall clock at which the next timer is due."""
-        timer, call = self._alarms[0][0] if self._alarms else None, self.calls.alarm_ms()
+        timer = self._alarms[0][0] if self._alarms else None
+        if self.calls.site is None:
+            return timer
+        call = self.calls.alarm_ms()
         return timer if call is None else call if timer is None else min(timer, call)
 
     # Inputs.
@@ -177,18 +185,20 @@ class AgentServer:
 
     def _from_peer(self, given: FromPeer, items: list[Item], now: float) -> None:
         place = (given.domain, given.peer)
-        if place in self.stopped:
+        if self.stopped and place in self.stopped:
             return
+        content = given.content
+        consumer = self.channel.consumers[given.domain]
         try:
-            if isinstance(given.content, Frame):
-                self.channel.receive(given.domain, given.peer, given.content, now)
+            if type(content) is Frame:
+                consumer.receive(given.peer, content, now)
                 self._collect()
-            elif isinstance(given.content, Ack):
-                self.channel.acknowledged(given.domain, given.peer, given.content, now)
-            else:
-                link = self.channel.consumers[given.domain].links[given.peer]
+            elif type(content) is Ack:
+                consumer.links[given.peer].on_ack(content, now)
+            elif isinstance(content, Hello):
+                link = consumer.links[given.peer]
                 known = (link.peer, link.peer_life)
-                link.on_hello(given.content, now)
+                link.on_hello(content, now)
                 if (link.peer, link.peer_life) != known:
                     items.append(Met(given.domain, given.peer, link.peer, link.peer_life))
         except LinkError as error:
@@ -267,13 +277,12 @@ class AgentServer:
             self._apply_reaction(item, now)
         elif isinstance(item, Published):
             self.clients[item.client] = item.number
-            outbound = Outbound(item.to, item.type, item.body, answers=item.answers, context=item.context)
             ask = item.asked or (f"?{item.number}" if item.ask else "")
             source = item.source or f"{item.client}@{self.name}"
-            if is_call(item.to):
-                self._call(source, outbound, ask, item.deadline_ms, now)
+            if item.deadline_ms and is_call(item.to):
+                self._call(source, item, ask, item.deadline_ms, now)
             else:
-                self._send(source, outbound, ask=ask, replays=item.replays)
+                self._send(source, item, ask=ask, replays=item.replays)
             self._replies.append(Accepted(item.client, item.number))
         elif isinstance(item, PublishedMany):
             self._apply_many(item)
@@ -296,7 +305,8 @@ class AgentServer:
             link.peer, link.peer_life = item.incarnation, item.life
         elif isinstance(item, Began):
             self.epoch = item.epoch
-        self._collect()
+        if self.channel.arrived or self.calls.site is not None:
+            self._collect()
 
     def _begin_anew(self, item: Forgot) -> None:
         self.channel.begin_anew(item.domain, item.generation, item.again)
@@ -351,7 +361,7 @@ class AgentServer:
             self._numbers += 1
         self._numbers += bool(ask)
 
-    def _call(self, source: str, outbound: Outbound, ask: str, deadline_ms: int, now: float) -> None:
+    def _call(self, source: str, outbound: Outbound | Published, ask: str, deadline_ms: int, now: float) -> None:
         self._numbers += 1
         id_ = self._prefix + str(self._numbers)
         self.calls.call(source, id_, outbound.to[0], outbound.type, outbound.body, ask, (deadline_ms, now))
@@ -363,7 +373,7 @@ class AgentServer:
         self.timers[self._numbers] = (when_ms, agent, letter)
         heappush(self._alarms, (when_ms, self._numbers))
 
-    def _send(self, source: str, sent: Outbound, *, ask: str = "", replays: str = "") -> Letter:
+    def _send(self, source: str, sent: Outbound | Published, *, ask: str = "", replays: str = "") -> Letter:
         """Send the next letter. A question is quoted by its own id (``ask="."``), or as its asker says."""
         self._numbers += 1
         id_ = self._prefix + str(self._numbers)
@@ -378,8 +388,9 @@ class AgentServer:
         if channel.arrived:
             self.engine.deliver_all(channel.arrived)
             channel.arrived.clear()
-        for letter in self.calls.answers():
-            self.engine.deliver(letter.to[0], letter)
+        if self.calls.site is not None:
+            for letter in self.calls.answers():
+                self.engine.deliver(letter.to[0], letter)
         if not channel.lost and not channel.unreadable:
             return
         while self.channel.lost:
@@ -398,19 +409,9 @@ class AgentServer:
     def snapshot(self) -> bytes:
         """The whole durable state."""
         timers = {str(number): timer for number, timer in self.timers.items()}
-        return msgspec.msgpack.encode(
-            (
-                self.name,
-                self.incarnation,
-                self.epoch,
-                self._numbers,
-                self.channel.dump(),
-                self.engine.dump(),
-                self.clients,
-                timers,
-                [(*place, reason) for place, reason in self.stopped.items()],
-            )
-        )
+        stopped = [(*place, reason) for place, reason in self.stopped.items()]
+        head = (self.name, self.incarnation, self.epoch, self._numbers)
+        return msgspec.msgpack.encode((*head, self.channel.dump(), self.engine.dump(), self.clients, timers, stopped))
 
     def check_origin(self, server: str, epoch: str, expected: str) -> None:
         """Refuse a log that another server, or another topology, has begun."""

@@ -139,6 +139,8 @@ class LogStore:
         return self._segments.total_bytes
 
     def shortage(self) -> str:
+        if self._full is None:
+            return ""
         with self._lock:
             if self._full is not None:
                 self._ask_for_room()

@@ -147,6 +147,7 @@ class Victim:
         self.plan = plan_of(self.topology)
         self.runtime = ServerRuntime(self.topology, "s1", durability="memory", token=_token)
         self.records: list[bytes] = []
+        self.runtime.machine.kept = True
         self._append = self.runtime.store.append
         cast(Any, self.runtime.store).append = self._keep
         self.records.append(AgentServer("s1", self.plan, self.runtime.store.incarnation).begin(self.topology.epoch))

@@ -1,0 +1,80 @@
+"""What a server does now and then, whatever messages do: look at its marks, keep snapshots, say that it is there."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from antecede import limits
+from antecede.runtime.door import keep_alive
+
+if TYPE_CHECKING:
+    from antecede.runtime.server import ServerRuntime
+
+
+class Housekeeping:
+    """The house of one server."""
+
+    def __init__(self, runtime: "ServerRuntime") -> None:
+        self._runtime = runtime
+        self.logged_bytes = 0
+        """What went into the log since the last snapshot."""
+        self.task: asyncio.Task[None] | None = None
+        self._snapshotting: asyncio.Future[None] | None = None
+
+    def begin(self) -> None:
+        """From now on."""
+        self.task = asyncio.get_running_loop().create_task(self._keep())
+
+    def end(self) -> None:
+        """No more of it; a snapshot that is being kept is kept."""
+        if self.task is not None:
+            self.task.cancel()
+
+    async def settled(self) -> None:
+        """Until no snapshot is being kept."""
+        if self._snapshotting is not None:
+            await asyncio.wait([self._snapshotting])
+
+    async def _keep(self) -> None:
+        runtime = self._runtime
+        loop = asyncio.get_running_loop()
+        turns = 0
+        while True:
+            await asyncio.sleep(_house_seconds)
+            turns += 1
+            runtime.marks.watch(runtime.stopping)
+            if runtime.recorder is not None:
+                runtime.recorder.look()
+            if self.logged_bytes > limits.snapshot_log_bytes and self._snapshotting is None:
+                self._take_snapshot()
+            if turns % 10 == 0:
+                # Also what was taken long after it came, and nothing has come since.
+                runtime.peers.patience.over = True
+                now = loop.time()
+                runtime.door.watch(now)
+                for peer in runtime.peers.peers.values():
+                    if peer.dialer is not None and peer.connection is not None:
+                        keep_alive(peer.connection, now)
+
+    def _take_snapshot(self) -> None:
+        runtime = self._runtime
+        if runtime.behind:
+            return
+        self.logged_bytes = 0
+        data, upto = runtime.machine.snapshot(), runtime.store.last
+        self._snapshotting = asyncio.ensure_future(asyncio.to_thread(self._keep_snapshot, data, upto))
+        self._snapshotting.add_done_callback(self._kept)
+
+    def _keep_snapshot(self, data: bytes, upto: int) -> None:
+        runtime = self._runtime
+        runtime.store.snapshot(data, upto)
+        if runtime.recorder is None:
+            runtime.store.release(upto)
+
+    def _kept(self, done: "asyncio.Future[None]") -> None:
+        self._snapshotting = None
+        error = None if done.cancelled() else done.exception()
+        if error is not None:
+            self._runtime.log.error("snapshot-failed", reason=str(error))
+
+
+_house_seconds = 0.1
