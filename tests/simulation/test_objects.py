@@ -71,6 +71,14 @@ def test_conflicting_everything_still_ends() -> None:
         assert not judged.findings, str(judged)
 
 
+def test_many_roots_are_not_taken_for_a_run_without_end() -> None:
+    """They need more frames than any run of a few roots that ends."""
+    judged = play(1, workload=Workload(1, roots=200))
+    assert not judged.findings, str(judged)
+    assert judged.ended is not None
+    assert len(judged.ended.answers) == 200
+
+
 def test_a_trace_can_be_verified_by_whoever_reads_it(tmp_path: object) -> None:
     ended = play(3).ended
     assert ended is not None

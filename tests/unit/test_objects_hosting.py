@@ -1,5 +1,6 @@
 """Several objects as one: operations, states as bytes with their types, what does not fit."""
 
+import re
 from collections.abc import Generator
 from typing import Any
 
@@ -138,3 +139,36 @@ def test_asynchronous_operations_are_refused() -> None:
 
     with pytest.raises(ObjectError, match=r"Slow\.wait is asynchronous"):
         hosting({"slow": Slow})
+
+
+class Misspelt(ReplicatedObject):
+    @operation
+    def do(self, what: "Nothing") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+
+class Demanding(ReplicatedObject):
+    def __init__(self, wanted: int) -> None:
+        self.wanted = wanted
+
+
+class Opaque(ReplicatedObject):
+    def __init__(self) -> None:
+        self.inside = object()
+
+
+class Unfitting(ReplicatedObject):
+    count: int = "none"  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (Misspelt, "Misspelt.do: name 'Nothing' is not defined"),
+        (Demanding, "cannot be made and kept: TypeError"),
+        (Opaque, "cannot be made and kept: TypeError"),
+        (Unfitting, "cannot be made and kept: ValidationError"),
+    ],
+)
+def test_a_class_that_cannot_be_held_is_refused_before_any_call(kind: type[ReplicatedObject], reason: str) -> None:
+    with pytest.raises(ObjectError, match=re.escape(reason)):
+        hosting({"one": kind})

@@ -112,12 +112,25 @@ def state_in(kind: type[Object], name: str, whole: Mapping[str, Any]) -> dict[st
 
 
 def _init(objects: Mapping[str, type[Object]]) -> Callable[[Any], None]:
-    first = {name: encode_state(initial(kind)) for name, kind in objects.items()}
+    first = {name: _first(name, kind) for name, kind in objects.items()}
 
     def begin(self: Any) -> None:
         self.__dict__.update(first)
 
     return begin
+
+
+def _first(name: str, kind: type[Object]) -> bytes:
+    """The state of a new object, if it can be kept and given back."""
+    try:
+        state = encode_state(initial(kind))
+        _State(name, kind).read(state)
+    except ObjectError:
+        raise
+    except Exception as error:
+        # To make an object is to run anybody's code, which may fail in any way.
+        raise ObjectError(f"{kind.__name__}() cannot be made and kept: {type(error).__name__}: {error}") from None
+    return state
 
 
 def _root(self: Any, object_: str, called: str, arguments: list[Any]) -> Generator[Call, Any, Any]:
@@ -159,7 +172,10 @@ class _State:
 def _bound(state: _State, called: str, method: Callable[..., Any]) -> Callable[..., Any]:
     """An operation of one object as an operation of all."""
     signature = inspect.signature(method)
-    hints = get_type_hints(method)
+    try:
+        hints = get_type_hints(method)
+    except (NameError, TypeError) as error:
+        raise ObjectError(f"{state.kind.__name__}.{called}: {error}") from None
 
     def fit(one: Object, arguments: tuple[Any, ...]) -> list[Any]:
         bound = signature.bind(one, *arguments)

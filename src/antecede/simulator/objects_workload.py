@@ -24,6 +24,8 @@ from antecede.trace import Event
 
 _modulus = 1_000_003
 _travels_max = 60_000
+_travels_each_max = 3_000
+"""Frames to send before a run counts as one without end: in all, and for a root if there are many of them."""
 
 
 class Plan(msgspec.Struct, frozen=True, array_like=True):
@@ -186,6 +188,7 @@ class Driver:
         self._gap = parse_draw(workload.gap, stream(workload.seed, "gap"))
         self._delay = parse_draw(workload.delay, stream(workload.seed, "delay"))
         self._travels = 0
+        self._travels_max = max(_travels_max, _travels_each_max * workload.roots / (1 - workload.loss))
         self.plans: dict[int, Plan] = {}
         """What was started, by its tag."""
         self._queue = [self._drawn(workload.depth) for _ in range(workload.roots)]
@@ -261,7 +264,7 @@ class Driver:
 
     def _travel(self) -> float:
         self._travels += 1
-        if self._travels > _travels_max:
+        if self._travels > self._travels_max:
             raise Stuck
         return self._delay()
 
