@@ -54,9 +54,8 @@ class Peer:
             return
         for one in several:
             content = one.content
-            # What an acknowledgement says the next one says, too.
-            first = isinstance(content, Frame) and content.number > self.newest.get(one.domain, 0)
-            if first and len(self.deferred) < limits.deferred_frames_max:
+            again = isinstance(content, Frame) and content.number <= self.newest.get(one.domain, 0)
+            if not again and len(self.deferred) < limits.deferred_frames_max:
                 self.deferred.append(one)
 
     def writable(self) -> None:

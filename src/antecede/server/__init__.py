@@ -93,6 +93,8 @@ class AgentServer:
         """What clients are told then."""
         self._alarms: list[tuple[int, int]] = []
         """(when, number) of every timer, as a heap."""
+        self._items: list[Item] = []
+        self.channel.record_into(self._items)
         self._numbers = 0
         self._prefix = f"{name}.{incarnation & 0xFFFFFF:06x}."
         self._replies: list[Accepted | Refused] = []
@@ -103,8 +105,8 @@ class AgentServer:
     def step(self, inputs: list[Input], now: float, clock_ms: int, acknowledge: bool = True) -> Step:
         """Take the inputs, fire the timers that are due, stamp what they sent. Whoever drives the server may let
         acknowledgements wait for a later step."""
-        items: list[Item] = []
-        self.channel.record_into(items)
+        items = self._items
+        items.clear()
         for given in inputs:
             self._take(given, items, now, clock_ms)
         if self.calls.site is not None:
@@ -130,7 +132,7 @@ class AgentServer:
 
     def replay(self, record: bytes, now: float) -> None:
         """Take a record of the log again. What it sent was sent before: it is resent if nobody acknowledged it."""
-        self.channel.record_into([])
+        self._items.clear()
         enacted: list[Row] = []
         for item in decode_record(record):
             if isinstance(item, Taken):
@@ -391,13 +393,11 @@ class AgentServer:
         if self.calls.site is not None:
             for letter in self.calls.answers():
                 self.engine.deliver(letter.to[0], letter)
-        if not channel.lost and not channel.unreadable:
-            return
-        while self.channel.lost:
-            letter, reason = self.channel.lost.pop(0)
+        while channel.lost:
+            letter, reason = channel.lost.pop(0)
             self.engine.dead[f"{letter.id} {self.name}"] = Dead(self.name, letter, reason)
-        while self.channel.unreadable:
-            domain, reason = self.channel.unreadable.pop(0)
+        while channel.unreadable:
+            domain, reason = channel.unreadable.pop(0)
             self._faults.append((domain, "", reason))
 
     def _flush(self, now: float) -> None:
