@@ -1,8 +1,9 @@
 """One end of a connection to one peer: loss, resends and duplicates end here.
 
 **Outgoing.** Every body gets the next number, from 1, and is kept until the peer has acknowledged it. What is not
-acknowledged in time is sent again, later and later up to a cap. Time is an argument: ``deadline`` says when ``tick``
-wants to be called.
+acknowledged in time is sent again, later and later up to a cap. A frame beyond ``admitted`` would be dropped by the
+peer, so its owner keeps it back: ``tick`` hands it out as soon as an acknowledgement makes room. Time is an argument:
+``deadline`` says when ``tick`` wants to be called.
 
 **Incoming.** A link does *not* put frames in order, for every order above works on links that reorder. It only says of
 a frame whether it is ``FRESH``, a ``DUPLICATE``, or ``DROPPED`` because it lies too far beyond the first number that
@@ -121,11 +122,11 @@ class Link:
         """The last number given to a body."""
         self._bodies: dict[int, Any] = {}
         self._acknowledged = Numbers()
-        # Resend timers (due, number, back-off). Each kept body up to ``_armed`` has exactly one; those of bodies that
-        # were acknowledged since are skipped when they come up. Numbers beyond the peer's window get theirs when it
-        # moves, for resending them sooner would be in vain.
+        # Timers (due, number, back-off). Each kept body up to ``admitted`` has exactly one; those of bodies that were
+        # acknowledged since are skipped when they come up. Numbers beyond the peer's window get theirs when it moves.
         self.timers: list[tuple[float, int, float]] = []
-        self._armed = 0
+        self.admitted = 0
+        """The last number that the peer's window has room for; what is beyond need not travel yet."""
         self._accepted = Numbers()
         self._received: set[int] = set()
         self.ack_due = False
@@ -136,8 +137,8 @@ class Link:
         """Give ``body`` the next number and keep it until it is acknowledged."""
         self.sent = number = self.sent + 1
         self._bodies[number] = body
-        if number == self._armed + 1 and number <= self._acknowledged.upto + self.window:
-            self._armed = number
+        if number == self.admitted + 1 and number <= self._acknowledged.upto + self.window:
+            self.admitted = number
             heappush(self.timers, (now + self.resend_after, number, self.resend_after))
         return Frame(self.incarnation, self.peer, number, body)
 
@@ -176,18 +177,18 @@ class Link:
                 "one of the two ends lost data"
             )
         self.peer = ack.source
-        self._settle(ack.upto, beyond, now + self.resend_after)
+        self._settle(ack.upto, beyond, now)
 
     def _settle(self, upto: int, beyond: int, due: float) -> None:
-        """Let go of what the peer has, and arm the timers of what its window now admits."""
+        """Let go of what the peer has; what its window now has room for is due, for so far it was no use sending it."""
         bodies = self._bodies
         for number in self._acknowledged.merge(upto, beyond):
             bodies.pop(number, None)
         horizon = min(self._acknowledged.upto + self.window, self.sent)
-        for number in range(self._armed + 1, horizon + 1):
+        for number in range(self.admitted + 1, horizon + 1):
             if number in bodies:
                 heappush(self.timers, (due, number, self.resend_after))
-        self._armed = max(self._armed, horizon)
+        self.admitted = max(self.admitted, horizon)
         if len(self.timers) > 2 * len(bodies) + 64:
             self.timers = [timer for timer in self.timers if timer[1] in bodies]
             heapify(self.timers)
@@ -268,7 +269,7 @@ class Link:
         self.peer = hello.source
         self.peer_life = hello.life or self.peer_life
         self.timers = []
-        self._armed = self._acknowledged.upto
+        self.admitted = self._acknowledged.upto
         self._settle(hello.accepted, 0, now)
         self.ack_due = self._accepted.largest > 0
 
@@ -342,7 +343,7 @@ class Link:
         last = min(self.sent, first + limits.link_window_frames_max)
         gaps = "".join("0" if number in bodies else "1" for number in range(last, first - 1, -1))
         self._acknowledged = Numbers(first - 1, int(gaps or "0", 2))
-        self._armed = first - 1
+        self.admitted = first - 1
         self._settle(first - 1, 0, now)
 
     def clone(self) -> Self:

@@ -138,14 +138,15 @@ def test_the_default_window_is_the_limit() -> None:
         Link(B, window=0)
 
 
-def test_frames_beyond_the_peers_window_are_resent_once_it_moves() -> None:
+def test_frames_beyond_the_peers_window_are_due_as_soon_as_it_moves() -> None:
     a, b = pair(window=2)
-    frames = [a.send(body, 0.0) for body in range(4)]
+    frames = [a.send(body, 0.0) for body in range(5)]
+    assert a.admitted == 2
     assert [frame.number for frame in a.tick(1.0)] == [1, 2]
     take(b, *frames[:2])
     a.on_ack(told(b), 1.0)
-    assert a.deadline() == 1.0 + a.resend_after
-    assert [frame.number for frame in a.tick(2.0)] == [3, 4]
+    assert (a.admitted, a.deadline()) == (4, 1.0)
+    assert [frame.number for frame in a.tick(1.0)] == [3, 4]
 
 
 def test_memory_does_not_grow_with_the_messages() -> None:

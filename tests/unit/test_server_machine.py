@@ -106,3 +106,13 @@ def test_a_timer_is_told_from_a_message_by_its_id() -> None:
     server._set_timer(5, "a", "Timeout", msgspec.msgpack.encode(Timeout(ask="q")), "q")
     (timer,) = server.timers.values()
     assert timer[2].id.rpartition(".")[2].startswith("t")
+
+
+def test_a_step_tells_nobody_what_a_later_one_has_to_tell() -> None:
+    pair = _Pair({"A": ("s1", "s2")}, "pruned", {"a": "s1"})
+    server = pair.servers["s1"]
+    before = server.step([], 0.0, 0)
+    after = server.step([Published("c", 1, ("nobody",), "Word", b"")], 0.0, 0)
+    assert [type(reply).__name__ for reply in after.replies] == ["Refused"]
+    assert before.replies == []
+    assert before.replies is not after.replies

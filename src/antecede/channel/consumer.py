@@ -194,9 +194,11 @@ class MessageConsumer:
                     self._loop.append(self.own.send(body, now))
                 else:
                     peer = self.members[packet.target]
-                    frame = self.links[peer].send(body, now)
+                    link = self.links[peer]
+                    frame = link.send(body, now)
                     self.traffic.stamp_bytes += stamp_bytes
-                    self.outgoing.append(Outgoing(self.domain, peer, frame))
+                    if frame.number <= link.admitted:
+                        self.outgoing.append(Outgoing(self.domain, peer, frame))
             elif kind is Accept:
                 held = self._held.pop(id(effect.packet), None)  # type: ignore[union-attr]
                 if held is not None:

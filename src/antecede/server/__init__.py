@@ -116,11 +116,9 @@ class AgentServer:
         self._flush(now)
         if self.calls.site is not None:
             items += self.calls.told(clock_ms)
-        replies, faults = self._replies, self._faults
-        if replies:
-            self._replies = []
-        if faults:
-            self._faults = []
+        # A step's lists are its own, also the empty ones: the next step must not add to what has been handed out.
+        replies, self._replies = self._replies, []
+        faults, self._faults = self._faults, []
         record = encode_record(items) if items and self.kept else None
         return Step(record, self.channel.leaving(now, acknowledge), replies, self.engine.due(), faults)
 
