@@ -68,6 +68,29 @@ def test_found_at_below_and_by_pattern_each_once(tmp_path: Path) -> None:
     ]
 
 
+def test_a_server_that_cannot_be_read_is_not_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for server in ("s1", "s2"):
+        _written(tmp_path / server, server, 3)
+    closed = str(tmp_path / "s2")
+
+    def denied(real: Any) -> Any:
+        def look(path: Any) -> Any:
+            if path == closed:
+                raise PermissionError(13, "Permission denied", closed)
+            return real(path)
+
+        return look
+
+    monkeypatch.setattr(os, "scandir", denied(os.scandir))
+    assert run(["verify", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"antecede: {closed}: Permission denied\n"
+    monkeypatch.setattr(os, "listdir", denied(os.listdir))
+    with pytest.raises(StoreError, match="Permission denied"), gathered([closed]):
+        pass
+
+
 def test_nothing_temporary_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _written(tmp_path / "s1", "s1", 3)
     scratch = tmp_path / "scratch"

@@ -51,8 +51,10 @@ def is_data_directory(path: str) -> bool:
     """Whether a server keeps its log there."""
     try:
         names = os.listdir(path)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
+    except OSError as error:
+        raise _unreadable(error) from None
     return IDENTITY in names and bool(numbered(names, "segment"))
 
 
@@ -68,9 +70,13 @@ def _sort_out(path: str) -> tuple[list[str], list[str]]:
     """The data directories at or below a path, and the trace files below it that belong to none of them."""
     if "\0" in path or not os.path.isdir(path):
         return [], []
+
+    def refuse(error: OSError) -> None:
+        raise _unreadable(error) from None
+
     below: list[str] = []
     beside: list[str] = []
-    for folder, folders, names in os.walk(path):
+    for folder, folders, names in os.walk(path, onerror=refuse):
         if is_data_directory(folder):
             below.append(folder)
             folders.clear()
@@ -78,6 +84,12 @@ def _sort_out(path: str) -> tuple[list[str], list[str]]:
         folders[:] = sorted(name for name in folders if name[0] not in "._")
         beside += sorted(os.path.join(folder, name) for name in names if is_trace_name(name))
     return below, beside
+
+
+def _unreadable(error: OSError) -> StoreError:
+    """A folder that cannot be looked into may be a server's: a verdict without its rows would be about less than was
+    named."""
+    return StoreError(f"{error.filename}: {error.strerror}")
 
 
 def _read(directories: list[str], scratch: str) -> list[str]:
