@@ -288,7 +288,10 @@ def test_a_failing_handler_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> No
         while not line.dones:
             await asyncio.sleep(0)
         assert tries == [1] * limits.reaction_tries_max
-        assert line.dones == [(["x1"], "ValueError: no")]
+        (letters, reason) = line.dones[0]
+        assert letters == ["x1"]
+        assert reason.startswith("ValueError: no (test_client.py:")
+        assert reason.endswith(" in fail)")
 
     played(play)
 

@@ -18,6 +18,7 @@ from antecede.channel.letters import Letter
 from antecede.engine.agents import Notification, name_of
 from antecede.errors import AgentError
 from antecede.telemetry import Spans
+from antecede.whereabouts import described
 
 _logger = logging.getLogger("antecede.client")
 
@@ -139,7 +140,7 @@ class Inbox:
                 return ""
             except Exception as error:
                 _logger.exception("handler of %s failed", letter.type)
-                reason, failure = f"{type(error).__name__}: {error}", error
+                reason, failure = described(error), error
             finally:
                 if self.spans is not None:
                     self.spans.end(span, "", failure)

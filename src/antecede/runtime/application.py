@@ -14,6 +14,7 @@ from antecede.objects.replicas import Placed, replicas
 from antecede.orders import OrderSpec, parse
 from antecede.server import Plan
 from antecede.topology import OrderFacts, TopologyFile, check
+from antecede.whereabouts import described, place_of
 
 Kind = TypeVar("Kind")
 Classes = Mapping[str, type[Agent] | type[Object]]
@@ -102,5 +103,9 @@ def find_beside(topology_path: str) -> None:
 def _import(module: str, what: str) -> object:
     try:
         return import_module(module)
-    except ImportError as error:
-        raise AgentError(f"{what}: cannot import {module}: {error}") from None
+    except ModuleNotFoundError as error:
+        place = place_of(error)
+        raise AgentError(f"{what}: cannot import {module}: {error}" + (f" ({place})" if place else "")) from None
+    except (Exception, SystemExit) as error:
+        # Whatever the module does while it is read is its author's: they want to know where, not our way there.
+        raise AgentError(f"{what}: cannot import {module}: {described(error)}") from None

@@ -23,9 +23,9 @@ class ServerLog:
         """Something that an operator may want to know."""
         logger.info(event, extra={"server": self._server, "fields": fields})
 
-    def warning(self, event: str, **fields: Any) -> None:
-        """Something that an operator should look at."""
-        logger.warning(event, extra={"server": self._server, "fields": fields})
+    def warning(self, event: str, *, raised: BaseException | None = None, **fields: Any) -> None:
+        """Something that an operator should look at; ``raised``: with its traceback."""
+        logger.warning(event, exc_info=raised, extra={"server": self._server, "fields": fields})
 
     def error(self, event: str, **fields: Any) -> None:
         """Something that keeps the server from doing its work."""
@@ -40,7 +40,10 @@ class _Line(logging.Formatter):
         shown = "".join(f" {key}={_plain(value)}" for key, value in fields.items())
         mark = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()} "
         text = f"{when:%H:%M:%S}.{when.microsecond // 1000:03d} {server} {mark}{record.getMessage()}{shown}"
-        return text if record.exc_info is None else f"{text}\n{self.formatException(record.exc_info)}"
+        if not record.exc_info:
+            return text
+        # Set in, so that nothing in an exception's text passes for an event.
+        return "\n".join([text, *("    " + line for line in self.formatException(record.exc_info).splitlines())])
 
 
 class _Json(logging.Formatter):
@@ -52,7 +55,7 @@ class _Json(logging.Formatter):
             "event": record.getMessage(),
             **getattr(record, "fields", {}),
         }
-        if record.exc_info is not None:
+        if record.exc_info:
             document["traceback"] = self.formatException(record.exc_info)
         return json.dumps(document, default=str)
 

@@ -17,6 +17,7 @@ from antecede.engine.host import Host, Outcome
 from antecede.errors import AgentError
 from antecede.runtime.logs import ServerLog
 from antecede.server.items import Reacted
+from antecede.whereabouts import described
 
 
 class Reactions:
@@ -105,9 +106,15 @@ class Reactions:
             before = self._tries.get(due.agent, ("", 0))
             tries = before[1] + 1 if before[0] == letter.id else 1
             self.failed += 1
-            reason = f"{type(outcome.failure).__name__}: {outcome.failure}"
+            reason = described(outcome.failure)
             self._log.warning(
-                "reaction-failed", agent=due.agent, letter=letter.id, type=letter.type, tries=tries, reason=reason
+                "reaction-failed",
+                raised=outcome.failure if tries == 1 else None,
+                agent=due.agent,
+                letter=letter.id,
+                type=letter.type,
+                tries=tries,
+                reason=reason,
             )
             if tries >= limits.reaction_tries_max:
                 self._tries.pop(due.agent, None)

@@ -61,6 +61,8 @@ class ServerRuntime:
         self.stopping = False
         self._stuck = ""
         """Why nothing can be stepped."""
+        self._born = False
+        """Whether the server came to life; what the disk says of one that could not is nobody's business."""
         self._topology = topology
         self._host = host
         self._tls = tls
@@ -115,6 +117,7 @@ class ServerRuntime:
         self.door = Door(token, self.peers, self.sessions, self.operations, self.log)
         self._listener: asyncio.Server | None = None
         self.house = Housekeeping(self)
+        self._born = True
 
     async def start(self) -> None:
         """Open the door and go on where the log ended."""
@@ -372,6 +375,8 @@ class ServerRuntime:
             self.failed.set_result(error)
 
     def _became_durable(self, number: int) -> None:
+        if not self._born:
+            return
         if number > self._durable:
             self._durable = number
         if not self.marks.shortage:

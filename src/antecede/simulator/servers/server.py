@@ -22,6 +22,7 @@ from antecede.server import Accepted, AgentServer, Plan, Refused
 from antecede.server.items import Reacted
 from antecede.store import LogStore, Sizes, open_log, read_records
 from antecede.store.simulated import PowerCut, SimulatedDisk
+from antecede.whereabouts import described
 
 SIZES = Sizes(segment_bytes=65_536, group_bytes_max=16_384, pending_bytes_max=32_768, log_bytes_max=1 << 24)
 _directory = "data"
@@ -324,7 +325,7 @@ class SimulatedServer:
             tries = before[1] + 1 if before[0] == letter.id else 1
             if tries >= _tries_max:
                 self._tries.pop(due.agent, None)
-                reason = f"{type(outcome.failure).__name__}: {outcome.failure}"
+                reason = described(outcome.failure)
                 reactions.append(died(letter, reason, self.machine.channel.check))
             else:
                 self._tries[due.agent] = (letter.id, tries)
