@@ -173,12 +173,12 @@ def test_rows_of_a_trace_tell_who_called_and_what_it_called() -> None:
     assert root is not None
     own = [(row.kind, row.operation, row.type) for row in rows if row.instance == root]
     assert own == [
-        ("local", "call", "begin"),
-        ("send", "call", "request"),
-        ("deliver", "call", "response"),
-        ("deliver", "call", "response"),
-        ("send", "call", "commit"),
-        ("local", "call", "commit"),
+        ("local", None, "begin"),
+        ("send", None, "request"),
+        ("deliver", None, "response"),
+        ("deliver", None, "response"),
+        ("send", None, "commit"),
+        ("local", None, "commit"),
     ]
     nested = {(row.process, row.operation, row.parent) for row in rows if row.instance == f"{root}/1/1"}
     assert nested == {("ben@s2", "deposit", f"{root}/1"), ("ben@s3", "deposit", f"{root}/1")}

@@ -99,7 +99,8 @@ def test_states_are_alike_whatever_the_sequence_of_compatible_operations() -> No
         ("book.enter", ({"who": 3},), "TypeError: enter: "),
         ("book.large", (), "ValueError: answer of "),
         ("book.odd", (), "TypeError: "),
-        ("book.none", (), "Hosted has no operation 'book.none'"),
+        ("book.none", (), "Book has no operation 'none' (it has: copy, enter, "),
+        ("shelf.2.none", (), "Book has no operation 'none' (it has: copy, enter, "),
     ],
 )
 def test_what_does_not_fit_is_the_failure_of_that_operation(name: str, arguments: tuple[Any, ...], reason: str) -> None:

@@ -1,6 +1,5 @@
 """One group of objects at a time, every packet by hand: locks, wounds, nesting, aborts, replicas, crashes."""
 
-import json
 from collections.abc import Generator
 from random import Random
 from typing import Any
@@ -10,7 +9,6 @@ import pytest
 
 from antecede import limits
 from antecede.channel.packets import decode_packet, encode_packet
-from antecede.cli import run
 from antecede.errors import ObjectError, OrderError
 from antecede.messages import ABORT, COMMIT, COPY, REQUEST, RESPONSE, Label, Message, Packet, Send
 from antecede.objects import Answered, Call, CallFailed, Local, Object, Site, group, operation
@@ -295,26 +293,6 @@ def test_compatible_instances_interleave() -> None:
     assert hand.value("c") == 3
 
 
-def test_a_crash_changes_no_types() -> None:
-    """What comes back from the disk is what was there: tuples are lists from the beginning."""
-
-    class Pairs(Object):
-        def __init__(self) -> None:
-            self.pair = (0, 0)
-
-        @operation
-        def shift(self, by: tuple[int, int]) -> list[str]:
-            self.pair = (self.pair[1], by[0])
-            return [type(self.pair).__name__, type(by).__name__]
-
-    site = group({"a": Pairs}).create(0, 1)
-    _, effects = site.start("shift", [(1, 2)])
-    again = group({"a": Pairs}).create(0, 1)
-    again.restore(site.snapshot())
-    assert again.state == site.state == {"pair": [0, 1]}
-    assert [effect.answer for effect in effects if isinstance(effect, Answered)] == [["tuple", "list"]]
-
-
 def test_nesting_has_a_bound() -> None:
     class Deep(Object):
         @operation
@@ -330,19 +308,6 @@ def test_nesting_has_a_bound() -> None:
     assert not hand.answers[root].ok
     assert "nested deeper than" in hand.answers[root].answer
     assert hand.quiet()
-
-
-def test_values_must_be_plain() -> None:
-    class Odd(Object):
-        @operation
-        def odd(self) -> object:
-            return object()
-
-    hand = Hand("a")
-    hand.spec = group({"a": Odd})
-    hand.sites = [hand.spec.create(0, 1)]
-    root = hand.start("a", "odd")
-    assert "no plain value" in hand.answers[root].answer
 
 
 def test_what_makes_no_sense_is_refused() -> None:
@@ -461,26 +426,3 @@ def test_nobody_calls_a_root_and_so_nobody_ends_it() -> None:
     assert "timeout" in hand.answers[root].answer
     assert not site.table.instances
     assert not site.roots
-
-
-def test_a_group_can_be_run_from_the_command_line(tmp_path: Any, capsys: Any) -> None:
-    trace = str(tmp_path / "objects.jsonl")
-    assert run(["objects", "simulate", "--roots", "10", "--loss", "0.2", "--trace", trace, "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["roots"] == 10
-    assert report["findings"] == {}
-    assert run(["verify", trace, "--order", "significant"]) == 0
-    assert run(["objects", "simulate", "--roots", "3"]) == 0
-    assert "committed" in capsys.readouterr().out
-
-
-def test_a_study_and_a_campaign_from_the_command_line(capsys: Any) -> None:
-    size = ["--processes", "4", "--messages", "40", "--warmup", "5"]
-    assert run(["objects", "study", *size, "--json"]) == 0
-    study = json.loads(capsys.readouterr().out)["study"]
-    none = [row for row in study if row["density"] == 0.0 and row["order"].startswith("objects")]
-    assert [row["compatible"]["held"] for row in none] == [0.0, 0.0]
-    assert run(["objects", "study", *size, "--unicast"]) == 0
-    assert "pruned" in capsys.readouterr().out
-    assert run(["objects", "campaign", "--runs", "3", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["runs"] == 3

@@ -20,6 +20,7 @@ from antecede.client.inbox import read
 from antecede.engine.agents import Returned
 from antecede.errors import CallTimeoutError, OperationError, UsageError
 from antecede.objects import Object, operations_of
+from antecede.objects.model import lacking
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -52,8 +53,7 @@ class RemoteObject:
         if operation.startswith("_"):
             raise AttributeError(operation)
         if self._kind is not None and operation not in operations_of(self._kind):
-            known = ", ".join(operations_of(self._kind))
-            raise AttributeError(f"{self._kind.__name__} has no operation {operation!r} (it has: {known})")
+            raise AttributeError(lacking(self._kind, operation))
         return partial(self._call, operation)
 
     async def _call(self, operation: str, *arguments: Any, **named: Any) -> Any:

@@ -92,7 +92,7 @@ def hosting(objects: Mapping[str, type[Object]]) -> type[Object]:
     rivals: dict[str, list[str]] = {}
     for one, other in conflicts_of(objects):
         rivals.setdefault(one, []).append(other)
-    members: dict[str, Any] = {ROOT: operation(_root)}
+    members: dict[str, Any] = {ROOT: operation(_root), "_hosts": dict(objects)}
     for name, kind in objects.items():
         state = _State(name, kind)
         for called, method in operations_of(kind).items():

@@ -60,6 +60,8 @@ class Object:
 
     _operations: ClassVar[dict[str, Callable[..., Any]]] = {}
     _relation: ClassVar[Relation] = Relation()
+    _hosts: ClassVar[dict[str, "type[Object]"]] = {}
+    """The objects that it stands for, if it is all those of a server."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -92,6 +94,14 @@ def operation(method: Any = None, *, conflicts_with: Iterable[str] = ()) -> Any:
 def operations_of(kind: type[Object]) -> dict[str, Callable[..., Any]]:
     """The operations of a class, by name."""
     return kind._operations
+
+
+def lacking(kind: type[Object], name: str) -> str:
+    """That a class has no such operation, and which it has."""
+    hosted, _, called = name.rpartition(".")
+    if hosted in kind._hosts:
+        kind, name = kind._hosts[hosted], called
+    return f"{kind.__name__} has no operation {name!r} (it has: {', '.join(operations_of(kind))})"
 
 
 def relation_of(kind: type[Object]) -> Relation:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from antecede.objects.model import Call, CallFailed, Object, copied, object_with, operations_of, state_of
+from antecede.objects.model import Call, CallFailed, Object, copied, lacking, object_with, operations_of, state_of
 
 State = dict[str, Any]
 
@@ -52,7 +52,7 @@ def compute(
     """Compute an operation; ``between(n, state)`` is what others did to the object within its n-th call."""
     method = operations_of(kind).get(name)
     if method is None:
-        return Outcome(state, [], (False, f"{kind.__name__} has no operation {name!r}"))
+        return Outcome(state, [], (False, lacking(kind, name)))
     object_ = object_with(kind, state)
     calls: list[Call] = []
     try:

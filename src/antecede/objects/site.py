@@ -57,7 +57,7 @@ from antecede.objects.instances import (
     Instance,
     Root,
 )
-from antecede.objects.model import operations_of
+from antecede.objects.model import lacking, operations_of
 from antecede.objects.replay import kept
 from antecede.orders.contract import Reason
 from antecede.orders.objects import HEAL, WOUND
@@ -78,7 +78,7 @@ class Site(Computing):
         """Start a root: an operation of this object, by itself or by somebody whose name then begins the root's. The
         root's name, and what follows; its end will be ``Answered``."""
         if name not in operations_of(self.kind):
-            raise ObjectError(f"{self.kind.__name__} has no operation {name!r}")
+            raise ObjectError(lacking(self.kind, name))
         try:
             given = tuple(kept(list(arguments)))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:

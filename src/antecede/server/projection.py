@@ -124,6 +124,7 @@ class Projection:
         """What objects did, each replica and each caller a process."""
         for row in item.rows:
             instance = row.instance or None
+            parent = row.instance.rpartition("/")[0] or None
             event = Event(
                 row.process,
                 self._next(row.process),
@@ -132,8 +133,9 @@ class Projection:
                 row.to if row.kind == SEND else None,
                 item.clock_ms * _ms,
                 instance=instance,
-                operation=row.operation or None,
-                parent=(row.instance.rpartition("/")[0] or None) if instance else None,
+                # A root is its caller's, and that one called; it is no operation that anybody has declared.
+                operation=(row.operation or None) if parent else None,
+                parent=parent,
                 type=row.type,
             )
             rows.append(event)
