@@ -7,6 +7,7 @@ instead: one that fails must end its server by name, one that is full must make 
 
 import asyncio
 from collections import Counter
+from math import inf
 from pathlib import Path
 from random import Random
 from subprocess import TimeoutExpired
@@ -106,6 +107,8 @@ class PowerCuts(Round):
         """Syncs fail: the server must end, and say why."""
         disk = self.processes.disks[server]
         disk.trouble("broken")
+        # While another server is down all walks may wait for it, and this one has nothing to write.
+        self.come_back(inf)
         said = self.processes.log(server).count("the disk of this trial fails")
         try:
             code = await asyncio.to_thread(self.processes.died, server)

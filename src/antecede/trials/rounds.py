@@ -77,6 +77,13 @@ class Round:
         due = asyncio.get_running_loop().time() + self.random.random() * _down_seconds
         self._gone.append((due, server))
 
+    def come_back(self, until: float) -> None:
+        """Start the servers again that were to be back by then."""
+        for due, server in list(self._gone):
+            if due <= until:
+                self._gone.remove((due, server))
+                self.processes.start(server)
+
     async def run(self, faults: int, counted: str) -> Outcome:
         """Let that many faults strike that are counted under this name."""
         load = Load(self.topology)
@@ -122,10 +129,7 @@ class Round:
         if more and len(self._gone) < self.down_max and up:
             await self.strike(up[int(random.random() * len(up))])
         await asyncio.sleep(random.random() * _between_seconds)
-        for due, server in list(self._gone):
-            if due <= loop.time():
-                self._gone.remove((due, server))
-                self.processes.start(server)
+        self.come_back(loop.time())
         for server in self.processes.ended():
             self.found.append(f"{server} ended by itself: {self.processes.log(server)[-1_000:]}")
 
