@@ -241,3 +241,16 @@ def test_a_damaged_trace_is_judged_or_refused(
         for place, byte in flips:
             data[place * 7 % len(data)] = byte
         _judge_bytes(folder, "t.parquet", bytes(data))
+
+
+def test_what_is_no_trace_is_named(run: Callable[..., Said]) -> None:
+    Path("picture").write_bytes(b"\x89PNG\r\n\x1a\n" * 9)
+    Path("data").mkdir()
+    Path("data/segment-000000000001.log").write_bytes(b"\x00antecede\n" * 9)
+    code, _, err = run("picture")
+    assert code == 2
+    assert "picture is no JSON Lines: line 1: not JSON" in err
+    assert "--quarantine DIR" in err
+    code, _, err = run("data/segment-000000000001.log")
+    assert code == 2
+    assert "give the server's directory, data)" in err

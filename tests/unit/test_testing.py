@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from antecede import Agent, Context, Notification
+from antecede.channel.letters import Letter
 from antecede.errors import AgentError, AntecedeError, TopologyError, UsageError
 from antecede.testing import ROUGH, Faults, World
 from antecede.trace import DELIVER, verify
@@ -195,3 +196,13 @@ def test_a_world_without_order_is_found_out() -> None:
             early += 1
         world.check()
     assert early
+
+
+@pytest.mark.parametrize("what", [{"n": 1}, None, Add])
+def test_only_notifications_are_sent(what: Any) -> None:
+    ctx = Context("a@s1", "s1", Letter("1", "b@s1", ("a@s1",), "Add", b""))
+    sends = [ctx.reply, lambda it: ctx.send("b", it), lambda it: ctx.timer(1, it), lambda it: ctx.multicast(["b"], it)]
+    for send in sends:
+        with pytest.raises(AgentError, match="is no Notification"):
+            send(what)
+    assert not ctx.outbound

@@ -83,12 +83,11 @@ def register(app: typer.Typer) -> None:
 
 
 def _exit_code(report: dict[str, Any], paths: list[str]) -> int:
-    from antecede.cli.wording import foreign_hint
+    from antecede.cli.wording import nothing_valid
 
     if report["deliveries"] or report["message"]:
         return 0
-    found = f"no valid delivery among {report['events']} events{foreign_hint(report['events'], paths)}"
-    print(f"antecede: nothing could be explained: {found}", file=sys.stderr)
+    print(f"antecede: nothing could be explained: {nothing_valid(report, paths)}", file=sys.stderr)
     return 2
 
 

@@ -74,11 +74,11 @@ def register(app: typer.Typer) -> None:
 
 
 def _exit_code(report: dict[str, Any], paths: list[str]) -> int:
-    from antecede.cli.wording import foreign_hint
+    from antecede.cli.wording import nothing_valid
 
     if report["messages"]:
         return 0
-    found = f"no valid send among {report['events']} events{foreign_hint(report['events'], paths)}"
+    found = nothing_valid(report, paths, "send")
     print(f"antecede: nothing could be measured: {found}", file=sys.stderr)
     return 2
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from antecede.cli.engines import chosen_engine, progress, spark_settings, trace_inputs
-from antecede.cli.wording import foreign_hint, shown_name
+from antecede.cli.wording import counted, nothing_valid, shown_name
 from antecede.errors import TraceError, UsageError
 from antecede.trace.conflicts import Conflicts, read_conflicts
 from antecede.trace.cut import Cut
@@ -179,11 +179,7 @@ def _judge_here(
 
 def _exit_code(report: dict[str, Any], strict: bool, paths: list[str]) -> int:
     if not report["deliveries"]:
-        aside = ", ".join(f"{count:,} {reason}" for reason, count in report["quarantined"].items())
-        found = f"no valid delivery among {report['events']} events{foreign_hint(report['events'], paths)}"
-        if aside and not report["events"]:
-            found += f" (set aside: {aside})"
-        print(f"antecede: nothing could be judged: {found}", file=sys.stderr)
+        print(f"antecede: nothing could be judged: {nothing_valid(report, paths)}", file=sys.stderr)
         return 2
     if any(entry["holds"] is False for entry in report["orders"].values()):
         return 1
@@ -194,7 +190,7 @@ def _lines(report: dict[str, Any]) -> list[str]:
     silent = f" (and {report['silent']} silent)" if report["silent"] else ""
     lines = [
         f"{report['events']:,} events of {report['processes']:,} processes{silent}: {report['messages']:,} messages, "
-        f"{report['deliveries']:,} deliveries, {report['undelivered']:,} copies undelivered"
+        f"{report['deliveries']:,} deliveries, {counted(report['undelivered'], 'copy|copies')} undelivered"
     ]
     for reason, count in report["quarantined"].items():
         if reason == "index_gap":

@@ -1,5 +1,7 @@
 """How commands that read traces say things: names that a terminal survives, and what was set aside."""
 
+import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,11 +28,48 @@ def counted(count: int, thing: str) -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
-def foreign_hint(events: int, paths: list[str]) -> str:
-    """What to do with a file that is none of our traces, if we know what it is."""
-    from antecede.trace.foreign import recognised
+def nothing_valid(report: Mapping[str, Any], paths: list[str], sought: str = "delivery") -> str:
+    """That a trace has no valid row of a kind, and, where it has no valid row at all, what the file may be instead."""
+    found = f"no valid {sought} among {report['events']} events"
+    if report["events"]:
+        return found
+    files = [path for path in paths if os.path.isfile(path)]
+    hint = next((said for path in files if (said := _instead(path))), None)
+    if hint is not None:
+        return f"{found} ({hint})"
+    aside = ", ".join(f"{count:,} {reason}" for reason, count in report["quarantined"].items())
+    return f"{found} (set aside: {aside}; see them with verify --quarantine DIR)" if aside else found
 
-    if events:
-        return ""
-    found = next((form for path in paths if path != "-" and (form := recognised(path))), None)
-    return f" (this is {found}: make it a trace with antecede import)" if found else ""
+
+def _instead(path: str) -> str | None:
+    """What a file is that is none of our traces, and what to do with it."""
+    from antecede.trace.foreign import recognised
+    from antecede.trace.sources import shown
+
+    folder, name = os.path.split(path)
+    if re.fullmatch(r"segment-\d{12,}\.log|snapshot-\d{20,}\.state", name):
+        return f"{shown(path)} is a part of a server's log: give the server's directory, {shown(folder or '.')}"
+    form = recognised(path)
+    if form is not None:
+        return f"this is {form}: make it a trace with antecede import"
+    return _no_lines(path)
+
+
+def _no_lines(path: str) -> str | None:
+    from antecede.trace.jsonl import read
+    from antecede.trace.schema import Fault
+    from antecede.trace.sources import shown
+
+    if path.lower().endswith(".parquet"):
+        return None
+    try:
+        with open(path, "rb") as stream:
+            number, _, first = next(read(stream), (0, b"", None))
+    except OSError:
+        return None
+    if not isinstance(first, Fault) or first.reason != "unreadable_line":
+        return None
+    return (
+        f"{shown(path)} is no JSON Lines: line {number}: {first.detail[:120]}; "
+        f"verify --quarantine DIR keeps every such line"
+    )

@@ -81,20 +81,20 @@ class Context:
 
     def send(self, to: str, notification: Notification) -> None:
         """Send to one agent."""
-        self._put(Outbound((to,), name_of(type(notification)), _encode(notification)))
+        self._put(Outbound((to,), _name(notification), _encode(notification)))
 
     def multicast(self, to: Iterable[str], notification: Notification) -> None:
         """Send one message to several agents; it is one event, and total orders see it as one."""
         targets = tuple(sorted(set(to)))
         if targets:
-            self._put(Outbound(targets, name_of(type(notification)), _encode(notification)))
+            self._put(Outbound(targets, _name(notification), _encode(notification)))
 
     def ask(self, to: str, notification: Notification, *, reply: str, timeout: float = 30.0) -> None:
         """Send a question. The answer, or a :class:`Timeout`, comes as a later reaction, to the handler ``reply``."""
         if not 0 < timeout <= timer_seconds_max:
             raise AgentError(f"ask with a timeout of {timeout} s: expected more than 0, at most {timer_seconds_max}")
         milliseconds = max(round(timeout * 1000), 1)
-        self._put(Outbound((to,), name_of(type(notification)), _encode(notification), reply, milliseconds))
+        self._put(Outbound((to,), _name(notification), _encode(notification), reply, milliseconds))
 
     def call(self, object_: str, operation: str, *arguments: Any, reply: str = "", timeout: float = 30.0) -> None:
         """Call an operation of a replicated object. What it returned, or why it failed, comes as a later reaction, a
@@ -116,15 +116,13 @@ class Context:
 
     def reply(self, notification: Notification) -> None:
         """Answer the sender of what is being reacted to; a question gets this as its answer."""
-        self._put(Outbound((self.sender,), name_of(type(notification)), _encode(notification), answers=self.letter.ask))
+        self._put(Outbound((self.sender,), _name(notification), _encode(notification), answers=self.letter.ask))
 
     def timer(self, seconds: float, notification: Notification) -> None:
         """Notify oneself later. Survives a crash."""
         if not 0 <= seconds <= timer_seconds_max:
             raise AgentError(f"timer of {seconds} s: expected 0 to {timer_seconds_max}")
-        self.alarms = _more(
-            self.alarms, Alarm(round(seconds * 1000), name_of(type(notification)), _encode(notification))
-        )
+        self.alarms = _more(self.alarms, Alarm(round(seconds * 1000), _name(notification), _encode(notification)))
 
     def create(self, name: str, agent: Agent) -> str:
         """Bring an agent into being on this server; its address."""
@@ -149,6 +147,12 @@ class Context:
 
 
 _Asked = TypeVar("_Asked")
+
+
+def _name(notification: Notification) -> str:
+    if not isinstance(notification, Notification):
+        raise AgentError(f"{type(notification).__qualname__} is no Notification")
+    return name_of(type(notification))
 
 
 def _more(some: Sequence[_Asked], one: _Asked) -> Sequence[_Asked]:
