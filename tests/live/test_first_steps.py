@@ -1,5 +1,10 @@
 """What a newcomer gets wrong, and is told: in one line, with the place, and with what to do."""
 
+import os
+import re
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -25,3 +30,57 @@ def test_a_bug_in_a_handler_is_told_with_its_place(cluster: Callable[..., Any]) 
     assert "KeyError: 'tea' (shop.py:7 in total)" in answer.stderr
     assert "KeyError: 'tea' (shop.py:7 in total)" in world.command("dead", "list", str(world.file)).stdout
     assert world.log("s1").count("    Traceback (most recent call last):") == 1, "once, not at every try"
+
+
+def test_up_says_which_server_was_killed(cluster: Callable[..., Any]) -> None:
+    world = cluster({"A": ["s1", "s2"]}, {})
+    command = [sys.executable, "-m", "antecede", "up", str(world.file), "--data", str(world.folder / "data")]
+    errors = world.folder / "errors"
+    with errors.open("wb") as log:
+        up = subprocess.Popen(command, env=world.environment, cwd=world.folder, stderr=log)
+    try:
+        world.until(lambda: errors.read_text().count("peer-connected") == 2, "both servers talk")
+        listed = subprocess.run(
+            ["ps", "-ww", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True
+        ).stdout
+        (second,) = re.findall(rf"^ *(\d+) +{up.pid} .*--server s2 ", listed, re.MULTILINE)
+        os.kill(int(second), signal.SIGKILL)
+        assert up.wait(30) == 2
+    finally:
+        up.kill()
+        up.wait()
+    said = [line for line in errors.read_text().splitlines() if line.startswith("antecede: ")]
+    again = "stopping the others; run the same command again to go on: nothing accepted is lost"
+    assert said == [f"antecede: s2 was killed (signal 9); {again}"]
+
+
+def test_data_that_is_a_file(cluster: Callable[..., Any]) -> None:
+    world = cluster({"A": ["s1"]}, {})
+    for command in (("up", str(world.file)), ("serve", str(world.file), "--server", "s1")):
+        answer = world.command(*command, "--data", str(world.file))
+        assert answer.returncode == 2
+        assert answer.stderr == f"antecede: --data {world.file}: is a file, expected a directory\n"
+
+
+def test_send_says_that_it_was_accepted_and_leaves_no_dead_letter(cluster: Callable[..., Any]) -> None:
+    world = cluster({"A": ["s1", "s2"]}, {"echo": ("s2", "live_agents:Echo")})
+    world.start(options=("--durability", "os"))
+    sent = world.command("send", str(world.file), "echo", "Ping", '{"number": 5}')
+    assert sent.returncode == 0
+    assert sent.stdout.startswith("accepted by s1; ")
+    assert f"antecede dead list {world.file}" in sent.stdout
+    world.until(lambda: world.status()["servers"]["s2"]["reactions"] == 1, "it was replied to")
+    asked = world.command("send", str(world.file), "echo", "Ping", '{"number": 6}', "--ask")
+    assert '"number": 6' in asked.stdout
+    assert world.command("dead", "list", str(world.file)).stdout == ""
+    world.until(lambda: world.status()["servers"]["s1"]["waiting_letters"] == 0, "it was passed over")
+
+
+def test_nobody_is_there(cluster: Callable[..., Any]) -> None:
+    world = cluster({"A": ["s1"]}, {"echo": ("s1", "live_agents:Echo")})
+    answer = world.command("send", str(world.file), "echo", "Ping", "--timeout", "0.5")
+    assert answer.returncode == 2
+    waiting, end = answer.stderr.splitlines()
+    why = "connection refused; is `antecede up` or `antecede serve` running?"
+    assert waiting == f"antecede: waiting for {world.addresses['s1']} ({why})"
+    assert end == f"antecede: no answer from {world.addresses['s1']}: {why}"

@@ -3,11 +3,17 @@
 import asyncio
 import ipaddress
 import ssl
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from antecede.errors import UsageError
 from antecede.topology import Address, TopologyFile
+
+if TYPE_CHECKING:
+    from antecede.client import Bus
 
 
 def read_token(path: str | None) -> str:
@@ -21,6 +27,12 @@ def read_token(path: str | None) -> str:
     if not lines or not lines[0].strip():
         raise UsageError(f"{path}: expected a token on its first line")
     return lines[0].strip()
+
+
+def check_folder(data: str | None) -> None:
+    """Refuse a data directory that is something else."""
+    if data is not None and Path(data).exists() and not Path(data).is_dir():
+        raise UsageError(f"--data {data}: is a file, expected a directory")
 
 
 def listening_address(topology: TopologyFile, server: str, host: str | None, token: str) -> None:
@@ -85,6 +97,24 @@ def ask_server(address: Address, access: "Access", command: str, *arguments: str
     from antecede.client.operator import request
 
     return asyncio.run(request(address, access.token, command, *arguments, tls=access.tls))
+
+
+@asynccontextmanager
+async def command_line(address: Address, access: "Access", client: str | None, patience: float) -> AsyncIterator["Bus"]:
+    """A bus for one command. Under the name that all commands share nobody waits for letters that come later, such as
+    the reply to what an earlier command sent: they are passed over, not made dead letters of."""
+    from antecede.client.line import connect
+
+    def waits(where: str) -> None:
+        print(f"antecede: waiting for {where}", file=sys.stderr, flush=True)
+
+    name = client or "command-line"
+    async with connect(
+        str(address), name=name, token=access.token, tls=access.tls, patience=patience, waits=waits
+    ) as bus:
+        if client is None:
+            bus.otherwise(lambda received: None)
+        yield bus
 
 
 class Access:

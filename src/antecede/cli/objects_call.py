@@ -8,6 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from antecede.cli.live import Access
+    from antecede.topology import Address
 
 
 _arguments = typer.Argument(None, metavar="JSON…", help="Its arguments; a bare word is a text.")
@@ -20,7 +21,9 @@ def register(group: typer.Typer) -> None:
         object_: str = typer.Argument(..., metavar="OBJECT", help="A replicated object of the topology."),
         operation: str = typer.Argument(..., metavar="OPERATION", help="One of its operations."),
         arguments: list[str] = _arguments,
-        client: str = typer.Option("command-line", metavar="NAME", help="The client's durable name."),
+        client: str | None = typer.Option(
+            None, metavar="NAME", help="The client's durable name. Default: one that all commands share."
+        ),
         server: str | None = typer.Option(None, metavar="NAME", help="Where to call. Default: at the first server."),
         timeout: float = typer.Option(10.0, help="Seconds after which the call is undone."),
         token_file: str | None = typer.Option(None, metavar="FILE", help="The servers' token."),
@@ -37,7 +40,7 @@ def register(group: typer.Typer) -> None:
         address = servers[server] if server is not None else next(iter(servers.values()))
         given = [_value(text) for text in arguments or ()]
         access = Access(token_file, authority)
-        answer = asyncio.run(_call(str(address), access, client, object_, operation, given, timeout))
+        answer = asyncio.run(_call(address, access, client, object_, operation, given, timeout))
         print(json.dumps(answer, default=str))
         return 0
 
@@ -50,9 +53,15 @@ def _value(text: str) -> Any:
 
 
 async def _call(
-    address: str, access: "Access", client: str, object_: str, operation: str, arguments: list[Any], timeout: float
+    address: "Address",
+    access: "Access",
+    client: str | None,
+    object_: str,
+    operation: str,
+    arguments: list[Any],
+    timeout: float,
 ) -> Any:
-    from antecede.client.line import connect
+    from antecede.cli.live import command_line
 
-    async with connect(address, name=client, token=access.token, tls=access.tls, patience=timeout) as bus:
+    async with command_line(address, access, client, timeout) as bus:
         return await getattr(bus.object(object_, timeout=timeout), operation)(*arguments)

@@ -8,6 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from antecede.cli.live import Access
+    from antecede.topology import Address
 
 
 def register(app: typer.Typer) -> None:
@@ -17,14 +18,20 @@ def register(app: typer.Typer) -> None:
         to: str = typer.Argument(..., metavar="TO", help="An agent; several with commas between them."),
         kind: str = typer.Argument(..., metavar="TYPE", help="The notification's name."),
         fields: str = typer.Argument("{}", metavar="JSON", help="Its fields."),
-        client: str = typer.Option("command-line", metavar="NAME", help="The client's durable name."),
+        client: str | None = typer.Option(
+            None, metavar="NAME", help="The client's durable name. Default: one that all commands share."
+        ),
         server: str | None = typer.Option(None, metavar="NAME", help="The entry server. Default: the first."),
         ask: bool = typer.Option(False, "--ask", help="Wait for an answer and print it."),
         timeout: float = typer.Option(10.0, help="Seconds to wait for the server, and for an answer."),
         token_file: str | None = typer.Option(None, metavar="FILE", help="The servers' token."),
         authority: str | None = typer.Option(None, metavar="FILE", help="TLS: who signs the servers' certificates."),
     ) -> int:
-        """Send one notification; done when it is on the entry server's disk. With --ask, print the answer."""
+        """Send one notification; done when it is on the entry server's disk. With --ask, print the answer.
+
+        Without --ask nobody waits for a reply: one to a client of your own (--client) is kept for it, any other is
+        passed over.
+        """
         from antecede.cli.live import Access, addresses
         from antecede.errors import UsageError
 
@@ -39,19 +46,43 @@ def register(app: typer.Typer) -> None:
         if not isinstance(document, dict):
             raise UsageError(f"fields {fields!r}: expected a JSON object")
         access = Access(token_file, authority)
-        return asyncio.run(_send(str(address), access, client, to, kind, document, ask, timeout))
+        if ask:
+            return asyncio.run(_ask(address, access, client, to, kind, document, timeout))
+        entry = asyncio.run(_send(address, access, client, to, kind, document, timeout))
+        print(f"accepted by {entry}; if {to} cannot react to it: antecede dead list {topology}")
+        return 0
 
 
 async def _send(
-    address: str, access: "Access", client: str, to: str, kind: str, fields: dict[str, Any], ask: bool, timeout: float
+    address: "Address",
+    access: "Access",
+    client: str | None,
+    to: str,
+    kind: str,
+    fields: dict[str, Any],
+    timeout: float,
+) -> str:
+    """The entry server's name, when it has the notification."""
+    from antecede.cli.live import command_line
+
+    async with command_line(address, access, client, timeout) as bus:
+        await bus.post(to.split(","), kind, fields)
+        return bus.address.rpartition("@")[2]
+
+
+async def _ask(
+    address: "Address",
+    access: "Access",
+    client: str | None,
+    to: str,
+    kind: str,
+    fields: dict[str, Any],
+    timeout: float,
 ) -> int:
-    from antecede.client.line import connect
+    from antecede.cli.live import command_line
     from antecede.errors import ClosedError
 
-    async with connect(address, name=client, token=access.token, tls=access.tls, patience=timeout) as bus:
-        if not ask:
-            await bus.post(to.split(","), kind, fields)
-            return 0
+    async with command_line(address, access, client, timeout) as bus:
         try:
             answer = await bus.inquire(to, kind, fields, timeout=timeout)
         except TimeoutError:

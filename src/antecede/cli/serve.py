@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
 
         Exit code 0 after a graceful stop, 2 if it cannot start or its disk fails.
         """
-        from antecede.cli.live import listening_address, read_token, tls_contexts
+        from antecede.cli.live import check_folder, listening_address, read_token, tls_contexts
         from antecede.cli.organisation import usable_topology
         from antecede.errors import UsageError
         from antecede.runtime.application import find_beside
@@ -45,6 +45,7 @@ def register(app: typer.Typer) -> None:
             raise UsageError("expected --data DIR, or --durability memory")
         if trace and durability == "memory":
             raise UsageError("--trace reads the log, and --durability memory keeps none")
+        check_folder(data)
         token = read_token(token_file)
         find_beside(topology)
         write_logs(log)

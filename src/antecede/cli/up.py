@@ -29,10 +29,12 @@ def register(app: typer.Typer) -> None:
 
         Without --data the servers forget everything when they stop. Exit code 0 if all stopped gracefully.
         """
+        from antecede.cli.live import check_folder
         from antecede.cli.organisation import usable_topology
         from antecede.errors import UsageError
 
         file = usable_topology(topology)
+        check_folder(data)
         options = ["--durability", durability, "--log", log]
         if token_file is not None:
             options += ["--token-file", token_file]
@@ -43,11 +45,12 @@ def register(app: typer.Typer) -> None:
         with contextlib.ExitStack() as stack:
             folder = data or stack.enter_context(tempfile.TemporaryDirectory(prefix="antecede-"))
             Path(folder).mkdir(parents=True, exist_ok=True)
-            return asyncio.run(_run(topology, list(file.servers), folder, options, metrics_base_port))
+            kept = data is not None and durability != "memory"
+            return asyncio.run(_run(topology, list(file.servers), folder, options, metrics_base_port, kept))
 
 
 async def _run(
-    topology: str, servers: list[str], folder: str, options: list[str], metrics_base_port: int | None
+    topology: str, servers: list[str], folder: str, options: list[str], metrics_base_port: int | None, kept: bool
 ) -> int:
     processes: dict[str, asyncio.subprocess.Process] = {}
     stopped = asyncio.Event()
@@ -75,16 +78,39 @@ async def _run(
             start_new_session=True,
         )
     width = max(map(len, servers))
-    printing = [loop.create_task(_print(server.ljust(width), processes[server])) for server in servers]
+    printing = {server: loop.create_task(_print(server.ljust(width), processes[server])) for server in servers}
     ending = [loop.create_task(process.wait()) for process in processes.values()]
     watching = loop.create_task(stopped.wait())
     # One server that cannot start, or fails, ends them all: whoever typed the command sees why.
     await asyncio.wait([watching, *ending], return_when=asyncio.FIRST_COMPLETED)
+    if not stopped.is_set():
+        ended = {server: one.returncode for server, one in processes.items() if one.returncode is not None}
+        # Their last words first.
+        await asyncio.wait([printing[server] for server in ended], timeout=_last_words_seconds)
+        print(f"antecede: {_told(ended, len(processes), kept)}", file=sys.stderr, flush=True)
     _tell(processes, signal.SIGTERM)
     codes = await asyncio.gather(*ending)
-    await asyncio.gather(*printing)
+    await asyncio.gather(*printing.values())
     watching.cancel()
     return 0 if not any(codes) else 2
+
+
+def _told(ended: dict[str, int], servers: int, kept: bool) -> str:
+    """Which servers ended by themselves, how, and what to do."""
+    said = [
+        ", ".join(
+            f"{server} was killed (signal {-code})" if code < 0 else f"{server} ended (exit code {code})"
+            for server, code in ended.items()
+        )
+    ]
+    if len(ended) < servers:
+        said.append("stopping the others")
+    if kept and min(ended.values()) < 0:
+        said.append("run the same command again to go on: nothing accepted is lost")
+    return "; ".join(said)
+
+
+_last_words_seconds = 1.0
 
 
 def _tell(processes: dict[str, asyncio.subprocess.Process], number: int) -> None:

@@ -331,6 +331,12 @@ class Bus:
         self._inbox.on(kind, handler)
         self._listen()
 
+    def otherwise(self, handler: Call) -> None:
+        """Call ``handler(received)``, or ``handler(received, letter)``, for every letter that no other handler is for;
+        without this such letters are dead."""
+        self._inbox.otherwise(handler)
+        self._listen()
+
     async def subscribe(self, topic: str, handler: Call) -> None:
         """Get what a topic gets from now on. The handler's first parameter is annotated with a notification's class;
         without an annotation it gets a :class:`Received`, whatever comes."""

@@ -43,6 +43,7 @@ class Inbox:
         self._done = done
         self._kinds: dict[str, tuple[Call, type[Notification] | None]] = {}
         self._topics: dict[str, tuple[Call, type[Notification] | None]] = {}
+        self._rest: tuple[Call | None, type[Notification] | None] = (None, None)
         self._letters: deque[Letter] = deque()
         self._handled: dict[str, str] = {}
         """The last letters that were handled, and why if they are dead."""
@@ -58,6 +59,10 @@ class Inbox:
     def on_topic(self, topic: str, handler: Call) -> None:
         """The handler of whatever comes from a topic, or of what its annotation says."""
         self._topics[topic] = (_with_letter(handler), _annotated(handler))
+
+    def otherwise(self, handler: Call) -> None:
+        """The handler of whatever no other is for."""
+        self._rest = (_with_letter(handler), None)
 
     def off_topic(self, topic: str) -> None:
         """Nothing more is expected from a topic."""
@@ -118,11 +123,11 @@ class Inbox:
         if letter.answers:
             self._answered(letter)
             return ""
-        handler, kind = self._topics.get(letter.source) or self._kinds.get(letter.type) or (None, None)
+        handler, kind = self._topics.get(letter.source) or self._kinds.get(letter.type) or self._rest
         if handler is None:
             return f"client {self._name} has no handler for {letter.type}"
         if kind is not None and letter.type != name_of(kind):
-            handler, kind = self._kinds.get(letter.type, (None, None))
+            handler, kind = self._kinds.get(letter.type, self._rest)
             if handler is None:
                 return f"client {self._name} has no handler for {letter.type} of {letter.source}"
         try:

@@ -8,6 +8,7 @@ bus.
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from random import uniform
 
 from antecede import limits, wire
@@ -23,12 +24,21 @@ from antecede.transports.tcp import dial
 class TcpLine:
     """A bus's connection to its home server; see :class:`antecede.client.Line`."""
 
-    def __init__(self, bus: Bus, address: Address, token: str, tls: ssl.SSLContext | None, patience: float) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        address: Address,
+        token: str,
+        tls: ssl.SSLContext | None,
+        patience: float,
+        waits: Callable[[str], None] | None = None,
+    ) -> None:
         self._bus = bus
         self._address = address
         self._token = token
         self._tls = tls
         self._patience = patience
+        self._waits = waits
         self._connection: Connection | None = None
         self._welcomed = False
         self._parts: list[wire.Part] = []
@@ -88,7 +98,8 @@ class TcpLine:
                 await self._watch()
                 pause = _pause_first if self._last_words != "refused" else pause
             except (OSError, TimeoutError) as error:
-                self._last_words = str(error)
+                self._last_words = _why(error)
+                self._wait()
             if not self._refused:
                 await asyncio.sleep(uniform(pause / 2, pause))
                 pause = min(2 * pause, limits.dial_seconds_max)
@@ -97,6 +108,12 @@ class TcpLine:
             self._first.set_exception(refusal)
         else:
             self._bus.gone(refusal)
+
+    def _wait(self) -> None:
+        """Nobody was there, the first time: say so, once, to who wants to know."""
+        waits, self._waits = self._waits, None
+        if waits is not None and self._first is not None and not self._first.done():
+            waits(f"{self._address} ({self._last_words})")
 
     async def _watch(self) -> None:
         """Until the connection breaks: speak now and then, and listen whether the server still does."""
@@ -173,15 +190,29 @@ class TcpLine:
         self._connection.send(parts)
 
 
+def _why(error: Exception) -> str:
+    """Why nobody could be reached, and what most often is the matter."""
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused; is `antecede up` or `antecede serve` running?"
+    return str(error) or type(error).__name__
+
+
 _pause_first = 0.05
 
 
 def connect(
-    address: str, *, name: str, token: str = "", tls: ssl.SSLContext | None = None, patience: float = 10.0
+    address: str,
+    *,
+    name: str,
+    token: str = "",
+    tls: ssl.SSLContext | None = None,
+    patience: float = 10.0,
+    waits: Callable[[str], None] | None = None,
 ) -> Bus:
     """A bus to the server at ``tcp://HOST:PORT``, to be entered with ``async with``.
 
-    ``name`` is durable: whoever comes back under it finds its mailbox. ``patience`` is how long to try the first time.
+    ``name`` is durable: whoever comes back under it finds its mailbox. ``patience`` is how long to try the first time;
+    ``waits`` is told once, with the address and why, if nobody is there at first.
     """
     host, _, port = address.removeprefix("tcp://").rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
@@ -189,4 +220,4 @@ def connect(
     if not is_name(name):
         raise UsageError(f"client name {name!r}: expected 1 to 64 letters, digits, _, . or -")
     where = Address(host.strip("[]"), int(port))
-    return Bus(name, lambda bus: TcpLine(bus, where, token, tls, patience))
+    return Bus(name, lambda bus: TcpLine(bus, where, token, tls, patience, waits))
