@@ -46,7 +46,7 @@ def test_the_example_runs_as_printed(root: Path, cluster: Callable[..., Any], tm
         assert json.loads(answer.stdout)["fields"] == {"text": "Hello Bea, you are number 2."}
         refused = world.command("send", str(file), "greeter", "Nonsense", "--ask", "--timeout", "60")
         assert refused.returncode == 2
-        assert refused.stderr == "antecede: greeter cannot answer: Greeter has no handler for Nonsense\n"
+        assert refused.stderr == "antecede: greeter cannot answer: Greeter has no handler for Nonsense: it has Hello\n"
         status = world.command("status", str(file))
         assert status.returncode == 0
         assert "s2: ok" in status.stdout

@@ -70,9 +70,16 @@ def test_send_says_that_it_was_accepted_and_leaves_no_dead_letter(cluster: Calla
     assert sent.stdout.startswith("accepted by s1; ")
     assert f"antecede dead list {world.file}" in sent.stdout
     world.until(lambda: world.status()["servers"]["s2"]["reactions"] == 1, "it was replied to")
+    unknown = world.command("send", str(world.file), "ecoh", "Ping", "{}")
+    assert unknown.stderr.endswith(
+        "unknown agent 'ecoh': neither in the topology nor name@server; did you mean echo?\n"
+    )
+    misnamed = world.command("send", str(world.file), "echo", "Pin", "{}", "--ask")
+    assert misnamed.stderr.endswith("Echo has no handler for Pin: it has Ping\n")
     asked = world.command("send", str(world.file), "echo", "Ping", '{"number": 6}', "--ask")
     assert '"number": 6' in asked.stdout
-    assert world.command("dead", "list", str(world.file)).stdout == ""
+    (dead,) = world.command("dead", "list", str(world.file)).stdout.splitlines()
+    assert "has no handler for Pin:" in dead, "and no other letter"
     world.until(lambda: world.status()["servers"]["s1"]["waiting_letters"] == 0, "it was passed over")
 
 
@@ -84,3 +91,13 @@ def test_nobody_is_there(cluster: Callable[..., Any]) -> None:
     why = "connection refused; is `antecede up` or `antecede serve` running?"
     assert waiting == f"antecede: waiting for {world.addresses['s1']} ({why})"
     assert end == f"antecede: no answer from {world.addresses['s1']}: {why}"
+
+
+def test_a_port_that_is_taken(cluster: Callable[..., Any]) -> None:
+    world = cluster({"A": ["s1"]}, {})
+    world.start(options=("--durability", "memory"))
+    for loop in ("asyncio", "uvloop"):
+        world.environment["ANTECEDE_LOOP"] = loop
+        answer = world.command("serve", str(world.file), "--server", "s1", "--durability", "memory")
+        assert answer.returncode == 2
+        assert answer.stderr.endswith("; is another antecede up or serve running?\n")

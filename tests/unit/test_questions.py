@@ -130,7 +130,9 @@ def test_a_client_is_told_why() -> None:
     _played(play)
 
 
-@pytest.mark.parametrize(("agent", "expected"), [("asker", "Greeter has no handler for Nonsense"), ("old", "timeout")])
+@pytest.mark.parametrize(
+    ("agent", "expected"), [("asker", "Greeter has no handler for Nonsense: it has Hello, Tell"), ("old", "timeout")]
+)
 def test_an_agent_is_told_why(agent: str, expected: str) -> None:
     async def play(near: ServerRuntime, far: ServerRuntime) -> None:
         async with near.bus("alice") as alice:

@@ -13,6 +13,8 @@ delivering the local copy at once would let two servers see two multicasts in di
 must not overtake it (:mod:`antecede.channel.returns`).
 """
 
+from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 from antecede.channel.consumer import MessageConsumer, Outgoing, Taken
@@ -87,8 +89,15 @@ class Channel:
                 )
             server = address.rpartition("@")[2]
             if "@" not in address or server not in self._servers:
-                raise UnknownAgentError(f"unknown agent {address!r}: neither in the topology nor name@server")
+                raise UnknownAgentError(self._unknown(address))
         return server
+
+    def _unknown(self, address: str) -> str:
+        """Why a letter cannot be sent there, and what its sender may have meant."""
+        name = address[:_name_chars].partition("@")[0]
+        near = get_close_matches(name, islice(self._homes, _likened_max), n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        return f"unknown agent {address!r}: neither in the topology nor name@server{meant}"
 
     def check(self, to: tuple[str, ...]) -> tuple[str, ...]:
         """Refuse an address that cannot be reached, before anything is sent; the addresses to send to. An agent of the
@@ -324,5 +333,8 @@ def first_hops(topology: Topology, me: str) -> dict[str, tuple[str, str]]:
     return first
 
 
+_name_chars = 64
+_likened_max = 1_000
+"""An unknown name is likened to so many others."""
 _plans_max = 65_536
 """Remembered plans; agents come and go, and the memory must not grow with them."""

@@ -182,7 +182,8 @@ class Host:
         if handler is None:
             otherwise = getattr(agent, "otherwise", None)
             if otherwise is None:
-                return f"{type(agent).__qualname__} has no handler for {letter.type}"
+                shown = ", ".join([*handlers][:_shown_max]) + (", …" if len(handlers) > _shown_max else "")
+                return f"{type(agent).__qualname__} has no handler for {letter.type}: it has {shown or 'none at all'}"
             passed_on: Awaitable[str | None] | None = otherwise(letter, context)
             return passed_on
         decode = self._decoder(handler).decode
@@ -239,5 +240,6 @@ class Host:
 
 
 _timeout, _unanswered = name_of(Timeout), name_of(Unanswered)
+_shown_max = 8
 _nobody: list[Any] = []
 """What was begun where nobody looks on."""

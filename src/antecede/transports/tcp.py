@@ -9,6 +9,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from errno import EADDRINUSE
 from typing import cast
 
 from antecede import limits
@@ -127,7 +128,8 @@ async def listen(
     try:
         return await loop.create_server(lambda: TcpConnection(opened), host, port, ssl=tls, backlog=256)
     except OSError as error:
-        raise UsageError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+        taken = "; is another antecede up or serve running?" if error.errno == EADDRINUSE else ""
+        raise UsageError(f"cannot listen on {host}:{port}: {error.strerror or error}{taken}") from None
 
 
 async def dial(
