@@ -8,6 +8,7 @@ On a remote master the workers are asked first what they have. The package itsel
 libraries that they lack we can only say so, in one line.
 """
 
+import logging
 import os
 import re
 import shutil
@@ -58,11 +59,13 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, le
     before = dict(os.environ)
     requests = _Requests()
     gateway = spark = None
+    logging.getLogger().addFilter(_not_of_the_gateway)
     try:
         with requests.deferred():
             requests.listen()
             settings = _settings(master, local, lean, scratch) | dict(conf or {})
             gateway, spark = _start(local, settings, scratch)
+            requests.regain()
         if local:
             # The first task starts what the workers are forked from, which has the kernels loaded when it is up.
             spark.sparkContext.parallelize([0], 1).count()
@@ -70,13 +73,23 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, le
             _outfit(spark.sparkContext)
         with one_line(scratch):
             yield Session(spark, scratch, local, time.perf_counter() - started)
+    except Exception:
+        requests.insist()
+        raise
     finally:
         requests.close()
         _stop(gateway, spark)
         _end_children(scratch)
         os.environ.clear()
         os.environ.update(before)
+        logging.getLogger().removeFilter(_not_of_the_gateway)
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _not_of_the_gateway(record: logging.LogRecord) -> bool:
+    """Whether a record of the root logger is by somebody else than py4j, which logs there, with its stack, each time
+    that it is interrupted or its JVM ends. Either is told in one line elsewhere."""
+    return f"{os.sep}py4j{os.sep}" not in record.pathname
 
 
 class _Requests:
@@ -98,13 +111,28 @@ class _Requests:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
                 self._before[number] = signal.signal(number, self._heard)
 
+    def regain(self) -> None:
+        """Take charge again: a context of Spark's listens to Ctrl-C itself, and would talk to the JVM from within the
+        very read that was interrupted."""
+        for number in self._before:
+            signal.signal(number, self._heard)
+
     def _heard(self, number: int, frame: object) -> None:
         if number != signal.SIGALRM:
             self._pending = number
         if self._waiting or self._pending is None:
             return
         signal.setitimer(signal.ITIMER_REAL, 0.5)
-        raise KeyboardInterrupt if self._pending == signal.SIGINT else SystemExit(128 + self._pending)
+        raise self._wish()
+
+    def insist(self) -> None:
+        """Raise what was asked for, if it was: py4j makes a failure of its own out of a call that was interrupted."""
+        if self._pending is not None:
+            raise self._wish() from None
+
+    def _wish(self) -> BaseException:
+        assert self._pending is not None, "nobody has asked"
+        return KeyboardInterrupt() if self._pending == signal.SIGINT else SystemExit(128 + self._pending)
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
