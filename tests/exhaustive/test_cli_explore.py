@@ -44,6 +44,11 @@ def test_program_reports_outcomes(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert "2 joint delivery orders" in capsys.readouterr().out
 
 
+def test_without_an_order_the_usual_one_is_explored(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explore", "--messages", "2"]) == 0
+    assert capsys.readouterr().out.startswith("pruned holds")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -57,7 +62,6 @@ def test_program_reports_outcomes(capsys: pytest.CaptureFixture[str], tmp_path: 
         ("--order matrix --messages 0", "expected 1 to"),
         ("--order lamport --states-max 1000", "more than 1000 states"),
         ("--order matrix --program nowhere.txt", "nowhere.txt"),
-        ("", "--order"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line(arguments: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -127,3 +127,10 @@ def test_closed_standard_streams_are_no_traceback() -> None:
     command = f"{sys.executable} -m antecede orders <&- >&- && {sys.executable} -m antecede verify - <&- >&-"
     done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+def test_a_topology_in_place_of_a_command_is_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["dead", "bank.toml"]) == 2
+    assert capsys.readouterr().err.endswith("did you mean antecede dead list bank.toml?\n")
+    assert cli.run(["dead", "lst"]) == 2
+    assert "(see antecede dead --help)" in capsys.readouterr().err

@@ -67,6 +67,10 @@ def test_check_refuses_orders(capsys: pytest.CaptureFixture[str], tmp_path: Path
     code, out, _ = _asked(capsys, "topology", "check", _write(tmp_path, 'guarantee = "fifo"\n' + chain))
     assert code == 0
     assert out.endswith("ok\n")
+    agents = '[agents]\na = { server = "s1", class = "nowhere:A" }\n'
+    code, out, _ = _asked(capsys, "topology", "check", _write(tmp_path, 'guarantee = "fifo"\n' + chain + agents))
+    assert code == 0
+    assert "ok; classes were not looked at" in out
 
 
 @pytest.mark.parametrize(

