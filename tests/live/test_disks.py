@@ -122,6 +122,8 @@ def test_a_failing_disk(servers: CutProcesses, broken: str) -> None:
         async with antecede.connect(str(servers.topology.servers["s1"]), name="alice") as bus:
             for _ in range(20):
                 await _send(bus, accepted, [])
+            # By then the servers know each other, and one can tell the other.
+            await _counted(bus, 20)
             servers.disks[broken].trouble("broken")
             last = asyncio.create_task(_send(bus, accepted, []))
             assert await asyncio.to_thread(servers.died, broken) == 2

@@ -275,7 +275,7 @@ class ServerRuntime:
         if step.record is not None:
             self._append(step.record)
         if step.outgoing or step.replies:
-            self._waiting.append((self.store.last + len(self._unstored), step.outgoing, step.replies, None))
+            self._waiting.append((self._last(), step.outgoing, step.replies, None))
         for due in step.due:
             if self._lives(due.agent):
                 self.reactions.run(due)

@@ -11,7 +11,7 @@ from random import Random
 
 import msgspec
 
-from antecede.errors import ClosedError
+from antecede.errors import ClosedError, RefusedError
 from antecede.topology import TopologyFile, parse_topology
 from antecede.trials.load import Figures, Load, judge_directories
 from antecede.trials.processes import Processes, walking
@@ -107,9 +107,10 @@ class Round:
                 self.found += await load.settle(self.settle_seconds)
             figures = await asyncio.to_thread(self._judge)
             figures.walks = sum(len(traveller.out) for traveller in load.travellers)
-        except ClosedError as error:
-            self.found.append(str(error))
-        except TimeoutError:
+        except* (ClosedError, RefusedError) as group:
+            # A client was told that its server lost what it had accepted, or found it gone for good.
+            self.found += [str(error) for error in group.exceptions]
+        except* TimeoutError:
             self.found.append(f"some walks were not accepted within {self.settle_seconds:.0f} s")
         finally:
             await load.close()
