@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from antecede.trials.rounds import Outcome, Round
 
 
+_topology = typer.Option(None, metavar="FILE", help="Whose organisation; five servers if none.")
+_folder = typer.Option(None, metavar="DIR", help="Where the servers keep their data.")
+_report = typer.Option(None, metavar="FILE", help="Goes on from here, and is kept here.")
+_nice = typer.Option(0, "--nice", min=0, max=19, help="How much the servers give way to others.")
+_json = typer.Option(False, "--json", help="One JSON document on standard output.")
+
+
 def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Mistreat real servers on this machine, and judge what they left.")
     app.add_typer(group, name="trial", hidden=True)
@@ -26,12 +33,12 @@ def register(app: typer.Typer) -> None:
     def kills(
         kills: int = typer.Option(30, "--kills", min=1, help="How many in all; a round has at most --round."),
         round_: int = typer.Option(50, "--round", min=1, help="Kills of one round, after which the logs are judged."),
-        topology: str | None = typer.Option(None, metavar="FILE", help="Whose organisation; five servers if none."),
+        topology: str | None = _topology,
         seed: int = typer.Option(0, "--seed", min=0, help="The first round's."),
-        folder: str | None = typer.Option(None, metavar="DIR", help="Where the servers keep their data."),
-        report: str | None = typer.Option(None, metavar="FILE", help="Goes on from here, and is kept here."),
-        nice: int = typer.Option(0, "--nice", min=0, max=19, help="How much the servers give way to others."),
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        folder: str | None = _folder,
+        report: str | None = _report,
+        nice: int = _nice,
+        as_json: bool = _json,
     ) -> int:
         """Kill random servers under load; nothing accepted may be lost, repeated or overtaken.
 
@@ -45,12 +52,12 @@ def register(app: typer.Typer) -> None:
     def powercuts(
         cuts: int = typer.Option(10, "--cuts", min=1, help="How many in all; a round has about --round."),
         round_: int = typer.Option(25, "--round", min=1, help="Cuts of one round, after which the logs are judged."),
-        topology: str | None = typer.Option(None, metavar="FILE", help="Whose organisation; five servers if none."),
+        topology: str | None = _topology,
         seed: int = typer.Option(0, "--seed", min=0, help="The first round's."),
-        folder: str | None = typer.Option(None, metavar="DIR", help="Where the servers keep their data."),
-        report: str | None = typer.Option(None, metavar="FILE", help="Goes on from here, and is kept here."),
-        nice: int = typer.Option(0, "--nice", min=0, max=19, help="How much the servers give way to others."),
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        folder: str | None = _folder,
+        report: str | None = _report,
+        nice: int = _nice,
+        as_json: bool = _json,
     ) -> int:
         """Cut the power of random servers under load, let disks fail or fill up; nothing accepted may be lost.
 
@@ -66,7 +73,7 @@ def register(app: typer.Typer) -> None:
         life: int = typer.Option(2_000, "--life", min=1, help="Lies that one server is told."),
         seed: int = typer.Option(0, "--seed", min=0, help="The first server's."),
         order: str | None = typer.Option(None, metavar="NAME[:option=value,…]", help="Which; all in turn if none."),
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        as_json: bool = _json,
     ) -> int:
         """Tell a server lies: malformed frames, forged stamps and letters, numbers that jump.
 
@@ -101,8 +108,8 @@ def register(app: typer.Typer) -> None:
         schedules: int = typer.Option(3_000, "--schedules", min=1, help="How many in all, one a seed."),
         seed: int = typer.Option(0, "--seed", min=0, help="The first."),
         jobs: int = typer.Option(1, "--jobs", min=1, max=64, help="Processes to run at a time."),
-        report: str | None = typer.Option(None, metavar="FILE", help="Goes on from here, and is kept here."),
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        report: str | None = _report,
+        as_json: bool = _json,
     ) -> int:
         """Whole servers in a simulated world, a schedule a seed: crashes, power cuts, partitions, bad clocks.
 

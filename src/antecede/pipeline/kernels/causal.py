@@ -16,6 +16,8 @@ each block of lanes, and a block decides the messages of its own senders. ``lane
 sent causally after m. The questions of one (q, p) are sorted by s, and one more walk answers all of them.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -64,19 +66,9 @@ def causal(
             at = base + position
             sender = source[at]
             if sender == SENT:
-                if argument[at] > 0:
-                    slot = slot_of[process]
-                    if slot < 0:
-                        if counts[0] == 0:
-                            seg_from[s] = position
-                            return s
-                        counts[0] -= 1
-                        slot = free[counts[0]]
-                        for k in range(lanes):
-                            slots[slot, k] = known[process, k]
-                        slot_of[process] = slot
-                    owed[slot] += argument[at]
-                    argument[at] = slot
+                if argument[at] > 0 and not depart(process, at, argument, known, slot_of, slots, owed, free, counts):
+                    seg_from[s] = position
+                    return s
             elif sender >= 0:
                 if counts[1] == len(late):
                     seg_from[s] = position
@@ -104,13 +96,46 @@ def causal(
                         renew(process, slot_of, owed, free, counts)
                     if lane >= 0:
                         known[process, lane] = sent + 1
-                owed[slot] -= 1
-                if owed[slot] == 0 and slot_of[sender] != slot:
-                    free[counts[0]] = slot
-                    counts[0] += 1
+                arrive(slot, sender, slot_of, owed, free, counts)
         if seg_to[s] == offsets[process + 1] - base:
             renew(process, slot_of, owed, free, counts)
     return end
+
+
+@compiled
+def depart(
+    process: int,
+    at: int,
+    argument: Ints,
+    known: NDArray[Any],
+    slot_of: Ints,
+    slots: NDArray[Any],
+    owed: Ints,
+    free: Ints,
+    counts: Longs,
+) -> bool:
+    """Give a send the slot of what its process knows, a new one if that has changed; False: none is free."""
+    slot = slot_of[process]
+    if slot < 0:
+        if counts[0] == 0:
+            return False
+        counts[0] -= 1
+        slot = free[counts[0]]
+        for k in range(known.shape[1]):
+            slots[slot, k] = known[process, k]
+        slot_of[process] = slot
+    owed[slot] += argument[at]
+    argument[at] = slot
+    return True
+
+
+@compiled
+def arrive(slot: int, sender: int, slot_of: Ints, owed: Ints, free: Ints, counts: Longs) -> None:
+    """One delivery less is awaited from a slot; it is free after the last, unless its sender's next send shares it."""
+    owed[slot] -= 1
+    if owed[slot] == 0 and slot_of[sender] != slot:
+        free[counts[0]] = slot
+        counts[0] += 1
 
 
 @compiled

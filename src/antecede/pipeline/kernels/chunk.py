@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antecede.pipeline.kernels import compiled
-from antecede.pipeline.kernels.causal import renew
+from antecede.pipeline.kernels.causal import arrive, depart, renew
 from antecede.pipeline.kernels.walk import SENT
 
 Ints = NDArray[np.int32]
@@ -65,19 +65,9 @@ def chunk(
             at = base + position
             sender = source[at]
             if sender == SENT:
-                if argument[at] > 0:
-                    slot = slot_of[process]
-                    if slot < 0:
-                        if counts[0] == 0:
-                            seg_from[s] = position
-                            return s
-                        counts[0] -= 1
-                        slot = free[counts[0]]
-                        for k in range(lanes):
-                            slots[slot, k] = known[process, k]
-                        slot_of[process] = slot
-                    owed[slot] += argument[at]
-                    argument[at] = slot
+                if argument[at] > 0 and not depart(process, at, argument, known, slot_of, slots, owed, free, counts):
+                    seg_from[s] = position
+                    return s
             elif sender >= 0:
                 if counts[1] == len(late):
                     seg_from[s] = position
@@ -97,10 +87,7 @@ def chunk(
                         renew(process, slot_of, owed, free, counts)
                     if lane >= 0:
                         known[process, lane] = max(known[process, lane], min(sent + 1, core[sender]))
-                owed[slot] -= 1
-                if owed[slot] == 0 and slot_of[sender] != slot:
-                    free[counts[0]] = slot
-                    counts[0] += 1
+                arrive(slot, sender, slot_of, owed, free, counts)
         if seg_to[s] == offsets[process + 1] - base:
             renew(process, slot_of, owed, free, counts)
     return end
