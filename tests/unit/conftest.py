@@ -8,10 +8,15 @@ is reported, because planted bugs are expected to show one.
 
 ``order_campaign`` plays many seeds and fails with the first that breaks what the order guarantees. The variable
 ``ANTECEDE_SEEDS`` sets how many.
+
+``two_servers`` plays a scene on two live servers in this process; ``logged`` is each real log with what is known of it.
 """
 
+import asyncio
 import os
-from collections.abc import Callable, Iterator
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from random import Random
@@ -20,6 +25,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from antecede.engine.agents import Agent
 from antecede.errors import AntecedeError
 from antecede.messages import (
     COPY,
@@ -36,6 +42,8 @@ from antecede.messages import (
     members_of,
 )
 from antecede.orders.contract import Order
+from antecede.runtime import ServerRuntime
+from antecede.topology import parse_topology
 
 PROPERTIES = ("undelivered", "fifo", "causal", "total", "synchronous")
 
@@ -329,3 +337,65 @@ def order_breaks() -> Callable[..., set[str]]:
         return found
 
     return breaks
+
+
+@pytest.fixture
+def two_servers() -> Callable[..., None]:
+    """Play ``play(near, far)`` on two servers of one domain, in this process; each is given its agents' classes."""
+
+    def played(
+        play: Callable[[ServerRuntime, ServerRuntime], Awaitable[None]],
+        near_agents: dict[str, type[Agent]],
+        far_agents: dict[str, type[Agent]],
+    ) -> None:
+        ports = _free_ports(2)
+        homes = [(name, place) for place, names in (("s1", near_agents), ("s2", far_agents)) for name in names]
+        file = parse_topology(
+            f'[servers]\ns1 = "tcp://127.0.0.1:{ports[0]}"\ns2 = "tcp://127.0.0.1:{ports[1]}"\n'
+            '[domains]\nA = { servers = ["s1", "s2"] }\n[agents]\n'
+            + "".join(f'{name} = {{ server = "{place}", class = "x:Given" }}\n' for name, place in homes)
+        )
+
+        async def main() -> None:
+            near = ServerRuntime(file, "s1", durability="memory", agents=near_agents)
+            far = ServerRuntime(file, "s2", durability="memory", agents=far_agents)
+            await near.start()
+            await far.start()
+            try:
+                async with asyncio.timeout(20):
+                    await play(near, far)
+            finally:
+                await near.stop()
+                await far.stop()
+
+        asyncio.run(main())
+
+    return played
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+@pytest.fixture(
+    params=[
+        ("chord", 8, 1_235, 541),
+        ("simpledb", 5, 509, 95),
+        ("voldemort", 20, 864, 34),
+        ("reliable-broadcast", 4, 116, 48),
+        ("simple-reliable-broadcast", 3, 39, 16),
+        ("tsviz_shared_var_4_threads", 4, 5_000, 548),
+        ("recordsfs-1", 3, 8_213, 1_311),
+        ("slack-1", 2, 121, 22),
+        ("twittor-1", 9, 39, 14),
+    ],
+    ids=lambda given: given[0],
+)
+def logged(request: pytest.FixtureRequest) -> tuple[str, int, int, int]:
+    """A log with vector clocks among the shared data, its hosts, its events, and the messages that its clocks show."""
+    given: tuple[str, int, int, int] = request.param
+    return given

@@ -20,21 +20,8 @@ def _both(name: str, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return report, verify([folder / "t.jsonl"])
 
 
-@pytest.mark.parametrize(
-    ("name", "hosts", "events", "edges"),
-    [
-        ("chord", 8, 1_235, 541),
-        ("simpledb", 5, 509, 95),
-        ("voldemort", 20, 864, 34),
-        ("reliable-broadcast", 4, 116, 48),
-        ("simple-reliable-broadcast", 3, 39, 16),
-        ("tsviz_shared_var_4_threads", 4, 5_000, 548),
-        ("recordsfs-1", 3, 8_213, 1_311),
-        ("slack-1", 2, 121, 22),
-        ("twittor-1", 9, 39, 14),
-    ],
-)
-def test_logs_with_vector_clocks(name: str, hosts: int, events: int, edges: int, tmp_path: Path) -> None:
+def test_logs_with_vector_clocks(logged: tuple[str, int, int, int], tmp_path: Path) -> None:
+    name, hosts, events, edges = logged
     report, said = _both(f"shiviz/{name}.log", tmp_path)
     assert (report["processes"], report["events"], report["messages"]) == (hosts, events, edges)
     assert (said["processes"], said["messages"], said["deliveries"], said["undelivered"]) == (hosts, edges, edges, 0)

@@ -1,9 +1,7 @@
 """A question that cannot be answered fails at once and by name; an address never leads into nowhere."""
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +9,6 @@ from antecede.engine.agents import Agent, Notification, Timeout, Unanswered
 from antecede.engine.context import Context
 from antecede.errors import RefusedError, UnansweredError, UsageError
 from antecede.runtime import ServerRuntime
-from antecede.topology import parse_topology
 
 
 class Hello(Notification):
@@ -88,34 +85,12 @@ class OldAsker(Agent):
 Play = Callable[[ServerRuntime, ServerRuntime], Awaitable[None]]
 
 
-def _played(play: Play, folder: Path | None = None) -> None:
-    async def main() -> None:
-        sockets = [socket.socket() for _ in range(2)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        ports = [one.getsockname()[1] for one in sockets]
-        for one in sockets:
-            one.close()
-        file = parse_topology(
-            f'[servers]\ns1 = "tcp://127.0.0.1:{ports[0]}"\ns2 = "tcp://127.0.0.1:{ports[1]}"\n'
-            '[domains]\nA = { servers = ["s1", "s2"] }\n[agents]\ngreeter = { server = "s2", class = "x:G" }\n'
-            'asker = { server = "s1", class = "x:A" }\nold = { server = "s1", class = "x:O" }\n'
-        )
-        near = ServerRuntime(file, "s1", durability="memory", agents={"asker": Asker, "old": OldAsker})
-        far = ServerRuntime(file, "s2", durability="memory", agents={"greeter": Greeter})
-        await near.start()
-        await far.start()
-        try:
-            async with asyncio.timeout(20):
-                await play(near, far)
-        finally:
-            await near.stop()
-            await far.stop()
-
-    asyncio.run(main())
+@pytest.fixture
+def played(two_servers: Callable[..., None]) -> Callable[[Play], None]:
+    return lambda play: two_servers(play, {"asker": Asker, "old": OldAsker}, {"greeter": Greeter})
 
 
-def test_a_client_is_told_why() -> None:
+def test_a_client_is_told_why(played: Callable[[Play], None]) -> None:
     async def play(near: ServerRuntime, far: ServerRuntime) -> None:
         async with near.bus("alice") as alice:
             with pytest.raises(UnansweredError, match="greeter cannot answer: Greeter has no handler for Nonsense"):
@@ -127,13 +102,13 @@ def test_a_client_is_told_why() -> None:
             assert (await alice.ask("greeter", Hello(name="Ada"), expect=Greeting)).text == "Hello Ada"
         assert len(far.machine.engine.dead) == 3, "they are dead letters all the same"
 
-    _played(play)
+    played(play)
 
 
 @pytest.mark.parametrize(
     ("agent", "expected"), [("asker", "Greeter has no handler for Nonsense: it has Hello, Tell"), ("old", "timeout")]
 )
-def test_an_agent_is_told_why(agent: str, expected: str) -> None:
+def test_an_agent_is_told_why(played: Callable[[Play], None], agent: str, expected: str) -> None:
     async def play(near: ServerRuntime, far: ServerRuntime) -> None:
         async with near.bus("alice") as alice:
             await alice.send(agent, Pass())
@@ -141,20 +116,20 @@ def test_an_agent_is_told_why(agent: str, expected: str) -> None:
                 await asyncio.sleep(0.01)
             assert (await alice.ask(agent, Tell(), expect=Told)).reasons == [expected]
 
-    _played(play)
+    played(play)
 
 
-def test_a_client_that_cannot_handle_a_question() -> None:
+def test_a_client_that_cannot_handle_a_question(played: Callable[[Play], None]) -> None:
     async def play(near: ServerRuntime, far: ServerRuntime) -> None:
         async with near.bus("alice") as alice, far.bus("bob") as bob:
             bob.on(Hello, lambda hello: None)
             with pytest.raises(UnansweredError, match="client bob has no handler for Nonsense"):
                 await alice.ask("bob@s2", Nonsense(), timeout=60)
 
-    _played(play)
+    played(play)
 
 
-def test_an_agent_by_name_and_server() -> None:
+def test_an_agent_by_name_and_server(played: Callable[[Play], None]) -> None:
     async def play(near: ServerRuntime, far: ServerRuntime) -> None:
         async with near.bus("alice") as alice:
             assert (await alice.ask("greeter@s2", Hello(name="Ada"), expect=Greeting)).text == "Hello Ada"
@@ -165,20 +140,20 @@ def test_an_agent_by_name_and_server() -> None:
                 await alice.send("greeter@s1", Hello(name="Ada"))
         assert not far.machine.engine.mailboxes
 
-    _played(play)
+    played(play)
 
 
-def test_nobody_takes_the_name_of_an_agent() -> None:
+def test_nobody_takes_the_name_of_an_agent(played: Callable[[Play], None]) -> None:
     async def play(near: ServerRuntime, far: ServerRuntime) -> None:
         for name in ("greeter", "dead-letters"):
             with pytest.raises(RefusedError):
                 async with near.bus(name):
                     pass
 
-    _played(play)
+    played(play)
 
 
-def test_a_replayed_letter_keeps_its_sender() -> None:
+def test_a_replayed_letter_keeps_its_sender(played: Callable[[Play], None]) -> None:
     async def play(near: ServerRuntime, far: ServerRuntime) -> None:
         async with near.bus("alice") as alice:
             with pytest.raises(UnansweredError):
@@ -198,7 +173,7 @@ def test_a_replayed_letter_keeps_its_sender() -> None:
             assert seen == ["alice@s1"]
         assert not far.machine.engine.dead
 
-    _played(play)
+    played(play)
 
 
 def _gentle(self: Greeter, hello: Hello, ctx: Context) -> None:
@@ -207,7 +182,7 @@ def _gentle(self: Greeter, hello: Hello, ctx: Context) -> None:
     ctx.reply(Greeting(text="after all"))
 
 
-def test_the_mailbox_of_who_never_comes_back() -> None:
+def test_the_mailbox_of_who_never_comes_back(played: Callable[[Play], None]) -> None:
     async def play(near: ServerRuntime, far: ServerRuntime) -> None:
         async with near.bus("alice") as alice:
             for _ in range(300):
@@ -232,4 +207,4 @@ def test_the_mailbox_of_who_never_comes_back() -> None:
                     await asyncio.sleep(0.01)
             assert heard == ["again"]
 
-    _played(play)
+    played(play)

@@ -1,7 +1,6 @@
 """Spans: one a reaction, linked to the span that its letter was sent in; nothing where nobody traces."""
 
 import asyncio
-import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -15,7 +14,6 @@ from antecede.engine.agents import Agent, Notification
 from antecede.engine.context import Context
 from antecede.errors import UnansweredError
 from antecede.runtime import ServerRuntime
-from antecede.topology import parse_topology
 
 pytest.importorskip("opentelemetry.sdk")
 
@@ -65,35 +63,13 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 Play = Callable[[ServerRuntime, ServerRuntime], Awaitable[None]]
 
 
-def _played(play: Play) -> None:
-    async def main() -> None:
-        sockets = [socket.socket() for _ in range(2)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        ports = [one.getsockname()[1] for one in sockets]
-        for one in sockets:
-            one.close()
-        file = parse_topology(
-            f'[servers]\ns1 = "tcp://127.0.0.1:{ports[0]}"\ns2 = "tcp://127.0.0.1:{ports[1]}"\n'
-            '[domains]\nA = { servers = ["s1", "s2"] }\n[agents]\nrelay = { server = "s1", class = "x:R" }\n'
-            'echo = { server = "s2", class = "x:E" }\n'
-        )
-        near = ServerRuntime(file, "s1", durability="memory", agents={"relay": Relay})
-        far = ServerRuntime(file, "s2", durability="memory", agents={"echo": Echo})
-        await near.start()
-        await far.start()
-        try:
-            async with asyncio.timeout(20):
-                await play(near, far)
-        finally:
-            await near.stop()
-            await far.stop()
-
-    asyncio.run(main())
+@pytest.fixture
+def played(two_servers: Callable[..., None]) -> Callable[[Play], None]:
+    return lambda play: two_servers(play, {"relay": Relay}, {"echo": Echo})
 
 
 @pytest.mark.parametrize("remote", [True, False])
-def test_a_chain_of_spans(exporter: Any, remote: bool) -> None:
+def test_a_chain_of_spans(played: Callable[[Play], None], exporter: Any, remote: bool) -> None:
     """alice's request → relay → echo → alice's handler, each linked to the one before, over a socket or without."""
     from opentelemetry import trace
 
@@ -110,7 +86,7 @@ def test_a_chain_of_spans(exporter: Any, remote: bool) -> None:
             while len(heard) < 2:
                 await asyncio.sleep(0.01)
 
-    _played(play)
+    played(play)
     spans = exporter.get_finished_spans()
     request = next(span for span in spans if span.name == "request")
     chains = []
@@ -137,7 +113,7 @@ def test_a_chain_of_spans(exporter: Any, remote: bool) -> None:
     assert relay.status.is_ok
 
 
-def test_what_fails_and_what_dies(exporter: Any) -> None:
+def test_what_fails_and_what_dies(played: Callable[[Play], None], exporter: Any) -> None:
     async def play(near: ServerRuntime, far: ServerRuntime) -> None:
         async with near.bus("alice") as alice:
             with pytest.raises(UnansweredError):
@@ -145,7 +121,7 @@ def test_what_fails_and_what_dies(exporter: Any) -> None:
             with pytest.raises(UnansweredError):
                 await alice.inquire("echo", "Nonsense", {})
 
-    _played(play)
+    played(play)
     echoes = [span for span in exporter.get_finished_spans() if span.name == "react echo"]
     assert [span.attributes["error.type"] for span in echoes] == [
         *["ValueError"] * limits.reaction_tries_max,
@@ -155,7 +131,7 @@ def test_what_fails_and_what_dies(exporter: Any) -> None:
     assert echoes[0].events[0].name == "exception"
 
 
-def test_a_context_that_is_none(exporter: Any) -> None:
+def test_a_context_that_is_none(played: Callable[[Play], None], exporter: Any) -> None:
     """What a letter from elsewhere says is not trusted: nonsense is no link, and too much of it is refused."""
     spans = telemetry.spans("s1")
     assert spans is not None
@@ -174,10 +150,10 @@ def test_a_context_that_is_none(exporter: Any) -> None:
         assert not ticket.settled
         await alice.close()
 
-    _played(play)
+    played(play)
 
 
-def test_nothing_without_an_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_without_an_sdk(played: Callable[[Play], None], monkeypatch: pytest.MonkeyPatch) -> None:
     assert telemetry.spans("s1") is None
     assert telemetry.current() is None
 
@@ -192,4 +168,4 @@ def test_nothing_without_an_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
             while not heard:
                 await asyncio.sleep(0.01)
 
-    _played(play)
+    played(play)
