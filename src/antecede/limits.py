@@ -194,11 +194,11 @@ backlog_bytes_max: Final = 256 * 1024 * 1024
 """Bytes of frames that peers have not acknowledged above which clients' publishes are refused."""
 
 backlog_letters_max: Final = 200_000
-"""Letters in mailboxes above which clients' publishes are refused, and nothing more is read from peers: so the servers
-where those letters enter come to refuse them, too."""
+"""Letters in mailboxes, and dead ones, above which clients' publishes are refused and nothing more is read from peers:
+so the servers where those letters enter come to refuse them, too."""
 
 backlog_letter_bytes_max: Final = 256 * 1024 * 1024
-"""The same, in bytes of the letters, as estimated from the newest of each mailbox."""
+"""The same, in bytes of the letters, as estimated from the newest of each mailbox and of the dead."""
 
 publish_window_max: Final = 65_536
 """Publishes of one client that are not accepted yet."""

@@ -13,6 +13,7 @@ from antecede.engine.agents import Agent, Notification
 from antecede.engine.context import Context
 from antecede.errors import OverloadError, StoreError, StoreFailedError, StoreFullError, TopologyError, UsageError
 from antecede.runtime import ServerRuntime
+from antecede.server.items import Buried
 from antecede.topology import TopologyFile, parse_topology
 
 
@@ -242,6 +243,33 @@ def test_full_mailboxes_hold_the_peers(monkeypatch: pytest.MonkeyPatch) -> None:
                 while len(heard) < 2:
                     await asyncio.sleep(0.01)
             assert heard == [0, 1]
+
+    played(play)
+
+
+def test_dead_letters_count_until_an_operator_has_looked(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(world: World) -> None:
+        runtime = world.running["s2"]
+        async with runtime.bus("alice") as bus:
+            for _ in range(3):
+                await bus.send("sum", Total(amount=1))
+            while len(runtime.machine.engine.dead) < 3:
+                await asyncio.sleep(0.01)
+            monkeypatch.setattr(limits, "backlog_letters_max", 3)
+            runtime.marks.watch(False)
+            await bus.send("sum", Total(amount=1))
+            while len(runtime.machine.engine.dead) < 4:
+                await asyncio.sleep(0.01)
+            runtime.marks.watch(False)
+            with pytest.raises(OverloadError, match=r"4 dead letters fill the server: .*antecede dead"):
+                await bus.send("sum", Add(amount=2))
+            for key in list(runtime.machine.engine.dead)[:3]:
+                runtime.submit(Buried(key))
+            while len(runtime.machine.engine.dead) > 1:
+                await asyncio.sleep(0.01)
+            runtime.marks.watch(False)
+            await bus.send("sum", Add(amount=4))
+            assert (await bus.ask("sum", Tell(), expect=Total)).amount == 4
 
     played(play)
 

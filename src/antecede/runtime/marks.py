@@ -2,8 +2,9 @@
 
 Above a mark clients' publishes are refused, by name, and everything else goes on: what agents and routers send is
 always taken. With full mailboxes nothing more is read from peers either, so that the servers before this one fill up
-and refuse in turn. A disk on which there is no next segment is such a mark: what room is left is for those who are
-inside already.
+and refuse in turn. Dead letters count like those in mailboxes, for they are kept in memory until an operator has
+looked at them. A disk on which there is no next segment is such a mark: what room is left is for those who are inside
+already.
 """
 
 from antecede import limits
@@ -33,6 +34,10 @@ class Marks:
         for mailbox in machine.engine.mailboxes.values():
             letters += len(mailbox)
             letter_bytes += len(mailbox) * (len(mailbox[-1].body) + _letter_bytes)
+        dead = machine.engine.dead
+        if dead:
+            letters += len(dead)
+            letter_bytes += len(dead) * (len(next(reversed(dead.values())).letter.body) + _letter_bytes)
         links = [link for one in machine.channel.consumers.values() for link in one.links.values()]
         frames = sum(link.unacknowledged for link in links)
         load = max(letters / limits.backlog_letters_max, letter_bytes / limits.backlog_letter_bytes_max)
@@ -41,6 +46,11 @@ class Marks:
         elif self.held:
             self._hold(peers=False)
         self.watch_room()
+        if not self.shortage:
+            full_of_dead = load > 1 and 2 * len(dead) > letters
+            machine.overload = (
+                f"{len(dead)} dead letters fill the server: {_ask_operator}" if full_of_dead else CATCHING_UP
+            )
         overloaded = (
             stopping
             or bool(self.shortage)
@@ -56,6 +66,7 @@ class Marks:
                 self._log.warning(
                     "overloaded" if overloaded else "caught-up",
                     letters=letters,
+                    dead=len(dead),
                     frames=frames,
                     pending_bytes=store.pending_bytes,
                     log_bytes=store.log_bytes,
@@ -87,3 +98,4 @@ class Marks:
 
 _letter_bytes = 200
 """What a letter takes besides its body, about."""
+_ask_operator = "an operator replays or drops them (antecede dead)"
