@@ -1,13 +1,16 @@
 """Classes of objects, the relation of their operations, computing and computing again, and the search for conflicts."""
 
+import asyncio
 import json
 import sys
+import threading
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from antecede import limits
 from antecede.cli import run
 from antecede.errors import ObjectError, OrderError
 from antecede.objects import Call, CallFailed, Object, operation, operations_of, relation_of
@@ -91,6 +94,112 @@ def test_an_unknown_operation_is_refused() -> None:
         class Wrong(Object):
             @operation(conflicts_with=["nothing"])
             def something(self) -> None: ...
+
+
+def test_a_predicate_and_names_together_conflict_where_either_says_so() -> None:
+    class Both(Object):
+        @operation(conflicts_with=["two"])
+        def one(self) -> None: ...
+
+        @operation
+        def two(self) -> None: ...
+
+        @operation
+        def three(self) -> None: ...
+
+        @staticmethod
+        def compatible(one: str, other: str) -> bool:
+            # Asked in one direction it says yes, in the other no.
+            return (one, other) != ("two", "three")
+
+    assert sorted(relation_of(Both).pairs()) == [("one", "two"), ("three", "two")]
+
+
+def test_conflicts_that_are_no_names_are_refused() -> None:
+    with pytest.raises(ObjectError, match="conflicts_with=5: expected names of operations"):
+        operation(conflicts_with=5)  # type: ignore[call-overload]
+    with pytest.raises(ObjectError, match="expected names of operations, not 7"):
+        operation(conflicts_with=["do", 7])  # type: ignore[list-item]
+    with pytest.raises(ObjectError, match="operation of 'audit': expected a method"):
+        operation("audit")  # type: ignore[type-var]
+    with pytest.raises(ObjectError, match=r"Plain\.compatible\('do', 'do'\) raises TypeError.*static method"):
+
+        class Plain(Object):
+            @operation
+            def do(self) -> None: ...
+
+            def compatible(self, one: str, other: str) -> bool:
+                return True
+
+
+@pytest.mark.parametrize(
+    "given", [("ben", "deposit", 5), ("ben", "deposit", "5"), ("ben", 5), (5, "do"), (("a", 5), "do")]
+)
+def test_a_call_that_nobody_could_read_is_refused_where_it_is_made(given: Any) -> None:
+    with pytest.raises(TypeError, match="of a Call: expected"):
+        Call(*given)
+
+
+class Rough(Object):
+    """Operations that fail in ways of their own."""
+
+    n: int = 0
+
+    @operation
+    def cancel(self) -> None:
+        raise asyncio.CancelledError("gone")
+
+    @operation
+    def mute(self) -> None:
+        class Mute(Exception):
+            def __str__(self) -> str:
+                raise RuntimeError("no text")
+
+        raise Mute
+
+    @operation
+    def shout(self) -> None:
+        raise ValueError("x" * 100_000)
+
+    @operation
+    def half(self) -> None:
+        raise ValueError("\ud800")
+
+    @operation
+    def lock(self) -> None:
+        self.n = threading.Lock()  # type: ignore[assignment]
+
+    @operation
+    def tidy(self) -> Generator[Call, Any, None]:
+        try:
+            yield Call("other", "do")
+        finally:
+            self.n += 1
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("cancel", "CancelledError: gone"),
+        ("mute", "Mute: its text cannot be had"),
+        ("half", "ValueError: \\ud800"),
+        ("lock", "TypeError: cannot pickle"),
+        ("shout", "ValueError: xxx"),
+    ],
+)
+def test_whatever_an_operation_raises_is_an_answer_that_can_travel(name: str, reason: str) -> None:
+    outcome = compute(Rough, {"n": 0}, name, ())
+    assert outcome.state == {"n": 0}
+    assert outcome.answer is not None
+    assert not outcome.answer[0]
+    assert outcome.answer[1].startswith(reason)
+    assert len(outcome.answer[1].encode()) < 2 * limits.reason_chars_max
+
+
+def test_what_an_operation_tidies_up_is_not_done_while_it_waits() -> None:
+    waiting = compute(Rough, {"n": 0}, "tidy", ())
+    assert (waiting.state, waiting.answer) == ({"n": 0}, None)
+    assert compute(Rough, {"n": 0}, "tidy", (), [(True, None)]).state == {"n": 1}
 
 
 def test_relations_as_words() -> None:
@@ -292,6 +401,19 @@ HEAD = "from antecede.objects import Object, operation\nimport random\nclass Thi
         ),
         (HEAD + "    @operation\n    def do(self, *, what: int): ...", "parameter what cannot be given"),
         (HEAD + "    @operation\n    def do(self): self.n = random.random()", "operations must be deterministic"),
+        (HEAD + "    @operation\n    def do(self): ...\nraise SystemExit(0)", "cannot be imported: SystemExit: 0"),
+        (HEAD + "    arguments = 7\n    @operation\n    def do(self, n): ...", "Thing.arguments: expected strategies"),
+        (HEAD + "    arguments = {'do': 5}\n    @operation\n    def do(self, n): ...", "expected a strategy of tuples"),
+        (
+            HEAD + "    from hypothesis.strategies import just\n    arguments = {'do': just(5)}\n"
+            "    @operation\n    def do(self, n): ...",
+            "Thing.arguments['do']: expected a strategy of tuples, not one of 5",
+        ),
+        (
+            HEAD + "    @operation\n    def do(self, what: 'Opaque'): ...\n"
+            "class Opaque:\n    def __init__(self, inside): ...\n",
+            "do and do cannot be compared: ResolutionFailed",
+        ),
     ],
 )
 def test_modules_that_cannot_be_looked_at(text: str, reason: str, tmp_path: Any, capsys: Any) -> None:

@@ -196,8 +196,8 @@ def _module(name: str) -> Any:
         raise
     except ImportError as error:
         raise UsageError(f"{name}: cannot be imported: {error}") from None
-    except Exception as error:
-        # A module is anybody's code, and may fail in any way.
+    except (Exception, SystemExit) as error:
+        # A module is anybody's code, and may fail in any way. One that exits must not pass for one without mistakes.
         raise UsageError(f"{name}: cannot be imported: {type(error).__name__}: {error}") from None
     return module
 

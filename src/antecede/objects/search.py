@@ -10,7 +10,8 @@ A class may say better: ``arguments = {"transfer": strategy}`` with a strategy o
 """
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import combinations_with_replacement
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -65,8 +66,19 @@ def search(kind: type[Object], examples: int = 300) -> list[Pair]:
         initial(kind)
     except Exception as error:
         raise ObjectError(f"{kind.__name__}() cannot be made: {type(error).__name__}: {error}") from None
-    pairs = combinations_with_replacement(sorted(operations_of(kind)), 2)
-    return [Pair(pair, relation.conflict(*pair), counter_example(kind, *pair, examples)) for pair in pairs]
+    found = []
+    for pair in combinations_with_replacement(sorted(operations_of(kind)), 2):
+        try:
+            example = counter_example(kind, *pair, examples)
+        except (ObjectError, UsageError):
+            raise
+        except Exception as error:
+            # Strategies, and values that are compared and shown, are anybody's code, too.
+            raise ObjectError(
+                f"{kind.__name__}: {' and '.join(pair)} cannot be compared: {type(error).__name__}: {error}"
+            ) from None
+        found.append(Pair(pair, relation.conflict(*pair), example))
+    return found
 
 
 def counter_example(kind: type[Object], one: str, other: str, examples: int = 300) -> Example | None:
@@ -152,9 +164,14 @@ def _arguments(kind: type[Object], name: str) -> Any:
     """A strategy for the arguments of an operation."""
     from hypothesis import strategies as st
 
-    given = getattr(kind, "arguments", {}).get(name)
+    said = getattr(kind, "arguments", {})
+    if not isinstance(said, Mapping):
+        raise ObjectError(f"{kind.__name__}.arguments: expected strategies by operation, not {said!r}")
+    given = said.get(name)
     if given is not None:
-        return given
+        if not isinstance(given, st.SearchStrategy):
+            raise ObjectError(f"{kind.__name__}.arguments[{name!r}]: expected a strategy of tuples, not {given!r}")
+        return given.map(partial(_tuple, f"{kind.__name__}.arguments[{name!r}]"))
     method = operations_of(kind)[name]
     parameters = list(inspect.signature(method).parameters.values())[1:]
     try:
@@ -176,6 +193,12 @@ def _arguments(kind: type[Object], name: str) -> Any:
             )
         drawn.append(_values(hints[parameter.name]))
     return st.tuples(*drawn)
+
+
+def _tuple(where: str, drawn: Any) -> tuple[Any, ...]:
+    if not isinstance(drawn, tuple | list):
+        raise ObjectError(f"{where}: expected a strategy of tuples, not one of {drawn!r}")
+    return tuple(drawn)
 
 
 def _values(hint: Any) -> Any:
