@@ -122,7 +122,13 @@ call_seconds_max: Final = 86_400
 """The longest that a call of a replicated object may take before it is aborted."""
 
 call_depth_max: Final = 64
-"""Lists and dictionaries within each other in the arguments of one call."""
+"""Lists and dictionaries within each other in the arguments of one call, its answer, or the state of an object."""
+
+object_state_bytes_max: Final = 32 * 1024 * 1024
+"""The state of one replicated object, which every operation writes anew; one that makes it larger fails."""
+
+reason_chars_max: Final = 2_000
+"""Why an operation failed, as its callers are told."""
 
 train_letters_max: Final = 1_024
 """Letters that share one message of a domain's order."""

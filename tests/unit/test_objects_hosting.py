@@ -61,6 +61,33 @@ class Book(ReplicatedObject):
     def odd(self) -> None:
         self.thing = object()
 
+    @operation
+    def grow(self, levels: int) -> None:
+        self.thing = _nested(levels)
+
+    @operation
+    def swell(self, bytes_: int) -> None:
+        self.thing = b"." * bytes_
+
+    @operation
+    def show(self, levels: int) -> Any:
+        return _nested(levels)
+
+    @operation
+    def send(self, levels: int, bytes_: int) -> Generator[Call, Any, None]:
+        yield Call("book", "swell", (_nested(levels), b"." * bytes_))
+
+    @operation
+    def gather(self, first: int, *rest: int, last: str = "") -> list[Any]:
+        return [first, *rest, last]
+
+
+def _nested(levels: int) -> Any:
+    value: Any = 0
+    for _ in range(levels):
+        value = [value]
+    return value
+
 
 _kind = hosting({"book": Book, "shelf.2": Book})
 
@@ -99,8 +126,15 @@ def test_states_are_alike_whatever_the_sequence_of_compatible_operations() -> No
         ("book.enter", ({"who": 3},), "TypeError: enter: "),
         ("book.large", (), "ValueError: answer of "),
         ("book.odd", (), "TypeError: "),
+        ("book.gather", (1, 2, "3"), "TypeError: gather: Expected `int`, got `str`"),
+        ("book.grow", (limits.call_depth_max,), "ValueError: state of book nested deeper than 64"),
+        ("book.show", (limits.call_depth_max + 1,), "ValueError: answer nested deeper than 64"),
+        ("book.send", (limits.call_depth_max, 0), "ValueError: arguments of swell nested deeper than 64"),
+        ("book.send", (0, limits.letter_bytes_max), "ValueError: arguments of swell of 8388615 bytes: at most"),
+        ("book.swell", (limits.object_state_bytes_max,), "ValueError: state of book of "),
         ("book.none", (), "Book has no operation 'none' (it has: copy, enter, "),
         ("shelf.2.none", (), "Book has no operation 'none' (it has: copy, enter, "),
+        ("book.no.ne", (), "Book has no operation 'no.ne' (it has: copy, enter, "),
     ],
 )
 def test_what_does_not_fit_is_the_failure_of_that_operation(name: str, arguments: tuple[Any, ...], reason: str) -> None:
@@ -110,6 +144,19 @@ def test_what_does_not_fit_is_the_failure_of_that_operation(name: str, arguments
     assert not outcome.answer[0]
     assert str(outcome.answer[1]).startswith(reason)
     assert outcome.state == before
+
+
+def test_what_just_fits() -> None:
+    before = initial(_kind)
+    depth = limits.call_depth_max
+    assert _computed(before, "book.show", depth).answer == (True, _nested(depth))
+    state = _computed(before, "book.grow", depth - 1).state
+    assert state_in(Book, "book", state)["thing"] == _nested(depth - 1)
+    room = limits.object_state_bytes_max - len(before["book"]) - len(b"\xa5thing") - 5
+    assert _computed(before, "book.swell", room).answer == (True, None)
+    assert _computed(before, "book.swell", room + 1).answer != (True, None)
+    assert _computed(before, "book.send", depth - 1, limits.letter_bytes_max - 100).answer is None
+    assert _computed(before, "book.gather", 1, 2, 3).answer == (True, [1, 2, 3, ""])
 
 
 def test_a_nested_call_waits_goes_on_and_may_fail() -> None:
@@ -161,12 +208,21 @@ class Unfitting(ReplicatedObject):
     count: int = "none"  # type: ignore[assignment]
 
 
+class Remark(msgspec.Struct):
+    text: str
+
+
+class Ambiguous(ReplicatedObject):
+    either: Entry | Remark | None = None
+
+
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
         (Misspelt, "Misspelt.do: name 'Nothing' is not defined"),
         (Demanding, "cannot be made and kept: TypeError"),
         (Opaque, "cannot be made and kept: TypeError"),
+        (Ambiguous, "Ambiguous: If a type union contains multiple Struct types"),
         (Unfitting, "cannot be made and kept: ValidationError"),
     ],
 )

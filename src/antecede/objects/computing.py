@@ -153,6 +153,9 @@ class Computing(Order):
         child = f"{one.id}/{len(one.calls) + 1}"
         if child.count("/") > limits.nesting_depth_max or len(child) > limits.label_chars_max:
             return f"calls nested deeper than {limits.nesting_depth_max}"
+        if not _can_travel(operation):
+            # A request that no member can read would stop all that come after it.
+            return f"the name of an operation has more than {limits.label_chars_max} characters, or is no text"
         one.calls.append(Made(operation, to))
         one.replies = {}
         request = Request(one.root, one.number, call.arguments)
@@ -339,6 +342,15 @@ def read_payload(decoder: Any, message: Message) -> Any:
         return decoder.decode(message.payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def _can_travel(name: str) -> bool:
+    """Can this be a name in a label?"""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return len(name) <= limits.label_chars_max
 
 
 def _is_plain(*values: Any) -> bool:

@@ -12,7 +12,8 @@ parameters are given back with their types; one that does not fit is the failure
 """
 
 import inspect
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import is_dataclass
 from typing import Any, ClassVar, Final, get_origin, get_type_hints
 
 import msgspec
@@ -145,13 +146,13 @@ class _State:
         self.kind = kind
         try:
             hints = get_type_hints(kind)
+            self._decoders = {
+                attribute: msgspec.msgpack.Decoder(hint)
+                for attribute, hint in hints.items()
+                if get_origin(hint) is not ClassVar
+            }
         except (NameError, TypeError) as error:
             raise ObjectError(f"{kind.__name__}: {error}") from None
-        self._decoders = {
-            attribute: msgspec.msgpack.Decoder(hint)
-            for attribute, hint in hints.items()
-            if get_origin(hint) is not ClassVar
-        }
 
     def read(self, kept: bytes) -> dict[str, Any]:
         raw = msgspec.msgpack.decode(kept, type=dict[str, msgspec.Raw])
@@ -166,7 +167,8 @@ class _State:
         return object_with(self.kind, self.read(whole.__dict__[self.name]))
 
     def keep(self, whole: Any, one: Object) -> None:
-        whole.__dict__[self.name] = encode_state(state_of(one))
+        state = state_of(one)
+        whole.__dict__[self.name] = _within(f"state of {self.name}", state, encode_state, limits.object_state_bytes_max)
 
 
 def _bound(state: _State, called: str, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -177,11 +179,16 @@ def _bound(state: _State, called: str, method: Callable[..., Any]) -> Callable[.
     except (NameError, TypeError) as error:
         raise ObjectError(f"{state.kind.__name__}.{called}: {error}") from None
 
+    parameters = list(signature.parameters.values())[1:]
+    places = [
+        hints.get(one.name, Any) for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+    ]
+    more = next((hints.get(one.name, Any) for one in parameters if one.kind is one.VAR_POSITIONAL), Any)
+
     def fit(one: Object, arguments: tuple[Any, ...]) -> list[Any]:
-        bound = signature.bind(one, *arguments)
-        kinds = [hints.get(name, Any) for name in list(signature.parameters)[1:]]
-        positional = bound.args[1:]
-        kinds += [kinds[-1] if kinds else Any] * (len(positional) - len(kinds))
+        positional = signature.bind(one, *arguments).args[1:]
+        # What has no place of its own is one of ``*more``.
+        kinds = places + [more] * (len(positional) - len(places))
         try:
             return [msgspec.convert(given, kind) for given, kind in zip(positional, kinds, strict=False)]
         except msgspec.ValidationError as error:
@@ -205,6 +212,8 @@ def _relayed(state: _State, whole: Any, one: Object, program: Generator[Call, An
     try:
         while True:
             call = program.send(given) if failed is None else program.throw(failed)
+            if isinstance(call, Call):
+                _within(f"arguments of {call.operation}", call.arguments, _encode, limits.letter_bytes_max)
             state.keep(whole, one)
             given, failed = None, None
             try:
@@ -223,7 +232,45 @@ def _relayed(state: _State, whole: Any, one: Object, program: Generator[Call, An
 
 def _small(answer: Any) -> Any:
     """An answer that fits into a letter, as plain values."""
-    encoded = msgspec.msgpack.encode(answer)
-    if len(encoded) > limits.letter_bytes_max:
-        raise ValueError(f"answer of {len(encoded)} bytes: at most {limits.letter_bytes_max}")
-    return msgspec.msgpack.decode(encoded)
+    return msgspec.msgpack.decode(_within("answer", answer, _encode, limits.letter_bytes_max))
+
+
+def _within(what: str, value: Any, encode: Callable[[Any], bytes], bytes_max: int) -> bytes:
+    """A value as bytes, if they are not too many and it is not nested too deeply.
+
+    Both bounds are the same everywhere and at every time. That of Python's own stack is not: it hangs on who calls, and
+    an operation might go well at one replica, or the first time, and not at another, or when it is computed again.
+    """
+    too_deep = ValueError(f"{what} nested deeper than {limits.call_depth_max}")
+    try:
+        encoded = encode(value)
+    except RecursionError:
+        raise too_deep from None
+    if len(encoded) > bytes_max:
+        raise ValueError(f"{what} of {len(encoded)} bytes: at most {bytes_max}")
+    if is_deep(value):
+        raise too_deep
+    return encoded
+
+
+def is_deep(value: Any) -> bool:
+    """Whether something is nested so deeply that others, who must write it down with more around it, could not."""
+    level = [value]
+    for _ in range(limits.call_depth_max + 1):
+        level = [inner for one in level if type(one) not in _flat for inner in _inside(one)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return [*value.values(), *value]
+    if isinstance(value, list | tuple | set | frozenset):
+        return value
+    if isinstance(value, msgspec.Struct):
+        return [getattr(value, name) for name in value.__struct_fields__]
+    return vars(value).values() if is_dataclass(value) and hasattr(value, "__dict__") else ()
+
+
+_flat = frozenset({int, str, float, bool, bytes, type(None)})

@@ -45,10 +45,20 @@ class Call(msgspec.Struct, frozen=True):
     operation: str
     arguments: tuple[Any, ...] = ()
 
+    def __post_init__(self) -> None:
+        # ``Call("ben", "deposit", 5)`` is soon written, and nobody could read it.
+        if not isinstance(self.arguments, tuple | list):
+            raise TypeError(f"arguments of a Call: expected a tuple such as (5,), not {type(self.arguments).__name__}")
+        if not isinstance(self.operation, str):
+            raise TypeError(f"operation of a Call: expected its name, not {type(self.operation).__name__}")
+        targets = (self.to,) if isinstance(self.to, str) else self.to
+        if not isinstance(targets, tuple | list) or not all(isinstance(name, str) for name in targets):
+            raise TypeError("target of a Call: expected the name of an object, or a tuple of names")
+
     @property
     def targets(self) -> tuple[str, ...]:
         """The names of all objects that it goes to."""
-        return (self.to,) if isinstance(self.to, str) else self.to
+        return (self.to,) if isinstance(self.to, str) else tuple(self.to)
 
 
 class CallFailed(Exception):
@@ -82,9 +92,17 @@ def operation(*, conflicts_with: Iterable[str] = ()) -> Callable[[Method], Metho
 
 def operation(method: Any = None, *, conflicts_with: Iterable[str] = ()) -> Any:
     """Mark a method as an operation, and say which others it conflicts with (itself, too, if it is named)."""
-    names = (conflicts_with,) if isinstance(conflicts_with, str) else tuple(conflicts_with)
+    try:
+        names = (conflicts_with,) if isinstance(conflicts_with, str) else tuple(conflicts_with)
+    except TypeError:
+        raise ObjectError(f"conflicts_with={conflicts_with!r}: expected names of operations") from None
+    for name in names:
+        if not isinstance(name, str):
+            raise ObjectError(f"conflicts_with: expected names of operations, not {name!r}")
 
     def mark(marked: Any) -> Any:
+        if not inspect.isfunction(marked):
+            raise ObjectError(f"operation of {marked!r}: expected a method (conflicts are named by conflicts_with=[…])")
         setattr(marked, _mark, names)
         return marked
 
@@ -98,9 +116,10 @@ def operations_of(kind: type[Object]) -> dict[str, Callable[..., Any]]:
 
 def lacking(kind: type[Object], name: str) -> str:
     """That a class has no such operation, and which it has."""
-    hosted, _, called = name.rpartition(".")
-    if hosted in kind._hosts:
-        kind, name = kind._hosts[hosted], called
+    # Names of objects may have dots, and what was asked for may be anything.
+    hosted = max((host for host in kind._hosts if name.startswith(f"{host}.")), key=len, default=None)
+    if hosted is not None:
+        kind, name = kind._hosts[hosted], name.removeprefix(f"{hosted}.")
     return f"{kind.__name__} has no operation {name!r} (it has: {', '.join(operations_of(kind))})"
 
 
@@ -111,16 +130,29 @@ def relation_of(kind: type[Object]) -> Relation:
 
 def _declared(kind: type[Object]) -> Relation:
     operations = operations_of(kind)
-    compatible = getattr(kind, "compatible", None)
-    if compatible is not None:
-        pairs = combinations_with_replacement(sorted(operations), 2)
-        return Relation([(one, other) for one, other in pairs if not compatible(one, other)])
     declared = [(name, other) for name, method in operations.items() for other in getattr(method, _mark)]
     for name, other in declared:
         if other not in operations:
             known = ", ".join(operations)
             raise ObjectError(f"{kind.__name__}.{name} conflicts with {other!r}: no such operation (it has: {known})")
+    compatible = getattr(kind, "compatible", None)
+    if compatible is not None and "compatible" not in operations:
+        # What either way of asking denies is a conflict, and so is what is named besides: too many cost time, one too
+        # few lets replicas diverge.
+        asked = combinations_with_replacement(sorted(operations), 2)
+        declared += [pair for pair in asked if not _allowed(kind, compatible, *pair)]
     return Relation(declared)
+
+
+def _allowed(kind: type[Object], compatible: Callable[[str, str], Any], one: str, other: str) -> bool:
+    try:
+        return bool(compatible(one, other)) and bool(compatible(other, one))
+    except Exception as error:
+        # It is anybody's code; a plain method, which expects an object as well, is the common mistake.
+        raise ObjectError(
+            f"{kind.__name__}.compatible({one!r}, {other!r}) raises {type(error).__name__}: {error} "
+            "(expected a static method of two names of operations)"
+        ) from None
 
 
 def initial(kind: type[Object]) -> dict[str, Any]:

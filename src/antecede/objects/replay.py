@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from antecede import limits
 from antecede.objects.model import Call, CallFailed, Object, copied, lacking, object_with, operations_of, state_of
 
 State = dict[str, Any]
@@ -58,14 +59,32 @@ def compute(
     try:
         result = method(object_, *copied(list(arguments)))
         if isinstance(result, Generator):
-            finished, result = _drive(object_, result, calls, answers, between)
+            program = result
+            finished, result = _drive(object_, program, calls, answers, between)
             if not finished:
-                return Outcome(state_of(object_), calls)
-    except (Exception, SystemExit) as error:
+                # What it does when it is closed (``finally``) is not part of what it has done so far.
+                outcome = Outcome(state_of(object_), calls)
+                program.close()
+                return outcome
+        return Outcome(state_of(object_), calls, (True, result))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         # Whatever an operation raises is its answer; nothing of what it did is left. One that exits would else end its
-        # server, again at every start.
-        return Outcome(state, calls, (False, f"{type(error).__name__}: {error}"))
-    return Outcome(state_of(object_), calls, (True, result))
+        # server, again at every start, and so would a state that cannot be copied.
+        return Outcome(state, calls, (False, reason_of(error)))
+
+
+def reason_of(error: BaseException) -> str:
+    """What an operation raised, as a line that can travel: its text is anybody's, of any length, or raises itself."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "its text cannot be had"
+    reason = f"{type(error).__name__}: {text}"
+    if len(reason) > limits.reason_chars_max:
+        reason = reason[: limits.reason_chars_max - 1] + "…"
+    return reason.encode(errors="backslashreplace").decode()
 
 
 def _drive(
@@ -86,7 +105,6 @@ def _drive(
                 object_.__dict__.clear()
                 object_.__dict__.update(copied(changed))
             if len(calls) > len(answers):
-                program.close()
                 return False, None
             went_well, value = answers[len(calls) - 1]
             call = program.send(copied(value)) if went_well else program.throw(CallFailed(value))

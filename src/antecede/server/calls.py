@@ -19,6 +19,7 @@ from antecede.channel import Channel, Letter
 from antecede.engine import Returned, name_of
 from antecede.errors import StoreError, UsageError
 from antecede.messages import Effects
+from antecede.objects.hosting import is_deep
 from antecede.objects.replicas import Called, Replicas, Row
 from antecede.server.items import Enacted, Item, Related
 
@@ -42,24 +43,9 @@ def unfit(body: bytes) -> UsageError | None:
         return UsageError(f"a call that cannot be read: {error}")
     if not 0 < timeout_ms <= _timeout_ms_max:
         return UsageError(f"a call of {timeout_ms} ms: expected 1 to {_timeout_ms_max}")
-    if _is_deep(arguments):
+    if is_deep(arguments):
         return UsageError(f"arguments of a call nested deeper than {limits.call_depth_max}")
     return None
-
-
-def _is_deep(value: Any) -> bool:
-    """Whether something is nested so deeply that others, who must write it down with more around it, could not."""
-    level = [value]
-    for _ in range(limits.call_depth_max + 1):
-        level = [
-            inner
-            for one in level
-            if isinstance(one, list | dict)
-            for inner in (one if isinstance(one, list) else [*one.values(), *one])
-        ]
-        if not level:
-            return False
-    return True
 
 
 def deadline_of(body: bytes, clock_ms: int) -> int:
