@@ -118,6 +118,9 @@ nesting_depth_max: Final = 32
 ended_instances_max: Final = 4_096
 """Failed and aborted operation instances that an object remembers, for callers that are slower than others."""
 
+calls_open_max: Final = 20_000
+"""Calls of objects that began at one server and have not ended, above which clients' further ones are refused."""
+
 call_seconds_max: Final = 86_400
 """The longest that a call of a replicated object may take before it is aborted."""
 

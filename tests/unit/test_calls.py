@@ -15,6 +15,7 @@ from antecede import (
     Context,
     Notification,
     OperationError,
+    OverloadError,
     RefusedError,
     ReplicatedObject,
     Returned,
@@ -191,6 +192,27 @@ def test_a_call_whose_time_is_up_is_undone(tmp_path: Path) -> None:
             servers[1] = ServerRuntime(topology, "s2", str(tmp_path / "s2"), agents={"till": Till})
             await servers[1].start()
             assert await till.count() == 1
+
+    _play(tmp_path, play)
+
+
+def test_calls_that_have_not_ended_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "calls_open_max", 12)
+
+    async def play(servers: list[ServerRuntime]) -> None:
+        async with servers[0].bus("al") as bus:
+            till = bus.object("till", Till, timeout=0.5)
+            await till.put(1)
+            await servers[1].stop(0.1)
+            waiting = [asyncio.ensure_future(till.put(1)) for _ in range(12)]
+            while servers[0].machine.calls.open < 12:
+                await asyncio.sleep(0.01)
+            with pytest.raises(OverloadError, match="12 calls of objects have begun here and not ended"):
+                await till.put(1)
+            for one in await asyncio.gather(*waiting, return_exceptions=True):
+                assert isinstance(one, CallTimeoutError)
+            with pytest.raises(CallTimeoutError):
+                await till.put(1)
 
     _play(tmp_path, play)
 

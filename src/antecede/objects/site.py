@@ -93,6 +93,8 @@ class Site(Computing):
     def tick(self, now: float) -> Effects:
         """Abort the roots whose time is up."""
         late = [root for root in self._unended() if root.deadline is not None and root.deadline <= now]
+        # All at once: thousands may have waited for one object that is down, and their time be up together.
+        self.waiting = [root for root in self.waiting if root.deadline is None or root.deadline > now]
         for root in late:
             self._give_up(root, (False, TIMEOUT))
         return self._finished() if late else []
@@ -202,9 +204,7 @@ class Site(Computing):
             self._queue_root(self.waiting.pop(0))
 
     def _give_up(self, root: Root, answer: Answer) -> None:
-        if root in self.waiting:
-            self.waiting.remove(root)
-        elif root.attempt in self.roots:
+        if root.attempt in self.roots:
             self._abort(self.table.instances[root.attempt])
         self._ended_root(root, answer)
 

@@ -109,7 +109,7 @@ class Operations:
             "failed_reactions": server.reactions.failed,
             "timers": len(machine.timers),
             "questions": len(machine.engine.asks),
-            "calls": 0 if machine.calls.site is None else machine.calls.site.open_calls,
+            "calls": machine.calls.open,
             "dead": len(machine.engine.dead),
         }
 

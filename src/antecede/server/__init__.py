@@ -222,7 +222,8 @@ class AgentServer:
             given = PublishedMany(given.client, last + 1, given.to, given.type, bodies, given.context)
         refusal = self._refusal(given.to, bodies)
         if refusal is not None:
-            self._replies.append(Refused(given.client, given.number, str(refusal), len(bodies), self.overloaded))
+            later = isinstance(refusal, OverloadError)
+            self._replies.append(Refused(given.client, given.number, str(refusal), len(bodies), later))
             return
         if is_call(given.to) and isinstance(given, Published):
             given = msgspec.structs.replace(given, deadline_ms=deadline_of(given.body, clock_ms))
@@ -252,6 +253,8 @@ class AgentServer:
             return error
         if not is_call(to):
             return None
+        if self.calls.open >= limits.calls_open_max:
+            return OverloadError(f"{self.calls.open} calls of objects have begun here and not ended: wait for some")
         return unfit(bodies[0]) if len(bodies) == 1 else UsageError("calls are published one by one")
 
     def _expire(self, items: list[Item], now: float, clock_ms: int) -> None:

@@ -74,6 +74,11 @@ class Calls:
         called = Called(source, letter, ask, to.removesuffix("()"), operation)
         self._perform(self.site.call(called, _decode(body)[1], when[0]), when[1])
 
+    @property
+    def open(self) -> int:
+        """Calls that began here, or wait to begin, and have not ended."""
+        return 0 if self.site is None else self.site.open_calls
+
     def alarm_ms(self) -> int | None:
         """When the next call must have ended."""
         due = None if self.site is None else self.site.deadline()
