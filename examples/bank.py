@@ -25,7 +25,7 @@ from random import Random
 from typing import Any
 
 import antecede
-from antecede import Call, ReplicatedObject, operation
+from antecede import AntecedeError, Call, ReplicatedObject, operation
 from antecede.messages import COPY, REQUEST, Label, Message, Packet
 from antecede.objects import relation_of
 from antecede.orders import parse
@@ -219,7 +219,10 @@ def main() -> None:
     parser.add_argument("--servers", nargs="*", default=[f"tcp://127.0.0.1:{port}" for port in (7401, 7402, 7403)])
     given = parser.parse_args()
     if given.mode == "live":
-        asyncio.run(live(given.servers, given.operations or 20))
+        try:
+            asyncio.run(live(given.servers, given.operations or 20))
+        except AntecedeError as error:
+            sys.exit(f"bank: {error}")
         return
     operations = given.operations or 2_000
     rows = compare(given.branches, operations, given.audits, given.seed)

@@ -16,7 +16,7 @@ import time
 from msgspec import field
 
 import antecede
-from antecede import Agent, Context, Notification
+from antecede import Agent, AntecedeError, Context, Notification
 
 names = [f"flake{number}" for number in range(1, 9)]
 
@@ -106,4 +106,7 @@ if __name__ == "__main__":
     parser.add_argument("--in-flight", type=int, default=2_000, help="how many are on their way at a time")
     parser.add_argument("--server", default="tcp://127.0.0.1:7101", help="the server to start from")
     given = parser.parse_args()
-    sys.exit(asyncio.run(main(given.server, given.messages, given.in_flight)))
+    try:
+        sys.exit(asyncio.run(main(given.server, given.messages, given.in_flight)))
+    except AntecedeError as error:
+        sys.exit(f"snowflake: {error}")

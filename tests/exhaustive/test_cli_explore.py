@@ -61,7 +61,7 @@ def test_without_an_order_the_usual_one_is_explored(capsys: pytest.CaptureFixtur
         (f"--order matrix --messages {limits.explorer_messages_max + 1}", "expected 1 to"),
         ("--order matrix --messages 0", "expected 1 to"),
         ("--order lamport --states-max 1000", "more than 1000 states"),
-        ("--order matrix --program nowhere.txt", "nowhere.txt"),
+        ("--order matrix --program nowhere.txt", "nowhere.txt: cannot be read"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line(arguments: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

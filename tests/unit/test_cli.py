@@ -31,6 +31,29 @@ def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert said.err == ""
 
 
+def test_help_fills_the_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def attempt() -> None:
+        """Try.
+
+        A sentence that our source has
+        broken in two.
+        one: of a list,
+        two: of a list.
+        """
+
+    _with(monkeypatch, attempt)
+    assert cli.run(["try", "--help"]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    wanted = ["A sentence that our source has broken in two.", "one: of a list,", "two: of a list."]
+    assert [line for line in lines if line in wanted] == wanted
+
+
+def test_a_command_of_a_group_is_not_one_of_the_house(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["objects", "call", "--help"]) == 0
+    assert cli.run(["call", "--help"]) == 2
+    assert "No such command" in capsys.readouterr().err
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["--version"]) == 0
     assert capsys.readouterr().out == f"antecede {__version__}\n"

@@ -86,7 +86,7 @@ def test_a_held_message_in_the_terminal() -> None:
         " │       ■── z ─▶○     z to P3, held",
         " ├── x ──┼──────▶●     x delivered",
         " │       │       ● z   z delivered",
-        "■ sent  ○ arrived, held  ║ holding  ● delivered",
+        "■ sent  ○ arrived, held  ● delivered",
     ]
 
 

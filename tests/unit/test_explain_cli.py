@@ -105,7 +105,7 @@ def test_circles_are_told_in_steps(run: Callable[..., Said]) -> None:
 def test_what_was_set_aside_is_said(run: Callable[..., Said]) -> None:
     write_trace("torn.jsonl", [*_late, Event("r", 2, "deliver", "lost")])
     out = run("torn.jsonl")[1]
-    assert "orphan_delivery     1 rows set aside" in out
+    assert "orphan_delivery     1 row set aside" in out
     assert "every chain is real" in out
     assert "lost: 1 row set aside" in run("torn.jsonl --message lost")[1]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from antecede.cli import run as antecede
+from antecede.cli.wording import rounded
 from antecede.trace import Event, write_trace
 
 Said = tuple[int, str, str]
@@ -70,6 +71,13 @@ def test_figures_are_lined_up(run: Callable[..., Said]) -> None:
         "concurrency",
         "rates",
     ]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(0, "0"), (0.102905, "0.103"), (0.000445071, "0.000445"), (12345.6, "12,346"), (-2.5, "-2.50")]
+)
+def test_figures_are_rounded_for_people(value: float, said: str) -> None:
+    assert rounded(value) == said
 
 
 def test_clock_skew_is_not_hidden(run: Callable[..., Said]) -> None:

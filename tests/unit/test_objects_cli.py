@@ -27,5 +27,7 @@ def test_a_study_and_a_campaign_from_the_command_line(capsys: Any) -> None:
     assert [row["compatible"]["held"] for row in none] == [0.0, 0.0]
     assert run(["objects", "study", *size, "--unicast"]) == 0
     assert "pruned" in capsys.readouterr().out
+    assert run(["objects", "study", "--messages", "5", "--warmup", "5"]) == 2
+    assert "leaves none of 5 requests to count" in capsys.readouterr().err
     assert run(["objects", "campaign", "--runs", "3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"] == 3

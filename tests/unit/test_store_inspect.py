@@ -31,6 +31,11 @@ def report(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -
     return found
 
 
+def test_a_folder_of_data_directories_names_them(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["inspect", str(place.parent)]) == 2
+    assert f"not a data directory, but it has such: {place}" in capsys.readouterr().err
+
+
 def test_a_whole_log(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = digest(place)
     found = report(capsys, str(place), "--groups", "--records", "--as", "msgpack")

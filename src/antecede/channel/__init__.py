@@ -99,6 +99,14 @@ class Channel:
         meant = f"; did you mean {near[0]}?" if near else ""
         return f"unknown agent {address!r}: neither in the topology nor name@server{meant}"
 
+    def _no_object(self, name: str) -> str:
+        """Why an operation cannot be called there, and what its caller may have meant."""
+        if name in self._homes:
+            return f"{name} is an agent, no replicated object: send it a notification"
+        near = get_close_matches(name[:_name_chars], islice(self.objects, _likened_max), n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        return f"unknown object {name!r}: not in the topology{meant}"
+
     def check(self, to: tuple[str, ...]) -> tuple[str, ...]:
         """Refuse an address that cannot be reached, before anything is sent; the addresses to send to. An agent of the
         topology is known by its name alone: ``name@server`` would be the mailbox of a client, which nobody reads."""
@@ -106,7 +114,7 @@ class Channel:
             return to
         if len(to) == 1 and to[0].endswith("()"):
             if to[0].removesuffix("()") not in self.objects:
-                raise UnknownAgentError(f"unknown object {to[0].removesuffix('()')!r}: not in the topology")
+                raise UnknownAgentError(self._no_object(to[0].removesuffix("()")))
             return to
         if any("@" in address for address in to):
             to = tuple(dict.fromkeys(map(self._plain, to)))

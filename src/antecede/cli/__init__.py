@@ -16,7 +16,9 @@ import signal
 import sys
 from contextlib import suppress
 from importlib import import_module
+from inspect import cleandoc
 from pkgutil import iter_modules
+from typing import Any
 
 import typer
 from typer.exceptions import TyperException
@@ -92,7 +94,8 @@ def _clean_up_when_terminated() -> list[int]:
 def run(arguments: list[str]) -> int:
     """Run one command; its exit code."""
     try:
-        code = typer.main.get_command(build()).main(arguments, prog_name="antecede", standalone_mode=False)
+        command = _flowing(typer.main.get_command(build()))
+        code = command.main(arguments, prog_name="antecede", standalone_mode=False)
         sys.stdout.flush()
     except TyperException as error:
         return _misused(error)
@@ -114,6 +117,15 @@ def run(arguments: list[str]) -> int:
     if code == 130:
         print("antecede: interrupted", file=sys.stderr)
     return code if isinstance(code, int) else 0
+
+
+def _flowing(command: Any) -> Any:
+    """Let help texts fill whatever width a terminal has: their line breaks are those of our source. What stays are
+    paragraphs, and lines that begin with a word and a colon, which make a list."""
+    command.help = re.sub(r"(?<!\n)\n(?!\n|[a-z]+: )", " ", cleandoc(command.help or ""))
+    for part in getattr(command, "commands", {}).values():
+        _flowing(part)
+    return command
 
 
 def _modules() -> list[str]:

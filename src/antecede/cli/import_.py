@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from antecede.cli.wording import counted
+
 _formats = "auto, shiviz, govector, zipkin, otlp, jaeger, spans, editing"
 
 
@@ -56,12 +58,17 @@ def _lines(report: dict[str, Any]) -> list[str]:
     lines = []
     for file in report["files"]:
         by = f" by the pattern {file['pattern']}" if file["pattern"] else ""
-        lines.append(f"{_shown(file['file'])}: read as {file['format']}{by}, {file['events']:,} events")
-    lines.append(f"{report['events']:,} events of {report['processes']:,} processes, {report['messages']:,} messages")
+        lines.append(f"{_shown(file['file'])}: read as {file['format']}{by}, {counted(file['events'], 'event')}")
+    lines.append(
+        f"{counted(report['events'], 'event')} of {counted(report['processes'], 'process|processes')}, "
+        f"{counted(report['messages'], 'message')}"
+    )
     for key, said in _remarks.items():
         if report[key]:
-            lines.append(f"  {report[key]:,} {said}")
+            lines.append(f"  {counted(report[key], said)}")
     lines += [f"    {_shown(where)}" for where in report["unreadable_first"]]
+    read = {file["format"] for file in report["files"]}
+    lines += [f"  {said}" for formats, said in _caveats.items() if read.intersection(formats)]
     if report["to"] is None:
         lines.append(f"{report['rows']:,} rows, not written: give --to")
     else:
@@ -70,16 +77,31 @@ def _lines(report: dict[str, Any]) -> list[str]:
 
 
 _remarks = {
-    "merges": "transactions merge several parents",
-    "early_children": "spans begin before their parent, by the wall clocks",
-    "early_messages": "messages are received before they are sent, by the wall clocks",
-    "without_parent": "parents or links lead to a span that is not there",
-    "duplicates": "spans were recorded again",
-    "unlogged": "clock entries name an event that is not logged",
-    "before_send": "messages of a process to itself are received before they are sent: verify will set them aside",
-    "cycle": "deliveries lie on a cycle with their send: verify will set them aside",
-    "unreadable": "lines or spans could not be read; the first:",
+    "merges": "transaction merges several parents|transactions merge several parents",
+    "early_children": "span begins before its parent, by the wall clocks|"
+    "spans begin before their parent, by the wall clocks",
+    "early_messages": "message is received before it is sent, by the wall clocks|"
+    "messages are received before they are sent, by the wall clocks",
+    "without_parent": "parent or link leads to a span that is not there|"
+    "parents or links lead to a span that is not there",
+    "duplicates": "span was recorded again|spans were recorded again",
+    "unlogged": "clock entry names an event that is not logged|clock entries name an event that is not logged",
+    "before_send": "message of a process to itself is received before it is sent: verify will set it aside|"
+    "messages of a process to itself are received before they are sent: verify will set them aside",
+    "cycle": "delivery lies on a cycle with its send: verify will set it aside|"
+    "deliveries lie on a cycle with their send: verify will set them aside",
+    "unreadable": "line or span could not be read:|lines or spans could not be read; the first:",
 }
+
+_caveats = {
+    (
+        "shiviz",
+        "govector",
+    ): "clocks cannot show a late delivery: verify will check the clocks, and find every order kept",
+    ("zipkin", "otlp", "jaeger", "spans"): "a service is taken as one process: a late delivery among spans is a hint, "
+    "not a proof",
+}
+"""What a verdict on such a trace is worth, said before anybody builds on it."""
 
 
 def _shown(text: str) -> str:

@@ -1,7 +1,9 @@
 """``antecede inspect``: what is in the log of a server, and is it whole?"""
 
 import json
+import os
 from collections.abc import Callable, Iterator
+from glob import escape, glob
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -34,12 +36,21 @@ def register(app: typer.Typer) -> None:
         """
         from antecede.store.inspection import inspect_log
 
+        _check_is_no_folder_of_them(log)
         listed = _Listed(groups, records, after, first, _decoder(decoder))
         report = inspect_log(log, listed.visit)
         report |= {"listed_groups": listed.groups} if groups else {}
         report |= {"listed_records": listed.records} if records else {}
         print(json.dumps(report, indent=2) if as_json else "\n".join(_lines(report)))
         return 1 if report["corrupt"] or any(row["damage"] for row in report["snapshots"]) else 0
+
+
+def _check_is_no_folder_of_them(path: str) -> None:
+    """``antecede up --data`` makes a directory of data directories, which looks like one to whoever did not make it."""
+    within = sorted(glob(f"{escape(path)}/*/identity"))
+    if within and not os.path.exists(f"{path}/identity"):
+        names = ", ".join(os.path.dirname(one) for one in within[:3])
+        raise UsageError(f"{path}: not a data directory, but it has such: {names}{', …' * (len(within) > 3)}")
 
 
 class _Listed:

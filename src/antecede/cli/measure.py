@@ -87,7 +87,8 @@ def _lines(report: dict[str, Any]) -> list[str]:
     from antecede.cli.wording import counted, set_aside
 
     lines = [
-        f"{report['events']:,} events of {report['processes']:,} processes: {report['messages']:,} messages, "
+        f"{counted(report['events'], 'event')} of {counted(report['processes'], 'process|processes')}: "
+        f"{counted(report['messages'], 'message')}, "
         f"{counted(report['deliveries'], 'delivery|deliveries')}"
     ]
     for figure, said in (
@@ -134,10 +135,12 @@ def _stamp(stamp: dict[str, Any]) -> list[str]:
 
 
 def _delay(delay: dict[str, Any]) -> list[str]:
+    from antecede.cli.wording import rounded
+
     if delay["unit"] is None:
         return []
     unit = delay["unit"]
-    figures = ", ".join(f"{name} {delay[name]:,.6g} {unit}" for name in ("mean", "p50", "p99", "min", "max"))
+    figures = ", ".join(f"{name} {rounded(delay[name])} {unit}" for name in ("mean", "p50", "p99", "min", "max"))
     lines = [figures]
     if delay["negative"]:
         lines.append(
@@ -176,16 +179,18 @@ def _significance(said: dict[str, Any]) -> str:
 
 
 def _rates(rates: dict[str, Any] | None) -> list[str]:
-    from antecede.cli.wording import shown_name
+    from antecede.cli.wording import rounded, shown_name
 
     if rates is None:
         return []
-    lines = [f"{_rate(rates)}; {rates['seconds']:,.6g} s in all; the busiest:"]
+    lines = [f"{_rate(rates)}; {rounded(rates['seconds'])} s in all; the busiest:"]
     busiest = sorted(rates["processes"], key=lambda row: (-row["messages"], row["process"]))[:_busiest]
     width = max(len(shown_name(row["process"])) for row in busiest)
     return lines + [f"  {shown_name(row['process']):<{width}}  {_rate(row)}" for row in busiest]
 
 
 def _rate(row: dict[str, Any]) -> str:
-    mean = "" if row["mean"] is None else f"{row['mean']:,.4g} messages/s, "
+    from antecede.cli.wording import rounded
+
+    mean = "" if row["mean"] is None else f"{rounded(row['mean'])} messages/s, "
     return f"{mean}{row['peak']:,} in the fullest second"

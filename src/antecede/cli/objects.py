@@ -22,7 +22,7 @@ _json = typer.Option(False, "--json", help="One JSON document on standard output
 def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Objects whose operations are ordered only where they conflict.")
     app.add_typer(group, name="objects")
-    objects_call.register(group)
+    objects_call.add_call(group)
 
     @group.command("conflicts")
     def conflicts(
@@ -114,7 +114,9 @@ def register(app: typer.Typer) -> None:
         """
         from antecede.simulator.objects_study import Study
 
-        plan = Study(processes, messages, min(warmup, messages), "unicast" if unicast else "multicast", seed)
+        if warmup >= messages:
+            raise UsageError(f"--warmup {warmup} leaves none of {messages} requests to count: expected fewer")
+        plan = Study(processes, messages, warmup, "unicast" if unicast else "multicast", seed)
         rows = []
         if not as_json:
             print(_study_line(None))

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 _arguments = typer.Argument(None, metavar="JSON…", help="Its arguments; a bare word is a text.")
 
 
-def register(group: typer.Typer) -> None:
+def add_call(group: typer.Typer) -> None:
+    """Put the command into its group; it is none of the house's own."""
+
     @group.command("call")
     def call(
         topology: str = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT."),
@@ -29,8 +31,10 @@ def register(group: typer.Typer) -> None:
         token_file: str | None = typer.Option(None, metavar="FILE", help="The servers' token."),
         authority: str | None = typer.Option(None, metavar="FILE", help="TLS: who signs the servers' certificates."),
     ) -> int:
-        """Call one operation at all replicas and print its answer as JSON. One that fails, or whose time is up, leaves
-        nothing behind and is exit code 2, with the reason."""
+        """Call one operation at all replicas and print its answer as JSON.
+
+        One that fails, or whose time is up, leaves nothing behind and is exit code 2, with the reason.
+        """
         from antecede.cli.live import Access, addresses
         from antecede.errors import UsageError
 

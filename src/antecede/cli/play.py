@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from antecede.cli.wording import counted
 from antecede.errors import AntecedeError, ScenarioError, UsageError
 
 if TYPE_CHECKING:
@@ -188,9 +189,8 @@ def _report(
 def _summary(performance: "Performance") -> str:
     skipped = f", {performance.skipped} for other orders" if performance.skipped else ""
     failed = len(performance.failures)
-    result = (
-        f"{failed} of {performance.checked} expectations fail" if failed else f"{performance.checked} expectations hold"
-    )
+    checked = counted(performance.checked, "expectation")
+    result = f"{failed} of {checked} fail" if failed else f"{checked} hold{'s' * (performance.checked == 1)}"
     return f"{_title(performance)}: {result}{skipped}"
 
 

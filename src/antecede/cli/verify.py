@@ -189,14 +189,15 @@ def _exit_code(report: dict[str, Any], strict: bool, paths: list[str]) -> int:
 def _lines(report: dict[str, Any]) -> list[str]:
     silent = f" (and {report['silent']} silent)" if report["silent"] else ""
     lines = [
-        f"{report['events']:,} events of {report['processes']:,} processes{silent}: {report['messages']:,} messages, "
-        f"{report['deliveries']:,} deliveries, {counted(report['undelivered'], 'copy|copies')} undelivered"
+        f"{counted(report['events'], 'event')} of {counted(report['processes'], 'process|processes')}{silent}: "
+        f"{counted(report['messages'], 'message')}, {counted(report['deliveries'], 'delivery|deliveries')}, "
+        f"{counted(report['undelivered'], 'copy|copies')} undelivered"
     ]
     for reason, count in report["quarantined"].items():
         if reason == "index_gap":
             lines.append(f"  index_gap           {count:,} indices are missing")
         else:
-            lines.append(f"  {reason:<19} {count:,} rows set aside")
+            lines.append(f"  {reason:<19} {counted(count, 'row')} set aside")
     for order, entry in report["orders"].items():
         lines.append(f"{order:<12} {_said(entry)}")
         lines += _evidence(entry)
@@ -209,8 +210,13 @@ def _lines(report: dict[str, Any]) -> list[str]:
             lines.append(f"{name:<12} {checked:,} checked, {disagree:,} disagree with the events")
     if not report["complete"]:
         lines.append("rows were set aside: every violation is real, but there may be more")
-    lines.append(f"{report['seconds']} s, {report['events_per_second']:,} events/s, engine {report['engine']}")
+    lines.append(f"{_speed(report)}engine {report['engine']}")
     return lines
+
+
+def _speed(report: dict[str, Any]) -> str:
+    """How fast; of what took no time that a clock can tell there is nothing to say."""
+    return f"{report['seconds']} s, {report['events_per_second']:,} events/s, " if report["seconds"] else ""
 
 
 def _said(entry: dict[str, Any]) -> str:

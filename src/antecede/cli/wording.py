@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
+from math import floor, log10
 from typing import Any
 
 
@@ -15,8 +16,8 @@ def set_aside(report: Mapping[str, Any], consequence: str) -> list[str]:
     """Which rows were set aside and why, and what follows from it; nothing if there were none."""
     lines = []
     for reason, count in report["quarantined"].items():
-        what = "indices are missing" if reason == "index_gap" else "rows set aside"
-        lines.append(f"  {reason:<19} {count:,} {what}")
+        said = f"{count:,} indices are missing" if reason == "index_gap" else f"{counted(count, 'row')} set aside"
+        lines.append(f"  {reason:<19} {said}")
     if not report["complete"]:
         lines.append(f"rows were set aside: {consequence}")
     return lines
@@ -26,6 +27,12 @@ def counted(count: int, thing: str) -> str:
     """``1 delivery``, ``2 deliveries``: a number with what it counts, whose plural follows a bar if it is no -s."""
     one, _, many = thing.partition("|")
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def rounded(value: float) -> str:
+    """A measured figure with the three digits that mean something, or with all before its point; never as a power."""
+    places = max(0, 2 - floor(log10(abs(value)))) if value else 0
+    return f"{value:,.{places}f}"
 
 
 def nothing_valid(report: Mapping[str, Any], paths: list[str], sought: str = "delivery") -> str:

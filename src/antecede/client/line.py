@@ -98,7 +98,7 @@ class TcpLine:
                 await self._watch()
                 pause = _pause_first if self._last_words != "refused" else pause
             except (OSError, TimeoutError) as error:
-                self._last_words = _why(error)
+                self._last_words = why_unreached(error)
                 self._wait()
             if not self._refused:
                 await asyncio.sleep(uniform(pause / 2, pause))
@@ -190,7 +190,7 @@ class TcpLine:
         self._connection.send(parts)
 
 
-def _why(error: Exception) -> str:
+def why_unreached(error: Exception) -> str:
     """Why nobody could be reached, and what most often is the matter."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused; is `antecede up` or `antecede serve` running?"

@@ -6,6 +6,7 @@ import ssl
 from typing import Any
 
 from antecede import limits, wire
+from antecede.client.line import why_unreached
 from antecede.errors import ClosedError, RefusedError, UsageError
 from antecede.topology import Address
 from antecede.transports import Connection
@@ -53,7 +54,7 @@ async def request(
     except TimeoutError:
         raise ClosedError(f"no answer from {address}") from None
     except OSError as error:
-        raise ClosedError(f"no answer from {address}: {error.strerror or error}") from None
+        raise ClosedError(f"no answer from {address}: {why_unreached(error)}") from None
     connection.close("done")
     document = json.loads(answer.document)
     if not answer.ok:

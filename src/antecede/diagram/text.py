@@ -107,6 +107,8 @@ class _Canvas:
                 self.gap -= 1
                 self._place(count, names, labels)
         self.holding = [0] * count
+        self.held = False
+        """Whether some row shows a line as holding; the legend explains only what is drawn."""
         self.cells: list[tuple[str, str]] = []
 
     def _place(self, count: int, names: int, labels: int) -> None:
@@ -167,6 +169,7 @@ class _Canvas:
             self.cells[column] = (self.signs["dash"], style)
         for lane in range(min(source, target) + 1, max(source, target)):
             self.put(self.columns[lane], self.signs["cross holding" if self.holding[lane] else "cross"], style)
+            self.held |= self.holding[lane] > 0
         self.put(begin, self.signs["from right" if forward > 0 else "from left"], style)
         self.put(end - forward, self.signs["right" if forward > 0 else "left"], style)
         label = self.fit(flight.label, self.gap - 6)
@@ -227,6 +230,7 @@ def draw(diagram: Diagram, width: int, *, unicode: bool, colour: bool) -> str:
             canvas.holding[point.lane] += 1
         elif id(point) in held:
             canvas.holding[point.lane] -= 1
+        canvas.held |= any(style == "holding" for _, style in canvas.cells)
         lines.append(_finish(canvas, note if canvas.notes else "", "late" if point.late else "note", colour, width))
     lines.append(_legend(canvas, colour))
     return "\n".join(line.rstrip() for line in lines if line.strip()) + "\n"
@@ -244,7 +248,7 @@ def _names(canvas: _Canvas, colour: bool) -> str:
 
 def _legend(canvas: _Canvas, colour: bool) -> str:
     kinds = {"late" if point.late else point.kind for point in canvas.diagram.points}
-    if "hold" in kinds:
+    if canvas.held:
         kinds.add("holding")
     return "  ".join(
         f"{_paint(canvas.signs[kind], kind, colour)} {words}" for kind, words in _meanings.items() if kind in kinds

@@ -128,8 +128,11 @@ async def listen(
     try:
         return await loop.create_server(lambda: TcpConnection(opened), host, port, ssl=tls, backlog=256)
     except OSError as error:
-        taken = "; is another antecede up or serve running?" if error.errno == EADDRINUSE else ""
-        raise UsageError(f"cannot listen on {host}:{port}: {error.strerror or error}{taken}") from None
+        if error.errno == EADDRINUSE:
+            # asyncio puts the address into its text as well.
+            why = "address already in use; is another antecede up or serve running?"
+            raise UsageError(f"cannot listen on {host}:{port}: {why}") from None
+        raise UsageError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
 
 
 async def dial(

@@ -109,9 +109,9 @@ def read_program(path: str) -> ProgramFile:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise ScenarioError(path, 0, f"cannot be read: {error.strerror}") from error
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     if len(data) > limits.scenario_bytes_max:
-        raise ScenarioError(path, 0, f"{len(data)} bytes: expected at most {limits.scenario_bytes_max}")
+        raise UsageError(f"{path}: {len(data)} bytes: expected at most {limits.scenario_bytes_max}")
     names: tuple[str, ...] = ()
     sends: Mapping[str, list[ProgramSend]] = {}
     used: set[str] = set()
