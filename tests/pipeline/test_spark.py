@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from antecede import pipeline
-from antecede.errors import TraceError
+from antecede.errors import TraceError, UsageError
 from antecede.pipeline.chunks import Grain
 from antecede.pipeline.files import flow_of
 from antecede.pipeline.flow import SparkShuffle
@@ -242,6 +242,24 @@ def test_columns_of_other_types(running: Any, spoken: Any, tmp_path: Path) -> No
 def test_a_frame_that_is_no_trace(running: Any) -> None:
     with pytest.raises(TraceError, match="none of the columns process, index and kind"):
         pipeline.verify(running.spark.range(3))
+
+
+def test_a_frame_without_a_single_event(running: Any, tmp_path: Path, good: list[Event], spoken: Any) -> None:
+    path = tmp_path / "t.parquet"
+    write_trace(path, good)
+    frame = running.spark.read.parquet(str(path))
+    assert spoken.judged(pipeline.verify(frame.limit(0)))["events"] == 0
+    report = pipeline.verify(frame.drop("kind"))
+    assert report["quarantined"] == {"missing_field": len(good)}
+    assert report["orders"]["causal"]["holds"] is None
+
+
+def test_a_misspelt_order_is_not_passed_over(running: Any) -> None:
+    for orders in (("casual",), "causal", "casual"):
+        with pytest.raises(UsageError, match=r"is none of fifo|expected several"):
+            pipeline.verify(running.spark.range(3), orders)
+        with pytest.raises(UsageError, match=r"is none of fifo|expected several"):
+            verify([], orders)
 
 
 def test_real_mail(running: Any, root: Path, spoken: Any) -> None:

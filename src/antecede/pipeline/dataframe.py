@@ -16,6 +16,7 @@ from antecede.pipeline.report import assemble_report
 from antecede.pipeline.sessions import one_line
 from antecede.pipeline.stages import UNREAD, events, judged, linked, places, settled
 from antecede.pipeline.verdict import Docket
+from antecede.trace.verdicts import known_orders
 
 _match_rows = 400_000
 _places_spelled_out_max = 50
@@ -28,10 +29,11 @@ def verify(
 
     The DataFrame is read several times: cache it if it is costly to compute.
     """
+    orders = known_orders(orders)
     if "significant" in orders:
         raise UsageError("the significant order needs conflicts, which a DataFrame does not name")
     with one_line(), unweighed(df):
-        return _verify(df, tuple(orders), narrow, partitions)
+        return _verify(df, orders, narrow, partitions)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from antecede.pipeline.significant import significant_on
 from antecede.pipeline.splits import Input, plan
 from antecede.trace.conflicts import Conflicts, needed
 from antecede.trace.cut import Cut
+from antecede.trace.verdicts import known_orders
 
 Say = Callable[[str], None]
 
@@ -32,7 +33,7 @@ _bytes_a_row = 100
 
 
 def verify_files(
-    paths: Sequence[str | os.PathLike[str]],
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     orders: Sequence[str] = ("fifo", "causal"),
     *,
     master: str | None = None,
@@ -48,10 +49,11 @@ def verify_files(
 
     ``conflicts`` is the table by which the significant order is judged; without it the trace's metadata give one.
     """
-    named = [os.fspath(path) for path in paths]
+    named = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    orders = known_orders(orders)
     if "significant" in orders and "-" not in named:
         needed(conflicts, plan(named).metadata)
-    with spark_for(paths, master, conf, say) as running:
+    with spark_for(named, master, conf, say) as running:
         return verify_in(running, named, orders, quarantine, late, cut, causal, conflicts, say)
 
 

@@ -64,7 +64,8 @@ def counted(summaries: list[dict[str, Any]]) -> dict[str, Any]:
     sums: dict[str, Any] = {
         name: sum(one[name] for one in summaries) for name in ("messages", "deliveries", "undelivered")
     }
-    named = np.bitwise_or.reduce([one["named"] for one in summaries])
+    # A DataFrame without any valid row has no bucket that could say something.
+    named = np.bitwise_or.reduce([one["named"] for one in summaries] or [np.zeros(0, np.uint8)])
     return sums | {"reasons": dict(reasons), "named": named}
 
 

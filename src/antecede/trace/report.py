@@ -20,7 +20,7 @@ from antecede.trace.schema import Event, Metadata
 from antecede.trace.significant import judge_significant
 from antecede.trace.sources import Loaded, load
 from antecede.trace.streaming import judge_large
-from antecede.trace.verdicts import ORDERS, Verdict
+from antecede.trace.verdicts import ORDERS, Verdict, known_orders
 
 Path_ = str | os.PathLike[str]
 
@@ -40,7 +40,8 @@ def verify(
     ``conflicts`` is the table by which the significant order is judged; without it the trace's metadata give one.
     """
     started = time.perf_counter()
-    orders = tuple(order for order in (*ORDERS, "significant") if order in orders)
+    asked = known_orders(orders)
+    orders = tuple(order for order in (*ORDERS, "significant") if order in asked)
     loaded = load(paths, quarantine is not None, keep)
     if "significant" in orders:
         conflicts = needed(conflicts, loaded.metadata)

@@ -4,11 +4,26 @@
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from antecede.errors import UsageError
+
 ORDERS = ("fifo", "causal", "total", "synchronous")
+
+
+def known_orders(orders: Sequence[str]) -> tuple[str, ...]:
+    """The orders asked for, each once. One that is misspelt is refused: it would be missing from the report, where
+    nothing violated looks like everything kept."""
+    known = (*ORDERS, "significant")
+    for name in [orders] if isinstance(orders, str) else orders:
+        if name not in known:
+            raise UsageError(f"order {name!r} is none of {', '.join(known)}")
+    if isinstance(orders, str):
+        raise UsageError(f"orders: expected several, such as ({orders!r},), not a text")
+    return tuple(dict.fromkeys(orders))
 
 
 class Late(msgspec.Struct, frozen=True, order=True):
