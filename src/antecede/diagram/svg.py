@@ -18,7 +18,10 @@ _base = 4.2
 _style = """
 .antecede { font: 12px ui-sans-serif, system-ui, "DejaVu Sans", "Segoe UI", Arial, sans-serif; }
 .antecede .page { fill: #ffffff; }
-.antecede text { fill: #24292f; stroke: #ffffff; stroke-width: 3.5px; stroke-linejoin: round; paint-order: stroke; }
+.antecede text { fill: #24292f; stroke: #ffffff; stroke-width: 0; }
+@supports (paint-order: stroke) {
+.antecede text { stroke-width: 3.5px; stroke-linejoin: round; paint-order: stroke; }
+}
 .antecede .title { font-size: 14px; font-weight: 600; }
 .antecede .name { font-size: 13px; font-weight: 600; }
 .antecede .label { text-anchor: middle; }
