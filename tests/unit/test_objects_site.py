@@ -280,6 +280,21 @@ def test_conflicting_instances_run_one_after_the_other() -> None:
             begun.remove(instance)
 
 
+def test_what_is_queued_is_not_overtaken_by_what_conflicts_with_it() -> None:
+    """Two additions are compatible; but the second comes after a reading that waits for the first."""
+    hand = Hand("a", "b", "c", "d")
+    roots = []
+    for caller, name, arguments in (("a", "add", (1,)), ("b", "get", ()), ("d", "add", (10,))):
+        roots.append(hand.start(caller, "call", ["c"], name, *arguments))
+        hand.arrive(next(packet for packet in hand.air if packet.kind == COPY and packet.target == 2))
+    begun = [instance for at, kind, instance in hand.locals if (at, kind) == ("c", "begin")]
+    assert begun == [f"{roots[0]}/1"]
+    hand.drain()
+    assert hand.answers[roots[1]].answer == 1
+    assert hand.value("c") == 11
+    assert hand.quiet()
+
+
 def test_compatible_instances_interleave() -> None:
     hand = Hand("a", "b", "c")
     hand.start("a", "call", ["c"], "add", 1)
