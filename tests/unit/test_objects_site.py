@@ -12,7 +12,6 @@ from antecede.channel.packets import decode_packet, encode_packet
 from antecede.errors import ObjectError, OrderError
 from antecede.messages import ABORT, COMMIT, COPY, REQUEST, RESPONSE, Label, Message, Packet, Send
 from antecede.objects import Answered, Call, CallFailed, Local, Object, Site, group, operation
-from antecede.objects.instances import Root
 from antecede.orders.objects import WOUND
 from antecede.orders.objects_stamp import Stamp
 
@@ -348,27 +347,6 @@ def test_only_so_many_roots_are_under_way() -> None:
     assert [hand.answers[root].ok for root in roots] == [True] * len(roots)
     assert hand.value("b") == len(roots) - 1
     assert hand.quiet()
-
-
-def test_thousands_may_be_given_up_together() -> None:
-    """Each on its own would be looked for among all that wait, field by field."""
-    hand = Hand("a", "b")
-    begun = [hand.start("a", "hold", "b", "set", number, deadline=1.0) for number in range(limits.roots_running_max)]
-    waiting = [hand.start("a", "hold", "b", "set", 7, deadline=1.0 + number % 2) for number in range(4_000)]
-    compared = 0
-
-    class Compared(Root):
-        def __eq__(self, other: object) -> bool:
-            nonlocal compared
-            compared += 1
-            return self is other
-
-    site = hand.sites[0]
-    site.waiting = [Compared(*msgspec.structs.astuple(root)) for root in site.waiting]
-    hand.take(0, site.tick(1.0))
-    assert compared == 0
-    assert {root for root, answer in hand.answers.items() if not answer.ok} == {*begun, *waiting[::2]}
-    assert [root.name for root in [*site.roots.values(), *site.waiting]] == waiting[1::2]
 
 
 def test_word_that_a_root_may_go_on_can_come_before_word_that_it_is_wounded() -> None:

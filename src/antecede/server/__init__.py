@@ -253,9 +253,7 @@ class AgentServer:
             return error
         if not is_call(to):
             return None
-        if self.calls.open >= limits.calls_open_max:
-            return OverloadError(f"{self.calls.open} calls of objects have begun here and not ended: wait for some")
-        return unfit(bodies[0]) if len(bodies) == 1 else UsageError("calls are published one by one")
+        return self.calls.refusal(bodies)
 
     def _expire(self, items: list[Item], now: float, clock_ms: int) -> None:
         if (self.calls.alarm_ms() or clock_ms + 1) <= clock_ms:

@@ -17,7 +17,7 @@ import msgspec
 from antecede import limits
 from antecede.channel import Channel, Letter
 from antecede.engine import Returned, name_of
-from antecede.errors import StoreError, UsageError
+from antecede.errors import AntecedeError, OverloadError, StoreError, UsageError
 from antecede.messages import Effects
 from antecede.objects.hosting import is_deep
 from antecede.objects.replicas import Called, Replicas, Row
@@ -78,6 +78,12 @@ class Calls:
     def open(self) -> int:
         """Calls that began here, or wait to begin, and have not ended."""
         return 0 if self.site is None else self.site.open_calls
+
+    def refusal(self, bodies: list[bytes]) -> AntecedeError | None:
+        """Why a client's call is not taken: one too many, or none that could be begun."""
+        if self.open >= limits.calls_open_max:
+            return OverloadError(f"{self.open} calls of objects have begun here and not ended: wait for some")
+        return unfit(bodies[0]) if len(bodies) == 1 else UsageError("calls are published one by one")
 
     def alarm_ms(self) -> int | None:
         """When the next call must have ended."""
