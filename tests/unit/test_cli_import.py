@@ -2,9 +2,11 @@
 
 import io
 import json
+import os
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -165,3 +167,22 @@ def test_any_bytes(data: bytes, form: str) -> None:
             report = convert(["any"], "any.jsonl", asked)
             events, _ = read_events(["any.jsonl"])
             assert len(events) == report["rows"] >= report["events"] > 0
+
+
+def test_a_folder_that_may_not_be_read_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What cannot be looked into might hold half of the trace: it is not left out in silence."""
+    closed = folder / "closed"
+    closed.mkdir()
+    scandir = os.scandir
+
+    def refusing(path: str) -> Any:
+        if Path(path) == closed:
+            raise PermissionError(13, "Permission denied", str(closed))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    assert cli.run(["import", str(folder)]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", f"antecede: {closed}: cannot be read: Permission denied\n")

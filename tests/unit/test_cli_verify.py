@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import re
 import subprocess
 import sys
@@ -265,3 +266,27 @@ def test_what_is_no_trace_is_named(run: Callable[..., Said]) -> None:
     code, _, err = run("data/segment-000000000001.log")
     assert code == 2
     assert "give the server's directory, data)" in err
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_who_reads_only_the_beginning_still_gets_the_verdict(tmp_path: Path, root: Path, unbuffered: str) -> None:
+    """As in ``antecede verify t.jsonl | head -1`` under ``pipefail``: the reader is gone before the report comes."""
+    write_trace(tmp_path / "late.jsonl", _late)
+    for form in ([], ["--json"]):
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = subprocess.run(
+            [sys.executable, "-m", "antecede", "verify", str(tmp_path / "late.jsonl"), *form],
+            env=dict(os.environ) | {"PYTHONPATH": str(root / "src"), "PYTHONUNBUFFERED": unbuffered},
+            stdout=writer, stderr=subprocess.PIPE, check=False,
+        )  # fmt: skip
+        os.close(writer)
+        assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_a_way_that_nobody_knows_is_refused_by_every_engine(run: Callable[..., Said]) -> None:
+    assert run("late.jsonl --causal sideways") == (
+        2,
+        "--causal must be one of auto, walk, chunks, not 'sideways'\n",
+        "",
+    )

@@ -93,6 +93,7 @@ def _clean_up_when_terminated() -> list[int]:
 
 def run(arguments: list[str]) -> int:
     """Run one command; its exit code."""
+    code: object = 0
     try:
         command = _flowing(typer.main.get_command(build()))
         code = command.main(arguments, prog_name="antecede", standalone_mode=False)
@@ -104,16 +105,19 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     except BrokenPipeError:
-        return _unheard()
+        # What was found stays found, whoever stopped reading.
+        unheard()
+        return code if isinstance(code, int) else 0
     except OSError as error:
         # Commands name the file in their own errors: what is left is standard output that takes no more.
-        _unheard()
+        unheard()
         where = f"{error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror or error}")
     except SystemExit as stop:
         if not isinstance(stop.__context__, BrokenPipeError):
             raise
-        return _unheard()
+        unheard()
+        return 0
     if code == 130:
         print("antecede: interrupted", file=sys.stderr)
     return code if isinstance(code, int) else 0
@@ -154,12 +158,11 @@ def _misused(error: TyperException) -> int:
     return _fail(f"{reason.rstrip('.')} (see {asked} --help)")
 
 
-def _unheard() -> int:
+def unheard() -> None:
     """The reader of our output went away: nobody is left to tell, not even when Python flushes at its end."""
     # Somebody who runs a command in their own process may have given it an output that is no file.
     with suppress(io.UnsupportedOperation):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
 
 
 def _fail(reason: str) -> int:

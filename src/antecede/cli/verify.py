@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from antecede.cli import unheard
 from antecede.cli.engines import chosen_engine, progress, spark_settings, trace_inputs
 from antecede.cli.wording import counted, nothing_valid, shown_name
 from antecede.errors import TraceError, UsageError
@@ -18,6 +19,7 @@ from antecede.trace.cut import Cut
 from antecede.trace.sources import shown, trace_files
 
 _orders = ("fifo", "causal", "total", "synchronous", "significant")
+_ways = ("auto", "walk", "chunks")
 
 
 def register(app: typer.Typer) -> None:
@@ -64,6 +66,8 @@ def register(app: typer.Typer) -> None:
         """
         asked = _asked(order)
         settings = spark_settings(conf)
+        if causal not in _ways:
+            raise UsageError(f"--causal must be one of {', '.join(_ways)}, not {causal!r}")
         table = read_conflicts(conflicts) if conflicts is not None else None
         with trace_inputs(trace) as paths:
             chosen = chosen_engine(engine, master, conf, paths)
@@ -85,12 +89,18 @@ def register(app: typer.Typer) -> None:
                     report = _judge_here(paths, asked, quarantine, late, cut, table)
             if cut:
                 report["cut"] = {"since": cut.since, "until": cut.until, "processes": cut.processes}
-            if as_json:
-                print(json.dumps(report, indent=2))
-            elif report["events"]:
-                # Where there is no event there is nothing to report either: one line says so.
-                print("\n".join(_lines(report)))
+            # Where there is no event there is nothing to report either: one line says so.
+            if as_json or report["events"]:
+                _tell(json.dumps(report, indent=2) if as_json else "\n".join(_lines(report)))
             return _exit_code(report, strict, paths)
+
+
+def _tell(text: str) -> None:
+    """Print a report. Whoever reads only its beginning (``| head -1``) still gets the verdict as exit code."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        unheard()
 
 
 def _asked(order: str) -> tuple[str, ...]:

@@ -171,8 +171,11 @@ def _expand(path: str) -> list[str]:
 
 
 def _below(directory: str) -> list[str]:
+    def refuse(error: OSError) -> None:
+        raise TraceError(f"{shown(str(error.filename))}: cannot be read: {error.strerror}")
+
     found = []
-    for folder, folders, names in os.walk(directory):
+    for folder, folders, names in os.walk(directory, onerror=refuse):
         folders[:] = [name for name in folders if name[0] not in "._"]
         for name in names:
             if name[0] not in "._" and name.lower().removesuffix(".gz").endswith(_endings):
