@@ -99,7 +99,9 @@ def test_a_cluster_gives_the_same_verdict(
     rows = spoken.several([random_trace(seed) for seed in range(2000, 2020)])
     path = tmp_path / "trace.parquet"
     write_trace(path, rows)
-    environment = dict(os.environ) | {"PYTHONPATH": str(root / "src")}
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    environment = dict(os.environ) | {"PYTHONPATH": str(root / "src"), "TMPDIR": str(scratch)}
     done = subprocess.run(
         [sys.executable, "-c", _script, master, str(path), str(tmp_path / "out")],
         env=environment, capture_output=True, text=True, timeout=570, check=False, cwd=tmp_path,
@@ -111,3 +113,5 @@ def test_a_cluster_gives_the_same_verdict(
     assert sorted(mine) == sorted(theirs)
     assert list((tmp_path / "worker-1").iterdir()), "both workers worked"
     assert list((tmp_path / "worker-2").iterdir()), "both workers worked"
+    left = [one.name for one in scratch.iterdir()]
+    assert [name for name in left if not name.startswith(("antecede-numba", "antecede-warm"))] == []

@@ -144,6 +144,66 @@ def test_an_interrupted_run_leaves_nothing_behind(
     assert _mentioning(str(scratch)) == [], "a process is left"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--master", "spark://127.0.0.1:1"], "no Spark master answers at spark://127.0.0.1:1: Connection refused"),
+        (["--conf", "spark.master=spark://"], "--master: expected spark://HOST:PORT, not 'spark://'"),
+        (["--master", "spark://h:1:x"], "--master: expected spark://HOST:PORT, not 'spark://h:1:x'"),
+        (
+            ["--master", "local[0]"],
+            "Spark did not start: org.apache.spark.SparkException: Asked to run locally with 0",
+        ),
+        (["--conf", "spark.driver.memory=much"], "Spark did not start: Invalid maximum heap size: -Xmxmuch: "),
+    ],
+)
+def test_what_is_wrong_with_a_session_is_told_in_one_line(
+    tmp_path: Path, root: Path, arguments: list[str], said: str
+) -> None:
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    _good_trace(tmp_path / "t.jsonl")
+    done = _command(str(tmp_path / "t.jsonl"), "--engine", "spark", *arguments, root=root, TMPDIR=str(scratch))
+    out, err = done.communicate(timeout=200)
+    assert (done.returncode, out) == (2, "")
+    assert err.startswith(f"antecede: {said}"), err
+    assert err.count("\n") == 1
+    assert list(scratch.iterdir()) == []
+
+
+def test_without_pyspark_one_line_says_so(tmp_path: Path, root: Path) -> None:
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pyspark'] = None\n")
+    _good_trace(tmp_path / "t.jsonl")
+    paths = f"{tmp_path}{os.pathsep}{root / 'src'}"
+    done = _command(str(tmp_path / "t.jsonl"), "--engine", "spark", root=root, TMPDIR=str(scratch), PYTHONPATH=paths)
+    assert done.communicate(timeout=200) == ("", "antecede: the spark engine needs pyspark: install antecede[spark]\n")
+    assert done.returncode == 2
+    assert list(scratch.iterdir()) == []
+
+
+def test_who_asks_twice_gets_nothing_left_behind(tmp_path: Path, root: Path) -> None:
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    _good_trace(tmp_path / "t.jsonl")
+    started = _command(str(tmp_path / "t.jsonl"), "--engine", "spark", root=root, TMPDIR=str(scratch))
+    for _ in range(3000):
+        if list(scratch.glob("antecede-warm-*")):
+            break
+        time.sleep(0.02)
+    # Impatience: Ctrl-C again and again while what was started is being ended.
+    while started.poll() is None:
+        started.send_signal(signal.SIGINT)
+        time.sleep(0.002)
+    _, err = started.communicate(timeout=120)
+    # Python's own last steps hear no signals: the second number is that of one which came then.
+    assert started.returncode in (130, -signal.SIGINT), err
+    assert "Traceback" not in err
+    assert [path.name for path in scratch.iterdir() if path.name.startswith("antecede-spark")] == []
+    assert _mentioning(str(scratch)) == [], "a process is left"
+
+
 def _mentioning(text: str) -> list[bytes]:
     """The command lines of running processes that mention a text."""
     found = []

@@ -4,8 +4,7 @@ A session owns a scratch directory: Spark's shuffle files, its temporary files, 
 memory live there, and it goes with the session, also after Ctrl-C. The JVM writes to its log and not to a person's
 terminal. Python workers get this interpreter and this package.
 
-On a remote master the workers are asked first what they have. The package itself is shipped if they lack it; of
-libraries that they lack we can only say so, in one line.
+What a remote master needs besides is in :mod:`antecede.pipeline.remote`.
 """
 
 import logging
@@ -20,16 +19,13 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FunctionType
 from typing import Any
-from zipfile import ZIP_DEFLATED, ZipFile
 
 import antecede
 from antecede import errors
 from antecede.errors import AntecedeError, SparkError
 from antecede.pipeline.java import java_home
-
-_needed = ("msgspec", "numba", "numpy", "pyarrow")
+from antecede.pipeline.remote import answering, outfit
 
 
 class Session:
@@ -53,7 +49,7 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, le
     ``lean``: the JVM has little to do but to start tasks, so it should not spend time and memory on getting fast.
     """
     started = time.perf_counter()
-    master = master or "local[*]"
+    master = master or (conf or {}).get("spark.master") or "local[*]"
     local = master.startswith("local")
     scratch = Path(tempfile.mkdtemp(prefix="antecede-spark-"))
     before = dict(os.environ)
@@ -63,27 +59,33 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, le
     try:
         with requests.deferred():
             requests.listen()
-            settings = _settings(master, local, lean, scratch) | dict(conf or {})
+            settings = _settings(local, lean, scratch) | dict(conf or {}) | {"spark.master": master}
+            answering(master)
             gateway, spark = _start(local, settings, scratch)
             requests.regain()
         if local:
             # The first task starts what the workers are forked from, which has the kernels loaded when it is up.
             spark.sparkContext.parallelize([0], 1).count()
         else:
-            _outfit(spark.sparkContext)
+            with one_line(scratch):
+                outfit(spark.sparkContext, scratch)
         with one_line(scratch):
             yield Session(spark, scratch, local, time.perf_counter() - started)
     except Exception:
         requests.insist()
         raise
     finally:
-        requests.close()
-        _stop(gateway, spark)
-        _end_children(scratch)
-        os.environ.clear()
-        os.environ.update(before)
-        logging.getLogger().removeFilter(_not_of_the_gateway)
-        shutil.rmtree(scratch, ignore_errors=True)
+        # Who asks twice must not get a JVM or a directory left behind.
+        requests.ignore()
+        try:
+            _stop(gateway, spark)
+            _end_children(scratch)
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+            logging.getLogger().removeFilter(_not_of_the_gateway)
+            shutil.rmtree(scratch, ignore_errors=True)
+            requests.close()
 
 
 def _not_of_the_gateway(record: logging.LogRecord) -> bool:
@@ -110,6 +112,9 @@ class _Requests:
         with suppress(ValueError):
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
                 self._before[number] = signal.signal(number, self._heard)
+            # A terminal that closes asks too, unless we were told to outlive it.
+            if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+                self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._heard)
 
     def regain(self) -> None:
         """Take charge again: a context of Spark's listens to Ctrl-C itself, and would talk to the JVM from within the
@@ -145,10 +150,15 @@ class _Requests:
         if self._pending is not None:
             self._heard(signal.SIGALRM, None)
 
-    def close(self) -> None:
-        """Hear no more; what was in force before is in force again."""
+    def ignore(self) -> None:
+        """Hear no more."""
         if self._before:
             signal.setitimer(signal.ITIMER_REAL, 0)
+        for number in self._before:
+            signal.signal(number, signal.SIG_IGN)
+
+    def close(self) -> None:
+        """What was in force before is in force again."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -191,22 +201,24 @@ def _start(local: bool, settings: dict[str, str], scratch: Path) -> tuple[Any, A
                 spark_conf, {"stdout": log, "stderr": log, "start_new_session": True}
             )
         except Exception as error:
-            raise SparkError(f"Spark did not start: {_last_line(scratch) or error}") from None
+            raise SparkError(f"Spark did not start: {_why(scratch) or error}") from None
     try:
         context = SparkContext(conf=spark_conf, gateway=gateway)
         context.setLogLevel("ERROR")
         spark = SparkSession(context)
     except BaseException as error:
+        # What went wrong is told by the JVM, as long as there is one.
+        said = _said(error)
         _stop(gateway, None)
         if isinstance(error, Exception):
-            raise SparkError(f"Spark did not start: {_said(error)}") from None
+            raise SparkError(f"Spark did not start: {said}") from None
         raise
     if settings.get("spark.ui.enabled") == "true" and context.uiWebUrl:
         print(f"antecede: Spark shows its progress at {context.uiWebUrl}", file=sys.stderr)
     return gateway, spark
 
 
-def _settings(master: str, local: bool, lean: bool, scratch: Path) -> dict[str, str]:
+def _settings(local: bool, lean: bool, scratch: Path) -> dict[str, str]:
     log4j = scratch / "log4j2.properties"
     log4j.write_text(
         "rootLogger.level = error\nrootLogger.appenderRef.stderr.ref = stderr\n"
@@ -219,7 +231,6 @@ def _settings(master: str, local: bool, lean: bool, scratch: Path) -> dict[str, 
         # The optimizing compiler and a collector with threads of its own take more from two cores than they give back.
         options += " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms64m"
     settings = {
-        "spark.master": master,
         "spark.app.name": "antecede",
         "spark.driver.extraJavaOptions": options,
         "spark.driver.memory": "1g",
@@ -250,15 +261,12 @@ def _settings(master: str, local: bool, lean: bool, scratch: Path) -> dict[str, 
 
 
 def _stop(gateway: Any, spark: Any) -> None:
+    if gateway is None:
+        # Nothing was started, perhaps since there is no pyspark at all.
+        return
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        # A second Ctrl-C must not leave a JVM behind.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    except ValueError:
-        before = None
     try:
         # The JVM may be gone already, and it is about to be.
         with suppress(Exception):
@@ -267,11 +275,8 @@ def _stop(gateway: Any, spark: Any) -> None:
     finally:
         SparkContext._active_spark_context = None
         SparkSession._instantiatedSession = None
-        if gateway is not None:
-            _end(gateway)
-            SparkContext._gateway = SparkContext._jvm = None
-        if before is not None:
-            signal.signal(signal.SIGINT, before)
+        _end(gateway)
+        SparkContext._gateway = SparkContext._jvm = None
 
 
 def _end(gateway: Any) -> None:
@@ -328,50 +333,19 @@ def _translated(error: Exception) -> AntecedeError:
 
 def _said(error: BaseException) -> str:
     """The line of a long report that says most."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # What py4j hands on begins with a colon.
+    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b", line)]
     chosen = (telling or lines or [type(error).__name__])[-1 if telling else 0]
     return chosen[:300]
 
 
-def _last_line(scratch: Path) -> str:
+def _why(scratch: Path) -> str:
+    """What the JVM wrote before it gave up; its own complaints take two lines."""
     try:
-        lines = (scratch / "jvm.log").read_text(errors="replace").split("\n")
+        lines = [line.strip() for line in (scratch / "jvm.log").read_text(errors="replace").split("\n") if line.strip()]
     except OSError:
         return ""
-    return next((line.strip()[:300] for line in lines if "rror" in line or "xception" in line), "")
-
-
-def _ask(_: Any) -> list[str]:
-    """What a worker lacks. It must not need this package to run, so it imports everything itself."""
-    import importlib.util
-
-    wanted = ("antecede", "msgspec", "numba", "numpy", "pyarrow")
-    return [name for name in wanted if importlib.util.find_spec(name) is None]
-
-
-def _outfit(context: Any) -> None:
-    """See that the workers of a remote master can run our stages."""
-    # A function of module __main__ travels as its code, not as a name that only this package could resolve.
-    ask = FunctionType(_ask.__code__, {"__builtins__": __builtins__, "__name__": "__main__"}, "ask")
-    ask.__module__ = "__main__"
-    try:
-        said = context.parallelize(range(64), 64).map(ask).collect()
-    except Exception as error:
-        raise _translated(error) from None
-    lacking = {name for one in said for name in one}
-    libraries = sorted(lacking & set(_needed))
-    if libraries:
-        raise SparkError(f"the workers lack {', '.join(libraries)}: install antecede[spark] where their Python is")
-    if "antecede" in lacking:
-        context.addPyFile(_package(Path(tempfile.mkdtemp(prefix="antecede-ship-"))))
-
-
-def _package(directory: Path) -> str:
-    """This package as an archive that Spark hands to its workers."""
-    home = Path(antecede.__file__).resolve().parent
-    target = directory / "antecede.zip"
-    with ZipFile(target, "w", ZIP_DEFLATED) as archive:
-        for file in sorted(home.rglob("*.py")):
-            archive.write(file, Path("antecede") / file.relative_to(home))
-    return str(target)
+    if any("Java Virtual Machine" in line or "initialization of VM" in line for line in lines):
+        return ": ".join(line for line in lines[:2] if "fatal exception" not in line)[:300]
+    return next((line[:300] for line in lines if "rror" in line or "xception" in line), "")
