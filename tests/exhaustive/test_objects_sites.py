@@ -16,9 +16,9 @@ from antecede.messages import Packet, Send
 from antecede.objects import Answered, Call, Object, SiteSpec, group, operation
 from antecede.objects.site import Site
 
-States = 60_000
+States = 120_000
 
-_large = pytest.mark.skipif("ANTECEDE_SEEDS" not in os.environ, reason="some 20,000 states: part of a campaign")
+_large = pytest.mark.skipif("ANTECEDE_SEEDS" not in os.environ, reason="100,000 states: part of a campaign")
 
 
 class Cell(Object):
@@ -135,6 +135,15 @@ CHAIN: tuple[Start, ...] = (
 )
 SEVERAL: tuple[Start, ...] = ((0, "pass_on", (["b", "c"], "set", 5)), (1, "add", (7,)))
 SHARED: tuple[Start, ...] = ((0, "pass_on", (["b", "c"], "set", 5)), (1, "pass_on", (["c"], "add", 7)))
+NESTED: tuple[Start, ...] = (
+    (0, "pass_on", (["b"], "pass_on", ["c"], "set", 2)),
+    (2, "pass_on", (["b"], "pass_on", ["a"], "set", 5)),
+)
+RING: tuple[Start, ...] = (
+    (0, "pass_on", (["b"], "set", 5)),
+    (1, "pass_on", (["c"], "set", 7)),
+    (2, "pass_on", (["a"], "set", 9)),
+)
 BACK: tuple[Start, ...] = ((0, "pass_on", (["b"], "pass_on", ["a"], "add", 2)), (1, "add", (3,)))
 
 
@@ -145,7 +154,9 @@ BACK: tuple[Start, ...] = ((0, "pass_on", (["b"], "pass_on", ["a"], "add", 2)), 
         pytest.param(THREE, CHAIN, True, id="chain"),
         pytest.param(THREE, SEVERAL, False, id="several"),
         pytest.param(TWO, BACK, False, id="back"),
-        pytest.param(THREE, SHARED, True, id="shared", marks=_large),
+        pytest.param(THREE, SHARED, True, id="shared"),
+        pytest.param(THREE, NESTED, True, id="nested"),
+        pytest.param(THREE, RING, True, id="ring", marks=_large),
     ],
 )
 def test_every_run_ends_as_if_one_root_ran_after_the_other(
