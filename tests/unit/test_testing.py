@@ -206,3 +206,18 @@ def test_only_notifications_are_sent(what: Any) -> None:
         with pytest.raises(AgentError, match="is no Notification"):
             send(what)
     assert not ctx.outbound
+
+
+class Needy(Agent):
+    total: int
+
+    def on_add(self, add: Add, ctx: Context) -> None:
+        self.total += add.count
+
+
+def test_an_agent_whose_field_has_no_default_is_told_so() -> None:
+    world = World(_topology, agents={"adder": Needy, "thinker": Thinker})
+    world.send("alice@s1", "adder", Add(count=1))
+    world.run()
+    (dead,) = world.dead()
+    assert "Needy cannot be made, whose fields all need a default: Missing required argument 'total'" in dead.reason

@@ -1,6 +1,7 @@
 """``antecede dead``: letters that their agents could not react to."""
 
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,8 @@ def register(app: typer.Typer) -> None:
             print(json.dumps(letters, indent=2))
         for one in letters if not as_json else []:
             print(f"{one['id']}  {one['agent']}  {one['type']} from {one['from']}: {one['reason']}")
+        if not letters and not as_json:
+            print("no dead letters", file=sys.stderr)
 
     @group.command("drop")
     def drop(

@@ -71,7 +71,8 @@ def _reasons(waiting: dict[str, Any]) -> str:
 
 
 def _report(one: dict[str, Any]) -> None:
-    print(f"{one['server']}: {one['health']}" + (f" ({one['trouble']})" if one["trouble"] else ""))
+    trouble = one["trouble"].removeprefix("no answer from ")
+    print(f"{one['server']}: {one['health']}" + (f" ({trouble})" if trouble else ""))
     if one["health"] == "no answer":
         return
     clients = ", ".join(one["clients"]["here"]) or "none"

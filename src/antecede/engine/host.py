@@ -156,7 +156,11 @@ class Host:
             state = _encode(agent)
         except Exception as error:
             # Whatever the application's own code raises here must not be the server's end.
-            raise AgentError(f"agent {due.agent}: its saved state does not fit {kind.__qualname__}: {error}") from error
+            if due.state is None:
+                why = f"{kind.__qualname__} cannot be made, whose fields all need a default"
+            else:
+                why = f"its saved state does not fit {kind.__qualname__}"
+            raise AgentError(f"agent {due.agent}: {why}: {error}") from error
         self._alive[due.agent] = (agent, state)
         return agent, state
 
