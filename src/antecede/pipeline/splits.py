@@ -226,8 +226,7 @@ def _read_parquet(split: Split, columns: Sequence[str], keep_raw: bool) -> Itera
                 for name in ("process", "kind")
                 if name in schema.names and pa.types.is_string(schema.field(name).type)
             ]
-            nested = ["to.list.element"] if "to" in schema.names else []
-            opened = pq.ParquetFile(stream, read_dictionary=[*texts, *nested])
+            opened = pq.ParquetFile(stream, read_dictionary=[*texts, *_destinations(schema, pq.read_metadata(stream))])
             wanted = None if keep_raw else _needed(opened.metadata, schema, columns, range(split.start, split.end))
             # One row group at a time: the reader cannot join the dictionaries of a nested column across groups.
             batches = (
@@ -245,6 +244,16 @@ def _read_parquet(split: Split, columns: Sequence[str], keep_raw: bool) -> Itera
                 row += batch.num_rows
         except (pa.ArrowException, OSError, ValueError) as error:
             raise TraceError(f"{where}: damaged Parquet file: {_first_line(error)}") from None
+
+
+def _destinations(schema: Any, footer: Any) -> list[str]:
+    """The path of the names in ``to``, if it is a list of them: writers differ in what they call an entry of a list."""
+    if "to" not in schema.names or not pa.types.is_list(schema.field("to").type):
+        return []
+    if not pa.types.is_string(schema.field("to").type.value_type):
+        return []
+    paths = [footer.schema.column(i).path for i in range(footer.num_columns)]
+    return [path for path in paths if path.startswith("to.")]
 
 
 def _needed(footer: Any, schema: Any, columns: Sequence[str], groups: range) -> list[str]:
