@@ -104,7 +104,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--in-flight", type=int, default=2_000, help="how many are on their way at a time")
-    parser.add_argument("--server", default="tcp://127.0.0.1:7101", help="the server to start from")
+    parser.add_argument("--server", default="tcp://127.0.0.1:7201", help="the server to start from")
     given = parser.parse_args()
     try:
         sys.exit(asyncio.run(main(given.server, given.messages, given.in_flight)))

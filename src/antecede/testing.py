@@ -23,7 +23,7 @@ from antecede.engine.agents import Agent, Notification, Returned, name_of
 from antecede.errors import AgentError, TopologyError, UsageError
 from antecede.objects import Object
 from antecede.orders import parse
-from antecede.runtime.application import agents_of, find_beside, plan_of
+from antecede.runtime.application import agents_of, check_beginnings, find_beside, plan_of
 from antecede.simulator.servers import NONE, ROUGH, Faults, ServerWorld
 from antecede.simulator.servers.judgement import findings
 from antecede.topology import OrderFacts, TopologyFile, check, parse_topology
@@ -71,6 +71,7 @@ class World:
         unknown += sorted(set(objects) - {one.name for one in self.topology.objects})
         if unknown:
             raise UsageError(f"agent {unknown[0]}: not in {self.topology.name}")
+        check_beginnings(kinds)
         plan = msgspec.structs.replace(plan_of(self.topology, objects), resend_after=_resend_seconds)
         self._world = ServerWorld(plan, kinds, seed, faults, durability)
         self._kinds = kinds

@@ -215,9 +215,6 @@ class Needy(Agent):
         self.total += add.count
 
 
-def test_an_agent_whose_field_has_no_default_is_told_so() -> None:
-    world = World(_topology, agents={"adder": Needy, "thinker": Thinker})
-    world.send("alice@s1", "adder", Add(count=1))
-    world.run()
-    (dead,) = world.dead()
-    assert "Needy cannot be made, whose fields all need a default: Missing required argument 'total'" in dead.reason
+def test_an_agent_whose_field_has_no_default_is_refused_at_start() -> None:
+    with pytest.raises(AgentError, match=r"agent adder: Needy\.total has no default"):
+        World(_topology, agents={"adder": Needy, "thinker": Thinker})

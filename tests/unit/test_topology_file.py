@@ -188,7 +188,7 @@ def test_snowflake_is_the_paper_s(root: Path) -> None:
         "D": {"S3", "S6"},
         "E": {"S1", "S4"},
     }
-    assert [address.port for address in file.servers.values()] == list(range(7101, 7109))
+    assert [address.port for address in file.servers.values()] == list(range(7201, 7209))
     assert file.organisation.cycle is None
     assert file.organisation.route("S1", "S8") == ["S1", "S3", "S6", "S8"]
     assert [name for name in file.servers if file.organisation.is_router(name)] == ["S1", "S3", "S4", "S6"]

@@ -6,6 +6,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
+from msgspec.structs import fields
+
 from antecede import limits
 from antecede.engine.agents import Agent
 from antecede.errors import AgentError, ObjectError, OrderError, TopologyError, UsageError
@@ -43,10 +45,23 @@ def plan_of(topology: TopologyFile, objects: Mapping[str, type[Object]] | None =
 def run_by(topology: TopologyFile, server: str, given: Classes | None = None) -> tuple[Plan, dict[str, type[Agent]]]:
     """A server's plan, and the classes of its agents; ``given`` are those not to be imported."""
     if given is None:
-        return plan_of(topology), agents_of(topology, server)
-    objects = {name: kind for name, kind in given.items() if issubclass(kind, Object)}
-    agents = {name: kind for name, kind in given.items() if issubclass(kind, Agent)}
-    return plan_of(topology, objects), agents
+        plan, agents = plan_of(topology), agents_of(topology, server)
+    else:
+        plan = plan_of(topology, {name: kind for name, kind in given.items() if issubclass(kind, Object)})
+        agents = {name: kind for name, kind in given.items() if issubclass(kind, Agent)}
+    check_beginnings(agents)
+    return plan, agents
+
+
+def check_beginnings(agents: Mapping[str, type[Agent]]) -> None:
+    """Refuse an agent of the topology that could not begin, for nobody says what is in its fields. One that another
+    agent creates is told."""
+    for name, kind in agents.items():
+        wanting = [field.name for field in fields(kind) if field.required]
+        if wanting:
+            raise AgentError(
+                f"agent {name}: {kind.__qualname__}.{wanting[0]} has no default for an agent of the topology to begin with"
+            )
 
 
 def agents_of(topology: TopologyFile, server: str) -> dict[str, type[Agent]]:
