@@ -60,7 +60,7 @@ def check_beginnings(agents: Mapping[str, type[Agent]]) -> None:
         wanting = [field.name for field in fields(kind) if field.required]
         if wanting:
             raise AgentError(
-                f"agent {name}: {kind.__qualname__}.{wanting[0]} has no default for an agent of the topology to begin with"
+                f"agent {name}: {kind.__qualname__}.{wanting[0]} has no default, and agents of the topology begin with it"
             )
 
 
