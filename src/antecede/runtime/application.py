@@ -59,9 +59,8 @@ def check_beginnings(agents: Mapping[str, type[Agent]]) -> None:
     for name, kind in agents.items():
         wanting = [field.name for field in fields(kind) if field.required]
         if wanting:
-            raise AgentError(
-                f"agent {name}: {kind.__qualname__}.{wanting[0]} has no default, and agents of the topology begin with it"
-            )
+            which = f"{kind.__qualname__}.{wanting[0]}"
+            raise AgentError(f"agent {name}: {which} has no default, and agents of the topology begin with it")
 
 
 def agents_of(topology: TopologyFile, server: str) -> dict[str, type[Agent]]:
