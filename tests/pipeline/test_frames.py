@@ -8,7 +8,7 @@ import pytest
 
 from antecede import pipeline
 from antecede.errors import TraceError, UsageError
-from antecede.trace import Event, write_trace
+from antecede.trace import Event, verify, write_trace
 from antecede.trace.explain import Asked
 from antecede.trace.explain import explain as explain_here
 from antecede.trace.measure import measure as measure_here
@@ -30,6 +30,32 @@ def test_a_frame_is_measured_and_explained_alike(
     assert _said(pipeline.explain(frame, first=3)) == _said(wanted)
     late = wanted["explanations"][0]["message"]
     assert _said(pipeline.explain(frame, message=late)) == _said(explain_here([path], Asked(message=late)))
+
+
+def test_clocks_that_spark_reads_as_structures(running: Any, tmp_path: Path, spoken: Any) -> None:
+    """``spark.read.json`` makes of clocks a structure with a field for each process that any row names."""
+    path = tmp_path / "t.jsonl"
+    rows = [
+        Event("p", 0, "send", "x", ("q",), clock={"p": 1}),
+        Event("q", 0, "local", clock={}),
+        Event("q", 1, "deliver", "x", clock={"p": 1, "q": 2}),
+        Event("q", 2, "local", clock={"q": 3}),
+        Event("q", 3, "local"),
+        Event("q", 3, "local"),
+    ]
+    write_trace(path, rows)
+    found = pipeline.verify(running.spark.read.json(str(path)), spoken.ALL)
+    assert found["clocks"] == {"checked": 4, "disagree": 2, "rule": "exact"}
+    assert spoken.judged(found) == spoken.judged(verify([path], spoken.ALL))
+
+
+def test_a_structure_with_what_is_no_integer_is_no_clock(running: Any) -> None:
+    frame = running.spark.createDataFrame(
+        [("p", 0, "local", (1, None)), ("p", 1, "local", (1, "2")), ("p", 2, "local", None)],
+        "process string, index bigint, kind string, clock struct<p: int, q: string>",
+    )
+    report = pipeline.verify(frame)
+    assert (report["events"], report["quarantined"]) == (2, {"wrong_type": 1})
 
 
 def test_what_cannot_be_meant_is_refused(running: Any) -> None:

@@ -165,6 +165,28 @@ def test_spark_says_what_the_plain_engine_says(tmp_path: Path, traces: Any, runn
     assert measure_in(running, [path])["significance"] == measure([path])["significance"]
 
 
+def test_a_frame_brings_its_table(tmp_path: Path, traces: Any, running: Any) -> None:
+    trace = _several(traces, range(200, 240))
+    path = str(tmp_path / "trace.parquet")
+    write_trace(path, trace.rows, Metadata(conflicts=trace.conflicts))
+    frame = running.spark.read.parquet(path)
+    wanted = verify([path], ("causal", "significant"))
+    assert wanted["orders"]["significant"]["late"]
+    for table in (trace.conflicts, conflicts_in(trace.conflicts, "here")):
+        found = pipeline.verify(frame, ("causal", "significant"), conflicts=table)
+        assert json.dumps(found["orders"]) == json.dumps(wanted["orders"])
+    assert pipeline.verify(frame, ("significant",), conflicts=[])["orders"]["significant"]["holds"] is not None
+    told = pipeline.explain(frame, "significant", first=5, conflicts=trace.conflicts)["explanations"]
+    assert told == explain([path], Asked("significant", first=5))["explanations"]
+    assert pipeline.measure(frame, conflicts=trace.conflicts)["significance"] == measure([path])["significance"]
+    assert pipeline.measure(frame)["significance"] is None
+    for ask in (lambda: pipeline.verify(frame, ("significant",)), lambda: pipeline.explain(frame, "significant")):
+        with pytest.raises(UsageError, match="the significant order needs conflicts="):
+            ask()
+    with pytest.raises(UsageError, match="conflicts: conflicts of 'p' must be a list of pairs"):
+        pipeline.verify(frame, ("significant",), conflicts={"p": 7})
+
+
 def _line(row: dict[str, Any]) -> str:
     return json.dumps(row, sort_keys=True)
 

@@ -260,6 +260,8 @@ def test_a_misspelt_order_is_not_passed_over(running: Any) -> None:
             pipeline.verify(running.spark.range(3), orders)
         with pytest.raises(UsageError, match=r"is none of fifo|expected several"):
             verify([], orders)
+        with pytest.raises(UsageError, match=r"is none of fifo|expected several"):
+            pipeline.verify_in(running, [], orders)
 
 
 def test_real_mail(running: Any, root: Path, spoken: Any) -> None:

@@ -1,7 +1,6 @@
 """``verify`` on a DataFrame: the stages of :mod:`antecede.pipeline.stages` in their order, and the report."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,11 +8,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from antecede import __version__
-from antecede.errors import UsageError
+from antecede.pipeline.framed import Table, framed, required, unweighed
 from antecede.pipeline.kernels.texts import WIDE
 from antecede.pipeline.packing import unpack
 from antecede.pipeline.report import assemble_report
 from antecede.pipeline.sessions import one_line
+from antecede.pipeline.significant import significant_on
 from antecede.pipeline.stages import UNREAD, events, judged, linked, places, settled
 from antecede.pipeline.verdict import Docket
 from antecede.trace.verdicts import known_orders
@@ -23,32 +23,27 @@ _places_spelled_out_max = 50
 
 
 def verify(
-    df: DataFrame, orders: Sequence[str] = ("fifo", "causal"), *, narrow: int = WIDE, partitions: int | None = None
+    df: DataFrame,
+    orders: Sequence[str] = ("fifo", "causal"),
+    *,
+    conflicts: Table = None,
+    narrow: int = WIDE,
+    partitions: int | None = None,
 ) -> dict[str, Any]:
     """Judge the trace in a DataFrame; the report of ``antecede verify``, without what only files have.
 
-    The DataFrame is read several times: cache it if it is costly to compute.
+    ``conflicts`` is the table that the significant order is judged by, as ``--conflicts FILE`` has it:
+    ``{"*": [["deposit", "audit"]]}``. The DataFrame is read several times: cache it if it is costly to compute.
     """
     orders = known_orders(orders)
-    if "significant" in orders:
-        raise UsageError("the significant order needs conflicts, which a DataFrame does not name")
+    significant = "significant" in orders
+    table = required(conflicts) if significant else None
     with one_line(), unweighed(df):
-        return _verify(df, orders, narrow, partitions)
-
-
-@contextmanager
-def unweighed(df: DataFrame) -> Iterator[None]:
-    """Keep Spark from weighing each Arrow batch after every row of it, which is quadratic where a column has nulls."""
-    key, conf = "spark.sql.execution.arrow.maxBytesPerBatch", df.sparkSession.conf
-    before = conf.get(key, None)
-    conf.set(key, str(2**31 - 1))
-    try:
-        yield
-    finally:
-        if before is None:
-            conf.unset(key)
-        else:
-            conf.set(key, before)
+        report = _verify(df, tuple(name for name in orders if name != "significant"), narrow, partitions)
+        if table is not None:
+            entry, _ = significant_on(framed(df, instances=True), table, report["deliveries"])
+            report["orders"]["significant"] = entry
+        return report
 
 
 def _verify(df: DataFrame, orders: tuple[str, ...], narrow: int, partitions: int | None) -> dict[str, Any]:

@@ -99,6 +99,7 @@ def verify_in(
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
     """The same in a session that is running."""
+    orders = known_orders(orders)
     started = time.perf_counter()
     given = _given(running, paths)
     way = chosen_way(causal, given, running.context.defaultParallelism)

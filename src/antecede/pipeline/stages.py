@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
-from pyspark.sql.types import ArrayType, DataType, IntegralType, MapType, NullType, StringType
+from pyspark.sql.types import ArrayType, DataType, IntegralType, LongType, MapType, NullType, StringType, StructType
 
 from antecede.errors import TraceError
 from antecede.pipeline.buckets import Bucket
@@ -71,6 +71,9 @@ def events(df: DataFrame) -> DataFrame:
     if len(lacking) == 3:
         raise TraceError("the DataFrame has none of the columns process, index and kind of a trace")
     kinds = {field.name: field.dataType for field in df.schema.fields}
+    if isinstance(kinds.get("clock"), StructType):
+        df = df.withColumn("clock", _entries(kinds["clock"]))
+        kinds["clock"] = MapType(StringType(), LongType())
 
     def column(name: str, cast: str) -> Column:
         present = name in kinds and _right(name, kinds[name])
@@ -114,6 +117,20 @@ def events(df: DataFrame) -> DataFrame:
         reason.alias("reason"),
         fn.struct(*content).alias("rest"),
     )
+
+
+def _entries(kind: DataType) -> Column:
+    """A clock that is a structure, as ``spark.read.json`` makes it, as a map: without the names that a row does not
+    mention, and with a null for what is no integer."""
+    assert isinstance(kind, StructType)
+    pairs = []
+    for field in kind.fields:
+        said = fn.col("`clock`").getField(field.name)
+        entry = said.cast("bigint") if isinstance(field.dataType, IntegralType) else fn.lit(None).cast("bigint")
+        pairs.append(fn.struct(said.isNotNull(), fn.lit(field.name).alias("name"), entry.alias("entry")))
+    mentioned = fn.filter(fn.array(*pairs), lambda pair: pair.getField("col1"))
+    entries = fn.transform(mentioned, lambda pair: fn.struct(pair.getField("name"), pair.getField("entry")))
+    return fn.when(fn.col("`clock`").isNotNull(), fn.map_from_entries(entries))
 
 
 def _right(name: str, kind: DataType) -> bool:
