@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
-from pyspark.sql.types import ArrayType, DataType, IntegralType, LongType, MapType, NullType, StringType, StructType
+from pyspark.sql.types import LongType, MapType, NullType, StringType, StructType
 
 from antecede.errors import TraceError
 from antecede.pipeline.buckets import Bucket
@@ -35,10 +35,10 @@ from antecede.pipeline.kernels.texts import WIDE
 from antecede.pipeline.kernels.walk import SENT
 from antecede.pipeline.lines import Piece
 from antecede.pipeline.packing import pack, unpack
+from antecede.pipeline.typed import entries_of, has_type
 from antecede.pipeline.verdict import Docket, only_summary
 from antecede.trace.schema import COLUMNS, KINDS
 
-_texts = ("process", "kind", "message", "domain", "instance", "operation", "parent", "type", "replays")
 _with_message = ("send", "arrive", "deliver", "hop")
 UNREAD = ("missing_field", "wrong_type", "unknown_kind")
 """Why a row of a DataFrame may be no event."""
@@ -72,11 +72,11 @@ def events(df: DataFrame) -> DataFrame:
         raise TraceError("the DataFrame has none of the columns process, index and kind of a trace")
     kinds = {field.name: field.dataType for field in df.schema.fields}
     if isinstance(kinds.get("clock"), StructType):
-        df = df.withColumn("clock", _entries(kinds["clock"]))
+        df = df.withColumn("clock", entries_of(kinds["clock"]))
         kinds["clock"] = MapType(StringType(), LongType())
 
     def column(name: str, cast: str) -> Column:
-        present = name in kinds and _right(name, kinds[name])
+        present = name in kinds and has_type(name, kinds[name])
         return fn.col(f"`{name}`").cast(cast) if present else fn.lit(None).cast(cast)
 
     def given(name: str) -> Column:
@@ -87,14 +87,14 @@ def events(df: DataFrame) -> DataFrame:
     missing = missing | (kind.isin(*_with_message) & ~given("message"))
     wrong = fn.lit(False)
     for name in COLUMNS:
-        if name in kinds and not isinstance(kinds[name], NullType) and not _right(name, kinds[name]):
+        if name in kinds and not isinstance(kinds[name], NullType) and not has_type(name, kinds[name]):
             wrong = wrong | given(name)
-    if "index" in kinds and _right("index", kinds["index"]):
+    if "index" in kinds and has_type("index", kinds["index"]):
         wrong = wrong | (fn.coalesce(fn.col("`index`"), fn.lit(0)) < 0)
-    if "to" in kinds and _right("to", kinds["to"]):
+    if "to" in kinds and has_type("to", kinds["to"]):
         # A null comes first when sorted; asking each entry would be interpreted, row by row.
         wrong = wrong | ((fn.size("`to`") > 0) & fn.get(fn.sort_array("`to`"), fn.lit(0)).isNull())
-    if "clock" in kinds and _right("clock", kinds["clock"]):
+    if "clock" in kinds and has_type("clock", kinds["clock"]):
         values = fn.map_values("`clock`")
         wrong = wrong | fn.coalesce(fn.exists(values, lambda one: one.isNull()), fn.lit(False))
     unknown = ~fn.coalesce(kind.isin(*sorted(KINDS)), fn.lit(False))
@@ -117,32 +117,6 @@ def events(df: DataFrame) -> DataFrame:
         reason.alias("reason"),
         fn.struct(*content).alias("rest"),
     )
-
-
-def _entries(kind: DataType) -> Column:
-    """A clock that is a structure, as ``spark.read.json`` makes it, as a map: without the names that a row does not
-    mention, and with a null for what is no integer."""
-    assert isinstance(kind, StructType)
-    pairs = []
-    for field in kind.fields:
-        said = fn.col("`clock`").getField(field.name)
-        entry = said.cast("bigint") if isinstance(field.dataType, IntegralType) else fn.lit(None).cast("bigint")
-        pairs.append(fn.struct(said.isNotNull(), fn.lit(field.name).alias("name"), entry.alias("entry")))
-    mentioned = fn.filter(fn.array(*pairs), lambda pair: pair.getField("col1"))
-    entries = fn.transform(mentioned, lambda pair: fn.struct(pair.getField("name"), pair.getField("entry")))
-    return fn.when(fn.col("`clock`").isNotNull(), fn.map_from_entries(entries))
-
-
-def _right(name: str, kind: DataType) -> bool:
-    """Whether a column has the type of the contract."""
-    if name in _texts:
-        return isinstance(kind, StringType)
-    if name == "to":
-        return isinstance(kind, ArrayType) and isinstance(kind.elementType, StringType)
-    if name == "clock":
-        entries = isinstance(kind, MapType) and isinstance(kind.valueType, IntegralType)
-        return entries and isinstance(kind, MapType) and isinstance(kind.keyType, StringType)
-    return kind.typeName() == "boolean" if name == "dead" else isinstance(kind, IntegralType)
 
 
 def places(rows: DataFrame) -> DataFrame:
