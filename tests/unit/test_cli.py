@@ -119,6 +119,21 @@ def test_interruption_leaves_no_traceback(capsys: pytest.CaptureFixture[str], mo
     assert capsys.readouterr().err == "antecede: interrupted\n"
 
 
+def test_an_interrupt_that_meets_the_making_of_a_class(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted:
+        def __set_name__(self, owner: type, name: str) -> None:
+            raise KeyboardInterrupt
+
+    def attempt() -> None:
+        type("Made", (), {"field": Interrupted()})
+
+    _with(monkeypatch, attempt)
+    assert cli.run(["try"]) == 130
+    assert capsys.readouterr().err == "antecede: interrupted\n"
+
+
 @pytest.mark.parametrize("option", ["coordinator:member=" + "9" * 5_000, "coordinator:member=-1"])
 def test_numbers_without_end_are_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["simulate", "--order", option]) == 2

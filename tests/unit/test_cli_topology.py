@@ -42,7 +42,7 @@ def test_check_of_the_snowflake(capsys: pytest.CaptureFixture[str], root: Path) 
     assert (document["forest"], document["cycle"], document["refused"], document["trees"]) == (True, None, [], 1)
     assert {pair["guarantee"] for pair in document["pairs"]} == {"causal"}
     assert len(document["pairs"]) == 15
-    assert document["servers"][0] == {"name": "S1", "address": "tcp://127.0.0.1:7101", "domains": ["A", "E"]}
+    assert document["servers"][0] == {"name": "S1", "address": "tcp://127.0.0.1:7201", "domains": ["A", "E"]}
     assert document["domains"][3]["routers"] == ["S3", "S6"]
     assert document["cost"]["flat"] == 64
 

@@ -118,6 +118,11 @@ def run(arguments: list[str]) -> int:
             raise
         unheard()
         return 0
+    except RuntimeError as error:
+        # Python 3.11 says so of an interrupt that meets the making of a class, as it does in the imports of a start.
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        code = 130
     if code == 130:
         print("antecede: interrupted", file=sys.stderr)
     return code if isinstance(code, int) else 0
