@@ -209,6 +209,9 @@ def _start(local: bool, settings: dict[str, str], scratch: Path) -> tuple[Any, A
     except BaseException as error:
         # What went wrong is told by the JVM, as long as there is one.
         said = _said(error)
+        if "stopped SparkContext" in said:
+            # So ends a context whose master never answered it, though something listens there.
+            said = f"{settings['spark.master']} does not answer as a Spark master of this version does"
         _stop(gateway, None)
         if isinstance(error, Exception):
             raise SparkError(f"Spark did not start: {said}") from None
