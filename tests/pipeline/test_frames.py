@@ -1,5 +1,6 @@
-"""``measure`` and ``explain`` on a DataFrame say what the plain engine says of the same rows."""
+"""``measure``, ``explain`` and ``late`` on a DataFrame say what the plain engine says of the same rows."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,22 @@ def test_a_frame_is_measured_and_explained_alike(
     assert _said(pipeline.explain(frame, first=3)) == _said(wanted)
     late = wanted["explanations"][0]["message"]
     assert _said(pipeline.explain(frame, message=late)) == _said(explain_here([path], Asked(message=late)))
+
+
+def test_late_deliveries_of_a_frame(
+    running: Any, tmp_path: Path, random_trace: Callable[[int], list[Event]], spoken: Any
+) -> None:
+    path = tmp_path / "t.parquet"
+    events = spoken.several([random_trace(seed) for seed in range(3000, 3040)])
+    # A row that is there twice is one event, and names its message once.
+    write_trace(path, [*events, *(event for event in events[:200] if event.kind == "send")])
+    verify([path], ("fifo", "causal"), late=tmp_path)
+    wanted = [json.loads(line) for line in (tmp_path / "late.jsonl").read_text().splitlines()]
+    found = [row.asDict() for row in pipeline.late(running.spark.read.parquet(str(path)).repartition(3)).collect()]
+    assert {row["order"] for row in found} == {"fifo", "causal"}
+    assert sorted(found, key=repr) == sorted(({key: row[key] for key in found[0]} for row in wanted), key=repr)
+    with pytest.raises(UsageError, match="order total: in a DataFrame only"):
+        pipeline.late(running.spark.read.parquet(str(path)), ("total",))
 
 
 def test_clocks_that_spark_reads_as_structures(running: Any, tmp_path: Path, spoken: Any) -> None:

@@ -4,8 +4,8 @@ This room knows traces, arrays and Spark; verification judges from the trace alo
 
 * :func:`verify_files` judges files on a Spark session of its own (``antecede verify --engine spark``).
 * :func:`verify` judges a DataFrame with the columns of a trace, on whatever session it belongs to; its stages
-  (:func:`events`, :func:`matched`, …) are functions from DataFrames to DataFrames. :func:`measure` and
-  :func:`explain` answer the other questions about a DataFrame.
+  (:func:`events`, :func:`matched`, …) are functions from DataFrames to DataFrames. :func:`late`,
+  :func:`measure` and :func:`explain` answer the other questions about a DataFrame.
 * :func:`session` is the one place that makes a Spark session.
 
 Nothing heavy is imported before it is needed.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from antecede.pipeline.dataframe import verify
     from antecede.pipeline.files import verify_files, verify_in
-    from antecede.pipeline.frames import explain, measure
+    from antecede.pipeline.frames import explain, late, measure
     from antecede.pipeline.sessions import session
     from antecede.pipeline.stages import events, judged, linked, matched, places, settled
 
@@ -25,6 +25,7 @@ _homes = {
     "events": "stages",
     "explain": "frames",
     "judged": "stages",
+    "late": "frames",
     "linked": "stages",
     "matched": "stages",
     "measure": "frames",
@@ -40,6 +41,7 @@ __all__ = [
     "events",
     "explain",
     "judged",
+    "late",
     "linked",
     "matched",
     "measure",

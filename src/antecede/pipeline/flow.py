@@ -203,6 +203,15 @@ class SparkParts:
         for part in parts:
             yield from self._context.runJob(self._rdd, stage, [part])
 
+    def spread(self, stage: Callable[[Iterable[bytes]], Iterable[Any]], parts: Sequence[int]) -> Any:
+        """What a stage makes of some parts, left where it is: an RDD."""
+        chosen = frozenset(parts)
+
+        def run(number: int, blobs: Iterable[bytes]) -> Iterable[Any]:
+            return stage(blobs) if number in chosen else ()
+
+        return self._rdd.mapPartitionsWithIndex(run)
+
     def scatter(self, stage: Callable[[Iterable[bytes]], Emit], parts: Sequence[int], onto: int) -> "SparkParts":
         chosen = frozenset(parts)
 
