@@ -220,13 +220,15 @@ def _read_parquet(split: Split, columns: Sequence[str], keep_raw: bool) -> Itera
     where = shown(split.path)
     with _open(split.path) as stream:
         try:
-            schema = pq.read_schema(stream)
+            footer = pq.read_metadata(stream)
+            schema = footer.schema.to_arrow_schema()
             texts = [
                 name
                 for name in ("process", "kind")
                 if name in schema.names and pa.types.is_string(schema.field(name).type)
             ]
-            opened = pq.ParquetFile(stream, read_dictionary=[*texts, *_destinations(schema, pq.read_metadata(stream))])
+            encoded = [*texts, *_destinations(schema, footer)]
+            opened = pq.ParquetFile(stream, metadata=footer, read_dictionary=encoded)
             wanted = None if keep_raw else _needed(opened.metadata, schema, columns, range(split.start, split.end))
             # One row group at a time: the reader cannot join the dictionaries of a nested column across groups.
             batches = (
