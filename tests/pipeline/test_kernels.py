@@ -16,7 +16,8 @@ from antecede.pipeline.aside import write_late, write_quarantine
 from antecede.pipeline.encode import Layout
 from antecede.pipeline.flow import Here
 from antecede.pipeline.kernels.texts import WIDE, mix, number
-from antecede.pipeline.lines import Scratch
+from antecede.pipeline.lines import Scratch, spans
+from antecede.pipeline.packing import unpack
 from antecede.pipeline.run import Trace, verdict_on
 from antecede.pipeline.splits import plan, read
 from antecede.trace import Event, verify, write_trace
@@ -35,7 +36,11 @@ def _paths(directory: Path, rows: list[Event], seed: int) -> list[str]:
 
 def _traced(paths: list[str], seed: int, numbered: bool = False) -> Trace:
     layout = Layout(
-        places=1 + seed % 3, buckets=1 + seed % 5, narrow=WIDE if seed % 2 else 15 >> seed % 5, numbered=numbered
+        places=1 + seed % 3,
+        buckets=1 + seed % 5,
+        narrow=WIDE if seed % 2 else 15 >> seed % 5,
+        numbered=numbered,
+        region_events=(1 << 24, 1, 3, 16)[seed % 4],
     )
     return Trace(Here(), plan(paths, tasks=3, rows_max=7, bytes_max=150 + seed % 97), layout)
 
@@ -124,6 +129,33 @@ def test_large_arrays_live_in_files_and_can_be_let_go(tmp_path: Path, monkeypatc
     assert (array[3] == 5).all()
     assert (array[4] == -1).all()
     assert not list(tmp_path.iterdir()), "the file has no name, so it is gone with the process"
+
+
+def test_each_region_is_assembled_once_and_from_its_own_rows(tmp_path: Path) -> None:
+    """Else a large trace would be read and written as a whole for every bucket."""
+    path = str(tmp_path / "t.parquet")
+    sends = [Event("p", k, "send", f"m{k}", ("q",)) for k in range(400)]
+    write_trace(path, [*sends, *(Event("q", k, "deliver", f"m{k}") for k in range(400))])
+    trace = Trace(Here(), plan([path]), Layout(places=2, buckets=7, region_events=50))
+    pieces = [piece for piece in map(unpack, _blobs(trace.matched())) if "region" in piece]
+    order = [piece["region"] for piece in pieces]
+    assert len(set(order)) > 10
+    assert order == sorted(order)
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(trace._lengths)])
+    for piece in pieces:
+        for mark in ("s_", "d_"):
+            assert {*(ends[piece[mark + "process"]] + piece[mark + "index"]) // 50} <= {piece["region"]}
+
+
+def _blobs(parts: Any) -> list[bytes]:
+    return list(parts.stream(lambda blobs: blobs, [0]))
+
+
+def test_processes_are_looked_at_in_groups_of_bounded_size() -> None:
+    offsets = np.cumsum([0, 3, 0, 4, 9, 1, 1, 0])
+    assert list(spans(offsets, 7)) == [(0, 3), (3, 4), (4, 7)]
+    assert list(spans(offsets, 1)) == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 7)]
+    assert list(spans(np.zeros(1, np.int64))) == []
 
 
 @pytest.fixture(autouse=True)

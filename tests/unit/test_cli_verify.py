@@ -157,7 +157,7 @@ def test_strict_minds_rows_set_aside_but_not_gaps(run: Callable[..., Said]) -> N
         ("late.jsonl --since yesterday", "--since: expected nanoseconds or a time such as"),
         ("late.jsonl --processes ,", "--processes: expected names separated by commas"),
         ("late.jsonl --order significant", "the significant order needs conflicts"),
-        ("late.jsonl --late late.jsonl/x", "late.jsonl/x/late.jsonl: cannot be written"),
+        ("late.jsonl --late late.jsonl/x", "--late late.jsonl/x: cannot be written to: "),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(run: Callable[..., Said], line: str, said: str) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import tempfile
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.util import find_spec
@@ -74,6 +75,9 @@ def register(app: typer.Typer) -> None:
             cut = _cut(since, until, processes)
             if dry_run:
                 return _dry_run(paths, chosen, as_json)
+            for option, folder in (("--quarantine", quarantine), ("--late", late)):
+                if folder is not None:
+                    _check_writable(option, folder)
             if cut:
                 missed = "violations that hang on what lies outside are missed, none is invented"
                 print(f"antecede: the trace is cut: {missed}", file=sys.stderr)
@@ -101,6 +105,16 @@ def _tell(text: str) -> None:
         print(text, flush=True)
     except BrokenPipeError:
         unheard()
+
+
+def _check_writable(option: str, folder: str) -> None:
+    """Refuse a folder that nothing can be written to before the work, not after it."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(f"{option} {shown(folder)}: cannot be written to: {error.strerror}") from None
 
 
 def _asked(order: str) -> tuple[str, ...]:

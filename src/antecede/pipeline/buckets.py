@@ -25,7 +25,7 @@ from antecede.pipeline.kernels.match import (
     match,
 )
 from antecede.pipeline.kernels.texts import mix, number
-from antecede.pipeline.lines import Piece
+from antecede.pipeline.lines import Piece, Regions
 from antecede.pipeline.packing import pack, unpack_batch
 
 Ints = NDArray[np.int32]
@@ -173,6 +173,12 @@ class Bucket:
             }
         return piece
 
+    def sends(self) -> Piece:
+        """All valid sends, and how many deliveries each has."""
+        rows = self.valid(SEND)
+        index = self.index[rows].astype(np.int32)
+        return {"s_process": self.process[rows], "s_index": index, "s_count": self.awaited[rows]}
+
     def summary(self) -> dict[str, Any]:
         """What the report needs to know."""
         counts = np.bincount(self.reason, minlength=len(REASON_NAMES))
@@ -206,14 +212,24 @@ def _one_chunk(column: Any) -> Any:
     return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks) if chunks else pa.array([], column.type)
 
 
-def matched(packed: Iterable[bytes], numbering: Numbering, narrow_index: bool) -> Iterator[tuple[int, bytes]]:
-    """Match one bucket: its piece for the lines, and its summary."""
+def matched(
+    packed: Iterable[bytes], numbering: Numbering, narrow_index: bool, regions: Regions | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """Match one bucket: its piece for the lines, and its summary. With regions, what it says of each is for the part of
+    that number."""
     bucket = bucket_of(packed, numbering)
     piece = bucket.piece()
     if narrow_index:
         narrowed(piece)
     yield 0, pack(bucket.summary())
-    yield 0, pack(dict(piece))
+    if regions is not None:
+        for region, part in regions.parted(piece, bucket.sends()):
+            yield region, pack(dict(part))
+    if regions is None or len(piece) > len(_told_by_region):
+        yield 0, pack(dict(piece))
+
+
+_told_by_region = ("d_process", "d_index", "d_source", "d_sent")
 
 
 def narrowed(piece: Piece) -> None:

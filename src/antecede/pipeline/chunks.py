@@ -28,11 +28,10 @@ from antecede.pipeline import judge
 from antecede.pipeline.buckets import Numbering, bucket_of, narrowed
 from antecede.pipeline.cuts import Cuts, cuts_of, piece_in
 from antecede.pipeline.flow import Parts
-from antecede.pipeline.kernels.causal import recount
 from antecede.pipeline.kernels.chunk import chunk
 from antecede.pipeline.kernels.cuts import tally, tiers
 from antecede.pipeline.kernels.match import DELIVER, SEND, VALID
-from antecede.pipeline.lines import Piece, Scratch, Walk, assemble
+from antecede.pipeline.lines import Piece, Scratch, Walk, assemble, recounted
 from antecede.pipeline.packing import pack, unpack
 from antecede.pipeline.verdict import LateRows, counted, late_columns, least
 
@@ -225,8 +224,9 @@ class _Chunk:
         senders = np.unique(lines.source[np.flatnonzero((self.mine > 0) & (lines.source >= 0))])
         found = [np.zeros(0, np.int64)]
         for lane_of, lanes in judge.blocks(lines, senders, self._grain.lanes_max):
+            recounted(lines)
+            lines.slotted = True
             found += self._walk(lane_of, lanes, counter_type(self.core[lane_of >= 0]))
-            recount(lines.offsets, lines.source, lines.argument)
         return np.sort(np.concatenate(found))
 
     def _walk(self, lane_of: Ints, lanes: int, counter: Any) -> Iterator[Longs]:

@@ -153,7 +153,7 @@ def _renumbered(piece: Piece, texts: dict[str, dict[str, int]]) -> Piece:
     """A bucket's piece with the numbers that all buckets share; parents are numbered among the instances."""
     for name in ("instance", "operation", "parent"):
         table = texts["instance" if name == "parent" else name]
-        given: Sequence[str] = piece.pop(f"texts_{name}")  # type: ignore[assignment]
+        given: Sequence[str] = piece.pop(f"texts_{name}")
         codes = np.fromiter((table.setdefault(text, len(table)) for text in given), np.int32, len(given))
         own = piece[f"l_{name}"]
         piece[f"l_{name}"] = np.where(own >= 0, codes[own], np.int32(-1)) if len(codes) else own

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from antecede.pipeline.columns import Encoder, Names
 from antecede.pipeline.kernels.match import HOP, LOCAL
 from antecede.pipeline.kernels.texts import WIDE, mix, runs
+from antecede.pipeline.lines import REGION_EVENTS
 from antecede.pipeline.packing import pack, pack_batch
 from antecede.pipeline.splits import Arrow, Split, read
 from antecede.trace.cut import Cut
@@ -30,6 +31,9 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
 _runs_at_once = 1 << 20
+_piece_rows = 1024
+"""Rows of one bucket that should travel together: a piece of any size has its price, where it is made and where it is
+read."""
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -48,6 +52,8 @@ class Layout(msgspec.Struct, frozen=True):
     """Whether rows carry what is measured: times, sizes, hops."""
     instances: bool = False
     """Whether rows carry what significant order asks about: instances, operations, parents, types."""
+    region_events: int = REGION_EVENTS
+    """Events of the lines that are assembled together; fewer in tests."""
 
     @property
     def parts(self) -> int:
@@ -115,12 +121,15 @@ class Task:
         self.reasons: Counter[str] = Counter()
         self.kinds = np.zeros(5, np.int64)
         self.sequence = 0
+        self._waiting: list[Any] = []
+        """Batches that travel together."""
         self.clocked = self.lamported = False
 
     def run(self) -> Iterator[tuple[int, bytes]]:
         for piece in read(self.split, self.columns):
             for batch in self.batches(piece):
                 yield from self._take(batch)
+        yield from self._depart()
         for hop in (False, True):
             yield from self.runs[hop].drain(self.layout, hop, fault=False)
             yield from self.fault_runs[hop].drain(self.layout, hop, fault=True)
@@ -172,7 +181,7 @@ class Task:
         for lanes, is_hop in ((self.runs[False], False), (self.runs[True], True)):
             if lanes.count > _runs_at_once:
                 yield from lanes.drain(self.layout, is_hop, fault=False)
-        yield from self._scatter(self.asked(batch, kind))
+        yield from self._gather(self.asked(batch, kind))
 
     def _cut(self, batch: Any) -> Any:
         cut = self.layout.cut
@@ -211,6 +220,22 @@ class Task:
             keep = keep | ((kind == LOCAL) & batch.column("instance").is_valid().to_numpy(zero_copy_only=False))
         batch = batch.select([name for name in batch.schema.names if name not in drop])
         return batch if keep.all() else batch.filter(pa.array(keep))
+
+    def _gather(self, batch: Any) -> Iterator[tuple[int, bytes]]:
+        """Let rows wait for others, until there are enough for all buckets."""
+        if self._waiting and self._waiting[0].schema != batch.schema:
+            yield from self._depart()
+        self._waiting.append(batch)
+        if sum(one.num_rows for one in self._waiting) >= _piece_rows * self.layout.buckets:
+            yield from self._depart()
+
+    def _depart(self) -> Iterator[tuple[int, bytes]]:
+        together, self._waiting = self._waiting, []
+        if len(together) > 1:
+            whole = pa.Table.from_batches(together).combine_chunks()
+            together = whole.to_batches()
+        for batch in together:
+            yield from self._scatter(batch)
 
     def _scatter(self, batch: Any) -> Iterator[tuple[int, bytes]]:
         """Each row to the bucket of its message; a local one, which has none, to any."""

@@ -41,6 +41,10 @@ class Parts(Protocol):
         """Run a stage on some parts; what it yields, by part."""
         ...
 
+    def joined(self) -> "Parts":
+        """All parts as one, in their order if it can be had."""
+        ...
+
 
 class Flow(Protocol):
     """Where the work is done."""
@@ -75,6 +79,9 @@ class HereParts:
     def scatter(self, stage: Callable[[Iterable[bytes]], Emit], parts: Sequence[int], onto: int) -> "HereParts":
         return HereParts((pair for part in parts for pair in stage(self._parts[part])), onto)
 
+    def joined(self) -> "HereParts":
+        return HereParts(((0, blob) for blobs in self._parts for blob in blobs), 1)
+
 
 class SparkFiles:
     """Work as Spark tasks that share a directory with us."""
@@ -84,7 +91,7 @@ class SparkFiles:
         self._directory = directory
 
     def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], onto: int) -> "FileParts":
-        return FileParts(self._context, self._directory, stage, list(inputs), onto)
+        return FileParts.made_by(self._context, self._directory, stage, list(inputs), onto)
 
 
 Piece = tuple[str, int, int]
@@ -94,22 +101,27 @@ Piece = tuple[str, int, int]
 class FileParts:
     """Parts that are pieces of files, one file a task, with its pieces in the order in which they were made."""
 
-    def __init__(
-        self, context: Any, directory: str, stage: Callable[[Any], Emit], inputs: list[Any], onto: int
-    ) -> None:
+    def __init__(self, context: Any, directory: str, pieces: list[list[Piece]]) -> None:
         self._context, self._directory = context, directory
-        self.pieces: list[list[Piece]] = [[] for _ in range(onto)]
+        self.pieces = pieces
+
+    @classmethod
+    def made_by(
+        cls, context: Any, directory: str, stage: Callable[[Any], Emit], inputs: list[Any], onto: int
+    ) -> "FileParts":
+        """What a stage makes of each input."""
 
         def run(given: Iterable[Any]) -> Iterator[tuple[str, list[tuple[int, int]]]]:
             for one in given:
                 yield written(directory, stage(one))
 
-        tasks = _shared_out(context, inputs).mapPartitions(run)
-        for name, pieces in tasks.collect():
+        made: list[list[Piece]] = [[] for _ in range(onto)]
+        for name, pieces in _shared_out(context, inputs).mapPartitions(run).collect():
             start = 0
             for part, size in pieces:
-                self.pieces[part].append((name, start, size))
+                made[part].append((name, start, size))
                 start += size
+        return cls(context, directory, made)
 
     def gather(self, stage: Callable[[Iterable[bytes]], bytes], parts: Sequence[int]) -> list[bytes]:
         if not parts:
@@ -127,7 +139,10 @@ class FileParts:
             return stage(pieces_of(pieces))
 
         inputs = [self.pieces[part] for part in parts]
-        return FileParts(self._context, self._directory, run, inputs, onto)
+        return FileParts.made_by(self._context, self._directory, run, inputs, onto)
+
+    def joined(self) -> "FileParts":
+        return FileParts(self._context, self._directory, [[piece for part in self.pieces for piece in part]])
 
 
 def _shared_out(context: Any, inputs: list[Any]) -> Any:
@@ -171,13 +186,18 @@ class SparkShuffle:
                 yield from stage(one)
 
         source = self._context.parallelize(list(inputs), max(1, len(inputs)))
-        return SparkParts(self._context, source, run, onto)
+        return SparkParts.shuffled(self._context, source, run, onto)
 
 
 class SparkParts:
     """Parts that are the partitions of a shuffle."""
 
-    def __init__(self, context: Any, source: Any, run: Callable[[int, Iterable[Any]], Emit], onto: int) -> None:
+    def __init__(self, context: Any, rdd: Any) -> None:
+        self._context, self._rdd = context, rdd
+
+    @classmethod
+    def shuffled(cls, context: Any, source: Any, run: Callable[[int, Iterable[Any]], Emit], onto: int) -> "SparkParts":
+        """What is made of the partitions of an RDD, each blob in the part that it is for."""
         from pyspark.core.rdd import RDD
         from pyspark.serializers import NoOpSerializer, pack_long
 
@@ -186,13 +206,13 @@ class SparkParts:
                 yield pack_long(part)  # type: ignore[no-untyped-call]
                 yield blob
 
-        self._context = context
         pairs = source.mapPartitionsWithIndex(keyed, preservesPartitioning=True)
         pairs._bypass_serializer = True
         jvm = context._jvm
         java = jvm.PairwiseRDD(pairs._jrdd.rdd()).asJavaPairRDD()
-        shuffled = java.partitionBy(jvm.PythonPartitioner(onto, id(self)))
-        self._rdd: RDD[bytes] = RDD(jvm.PythonRDD.valueOfPair(shuffled), context, NoOpSerializer())
+        shuffled = java.partitionBy(jvm.PythonPartitioner(onto, id(run)))
+        rdd: RDD[bytes] = RDD(jvm.PythonRDD.valueOfPair(shuffled), context, NoOpSerializer())
+        return cls(context, rdd)
 
     def gather(self, stage: Callable[[Iterable[bytes]], bytes], parts: Sequence[int]) -> list[bytes]:
         if not parts:
@@ -222,4 +242,7 @@ class SparkParts:
             for _ in blobs:
                 pass
 
-        return SparkParts(self._context, self._rdd, run, onto)
+        return SparkParts.shuffled(self._context, self._rdd, run, onto)
+
+    def joined(self) -> "SparkParts":
+        return SparkParts(self._context, self._rdd.coalesce(1))

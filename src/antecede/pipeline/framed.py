@@ -80,4 +80,4 @@ class FrameFlow:
                 yield row.part, bytes(row.blob)
 
         source = self._df.mapInArrow(read, "part int, blob binary").rdd
-        return SparkParts(self._df.sparkSession.sparkContext, source, pairs, onto)
+        return SparkParts.shuffled(self._df.sparkSession.sparkContext, source, pairs, onto)

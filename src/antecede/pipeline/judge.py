@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.kernels.causal import causal, recount
+from antecede.pipeline.kernels.causal import causal
 from antecede.pipeline.kernels.clocks import clocks, lamport
 from antecede.pipeline.kernels.fifo import fifo, fifo_overtakers
 from antecede.pipeline.kernels.merge import agree_pairwise, deliveries_of, following, merge, message_at, owners
 from antecede.pipeline.kernels.walk import NOTHING, SENT, circular
-from antecede.pipeline.lines import Lines, Piece, Walk
+from antecede.pipeline.lines import Lines, Piece, Walk, recounted, spans
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -27,6 +27,14 @@ _block_bytes = 256 * 1024 * 1024
 _late_at_once = 1 << 20
 
 
+def is_circular(lines: Lines) -> bool:
+    """Whether some events would have to come before themselves."""
+    walk = Walk(lines)
+    for _ in walk:
+        pass
+    return walk.stuck
+
+
 def cut_cycles(lines: Lines) -> Longs:
     """Take the deliveries that lie on a cycle with their send out of the lines; their flat positions."""
     walk = Walk(lines)
@@ -35,9 +43,14 @@ def cut_cycles(lines: Lines) -> Longs:
     if not walk.stuck:
         return np.zeros(0, np.int64)
     found = circular(lines.offsets, lines.source, lines.argument, walk.cursors)
-    np.subtract.at(lines.argument, lines.send_of(found), 1)
+    if not lines.slotted:
+        np.subtract.at(lines.argument, lines.send_of(found), 1)
     lines.source[found] = NOTHING
     return found
+
+
+class Circular(Exception):
+    """Some deliveries come before their send, by way of others: they must be cut out first."""
 
 
 def causal_late(
@@ -45,9 +58,10 @@ def causal_late(
 ) -> Iterator[Longs]:
     """The deliveries that are late by causal order, some at a time."""
     for lane_of, lanes in blocks(lines, _senders(lines), lanes_max):
-        state = _Vectors(lines, lanes, slots)
-        yield from state.walk(Walk(lines, segments), lane_of)
-        recount(lines.offsets, lines.source, lines.argument)
+        state, walk = _Vectors(lines, lanes, slots), Walk(lines, segments)
+        yield from state.walk(walk, lane_of)
+        if walk.stuck:
+            raise Circular
 
 
 def causal_overtakers(lines: Lines, late: Longs, lanes_max: int | None = None, segments: int = 1 << 18) -> Longs:
@@ -75,7 +89,6 @@ def causal_overtakers(lines: Lines, late: Longs, lanes_max: int | None = None, s
         state = _Vectors(lines, lanes, 64)
         for _ in state.walk(Walk(lines, segments), lane_of, questions):
             pass
-        recount(lines.offsets, lines.source, lines.argument)
         answers[mine] = questions.answer
     return answers
 
@@ -104,6 +117,8 @@ class _Vectors:
         asked = questions or _Questions(
             np.full(lines.processes, -1, np.int32), *(np.zeros((0, 0), np.int64),) * 2, np.zeros(0, np.int32)
         )
+        recounted(lines)
+        lines.slotted = True
         for count in walk:
             begin = 0
             while begin < count:
@@ -134,6 +149,7 @@ def _senders(lines: Lines) -> NDArray[Any]:
     for start in range(0, len(lines.source), 1 << 24):
         piece = lines.source[start : start + (1 << 24)]
         sending[np.unique(piece[piece >= 0])] = True
+        lines.scratch.rest()
     return np.flatnonzero(sending)
 
 
@@ -154,13 +170,13 @@ def fifo_late(lines: Lines) -> Iterator[Longs]:
     newest = np.zeros(lines.processes, np.int64)
     seen_by = np.full(lines.processes, -1, np.int32)
     counts = np.zeros(1, np.int64)
-    process = 0
-    while process < lines.processes:
-        process = fifo(lines.offsets, lines.source, lines.argument, process, newest, seen_by, late, counts)
-        if counts[0]:
-            yield late[: counts[0]].copy()
-            counts[0] = 0
-        lines.scratch.rest()
+    for first, last in spans(lines.offsets):
+        while first < last:
+            first = fifo(lines.offsets, lines.source, lines.argument, first, last, newest, seen_by, late, counts)
+            if counts[0]:
+                yield late[: counts[0]].copy()
+                counts[0] = 0
+            lines.scratch.rest()
 
 
 def fifo_overtaking(lines: Lines, late: Longs) -> Longs:
@@ -288,6 +304,8 @@ def _check_block(
     floor = np.zeros((lines.processes, lanes), np.int64)
     slots = np.zeros((64, 2 * lanes), np.int64)
     owed, free, counts = np.zeros(64, np.int32), np.arange(64, dtype=np.int32), np.array([64], np.int64)
+    recounted(lines)
+    lines.slotted = True
     walk = Walk(lines, segments)
     for count in walk:
         begin = 0
@@ -303,7 +321,6 @@ def _check_block(
                 owed = np.concatenate([owed, np.zeros(old, np.int32)])
                 free = np.concatenate([np.arange(old, 2 * old, dtype=np.int32), np.zeros(old, np.int32)])
                 counts[0] = old
-    recount(lines.offsets, lines.source, lines.argument)
 
 
 def without(piece: Piece, flat: Longs) -> Piece:

@@ -10,7 +10,10 @@ Processes are numbered in the order of their names, so that whatever is decided 
   that matter, and ``indices`` gives their indices back.
 
 The arrays of a large trace are files in a scratch directory, mapped into memory, and given back to the system's page
-cache as the work moves on (:meth:`Lines.rest`): what they cost in memory is what is being looked at.
+cache as the work moves on (:meth:`Scratch.rest`): what they cost in memory is what is being looked at. So everybody
+looks at a *region* at a time (:data:`REGION_EVENTS`) or follows the walk, along which all lines are read from their
+beginnings to their ends. Buckets hold messages of all times; what they say of a large trace is sorted into regions
+(:class:`Regions`), for else each of them would have all of it read and written.
 """
 
 import mmap
@@ -18,14 +21,18 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from antecede.errors import TraceError
-from antecede.pipeline.kernels.walk import DONE, MORE, NOTHING, SENT, STUCK, place, step, weigh
+from antecede.pipeline.kernels.walk import DONE, MORE, NOTHING, SENT, STUCK, place, recount, step, weigh
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
+
+REGION_EVENTS = 1 << 23
+"""Events of the lines that are looked at together: 64 MiB of ``source`` and ``argument``."""
 
 _mapped_bytes_min = 64 * 1024 * 1024
 _segments_at_once = 1 << 18
@@ -50,7 +57,10 @@ class Scratch:
         self._maps.append(mapped)
         array = np.frombuffer(mapped, dtype).reshape(shape)
         if fill:
-            array[...] = fill
+            flat = array.reshape(-1)
+            for start in range(0, len(flat), REGION_EVENTS):
+                flat[start : start + REGION_EVENTS] = fill
+                self.rest()
         return array
 
     def rest(self) -> None:
@@ -68,6 +78,8 @@ class Lines:
         self.argument = argument
         self.indices = indices
         self.scratch = scratch
+        self.slotted = False
+        """Whether a walk has left slots at sends, where the number of their deliveries belongs."""
         self.begins: Longs | None = None
         """For each process the index with which its line begins, if it is not 0; ``indices`` count from there."""
 
@@ -96,13 +108,25 @@ class Lines:
         return _search(self.offsets, self.indices, process, index)
 
 
+def spans(offsets: Longs, events: int = REGION_EVENTS) -> Iterator[tuple[int, int]]:
+    """All processes in groups, first and last + 1, of about so many events at most; one with more is a group alone."""
+    first, processes = 0, len(offsets) - 1
+    while first < processes:
+        last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + events, side="right")) - 1)
+        yield first, last
+        first = last
+
+
 class Walk:
     """All events in causal order, as segments in reused arrays: ``for count in walk: …walk.process[:count]…``."""
 
     def __init__(self, lines: Lines, segments: int = _segments_at_once) -> None:
         self.lines = lines
         count = lines.processes
-        weights = weigh(lines.offsets, lines.source)
+        weights = np.zeros(count, np.int64)
+        for first, last in spans(lines.offsets):
+            weigh(lines.offsets, lines.source, first, last, weights)
+            lines.scratch.rest()
         self._leaders = np.argsort(-weights, kind="stable").astype(np.int32)
         self._state = np.zeros(2, np.int64)
         self.cursors = np.zeros(count, np.int64)
@@ -138,7 +162,16 @@ class Walk:
         assert self.stuck or status == DONE
 
 
-Piece = dict[str, NDArray[Any]]
+def recounted(lines: Lines, segments: int = _segments_at_once) -> None:
+    """Have every send say again how many deliveries it has, if a walk has left its slots there."""
+    if lines.slotted:
+        walk = Walk(lines, segments)
+        for count in walk:
+            recount(lines.offsets, lines.source, lines.argument, walk.process, walk.begin, walk.end, count)
+        lines.slotted = False
+
+
+Piece = dict[str, Any]
 """What a bucket says of its valid rows: arrays by name (see :func:`assemble`)."""
 
 
@@ -148,6 +181,7 @@ def assemble(lengths: Longs, sparse: Ints, pieces: Iterable[Piece], scratch: Scr
     ``lengths`` are the largest index + 1 of each process, ``sparse`` the processes whose indices are too far apart to
     be positions. A piece has ``d_process``, ``d_index``, ``d_source``, ``d_sent`` (deliveries with their send's place),
     and may have ``s_process``, ``s_index`` (sends without a delivery), ``l_…`` and ``c_…`` (Lamport and vector clocks).
+    One of a ``region`` has in ``s_…`` all sends of that region, with ``s_count``, how many deliveries each has.
     """
     indices = np.zeros(0, np.int64)
     if len(sparse):
@@ -167,7 +201,14 @@ def assemble(lengths: Longs, sparse: Ints, pieces: Iterable[Piece], scratch: Scr
         scratch,
     )
     clocks: list[Piece] = []
+    region: Any = 0
     for piece in pieces:
+        if "region" in piece:
+            if piece["region"] != region:
+                region = piece["region"]
+                scratch.rest()
+            _place_region(lines, piece)
+            continue
         if "s_process" in piece:
             lines.source[lines.flat(piece["s_process"], piece["s_index"])] = SENT
         position, sent = piece["d_index"], piece["d_sent"]
@@ -183,7 +224,50 @@ def assemble(lengths: Longs, sparse: Ints, pieces: Iterable[Piece], scratch: Scr
         if extra:
             clocks.append(extra)
         scratch.rest()
+    scratch.rest()
     return lines, clocks
+
+
+def _place_region(lines: Lines, piece: Piece) -> None:
+    """Put the rows of one region into their places, and touch no other."""
+    at = lines.offsets[piece["s_process"]] + piece["s_index"]
+    lines.source[at], lines.argument[at] = SENT, piece["s_count"]
+    at = lines.offsets[piece["d_process"]] + piece["d_index"]
+    lines.source[at], lines.argument[at] = piece["d_source"], piece["d_sent"]
+
+
+class Regions(msgspec.Struct, frozen=True):
+    """Where the regions of large lines are, for those who sort what they say by them."""
+
+    offsets: bytes
+    events: int = REGION_EVENTS
+
+    @property
+    def count(self) -> int:
+        return max(1, -(-int(np.frombuffer(self.offsets, np.int64)[-1]) // self.events))
+
+    def parted(self, piece: Piece, sends: Piece) -> Iterator[tuple[int, Piece]]:
+        """The deliveries of a piece and these sends, by region. What is not told here is taken out of the piece: its
+        clocks are left in it."""
+        offsets = np.frombuffer(self.offsets, np.int64)
+        for name in ("s_process", "s_index"):
+            del piece[name]
+        parts: list[list[Piece]] = [[] for _ in range(self.count)]
+        for mark, said in (("s_", sends), ("d_", {name: piece[name] for name in _delivery})):
+            region = (offsets[said[mark + "process"]] + said[mark + "index"]) // self.events
+            order = np.argsort(region.astype(np.uint16), kind="stable")
+            ends = np.searchsorted(region[order], np.arange(self.count + 1))
+            for k, part in enumerate(parts):
+                rows = order[ends[k] : ends[k + 1]]
+                part.append({name: column[rows] for name, column in said.items()})
+        for name in _delivery:
+            piece[name] = piece[name][:0]
+        for k, (sent, delivered) in enumerate(parts):
+            if len(sent["s_process"]) or len(delivered["d_process"]):
+                yield k, {"region": k, **sent, **delivered}
+
+
+_delivery = ("d_process", "d_index", "d_source", "d_sent")
 
 
 def _ranks(lengths: Longs, sparse: Ints, pieces: list[Piece]) -> tuple[Longs, Longs]:

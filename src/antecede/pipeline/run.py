@@ -27,7 +27,7 @@ from antecede.pipeline.cuts import Cuts
 from antecede.pipeline.encode import Layout, encode
 from antecede.pipeline.flow import Flow, Parts
 from antecede.pipeline.kernels.match import DELIVER, SEND
-from antecede.pipeline.lines import Lines
+from antecede.pipeline.lines import Lines, Regions
 from antecede.pipeline.packing import pack, unpack
 from antecede.pipeline.report import assemble_report, late_rows
 from antecede.pipeline.splits import Input
@@ -125,8 +125,14 @@ class Trace:
     def matched(self) -> Parts:
         """In one part: what each bucket counted, and the pieces from which lines are assembled."""
         if self._matched is None:
+            ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(self._lengths)])
+            regions = Regions(ends.tobytes(), self.layout.region_events)
             stage = partial(matched, numbering=self.numbering, narrow_index=self._narrow_index)
-            self._matched = self._encoded.scatter(stage, self._buckets, 1)
+            if regions.count == 1 or len(self._sparse):
+                self._matched = self._encoded.scatter(stage, self._buckets, 1)
+            else:
+                stage = partial(stage, regions=regions)
+                self._matched = self._encoded.scatter(stage, self._buckets, regions.count).joined()
         return self._matched
 
     def docket(self, orders: tuple[str, ...], **options: Any) -> Docket:

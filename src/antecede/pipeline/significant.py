@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from antecede.pipeline.deeds import Bench, Deeds, bench_for
 from antecede.pipeline.instances import matched_instances
-from antecede.pipeline.kernels.causal import recount
 from antecede.pipeline.kernels.merge import deliveries_of
 from antecede.pipeline.kernels.significant import LANES, LATE, PUT_OFF, RUNS, SLOTS, crossed, significant
 from antecede.pipeline.kernels.walk import SENT
-from antecede.pipeline.lines import Lines, Walk
+from antecede.pipeline.lines import Lines, Walk, recounted
 from antecede.pipeline.packing import pack, unpack
 from antecede.pipeline.report import late_rows
 from antecede.pipeline.run import Trace
@@ -126,8 +125,10 @@ def late_by_precedence(
     aborted = np.concatenate([deeds.aborted, np.zeros(everyone - deeds.count, np.uint8)])
     late = np.zeros(_late_at_once, np.int64)
     while wanted.any():
+        recounted(lines, segments)
         state = _Vectors(deeds, wanted, lanes_max)
         heads = np.full(lines.processes, -1, np.int32)
+        lines.slotted = True
         walk = Walk(lines, segments)
         for count in walk:
             begin = 0
@@ -145,7 +146,6 @@ def late_by_precedence(
                     state.counts[LATE] = 0
                 if begin < count:
                     state.grow()
-        recount(lines.offsets, lines.source, lines.argument)
         assert state.counts[PUT_OFF] == (state.lane_of == -2).sum()
         wanted = (state.lane_of == -2).astype(np.uint8)
 

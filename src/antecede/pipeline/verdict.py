@@ -72,9 +72,12 @@ def counted(summaries: list[dict[str, Any]]) -> dict[str, Any]:
 def judged(packed: Iterable[bytes], docket: Docket) -> Iterator[tuple[int, bytes]]:
     """Judge the trace: the summary for part 0, late deliveries for the others."""
     lines, clocks, summaries = assembled(packed, docket)
-    circular = judge.cut_cycles(lines)
-    if len(circular):
+    causal, circular = _causal_found(lines, docket), np.zeros(0, np.int64)
+    if causal is None:
+        circular = judge.cut_cycles(lines)
         clocks = [judge.without(piece, circular) for piece in clocks]
+        causal = _causal_found(lines, docket)
+        assert causal is not None, "what is cut is not circular"
     summary: dict[str, Any] = counted(summaries) | {
         "cycle_process": lines.process_at(circular),
         "cycle_index": lines.index_at(circular),
@@ -88,7 +91,7 @@ def judged(packed: Iterable[bytes], docket: Docket) -> Iterator[tuple[int, bytes
                 yield from writer.rows("fifo", late, judge.fifo_overtaking(lines, late))
         summary["fifo_late"] = count
     if "causal" in docket.orders:
-        yield from _causal(lines, docket, summary, writer)
+        yield from _causal(lines, docket, causal, summary, writer)
     if "total" in docket.orders:
         circle = judge.Circle(lines, with_sends=False)
         summary["cycle"] = None if circle.merges else _places(lines, np.array(circle.witness(), np.int64))
@@ -102,27 +105,44 @@ def judged(packed: Iterable[bytes], docket: Docket) -> Iterator[tuple[int, bytes
     yield 0, pack(summary)
 
 
-def _causal(
-    lines: Lines, docket: Docket, summary: dict[str, Any], writer: "LateRows | None"
-) -> Iterator[tuple[int, bytes]]:
-    count = 0
+class _Late(msgspec.Struct):
+    """The late deliveries of a walk."""
+
+    count: int = 0
     first: int | None = None
     kept: list[Longs] = []
-    for late in judge.causal_late(lines, docket.lanes_max, docket.segments):
-        count += len(late)
-        candidate = least(lines, late)
-        if first is None or _rank(lines, candidate) < _rank(lines, first):
-            first = candidate
-        if writer:
-            kept.append(late)
-    summary["causal_late"] = count
+
+
+def _causal_found(lines: Lines, docket: Docket) -> _Late | None:
+    """What is late by causal order, if that is asked; ``None``: nothing can be said before cycles are cut. They are
+    rare, so they are not looked for first: that would be a walk more."""
+    found = _Late()
+    try:
+        if "causal" not in docket.orders:
+            return None if judge.is_circular(lines) else found
+        for late in judge.causal_late(lines, docket.lanes_max, docket.segments):
+            found.count += len(late)
+            candidate = least(lines, late)
+            if found.first is None or _rank(lines, candidate) < _rank(lines, found.first):
+                found.first = candidate
+            if docket.every_late:
+                found.kept.append(late)
+    except judge.Circular:
+        return None
+    return found
+
+
+def _causal(
+    lines: Lines, docket: Docket, found: _Late, summary: dict[str, Any], writer: "LateRows | None"
+) -> Iterator[tuple[int, bytes]]:
+    summary["causal_late"] = found.count
     summary["first"] = None
-    if first is not None:
-        at = np.array([first])
+    if found.first is not None:
+        at = np.array([found.first])
         over = judge.causal_overtakers(lines, at, docket.lanes_max, docket.segments)
         summary["first"] = late_columns(lines, at, over)
-    if writer and kept:
-        late = np.sort(np.concatenate(kept))
+    if writer and found.kept:
+        late = np.sort(np.concatenate(found.kept))
         yield from writer.rows("causal", late, judge.causal_overtakers(lines, late, docket.lanes_max, docket.segments))
 
 

@@ -147,14 +147,3 @@ def renew(process: int, slot_of: Ints, owed: Ints, free: Ints, counts: Longs) ->
         if owed[slot] == 0:
             free[counts[0]] = slot
             counts[0] += 1
-
-
-@compiled
-def recount(offsets: Longs, source: Ints, argument: Ints) -> None:
-    """Write the number of awaited deliveries to every send again, where a walk has left slots."""
-    for at in range(len(source)):
-        if source[at] == SENT:
-            argument[at] = 0
-    for at in range(len(source)):
-        if source[at] >= 0:
-            argument[offsets[source[at]] + argument[at]] += 1

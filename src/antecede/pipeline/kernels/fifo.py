@@ -11,10 +11,12 @@ Longs = NDArray[np.int64]
 
 @compiled
 def fifo(
-    offsets: Longs, source: Ints, argument: Ints, first: int, newest: Longs, seen_by: Ints, late: Longs, counts: Longs
-) -> int:
-    """Judge the lines from process ``first`` on while ``late`` has room for a whole line; the process to go on with."""
-    for process in range(first, len(offsets) - 1):
+    offsets: Longs, source: Ints, argument: Ints, first: int, last: int, newest: Longs, seen_by: Ints, late: Longs,
+    counts: Longs,
+) -> int:  # fmt: skip
+    """Judge the lines from process ``first`` to before ``last`` while ``late`` has room for a whole one; the process
+    to go on with."""
+    for process in range(first, last):
         if counts[0] + offsets[process + 1] - offsets[process] > len(late):
             return process
         for at in range(offsets[process], offsets[process + 1]):
@@ -28,7 +30,7 @@ def fifo(
                     counts[0] += 1
                 else:
                     newest[sender] = argument[at]
-    return len(offsets) - 1
+    return last
 
 
 @compiled

@@ -105,13 +105,24 @@ def place(
 
 
 @compiled
-def weigh(offsets: Longs, source: Ints) -> Longs:
-    """How many deliveries each process has."""
-    weights = np.zeros(len(offsets) - 1, np.int64)
-    for process in range(len(weights)):
+def weigh(offsets: Longs, source: Ints, first: int, last: int, weights: Longs) -> None:
+    """How many deliveries each of some processes has."""
+    for process in range(first, last):
         for k in range(offsets[process], offsets[process + 1]):
             weights[process] += source[k] >= 0
-    return weights
+
+
+@compiled
+def recount(offsets: Longs, source: Ints, argument: Ints, process: Ints, begin: Longs, end: Longs, count: int) -> None:
+    """Write the number of awaited deliveries to the sends of some segments again, where a walk has left slots."""
+    for s in range(count):
+        base = offsets[process[s]]
+        for position in range(begin[s], end[s]):
+            sender = source[base + position]
+            if sender == SENT:
+                argument[base + position] = 0
+            elif sender >= 0:
+                argument[offsets[sender] + argument[base + position]] += 1
 
 
 @compiled
