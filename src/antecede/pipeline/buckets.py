@@ -26,7 +26,7 @@ from antecede.pipeline.kernels.match import (
 )
 from antecede.pipeline.kernels.texts import mix, number
 from antecede.pipeline.lines import Piece, Regions
-from antecede.pipeline.packing import pack, unpack_batch
+from antecede.pipeline.packing import pack, unpack, unpack_batch
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -196,6 +196,7 @@ def _renumbered(batch: Any, numbers: Ints) -> Any:
     """The batch with the trace's own numbers in place of its split's."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     columns["process"] = pa.array(numbers[columns["process"].to_numpy()])
+    columns["index"] = columns["index"].cast(pa.int64())
     for name in ("to", "clock_name"):
         if name in columns:
             lists = columns[name]
@@ -224,7 +225,7 @@ def matched(
     yield 0, pack(bucket.summary())
     if regions is not None:
         for region, part in regions.parted(piece, bucket.sends()):
-            yield region, pack(dict(part))
+            yield region, pack(part | {"mark": bucket.mark})
     if regions is None or len(piece) > len(_told_by_region):
         yield 0, pack(dict(piece))
 
@@ -288,6 +289,16 @@ def ids_at(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> byt
             found += at[hit].tolist()
             ids += batch.column("message").take(pa.array(rows[hit])).to_pylist()
     return pack({"found": np.array(found, np.int64), "ids": ids})
+
+
+def marks_of(packed: Iterable[bytes], sought: Sought) -> bytes:
+    """The marks of the buckets that said of one region that there are sends at these places."""
+    places = list(zip(np.frombuffer(sought.process, np.int32), np.frombuffer(sought.index, np.int64), strict=True))
+    marks = set()
+    for said in map(unpack, packed):
+        if "region" in said and any(((said["s_process"] == p) & (said["s_index"] == i)).any() for p, i in places):
+            marks.add(said["mark"])
+    return pack({"marks": sorted(marks)})
 
 
 def place_keys(process: Any, index: Any) -> Any:

@@ -246,6 +246,11 @@ class Regions(msgspec.Struct, frozen=True):
     def count(self) -> int:
         return max(1, -(-int(np.frombuffer(self.offsets, np.int64)[-1]) // self.events))
 
+    def of(self, process: Ints, index: Longs) -> list[int]:
+        """The regions of some places."""
+        at = np.frombuffer(self.offsets, np.int64)[process] + index
+        return [int(region) for region in np.unique(at // self.events)]
+
     def parted(self, piece: Piece, sends: Piece) -> Iterator[tuple[int, Piece]]:
         """The deliveries of a piece and these sends, by region. What is not told here is taken out of the piece: its
         clocks are left in it."""

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antecede.pipeline import chunks, judge, verdict
-from antecede.pipeline.buckets import Numbering, Sought, ids_at, look_up, matched, place_keys, set_aside
+from antecede.pipeline.buckets import Numbering, Sought, ids_at, look_up, marks_of, matched, place_keys, set_aside
 from antecede.pipeline.chunks import Grain
 from antecede.pipeline.cuts import Cuts
 from antecede.pipeline.encode import Layout, encode
@@ -37,8 +37,9 @@ from antecede.trace.verdicts import ORDERS
 
 Longs = NDArray[np.int64]
 
-_bucket_rows = 400_000
+_bucket_rows = 500_000
 _bucket_bytes = 48 * 1024 * 1024
+_few_places = 64
 
 
 def layout_for(given: Input, **options: Any) -> Layout:
@@ -69,6 +70,8 @@ class Trace:
         self._number([(said["split"], said["names"]) for said in summaries])
         self._settle()
         self._matched: Parts | None = None
+        self._regions: tuple[Regions, Parts] | None = None
+        """Of a large trace that was matched: its regions, and what the buckets said of each."""
 
     def _number(self, told: list[tuple[int, list[str]]]) -> None:
         own = {process.name: process for process in self.places if not process.hop}
@@ -131,8 +134,8 @@ class Trace:
             if regions.count == 1 or len(self._sparse):
                 self._matched = self._encoded.scatter(stage, self._buckets, 1)
             else:
-                stage = partial(stage, regions=regions)
-                self._matched = self._encoded.scatter(stage, self._buckets, regions.count).joined()
+                by_region = self._encoded.scatter(partial(stage, regions=regions), self._buckets, regions.count)
+                self._regions, self._matched = (regions, by_region), by_region.joined()
         return self._matched
 
     def docket(self, orders: tuple[str, ...], **options: Any) -> Docket:
@@ -190,7 +193,7 @@ class Trace:
         """The valid deliveries at these places, in the order given: whether their sends' destinations are ``known``,
         and the rows' ``split`` and ``at``, their number there."""
         columns = {name: np.zeros(len(process), np.int64) for name in ("known", "split", "at")}
-        for found, back, said in self._sought(look_up, DELIVER, process, index):
+        for found, back, said in self._sought(look_up, DELIVER, process, index, self._buckets):
             for name, column in columns.items():
                 values = np.zeros(len(found), np.int64)
                 values[said["found"]] = said[name]
@@ -201,20 +204,32 @@ class Trace:
     def ids(self, process: Sequence[int] | Longs, index: Sequence[int] | Longs) -> list[str]:
         """The ids of the messages sent at these places."""
         ids = [""] * len(process)
-        for _, back, said in self._sought(ids_at, SEND, process, index):
+        for _, back, said in self._sought(ids_at, SEND, process, index, self._homes(process, index)):
             texts = dict(zip(said["found"].tolist(), said["ids"], strict=True))
             for k in np.flatnonzero(np.isin(back, said["found"])).tolist():
                 ids[k] = texts[back[k]]
         return ids
 
-    def _sought(self, stage: Any, kind: int, process: Any, index: Any) -> Iterator[tuple[Any, Longs, dict[str, Any]]]:
+    def _homes(self, process: Any, index: Any) -> Sequence[int]:
+        """The buckets of the messages sent at these places; all, if that is not sooner found out."""
+        if self._regions is None or not 0 < len(process) <= _few_places:
+            return self._buckets
+        regions, said = self._regions
+        at, number = np.asarray(process, np.int32), np.asarray(index, np.int64)
+        stage = partial(marks_of, sought=Sought(SEND, at.tobytes(), number.tobytes()))
+        marks = [mark for packed in said.gather(stage, regions.of(at, number)) for mark in unpack(packed)["marks"]]
+        return sorted({self.layout.places + mark % self.layout.buckets for mark in marks})
+
+    def _sought(
+        self, stage: Any, kind: int, process: Any, index: Any, buckets: Sequence[int]
+    ) -> Iterator[tuple[Any, Longs, dict[str, Any]]]:
         """The places without repeats, for each one given its number among them, and what a bucket says of them."""
         keys = place_keys(np.asarray(process, np.int64), np.asarray(index, np.int64))
         unique, back = np.unique(keys, return_inverse=True)
         if not len(unique):
             return
         sought = Sought(kind, unique["process"].astype(np.int32).tobytes(), unique["index"].tobytes())
-        for packed in self._encoded.gather(partial(stage, numbering=self.numbering, sought=sought), self._buckets):
+        for packed in self._encoded.gather(partial(stage, numbering=self.numbering, sought=sought), buckets):
             yield unique, back, unpack(packed)
 
     def set_aside(self) -> Parts:
