@@ -106,10 +106,10 @@ class PowerCuts(Round):
     async def _break(self, server: str) -> None:
         """Syncs fail: the server must end, and say why."""
         disk = self.processes.disks[server]
+        said = self.processes.log(server).count("the disk of this trial fails")
         disk.trouble("broken")
         # While another server is down all walks may wait for it, and this one has nothing to write.
         self.come_back(inf)
-        said = self.processes.log(server).count("the disk of this trial fails")
         try:
             code = await asyncio.to_thread(self.processes.died, server)
         except TimeoutExpired:
