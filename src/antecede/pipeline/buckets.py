@@ -25,7 +25,7 @@ from antecede.pipeline.kernels.match import (
     match,
 )
 from antecede.pipeline.kernels.texts import mix, number
-from antecede.pipeline.lines import Piece, Regions
+from antecede.pipeline.lines import DELIVERY, Piece, Regions
 from antecede.pipeline.packing import pack, unpack, unpack_batch
 
 Ints = NDArray[np.int32]
@@ -226,11 +226,8 @@ def matched(
     if regions is not None:
         for region, part in regions.parted(piece, bucket.sends()):
             yield region, pack(part | {"mark": bucket.mark})
-    if regions is None or len(piece) > len(_told_by_region):
+    if regions is None or len(piece) > len(DELIVERY):
         yield 0, pack(dict(piece))
-
-
-_told_by_region = ("d_process", "d_index", "d_source", "d_sent")
 
 
 def narrowed(piece: Piece) -> None:

@@ -31,7 +31,7 @@ from antecede.pipeline.flow import Parts
 from antecede.pipeline.kernels.chunk import chunk
 from antecede.pipeline.kernels.cuts import tally, tiers
 from antecede.pipeline.kernels.match import DELIVER, SEND, VALID
-from antecede.pipeline.lines import Piece, Scratch, Walk, assemble, recounted
+from antecede.pipeline.lines import Piece, Scratch, Walk, assemble, lend_slots
 from antecede.pipeline.packing import pack, unpack
 from antecede.pipeline.verdict import LateRows, counted, late_columns, least
 
@@ -224,8 +224,7 @@ class _Chunk:
         senders = np.unique(lines.source[np.flatnonzero((self.mine > 0) & (lines.source >= 0))])
         found = [np.zeros(0, np.int64)]
         for lane_of, lanes in judge.blocks(lines, senders, self._grain.lanes_max):
-            recounted(lines)
-            lines.slotted = True
+            lend_slots(lines)
             found += self._walk(lane_of, lanes, counter_type(self.core[lane_of >= 0]))
         return np.sort(np.concatenate(found))
 

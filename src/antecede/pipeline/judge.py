@@ -16,7 +16,7 @@ from antecede.pipeline.kernels.clocks import clocks, lamport
 from antecede.pipeline.kernels.fifo import fifo, fifo_overtakers
 from antecede.pipeline.kernels.merge import agree_pairwise, deliveries_of, following, merge, message_at, owners
 from antecede.pipeline.kernels.walk import NOTHING, SENT, circular
-from antecede.pipeline.lines import Lines, Piece, Walk, recounted, spans
+from antecede.pipeline.lines import Lines, Piece, Walk, lend_slots, spans
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -29,17 +29,19 @@ _late_at_once = 1 << 20
 
 def is_circular(lines: Lines) -> bool:
     """Whether some events would have to come before themselves."""
+    return _walked(lines).stuck
+
+
+def _walked(lines: Lines) -> Walk:
     walk = Walk(lines)
     for _ in walk:
         pass
-    return walk.stuck
+    return walk
 
 
 def cut_cycles(lines: Lines) -> Longs:
     """Take the deliveries that lie on a cycle with their send out of the lines; their flat positions."""
-    walk = Walk(lines)
-    for _ in walk:
-        pass
+    walk = _walked(lines)
     if not walk.stuck:
         return np.zeros(0, np.int64)
     found = circular(lines.offsets, lines.source, lines.argument, walk.cursors)
@@ -117,8 +119,7 @@ class _Vectors:
         asked = questions or _Questions(
             np.full(lines.processes, -1, np.int32), *(np.zeros((0, 0), np.int64),) * 2, np.zeros(0, np.int32)
         )
-        recounted(lines)
-        lines.slotted = True
+        lend_slots(lines)
         for count in walk:
             begin = 0
             while begin < count:
@@ -304,8 +305,7 @@ def _check_block(
     floor = np.zeros((lines.processes, lanes), np.int64)
     slots = np.zeros((64, 2 * lanes), np.int64)
     owed, free, counts = np.zeros(64, np.int32), np.arange(64, dtype=np.int32), np.array([64], np.int64)
-    recounted(lines)
-    lines.slotted = True
+    lend_slots(lines)
     walk = Walk(lines, segments)
     for count in walk:
         begin = 0

@@ -171,6 +171,12 @@ def recounted(lines: Lines, segments: int = _segments_at_once) -> None:
         lines.slotted = False
 
 
+def lend_slots(lines: Lines, segments: int = _segments_at_once) -> None:
+    """Let a walk begin that reads at each send how many deliveries it has, and leaves slots there."""
+    recounted(lines, segments)
+    lines.slotted = True
+
+
 Piece = dict[str, Any]
 """What a bucket says of its valid rows: arrays by name (see :func:`assemble`)."""
 
@@ -258,21 +264,22 @@ class Regions(msgspec.Struct, frozen=True):
         for name in ("s_process", "s_index"):
             del piece[name]
         parts: list[list[Piece]] = [[] for _ in range(self.count)]
-        for mark, said in (("s_", sends), ("d_", {name: piece[name] for name in _delivery})):
+        for mark, said in (("s_", sends), ("d_", {name: piece[name] for name in DELIVERY})):
             region = (offsets[said[mark + "process"]] + said[mark + "index"]) // self.events
             order = np.argsort(region.astype(np.uint16), kind="stable")
             ends = np.searchsorted(region[order], np.arange(self.count + 1))
             for k, part in enumerate(parts):
                 rows = order[ends[k] : ends[k + 1]]
                 part.append({name: column[rows] for name, column in said.items()})
-        for name in _delivery:
+        for name in DELIVERY:
             piece[name] = piece[name][:0]
         for k, (sent, delivered) in enumerate(parts):
             if len(sent["s_process"]) or len(delivered["d_process"]):
                 yield k, {"region": k, **sent, **delivered}
 
 
-_delivery = ("d_process", "d_index", "d_source", "d_sent")
+DELIVERY = ("d_process", "d_index", "d_source", "d_sent")
+"""What a piece says of deliveries."""
 
 
 def _ranks(lengths: Longs, sparse: Ints, pieces: list[Piece]) -> tuple[Longs, Longs]:

@@ -18,7 +18,7 @@ from antecede.pipeline.instances import matched_instances
 from antecede.pipeline.kernels.merge import deliveries_of
 from antecede.pipeline.kernels.significant import LANES, LATE, PUT_OFF, RUNS, SLOTS, crossed, significant
 from antecede.pipeline.kernels.walk import SENT
-from antecede.pipeline.lines import Lines, Walk, recounted
+from antecede.pipeline.lines import Lines, Walk, lend_slots
 from antecede.pipeline.packing import pack, unpack
 from antecede.pipeline.report import late_rows
 from antecede.pipeline.run import Trace
@@ -125,10 +125,9 @@ def late_by_precedence(
     aborted = np.concatenate([deeds.aborted, np.zeros(everyone - deeds.count, np.uint8)])
     late = np.zeros(_late_at_once, np.int64)
     while wanted.any():
-        recounted(lines, segments)
+        lend_slots(lines, segments)
         state = _Vectors(deeds, wanted, lanes_max)
         heads = np.full(lines.processes, -1, np.int32)
-        lines.slotted = True
         walk = Walk(lines, segments)
         for count in walk:
             begin = 0
