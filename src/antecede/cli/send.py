@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from antecede.cli.live import Access
-    from antecede.topology import Address
+    from contextlib import AbstractAsyncContextManager
+
+    from antecede.client import Bus
+
+    Line = AbstractAsyncContextManager[Bus]
 
 
 def register(app: typer.Typer) -> None:
@@ -32,7 +35,7 @@ def register(app: typer.Typer) -> None:
         Without --ask nobody waits for a reply: one to a client of your own (--client) is kept for it, any other is
         passed over.
         """
-        from antecede.cli.live import Access, addresses
+        from antecede.cli.live import Access, addresses, command_line
         from antecede.errors import UsageError
 
         servers = addresses(topology)
@@ -45,44 +48,25 @@ def register(app: typer.Typer) -> None:
             raise UsageError(f"fields {fields!r}: {error}") from None
         if not isinstance(document, dict):
             raise UsageError(f"fields {fields!r}: expected a JSON object")
-        access = Access(token_file, authority)
+        line = command_line(address, Access(token_file, authority), client, timeout)
         if ask:
-            return asyncio.run(_ask(address, access, client, to, kind, document, timeout))
-        entry = asyncio.run(_send(address, access, client, to, kind, document, timeout))
+            return asyncio.run(_ask(line, to, kind, document, timeout))
+        entry = asyncio.run(_send(line, to, kind, document))
         print(f"accepted by {entry}; if {to} cannot react to it: antecede dead list {topology}")
         return 0
 
 
-async def _send(
-    address: "Address",
-    access: "Access",
-    client: str | None,
-    to: str,
-    kind: str,
-    fields: dict[str, Any],
-    timeout: float,
-) -> str:
+async def _send(line: "Line", to: str, kind: str, fields: dict[str, Any]) -> str:
     """The entry server's name, when it has the notification."""
-    from antecede.cli.live import command_line
-
-    async with command_line(address, access, client, timeout) as bus:
+    async with line as bus:
         await bus.post(to.split(","), kind, fields)
         return bus.address.rpartition("@")[2]
 
 
-async def _ask(
-    address: "Address",
-    access: "Access",
-    client: str | None,
-    to: str,
-    kind: str,
-    fields: dict[str, Any],
-    timeout: float,
-) -> int:
-    from antecede.cli.live import command_line
+async def _ask(line: "Line", to: str, kind: str, fields: dict[str, Any], timeout: float) -> int:
     from antecede.errors import ClosedError
 
-    async with command_line(address, access, client, timeout) as bus:
+    async with line as bus:
         try:
             answer = await bus.inquire(to, kind, fields, timeout=timeout)
         except TimeoutError:
