@@ -273,7 +273,8 @@ def test_letters_are_handled_in_sequence_and_once() -> None:
     played(play)
 
 
-def test_a_failing_handler_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [ValueError, asyncio.CancelledError, GeneratorExit])
+def test_a_failing_handler_is_tried_again(monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]) -> None:
     monkeypatch.setattr(limits, "reaction_pause_seconds", 0.0)
 
     async def play(bus: Bus, line: Line) -> None:
@@ -281,7 +282,7 @@ def test_a_failing_handler_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> No
 
         def fail(note: Note, letter: Letter) -> None:
             tries.append(note.number)
-            raise ValueError("no")
+            raise kind("no")
 
         bus.on(Note, fail)
         bus.delivered([_letter("x1", number=1)])
@@ -290,7 +291,7 @@ def test_a_failing_handler_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> No
         assert tries == [1] * limits.reaction_tries_max
         (letters, reason) = line.dones[0]
         assert letters == ["x1"]
-        assert reason.startswith("ValueError: no (test_client.py:")
+        assert reason.startswith(f"{kind.__name__}: no (test_client.py:")
         assert reason.endswith(" in fail)")
 
     played(play)

@@ -25,6 +25,7 @@ from typer.exceptions import TyperException
 
 from antecede import __version__
 from antecede.errors import AntecedeError
+from antecede.interrupts import Terminated
 
 _familiar = ["demo", "play", "simulate", "explore", "orders", "verify", "explain", "measure", "plan"]
 """The order of ``--help``: what a newcomer tries first; the rest follows by name."""
@@ -85,7 +86,7 @@ def _clean_up_when_terminated() -> list[int]:
             os.kill(os.getpid(), number)
             return
         came.append(number)
-        raise KeyboardInterrupt
+        raise Terminated
 
     signal.signal(signal.SIGTERM, terminate)
     return came

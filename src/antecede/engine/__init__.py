@@ -25,6 +25,7 @@ from antecede.channel.letters import Letter
 from antecede.engine.agents import Agent, Handler, Notification, Returned, Timeout, Unanswered, handlers_of, name_of
 from antecede.engine.context import Alarm, Birth, Context, Outbound
 from antecede.errors import AgentError, UsageError
+from antecede.whereabouts import writable
 
 __all__ = [
     "STALE",
@@ -78,6 +79,7 @@ class Reaction(msgspec.Struct, frozen=True, array_like=True, gc=False):
 def died(letter: Letter, reason: str, check: Callable[[tuple[str, ...]], object]) -> Reaction:
     """A letter is dead for this reason; if it asked, the one who asked is told. ``check`` refuses addresses that do
     not exist: a sender's address came from outside."""
+    reason = writable(reason[: limits.reason_chars_max])
     if not letter.ask:
         return Reaction(letter.id, dead=reason)
     try:

@@ -3,8 +3,9 @@
 A batch of plain handlers runs at once, between two steps of the machine; one with an ``async`` handler becomes a task,
 and its agent's mailbox waits for it while all others go on. What became of a batch is an input of the next step.
 
-A reaction that raises is tried again after a pause, then a longer one; its agent reacts to nothing else meanwhile.
-After the last try the letter is dead, with the reason. What the batch did before the failing letter stands.
+A reaction that raises, whatever it raises, is tried again after a pause, then a longer one; its agent reacts to nothing
+else meanwhile. After the last try the letter is dead, with the reason. What the batch did before the failing letter
+stands.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from time import time
 from antecede import limits, telemetry
 from antecede.engine import React, died
 from antecede.engine.host import Host, Outcome
-from antecede.errors import AgentError
+from antecede.interrupts import is_ctrl_c
 from antecede.runtime.logs import ServerLog
 from antecede.server.items import Reacted
 from antecede.whereabouts import described
@@ -75,17 +76,25 @@ class Reactions:
             return
         try:
             outcome = self.host.react(due)
-        except AgentError as error:
-            outcome = Outcome(due.agent, [], None, error)
+        except BaseException as error:
+            outcome = self._broken(due, error)
         self._finish(due, outcome)
 
     async def _await(self, due: React) -> None:
         try:
+            # Cancelled, when the server stops, it fails as well; nobody looks at its outcome then.
             outcome = await self.host.react_async(due)
-        except AgentError as error:
-            outcome = Outcome(due.agent, [], None, error)
+        except BaseException as error:
+            outcome = self._broken(due, error)
         if not self._stopped:
             self._finish(due, outcome)
+
+    def _broken(self, due: React, error: BaseException) -> Outcome:
+        """Nothing of the batch stands: the agent cannot be woken, or whoever looks on raised."""
+        if is_ctrl_c(error):
+            raise error
+        self.host.forget(due.agent)
+        return Outcome(due.agent, [], None, error)
 
     def _later(self, due: React, tries: int) -> None:
         handle: asyncio.TimerHandle

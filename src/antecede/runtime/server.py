@@ -11,6 +11,7 @@ from antecede.channel import Outgoing
 from antecede.client import Bus
 from antecede.engine.host import Host
 from antecede.errors import AntecedeError, BrokenStepError, StoreError, StoreFailedError, StoreFullError
+from antecede.interrupts import is_ctrl_c
 from antecede.runtime.application import Classes, load_class, run_by
 from antecede.runtime.door import Door
 from antecede.runtime.housekeeping import Housekeeping
@@ -28,6 +29,7 @@ from antecede.server.items import pieces_of
 from antecede.store import Files, Sizes, open_store
 from antecede.topology import TopologyFile
 from antecede.transports.tcp import listen
+from antecede.whereabouts import text_of
 
 _Waiting = tuple[int, list[Outgoing], list[Accepted | Refused], Callable[[], None] | None]
 
@@ -233,10 +235,12 @@ class ServerRuntime:
     def _tick(self) -> None:
         try:
             self._turn()
-        except Exception as error:
+        except BaseException as error:
             # Half a step was taken, and no record tells of it: nothing may build on that. The log is good.
             self._scheduled = True
-            self._fail(BrokenStepError(f"a step failed: {type(error).__name__}: {error}"), "step-failed")
+            self._fail(BrokenStepError(f"a step failed: {type(error).__name__}: {text_of(error)}"), "step-failed")
+            if is_ctrl_c(error):
+                raise
             self._loop.call_exception_handler({"message": "a step failed", "exception": error})
 
     def _turn(self) -> None:

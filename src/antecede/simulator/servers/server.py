@@ -18,6 +18,7 @@ from antecede.engine import React, died
 from antecede.engine.agents import Agent
 from antecede.engine.host import Host, Outcome
 from antecede.errors import AgentError, StoreError, StoreFailedError
+from antecede.interrupts import is_ctrl_c
 from antecede.server import Accepted, AgentServer, Plan, Refused
 from antecede.server.items import Reacted
 from antecede.store import LogStore, Sizes, open_log, read_records
@@ -309,7 +310,10 @@ class SimulatedServer:
         else:
             try:
                 outcome = _at_once(self.host, due)
-            except AgentError as error:
+            except BaseException as error:
+                if is_ctrl_c(error):
+                    raise
+                self.host.forget(due.agent)
                 outcome = Outcome(due.agent, [], None, error)
         for reaction in outcome.reactions:
             for birth in reaction.births:
