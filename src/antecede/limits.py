@@ -257,6 +257,10 @@ metrics_request_bytes_max: Final = 8 * 1024
 metrics_connections_max: Final = 64
 """Requests for that page at one time; more are hung up on."""
 
+live_seconds_max: Final = 30.0
+"""How long a server's event loop may stand still, or inputs may wait for a step, before ``/live`` fails. Peers and
+clients hang up after 15 s without a word: twice that is no hiccup, and long enough for a slow handler to end."""
+
 trace_retry_seconds: Final = 1.0
 """How long a server waits before it repeats a conversion of its log that failed; twice as long each time, up to …"""
 

@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
         metrics: str | None = typer.Option(
             None,
             metavar="HOST:PORT",
-            help="Serve /metrics (Prometheus) and /health there; PORT: on loopback. Default: as the topology says.",
+            help="Serve /metrics, /health and /live there; PORT: on loopback. Default: as the topology says.",
         ),
         log: str = typer.Option("text", help="text or json, one line an event, on standard error."),
     ) -> int:

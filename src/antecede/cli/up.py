@@ -21,7 +21,9 @@ def register(app: typer.Typer) -> None:
             False, "--trace", help="Record: antecede verify DIR then judges what was sent and delivered."
         ),
         metrics_base_port: int | None = typer.Option(
-            None, metavar="PORT", help="Serve /metrics and /health of the first server on this port, and so on upwards."
+            None,
+            metavar="PORT",
+            help="Serve /metrics, /health and /live of the first server on this port, and so on upwards.",
         ),
         log: str = typer.Option("text", help="text or json."),
     ) -> int:

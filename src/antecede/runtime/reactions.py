@@ -37,6 +37,8 @@ class Reactions:
         self._tasks: set[asyncio.Task[None]] = set()
         self._pauses: set[asyncio.TimerHandle] = set()
         self._stopped = False
+        self.reacting = ""
+        """The agent whose plain handlers run at this moment."""
         self.done = 0
         self.failed = 0
         self.dead = 0
@@ -74,10 +76,12 @@ class Reactions:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             return
+        self.reacting = due.agent
         try:
             outcome = self.host.react(due)
         except BaseException as error:
             outcome = self._broken(due, error)
+        self.reacting = ""
         self._finish(due, outcome)
 
     async def _await(self, due: React) -> None:

@@ -20,6 +20,7 @@ from antecede.runtime.logs import ServerLog
 from antecede.runtime.marks import Marks
 from antecede.runtime.operations import Operations
 from antecede.runtime.peers import Peers
+from antecede.runtime.pulse import Pulse
 from antecede.runtime.reactions import Reactions
 from antecede.runtime.recorder import recorder_for
 from antecede.runtime.recovery import recover
@@ -103,7 +104,8 @@ class ServerRuntime:
         self._unstored: list[bytes] = []
         self._waiting: deque[_Waiting] = deque()
         self._durable = self.store.durable
-        self._taken = 0
+        self.taken = 0
+        """Inputs that were stepped."""
         self._stepped: deque[tuple[int, Callable[[], None]]] = deque()
         """What to call when that many inputs have been taken."""
         self._timer: asyncio.TimerHandle | None = None
@@ -119,6 +121,7 @@ class ServerRuntime:
         self.door = Door(token, self.peers, self.sessions, self.operations, self.log)
         self._listener: asyncio.Server | None = None
         self.house = Housekeeping(self)
+        self.pulse = Pulse(self)
         self._born = True
 
     async def start(self) -> None:
@@ -140,6 +143,7 @@ class ServerRuntime:
         )
         self.peers.start()
         self.house.begin()
+        self.pulse.begin()
         self.poke()
 
     async def stop(self, drain_seconds: float = 5.0) -> None:
@@ -171,6 +175,7 @@ class ServerRuntime:
         await asyncio.sleep(0)
         self._scheduled = True
         await asyncio.to_thread(self.store.close)
+        self.pulse.end()
         self.log.info("stopped", records=self.store.last)
 
     async def give_up(self, reason: str) -> None:
@@ -182,6 +187,7 @@ class ServerRuntime:
         self.reactions.stop()
         self.sessions.end(reason)
         await self.peers.stop(reason)
+        self.pulse.end()
         await asyncio.sleep(0)
 
     def bus(self, name: str) -> Bus:
@@ -192,6 +198,11 @@ class ServerRuntime:
     def trouble(self) -> str:
         """What is wrong with the disk; empty: nothing."""
         return self._stuck or self.marks.shortage
+
+    @property
+    def unstepped(self) -> int:
+        """Inputs that wait for a step; none while steps wait for room on the disk."""
+        return 0 if self._unstored else len(self._inputs)
 
     @property
     def behind(self) -> bool:
@@ -273,7 +284,7 @@ class ServerRuntime:
     def _step(self, now: float) -> None:
         inputs, acknowledge = take_inputs(self._inputs), self.peers.patience.over
         step = self.machine.step(inputs, now, int(time() * 1000), acknowledge)
-        self._taken += len(inputs)
+        self.taken += len(inputs)
         if acknowledge:
             self.peers.patience.acknowledged()
         if step.record is not None:
@@ -285,7 +296,7 @@ class ServerRuntime:
                 self.reactions.run(due)
             else:
                 self.sessions.due(due)
-        while self._stepped and self._stepped[0][0] <= self._taken:
+        while self._stepped and self._stepped[0][0] <= self.taken:
             self._stepped.popleft()[1]()
         for domain, peer, reason in step.faults:
             self.peers.fault(domain, peer, reason)
@@ -426,7 +437,7 @@ class ServerRuntime:
 
     def _when_stepped(self, call: Callable[[], None]) -> None:
         """Call after a step, as soon as all that is here now has been taken; that may take several."""
-        self._stepped.append((self._taken + len(self._inputs), call))
+        self._stepped.append((self.taken + len(self._inputs), call))
         self.poke()
 
 
