@@ -261,6 +261,10 @@ live_seconds_max: Final = 30.0
 """How long a server's event loop may stand still, or inputs may wait for a step, before ``/live`` fails. Peers and
 clients hang up after 15 s without a word: twice that is no hiccup, and long enough for a slow handler to end."""
 
+orphan_seconds_max: Final = 30.0
+"""How long a server that ``antecede up`` started takes to stop once that is gone: 5 s for what is in the mailboxes, the
+rest for a snapshot. Then it ends at once; its log has everything."""
+
 trace_retry_seconds: Final = 1.0
 """How long a server waits before it repeats a conversion of its log that failed; twice as long each time, up to …"""
 
