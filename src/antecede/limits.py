@@ -209,6 +209,10 @@ so the servers where those letters enter come to refuse them, too."""
 backlog_letter_bytes_max: Final = 256 * 1024 * 1024
 """The same, in bytes of the letters, as estimated from the newest of each mailbox and of the dead."""
 
+temporary_client_seconds_max: Final = 600.0
+"""How long a temporary client may be away before its server forgets it. It comes back within half of that or not at
+all, so that nothing that it repeats is taken for new; the other half is for both ends noticing at different times."""
+
 publish_window_max: Final = 65_536
 """Publishes of one client that are not accepted yet."""
 

@@ -14,6 +14,11 @@ the end of a part, which readers of an earlier one pass over, and which have a d
 2     letters and publishes carry the trace context that they were sent in
 ====  ==================================================================================================
 
+**Temporary clients.** A client whose name begins with :data:`TEMPORARY` is forgotten, with its mailbox, when it says
+good-bye for good (a final :class:`Bye`), or has been away for a while. The name alone says so, and not a field of the
+hello: names are in the log and in every snapshot already, so that a server knows also after a restart whom to forget,
+and nothing of the formats changes. An older server takes such a client for any other.
+
 **Bounds.** A frame longer than its bound, a length that lies, bytes that are no parts: :class:`WireError`, and the
 connection is closed. Stamps and letters travel as bytes; whoever they are for checks them. This room knows no sockets.
 """
@@ -29,6 +34,9 @@ from antecede.errors import WireError
 VERSION: Final = 2
 """The newest version that is spoken."""
 VERSION_OLDEST: Final = 1
+
+TEMPORARY: Final = "temporary-client."
+"""How the names of temporary clients begin."""
 
 _header_bytes: Final = 5
 _parts_few: Final = 4
@@ -86,7 +94,7 @@ class PeerAck(Part, frozen=True, array_like=True, gc=False, tag=3):
 
 
 class ClientHello(Part, frozen=True, array_like=True, gc=False, tag=4):
-    """A client's first word. Its name is durable: it stands for the same mailbox for ever."""
+    """A client's first word. Its name is durable, unless it is temporary: it stands for the same mailbox for ever."""
 
     version: int
     oldest: int
@@ -287,6 +295,11 @@ def _parts(body: bytes) -> list[AnyPart]:
         return _decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"unreadable frame: {error}") from None
+
+
+def is_temporary(client: str) -> bool:
+    """Return whether a client of that name (or address) is forgotten when it has gone."""
+    return client.startswith(TEMPORARY)
 
 
 def agree(newest: int, oldest: int) -> int:

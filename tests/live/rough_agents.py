@@ -68,6 +68,15 @@ class Blocking(Agent):
             time.sleep(0.01)
 
 
+class Holding(Agent):
+    """Answers when a file is there."""
+
+    async def on_ping(self, ping: Ping, ctx: Context) -> None:
+        while not Path("go").exists():
+            await asyncio.sleep(0.01)
+        ctx.reply(ping)
+
+
 class Item(msgspec.Struct):
     name: str = ""
 

@@ -101,16 +101,16 @@ def ask_server(address: Address, access: "Access", command: str, *arguments: str
 
 @asynccontextmanager
 async def command_line(address: Address, access: "Access", client: str | None, patience: float) -> AsyncIterator["Bus"]:
-    """A bus for one command. Under the name that all commands share nobody waits for letters that come later, such as
-    the reply to what an earlier command sent: they are passed over, not made dead letters of."""
+    """A bus for one command: of a temporary client, unless it is told a name. Nobody waits for letters that come to a
+    temporary client beside an answer, such as the reply to what it sent: they are passed over, not made dead letters
+    of."""
     from antecede.client.line import connect
 
     def waits(where: str) -> None:
         print(f"antecede: waiting for {where}", file=sys.stderr, flush=True)
 
-    name = client or "command-line"
     async with connect(
-        str(address), name=name, token=access.token, tls=access.tls, patience=patience, waits=waits
+        str(address), name=client, token=access.token, tls=access.tls, patience=patience, waits=waits
     ) as bus:
         if client is None:
             bus.otherwise(lambda received: None)

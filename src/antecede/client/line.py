@@ -4,12 +4,17 @@ What is written within one turn of the event loop leaves in one frame. A connect
 growing pauses and some jitter, for as long as the bus is open; the server says which publishes it has, and the bus
 sends the others again. A server that says good-bye for good (a wrong token, another client of the same name) ends the
 bus.
+
+A temporary client says good-bye for good when it closes, and is forgotten. One that was cut off for so long that its
+server may have forgotten it gives up: what it would repeat might be taken for new.
 """
 
 import asyncio
 import ssl
 from collections.abc import Callable
 from random import uniform
+from secrets import token_hex
+from time import monotonic, time
 
 from antecede import limits, wire
 from antecede.channel.letters import uncouple
@@ -48,6 +53,10 @@ class TcpLine:
         self._broken = asyncio.Event()
         self._last_words = ""
         self._refused = ""
+        self._temporary = wire.is_temporary(bus.name)
+        self._broke: tuple[float, float] | None = None
+        """When the last connection broke that the server had welcomed: the wall clock, which counts also while this
+        machine sleeps, and the monotonic one, which nobody sets back."""
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -84,7 +93,7 @@ class TcpLine:
             self._keeper.cancel()
         if self._connection is not None:
             self._flush()
-            self._connection.close("done")
+            self._connection.close("done", final=self._temporary)
 
     # The connection.
 
@@ -155,6 +164,13 @@ class TcpLine:
         version = wire.agree(part.version, part.version)
         if self._connection is not None:
             self._connection.speak(version)
+        away = 0.0 if self._broke is None else max(time() - self._broke[0], monotonic() - self._broke[1])
+        if self._temporary and away > limits.temporary_client_seconds_max / 2:
+            self._refused = "cut off for too long: whether what was sent has been accepted is not known"
+            if self._connection is not None:
+                self._connection.close(self._refused)
+            return
+        self._broke = None
         self._parts = []
         self._welcomed = True
         self._bus.welcomed(part.address, part.last)
@@ -163,6 +179,8 @@ class TcpLine:
 
     def closed(self, reason: str) -> None:
         self._connection = None
+        if self._welcomed:
+            self._broke = (time(), monotonic())
         self._welcomed = False
         self._last_words = self._last_words or reason
         self._broken.set()
@@ -203,7 +221,7 @@ _pause_first = 0.05
 def connect(
     address: str,
     *,
-    name: str,
+    name: str | None = None,
     token: str = "",
     tls: ssl.SSLContext | None = None,
     patience: float = 10.0,
@@ -211,13 +229,16 @@ def connect(
 ) -> Bus:
     """A bus to the server at ``tcp://HOST:PORT``, to be entered with ``async with``.
 
-    ``name`` is durable: whoever comes back under it finds its mailbox. ``patience`` is how long to try the first time;
+    ``name`` is durable: whoever comes back under it finds its mailbox. Without one the client is temporary: its name is
+    like no other's, and its mailbox is gone when it closes. ``patience`` is how long to try the first time;
     ``waits`` is told once, with the address and why, if nobody is there at first.
     """
     host, _, port = address.removeprefix("tcp://").rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
         raise UsageError(f"address {address!r}: expected tcp://HOST:PORT")
-    if not is_name(name):
+    if name is None:
+        name = wire.TEMPORARY + token_hex(8)
+    elif not is_name(name):
         raise UsageError(f"client name {name!r}: expected 1 to 64 letters, digits, _, . or -")
     where = Address(host.strip("[]"), int(port))
     return Bus(name, lambda bus: TcpLine(bus, where, token, tls, patience, waits))

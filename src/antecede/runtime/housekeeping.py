@@ -1,6 +1,7 @@
 """What a server does now and then, whatever messages do: look at its marks, keep snapshots, say that it is there."""
 
 import asyncio
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from antecede import limits
@@ -51,6 +52,7 @@ class Housekeeping:
                 runtime.peers.patience.over = True
                 now = loop.time()
                 runtime.door.watch(now)
+                runtime.sessions.sweep(monotonic())
                 for peer in runtime.peers.peers.values():
                     if peer.dialer is not None and peer.connection is not None:
                         keep_alive(peer.connection, now)

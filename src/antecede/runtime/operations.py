@@ -6,12 +6,11 @@ serve a program that has the server in its own process.
 
 import json
 from collections.abc import Callable
-from time import time
 from typing import Any, Protocol
 
 import msgspec
 
-from antecede.engine import Dead, Reaction
+from antecede.engine import Dead
 from antecede.errors import AntecedeError, OverloadError, UsageError
 from antecede.limits import counter_max
 from antecede.runtime.peers import Peers
@@ -19,7 +18,7 @@ from antecede.runtime.reactions import Reactions
 from antecede.runtime.recorder import Recorder
 from antecede.runtime.sessions import OPERATOR, Sessions
 from antecede.server import AgentServer, Replay
-from antecede.server.items import Buried, Forgot, Reacted
+from antecede.server.items import Buried, Forgot
 from antecede.store import Store
 
 
@@ -177,15 +176,10 @@ class Operations:
             raise UsageError(f"{address} is an agent, which reacts to its letters: only a client's mailbox is dropped")
         if not server.sessions.is_away(address):
             raise UsageError(f"client {address} is here, and reads its letters: only who is away is dropped")
-        letters = [letter.id for letter in machine.engine.mailboxes.get(address, ())]
-        if not letters:
+        dropped = server.sessions.drop(address, "dropped by an operator")
+        if not dropped:
             raise UsageError(f"no letters wait for {address[:200]!r} on {machine.name}")
-        # All in one step: a client that comes back meanwhile finds an empty mailbox, or none was dropped.
-        reactions = tuple(Reaction(letter, dead="dropped by an operator") for letter in letters)
-        server.submit(Reacted(address, reactions, None, int(time() * 1000)))
-        for letter in letters:
-            server.submit(Buried(f"{letter} {address}"))
-        return {"server": machine.name, "dropped": len(letters), "client": address}
+        return {"server": machine.name, "dropped": dropped, "client": address}
 
     def forget(self, domain: str, generation: str) -> dict[str, Any]:
         """Let a domain begin anew at this server: its order and its links, for good. What nobody acknowledged is sent

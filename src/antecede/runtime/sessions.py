@@ -3,11 +3,15 @@
 A session is one presence of a client. A client has at most one; a newer one takes its place. Publishes become inputs of
 the machine; what the machine says of them, and letters for the client, leave when they are durable. Letters are handed
 out again from the first that was not taken off the mailbox when a session begins to listen.
+
+A temporary client (see :mod:`antecede.wire`) is forgotten when it has left: its mailbox is emptied, and the number of
+its last publish goes. One that was killed is forgotten when it has been away for long enough; a letter that comes for
+one that has left is dropped.
 """
 
 import asyncio
 from collections.abc import Callable
-from time import time
+from time import monotonic, time
 from typing import Protocol
 
 from antecede import limits, wire
@@ -18,7 +22,7 @@ from antecede.errors import RefusedError, WireError
 from antecede.runtime.intake import Intake
 from antecede.runtime.logs import ServerLog
 from antecede.server import Accepted, AgentServer, Refused
-from antecede.server.items import Published, PublishedMany, Reacted
+from antecede.server.items import Buried, Left, Published, PublishedMany, Reacted
 from antecede.transports import Connection
 
 OPERATOR = "dead-letters"
@@ -65,6 +69,8 @@ class Sessions:
         self._log = log
         self._here: dict[str, Session] = {}
         """By address."""
+        self._temporary = {client: monotonic() for client in machine.clients if wire.is_temporary(client)}
+        """Temporary clients that are known, or that letters came for, and since when each may be away."""
         self.dead = 0
         """Letters that clients could not handle."""
 
@@ -96,6 +102,7 @@ class Sessions:
         if before is not None:
             before.end(f"another client came as {session.client}")
         self._here[address] = session
+        self._may_be_away(session.client)
 
         def welcome() -> None:
             last = self._machine.clients.get(session.client, 0)
@@ -109,6 +116,42 @@ class Sessions:
             self._log.warning("client-gone", client=session.client, reason=reason)
         if self._here.get(session.address) is session:
             del self._here[session.address]
+            self._may_be_away(session.client)
+
+    def leave(self, session: Session) -> None:
+        """A client goes for good."""
+        if self.is_here(session) and wire.is_temporary(session.client):
+            del self._here[session.address]
+            self._forget(session.client)
+
+    def sweep(self, now: float) -> None:
+        """Forget the temporary clients that have been away for too long."""
+        for client, since in list(self._temporary.items()):
+            if f"{client}@{self._machine.name}" in self._here:
+                continue
+            # Who has left, or has never sent, does not come back for what is in its mailbox.
+            if client not in self._machine.clients or now - since > limits.temporary_client_seconds_max:
+                self._forget(client)
+
+    def _may_be_away(self, client: str) -> None:
+        if wire.is_temporary(client):
+            self._temporary[client] = monotonic()
+
+    def _forget(self, client: str) -> None:
+        self._temporary.pop(client, None)
+        self.drop(f"{client}@{self._machine.name}", "the temporary client that it was for has left")
+        self._submit(Left(client))
+
+    def drop(self, address: str, reason: str) -> int:
+        """Empty the mailbox of a client for good; how many letters were in it."""
+        letters = [letter.id for letter in self._machine.engine.mailboxes.get(address, ())]
+        if letters:
+            # All in one step: a client that comes back meanwhile finds an empty mailbox, or none was dropped.
+            reactions = tuple(Reaction(letter, dead=reason) for letter in letters)
+            self._submit(Reacted(address, reactions, None, int(time() * 1000)))
+            for letter in letters:
+                self._submit(Buried(f"{letter} {address}"))
+        return len(letters)
 
     def is_here(self, session: Session) -> bool:
         """Whether no newer session took its place."""
@@ -155,6 +198,8 @@ class Sessions:
         """Letters for a client; if it is not here they wait in its mailbox."""
         session = self._here.get(due.agent)
         if session is None or not session.listening:
+            if session is None and wire.is_temporary(due.agent):
+                self._temporary.setdefault(due.agent.rpartition("@")[0], monotonic())
             return
         if len(due.letters) == 1 and not session.handed:
             letters = list(due.letters)
@@ -257,7 +302,10 @@ class RemoteSession:
                 self._sessions.listen(self)
             elif isinstance(part, wire.Ping):
                 self._connection.send([wire.Pong()])
-            elif not isinstance(part, wire.Pong | wire.Bye):
+            elif isinstance(part, wire.Bye):
+                if part.final:
+                    self._sessions.leave(self)
+            elif not isinstance(part, wire.Pong):
                 raise WireError(f"{type(part).__name__} from client {self.client}")
 
     def closed(self, reason: str) -> None:

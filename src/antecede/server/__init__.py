@@ -49,6 +49,7 @@ from antecede.server.items import (
     Fired,
     Forgot,
     Item,
+    Left,
     Met,
     Published,
     PublishedMany,
@@ -64,7 +65,7 @@ __all__ = ["CATCHING_UP", "Accepted", "AgentServer", "FromPeer", "Plan", "Refuse
 CATCHING_UP = "the server is catching up: try again later"
 
 
-Input = FromPeer | Published | PublishedMany | Reacted | Forgot | Buried | Replay
+Input = FromPeer | Published | PublishedMany | Reacted | Forgot | Buried | Replay | Left
 
 
 class AgentServer:
@@ -301,6 +302,8 @@ class AgentServer:
             self._begin_anew(item)
         elif isinstance(item, Buried):
             self.engine.dead.pop(item.key, None)
+        elif isinstance(item, Left):
+            self.clients.pop(item.client, None)
         elif isinstance(item, Met):
             link = self.channel.consumers[item.domain].links[item.peer]
             link.peer, link.peer_life = item.incarnation, item.life
