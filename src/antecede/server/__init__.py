@@ -252,9 +252,7 @@ class AgentServer:
             self.channel.check(to)
         except UsageError as error:
             return error
-        if not is_call(to):
-            return None
-        return self.calls.refusal(bodies)
+        return self.calls.refusal(bodies) if is_call(to) else None
 
     def _expire(self, items: list[Item], now: float, clock_ms: int) -> None:
         if (self.calls.alarm_ms() or clock_ms + 1) <= clock_ms:
