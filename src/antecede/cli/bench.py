@@ -57,6 +57,9 @@ def register(app: typer.Typer) -> None:
         """
         import sys
 
+        from antecede.pipeline import require
+
+        require()
         from antecede.pipeline.bench import bench_verify
 
         report = bench_verify(

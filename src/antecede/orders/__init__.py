@@ -15,6 +15,7 @@ import msgspec
 from antecede import limits
 from antecede.errors import OrderError, UnknownOrderError
 from antecede.orders.contract import Option, Order
+from antecede.whereabouts import described
 
 __all__ = ["Option", "Order", "OrderSpec", "find", "names", "parse"]
 
@@ -86,7 +87,11 @@ def find(name: str) -> type[Order]:
         foreign = [entry for entry in _foreign() if entry.name == name]
         if not foreign:
             raise UnknownOrderError(f"unknown order {name!r}: expected one of {', '.join(names())}")
-        found = foreign[0].load()
+        try:
+            found = foreign[0].load()
+        except Exception as error:
+            # An order of another package may fail in any way.
+            raise OrderError(f"order {name!r} cannot be imported: {described(error)}") from None
     if not (isinstance(found, type) and issubclass(found, Order)):
         raise OrderError(f"order {name!r} is no subclass of antecede.orders.Order")
     return found
