@@ -137,7 +137,8 @@ class Task:
             yield from self.fault_runs[hop].drain(self.layout, hop, fault=True)
         yield 0, pack({
             "split": self.split.number, "names": self.encoder.names.list(), "kinds": self.kinds,
-            "reasons": dict(self.reasons), "outside": self.outside, "clocked": self.clocked, "lamported": self.lamported,
+            "reasons": dict(self.reasons), "outside": self.outside,
+            "clocked": self.clocked, "lamported": self.lamported,
         })  # fmt: skip
 
     def batches(self, piece: Arrow | list[Item]) -> Iterator[Any]:
