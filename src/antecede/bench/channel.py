@@ -68,14 +68,14 @@ class Ours(msgspec.Struct, frozen=True):
             here, there = {**here, "trace": True}, {**there, "trace": True}
         if self.to is not None:
             here["to"] = self.to
-        with party("ours", "server", source=source, topology=topology, **there) as receiver:
+        with party("ours", "server", source, topology=topology, **there) as receiver:
             ready = receiver.hear(_start_seconds)
             if source is not None:
                 package = Path(ready["package"]).resolve()
                 if not package.is_relative_to(Path(source).resolve()):
                     raise SideError(f"the package was imported from {package.parent}")
                 here["pid"] = receiver.pid
-            with party("ours", self.role, source=source, topology=topology, messages=messages, **here) as sender:
+            with party("ours", self.role, source, topology=topology, messages=messages, **here) as sender:
                 return sender.hear(_run_seconds)
 
 

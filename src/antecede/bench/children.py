@@ -101,7 +101,7 @@ class Child:
         return " ".join(self._command[1:4]) if self._command[0] == sys.executable else self._command[0]
 
 
-def party(module: str, role: str, *, source: str | None = None, **settings: Any) -> Child:
+def party(module: str, role: str, source: str | None = None, /, **settings: Any) -> Child:
     """Start a party. With a ``source`` our module is run by its path, on the package that is in that directory."""
     if source is None:
         return Child([sys.executable, "-m", f"antecede.bench.{module}", role, json.dumps(settings)])

@@ -222,9 +222,7 @@ async def accepted(topology: str, messages: int, warm: int = 200, pid: int | Non
         say(**figures(times[warm:]), **cpu)
 
 
-async def ask(
-    topology: str, messages: int, data: str | None = None, warm: int = 500, pid: int | None = None
-) -> None:
+async def ask(topology: str, messages: int, data: str | None = None, warm: int = 500, pid: int | None = None) -> None:
     """A program on the bus of server s1 that asks, and waits for each answer."""
     runtime = await _start(topology, "s1", data, False)
     async with runtime.bus("program") as bus:

@@ -11,7 +11,7 @@ program are the same, only the package below them differs.
 
 import os
 from collections.abc import Callable, Sequence
-from math import exp, log, sqrt
+from math import exp, fsum, log, sqrt
 from statistics import NormalDist, fmean, median, stdev
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -123,7 +123,7 @@ def _t(freedom: int) -> float:
         (5 * z**5 + 16 * z**3 + 3 * z) / 96,
         (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
     )
-    return sum(term / freedom**power for power, term in enumerate(terms))
+    return fsum(term / float(freedom) ** power for power, term in enumerate(terms))
 
 
 def comparison_table(report: dict[str, Any]) -> str:
