@@ -2,7 +2,7 @@
 
 import os
 import signal
-import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,15 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
 
-# A shell starts what runs in the background with SIGINT ignored, which our commands then leave so, and so would those
-# that the tests start and interrupt.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def pytest_configure() -> None:
+    """Let interrupts through to the processes that tests start: a shell starts its background jobs with SIGINT ignored,
+    and children inherit that."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            # Only the main thread may change it.
+            with suppress(ValueError):
+                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

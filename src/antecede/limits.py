@@ -292,3 +292,13 @@ cut_entries_max: Final = 1_000_000
 
 cut_rounds_max: Final = 40
 """Rounds after which cuts that are not consistent yet are left out."""
+
+crash_reports_max: Final = 20
+"""Reports of internal errors that are kept per user: enough for a bug report, and a loop that fails fills no disk."""
+
+crash_report_bytes_max: Final = 256 * 1024
+"""One such report: a traceback of 200 calls takes about 30 KB, and the texts of exceptions may have any length."""
+
+unread_share_max: Final = 0.1
+"""The share of rows that are no events at all, above which a trace counts as unreadable: a torn line per file or a few
+rows of another program are common, but of one row in ten nobody can say what the verdict is about."""
