@@ -142,6 +142,10 @@ train_bytes_max: Final = 1024 * 1024
 letter_bytes_max: Final = 8 * 1024 * 1024
 """One notification; with all that one step does it must fit into a record of the log."""
 
+shared_addresses_max: Final = 262_144
+"""Addresses in all the lists of destinations that one server remembers, and in its plans for them: 64 topics with 4,096
+subscribers each. Beyond it the server forgets them and starts again, at the cost of memory and time, not of letters."""
+
 message_id_chars_max: Final = 200
 """The id of one message."""
 
@@ -238,6 +242,10 @@ store_snapshot_bytes_max: Final = 64 * 1024 * 1024 * 1024
 
 store_snapshot_part_bytes_max: Final = 1024 * 1024 * 1024
 """One part of a snapshot: what has to be in memory at once."""
+
+store_snapshot_part_bytes_wanted: Final = 64 * 1024 * 1024
+"""A state that is handed over as one piece is cut into parts of this length: the size of a segment, which is well below
+the bound of a part and makes few of them."""
 
 store_commit_here_bytes_max: Final = 64 * 1024
 """How much a log's owner commits in its own thread; more is left to the commit thread."""

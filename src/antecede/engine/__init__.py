@@ -16,7 +16,6 @@ take place elsewhere.
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
-from typing import Any
 
 import msgspec
 
@@ -41,6 +40,7 @@ __all__ = [
     "React",
     "Reaction",
     "Returned",
+    "SavedEngine",
     "Timeout",
     "Unanswered",
     "died",
@@ -96,12 +96,27 @@ class Dead(msgspec.Struct, frozen=True, array_like=True, gc=False):
     letter: Letter
     reason: str
 
+    @property
+    def key(self) -> str:
+        """The name by which operators replay or drop it."""
+        return f"{self.letter.id} {self.agent}"
+
 
 class Question(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An ask that has not been answered."""
 
     agent: str
     handler: str
+
+
+class SavedEngine(msgspec.Struct, frozen=True, array_like=True):
+    """The durable state of an :class:`Engine`; its fields are explained there."""
+
+    mailboxes: dict[str, list[Letter]]
+    states: dict[str, bytes]
+    born: dict[str, str]
+    dead: dict[str, Dead]
+    asks: dict[str, Question]
 
 
 class Engine:
@@ -210,21 +225,18 @@ class Engine:
         if agent in self.mailboxes:
             self._ready[agent] = None
 
-    def dump(self) -> Any:
-        """The durable state, as plain values."""
+    def dump(self) -> SavedEngine:
+        """Return the durable state."""
         mailboxes = {agent: list(mailbox) for agent, mailbox in self.mailboxes.items()}
-        return (mailboxes, self.states, self.born, self.dead, self.asks)
+        return SavedEngine(mailboxes, self.states, self.born, self.dead, self.asks)
 
-    def load(self, state: Any) -> None:
+    def load(self, saved: SavedEngine) -> None:
         """Become the state that ``dump`` gave; called on a fresh engine."""
-        mailboxes, self.states, self.born, self.dead, self.asks = msgspec.convert(state, _Saved)
-        for agent, letters in mailboxes.items():
-            for letter in letters:
-                self.deliver(agent, letter)
+        self.states, self.born, self.asks = saved.states, saved.born, saved.asks
+        self.dead = saved.dead
+        self.mailboxes = {agent: deque(letters) for agent, letters in saved.mailboxes.items()}
+        self._ready = dict.fromkeys(self.mailboxes)
 
 
 def _is_of(letter: Letter, reaction: Reaction) -> bool:
     return letter.id == reaction.letter
-
-
-_Saved = tuple[dict[str, list[Letter]], dict[str, bytes], dict[str, str], dict[str, Dead], dict[str, Question]]

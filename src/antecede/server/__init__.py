@@ -20,7 +20,6 @@ count by) and rolls no dice.
 """
 
 from heapq import heapify, heappop, heappush
-from typing import Any
 
 import msgspec
 
@@ -58,6 +57,7 @@ from antecede.server.items import (
     encode_record,
     sent_again,
 )
+from antecede.server.snapshots import State, decode_state, encode_state
 from antecede.server.words import Accepted, FromPeer, Plan, Refused, Replay, Step
 
 __all__ = ["CATCHING_UP", "Accepted", "AgentServer", "FromPeer", "Plan", "Refused", "Replay", "Step"]
@@ -316,7 +316,7 @@ class AgentServer:
     def _apply_many(self, item: PublishedMany) -> None:
         last = item.number + len(item.bodies) - 1
         self.clients[item.client] = last
-        source, to, kind = f"{item.client}@{self.name}", item.to, item.type
+        source, to, kind = f"{item.client}@{self.name}", self.channel.destinations.shared(item.to), item.type
         prefix, first = self._prefix, self._numbers + 1
         self._numbers += len(item.bodies)
         letters = [
@@ -379,7 +379,8 @@ class AgentServer:
         self._numbers += 1
         id_ = self._prefix + str(self._numbers)
         ask = id_ if ask == "." else ask
-        letter = Letter(id_, source, sent.to, sent.type, sent.body, ask, sent.answers, replays, sent.context)
+        to = sent.to if len(sent.to) == 1 else self.channel.destinations.shared(sent.to)
+        letter = Letter(id_, source, to, sent.type, sent.body, ask, sent.answers, replays, sent.context)
         self.channel.send(letter)
         return letter
 
@@ -406,11 +407,11 @@ class AgentServer:
     # State.
 
     def snapshot(self) -> bytes:
-        """The whole durable state."""
-        timers = {str(number): timer for number, timer in self.timers.items()}
+        """Return the whole durable state as bytes."""
+        channel, engine = self.channel.dump(), self.engine.dump()
         stopped = [(*place, reason) for place, reason in self.stopped.items()]
         head = (self.name, self.incarnation, self.epoch, self._numbers)
-        return msgspec.msgpack.encode((*head, self.channel.dump(), self.engine.dump(), self.clients, timers, stopped))
+        return encode_state(State(*head, channel, engine, self.clients, self.timers, stopped))
 
     def check_origin(self, server: str, epoch: str, expected: str) -> None:
         """Refuse a log that another server, or another topology, has begun."""
@@ -425,25 +426,19 @@ class AgentServer:
     def restore(self, snapshot: bytes, now: float, epoch: str | None = None) -> None:
         """Become the state of a snapshot, if it is of this epoch; called on a fresh server."""
         try:
-            name, incarnation, begun, numbers, channel, engine, clients, timers, stopped = msgspec.msgpack.decode(
-                snapshot, type=_Saved
-            )
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            state = decode_state(snapshot)
+        except SnapshotError as error:
             raise SnapshotError(f"unreadable snapshot of server {self.name}: {error}") from None
         if epoch is not None:
-            self.check_origin(name, begun, epoch)
-        if (name, incarnation) != (self.name, self.incarnation):
-            raise SnapshotError(f"snapshot of server {name} ({incarnation:016x}): expected {self.name}")
-        self.epoch = begun
-        self._numbers = numbers
-        self.channel.load(channel, now)
-        self.engine.load(engine)
-        self.clients = clients
-        self.timers = {int(number): timer for number, timer in timers.items()}
+            self.check_origin(state.server, state.epoch, epoch)
+        if (state.server, state.incarnation) != (self.name, self.incarnation):
+            raise SnapshotError(f"snapshot of server {state.server} ({state.incarnation:016x}): expected {self.name}")
+        self.epoch = state.epoch
+        self._numbers = state.numbers
+        self.channel.load(state.channel, now)
+        self.engine.load(state.engine)
+        self.clients = state.clients
+        self.timers = state.timers
         self._alarms = [(timer[0], number) for number, timer in self.timers.items()]
         heapify(self._alarms)
-        self.stopped = {(domain, peer): reason for domain, peer, reason in stopped}
-
-
-_Timers = dict[str, tuple[int, str, Letter]]
-_Saved = tuple[str, int, str, int, Any, Any, dict[str, int], _Timers, list[tuple[str, str, str]]]
+        self.stopped = {(domain, peer): reason for domain, peer, reason in state.stopped}
