@@ -204,14 +204,19 @@ backlog_frames_max: Final = 16_384
 """Frames that peers have not acknowledged above which clients' publishes are refused."""
 
 backlog_bytes_max: Final = 256 * 1024 * 1024
-"""Bytes of frames that peers have not acknowledged above which clients' publishes are refused."""
+"""The memory of frames that peers have not acknowledged above which clients' publishes are refused."""
 
 backlog_letters_max: Final = 200_000
 """Letters in mailboxes, and dead ones, above which clients' publishes are refused and nothing more is read from peers:
 so the servers where those letters enter come to refuse them, too."""
 
 backlog_letter_bytes_max: Final = 256 * 1024 * 1024
-"""The same, in bytes of the letters, as estimated from the newest of each mailbox and of the dead."""
+"""The same in bytes of memory, for letters in mailboxes, dead letters and timers: a quarter of a machine with 1 GiB. A
+multicast counts once, with its destinations."""
+
+backlog_unwatched_bytes_max: Final = 4 * 1024 * 1024
+"""What may go into the log before a server looks at its marks again, however short the time: the size of a step, and so
+little that the marks are passed by a few percent at most."""
 
 publish_window_max: Final = 65_536
 """Publishes of one client that are not accepted yet."""

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from live_agents import Ping
+import pytest
+from live_agents import Ping, Word
 
 import antecede
 
@@ -68,3 +69,42 @@ def test_a_restart_needs_no_more_memory_than_before(cluster: Callable[..., Any])
         return numbers
 
     assert asyncio.run(asyncio.wait_for(read(), 30)) == list(range(_messages))
+
+
+_bound_bytes = 16 * 1024 * 1024
+
+
+@pytest.fixture
+def bounded(cluster: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return one server that runs with a small bound for the memory of its letters."""
+    world = cluster({"A": ["s1"]}, {})
+    monkeypatch.setattr(world, "program", lambda: ["-m", "antecede.trials"])
+    world.start(options=("--limit", f"backlog_letter_bytes_max={_bound_bytes}"))
+    return world
+
+
+async def _fill(address: str, text: str, together: int) -> int:
+    """Send a long letter and then an empty one to one absent client after the other, some together, until the server
+    refuses one; return how many bytes were sent before."""
+    sent = 0
+    async with antecede.connect(address, name="publisher") as bus:
+        while sent < 4 * _bound_bytes:
+            for _ in range(together):
+                sent += len(text)
+                bus.send(f"absent-{sent}@s1", Word(text=text))
+                bus.send(f"absent-{sent}@s1", Word(text=""))
+            try:
+                await bus.drain()
+            except antecede.OverloadError:
+                return sent
+    raise AssertionError(f"{sent} bytes were sent and none was refused")
+
+
+@pytest.mark.parametrize(("length", "together"), [(1_000_000, 1), (1_000, 50)], ids=["large", "small"])
+def test_letters_fill_a_server_up_to_its_bound(bounded: Any, length: int, together: int) -> None:
+    """The newest letter of each mailbox is a small one, and small letters take more memory than their bodies. At the
+    bound clients are refused, and the process takes at most three times the bound besides what it took when empty."""
+    before = _resident_bytes(bounded, "s1")
+    assert asyncio.run(_fill(bounded.addresses["s1"], "x" * length, together)) < 1.5 * _bound_bytes
+    assert _resident_bytes(bounded, "s1") - before < 3 * _bound_bytes
+    assert bounded.status()["servers"]["s1"]["health"] == "overloaded"

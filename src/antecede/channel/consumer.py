@@ -93,7 +93,7 @@ class MessageConsumer:
         self.me = members.index(me)
         self.spec = spec
         self.order: Order = spec.create(self.me, len(members))
-        self.links = {peer: Link(incarnation, resend_after=resend_after) for peer in members if peer != me}
+        self.links = {peer: Link(incarnation, resend_after=resend_after, size=len) for peer in members if peer != me}
         self.sent = 0
         self.traffic = Traffic()
         self.generation = 0

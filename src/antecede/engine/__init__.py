@@ -20,6 +20,7 @@ from itertools import islice
 import msgspec
 
 from antecede import limits
+from antecede.channel.footprint import Footprint
 from antecede.channel.letters import Letter
 from antecede.engine.agents import Agent, Handler, Notification, Returned, Timeout, Unanswered, handlers_of, name_of
 from antecede.engine.context import Alarm, Birth, Context, Outbound
@@ -132,6 +133,12 @@ class Engine:
         """By letter and agent."""
         self.asks: dict[str, Question] = {}
         """By the id of the letter that asked."""
+        self.footprint = Footprint()
+        """The letters in mailboxes, as far as they are counted, and the dead ones."""
+        self._counted: dict[str, int] = {}
+        """How many letters at the head of each mailbox are counted."""
+        self._uncounted: set[str] = set()
+        """Agents that got letters which are not counted yet."""
         self._reacting: set[str] = set()
         self._ready: dict[str, None] = {}
 
@@ -141,6 +148,7 @@ class Engine:
         if mailbox is None:
             mailbox = self.mailboxes[agent] = deque()
         mailbox.append(letter)
+        self._uncounted.add(agent)
         if agent not in self._reacting:
             self._ready[agent] = None
 
@@ -156,6 +164,38 @@ class Engine:
                 agent, append = address, self.mailboxes[address].append
             else:
                 append(letter)
+
+    def count_arrived(self) -> None:
+        """Count the letters that have arrived since the last time and are still there. Most letters are reacted to
+        sooner, and cost nothing."""
+        uncounted, self._uncounted = self._uncounted, set()
+        for agent in uncounted:
+            mailbox = self.mailboxes.get(agent, ())
+            for letter in islice(reversed(mailbox), len(mailbox) - self._counted.get(agent, 0)):
+                self.footprint.add(letter)
+            if mailbox:
+                self._counted[agent] = len(mailbox)
+
+    def _uncount(self, agent: str, letters: list[Letter]) -> None:
+        """Letters were taken off a mailbox, of which some are counted."""
+        counted = self._counted.pop(agent)
+        for letter in letters[:counted]:
+            self.footprint.remove(letter)
+        if counted > len(letters):
+            self._counted[agent] = counted - len(letters)
+
+    def set_aside(self, agent: str, letter: Letter, reason: str) -> None:
+        """Keep a letter that nobody can react to, for an operator."""
+        dead = Dead(agent, letter, reason)
+        self.bury(dead.key)
+        self.dead[dead.key] = dead
+        self.footprint.add(letter)
+
+    def bury(self, key: str) -> None:
+        """Forget a dead letter, if there is such a one."""
+        dead = self.dead.pop(key, None)
+        if dead is not None:
+            self.footprint.remove(dead.letter)
 
     def due(self) -> list[React]:
         """Hand out letters to all agents that have some and are not reacting."""
@@ -208,7 +248,9 @@ class Engine:
             if letter.answers:
                 self.asks.pop(letter.answers, None)
             if reaction.dead:
-                self.dead[f"{letter.id} {agent}"] = Dead(agent, letter, reaction.dead)
+                self.set_aside(agent, letter, reaction.dead)
+        if agent in self._counted:
+            self._uncount(agent, letters)
         if state is not None:
             self.states[agent] = state
         self._reacting.discard(agent)
@@ -234,7 +276,10 @@ class Engine:
         """Become the state that ``dump`` gave; called on a fresh engine."""
         self.states, self.born, self.asks = saved.states, saved.born, saved.asks
         self.dead = saved.dead
+        for dead in saved.dead.values():
+            self.footprint.add(dead.letter)
         self.mailboxes = {agent: deque(letters) for agent, letters in saved.mailboxes.items()}
+        self._uncounted = set(self.mailboxes)
         self._ready = dict.fromkeys(self.mailboxes)
 
 

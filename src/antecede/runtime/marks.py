@@ -24,39 +24,32 @@ class Marks:
         self._log = log
         self.held = False
         """Nothing is read from peers."""
+        self.unwatched_bytes = 0
+        """What went into the log since the last look."""
         self.shortage = ""
         """Why there is little room left on the disk."""
 
     def watch(self, stopping: bool) -> None:
-        """Look at everything that may grow; to be called now and then."""
+        """Look at everything that may grow; to be called now and then, and when much was taken in."""
         machine, store = self._machine, self._store
-        letters = letter_bytes = 0
-        for mailbox in machine.engine.mailboxes.values():
-            letters += len(mailbox)
-            letter_bytes += len(mailbox) * (len(mailbox[-1].body) + _letter_bytes)
-        dead = machine.engine.dead
-        if dead:
-            letters += len(dead)
-            letter_bytes += len(dead) * (len(next(reversed(dead.values())).letter.body) + _letter_bytes)
-        links = [link for one in machine.channel.consumers.values() for link in one.links.values()]
-        frames = sum(link.unacknowledged for link in links)
-        load = max(letters / limits.backlog_letters_max, letter_bytes / limits.backlog_letter_bytes_max)
+        self.unwatched_bytes = 0
+        backlog = machine.backlog()
+        dead = backlog.dead
+        load = max(backlog.letters / limits.backlog_letters_max, backlog.letter_bytes / limits.backlog_letter_bytes_max)
         if (load > 1) if not self.held else (load > 0.5):
             self._hold(peers=True)
         elif self.held:
             self._hold(peers=False)
         self.watch_room()
         if not self.shortage:
-            full_of_dead = load > 1 and 2 * len(dead) > letters
-            machine.overload = (
-                f"{len(dead)} dead letters fill the server: {_ask_operator}" if full_of_dead else CATCHING_UP
-            )
+            full_of_dead = load > 1 and 2 * dead > backlog.letters
+            machine.overload = f"{dead} dead letters fill the server: {_ask_operator}" if full_of_dead else CATCHING_UP
         overloaded = (
             stopping
             or bool(self.shortage)
             or load > 1
-            or frames > limits.backlog_frames_max
-            or sum(link.unacknowledged_bytes for link in links) > limits.backlog_bytes_max
+            or backlog.frames > limits.backlog_frames_max
+            or backlog.frame_bytes > limits.backlog_bytes_max
             or store.pending_bytes > limits.store_pending_bytes_max // 2
             or store.log_bytes > limits.store_log_bytes_max * 3 // 4
         )
@@ -65,9 +58,11 @@ class Marks:
             if not stopping:
                 self._log.warning(
                     "overloaded" if overloaded else "caught-up",
-                    letters=letters,
-                    dead=len(dead),
-                    frames=frames,
+                    letters=backlog.letters,
+                    letter_bytes=backlog.letter_bytes,
+                    dead=dead,
+                    frames=backlog.frames,
+                    frame_bytes=backlog.frame_bytes,
                     pending_bytes=store.pending_bytes,
                     log_bytes=store.log_bytes,
                 )
@@ -96,6 +91,4 @@ class Marks:
         self._peers.hold(peers)
 
 
-_letter_bytes = 200
-"""What a letter takes besides its body, about."""
 _ask_operator = "an operator replays or drops them (antecede dead)"

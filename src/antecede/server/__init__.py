@@ -19,13 +19,11 @@ The server does no I/O, owns no clock (``now`` in seconds drives resends, ``cloc
 count by) and rolls no dice.
 """
 
-from heapq import heapify, heappop, heappush
-
 import msgspec
 
 from antecede import limits
 from antecede.channel import Channel, Letter, Taken
-from antecede.engine import Dead, Engine, Outbound, Question, Timeout, name_of
+from antecede.engine import Engine, Outbound, Question, Timeout, name_of
 from antecede.errors import (
     AntecedeError,
     LinkError,
@@ -39,6 +37,7 @@ from antecede.errors import (
 )
 from antecede.link import Ack, Frame, Hello
 from antecede.objects.replicas import Row
+from antecede.server.backlog import Backlog, backlog_of
 from antecede.server.calls import Calls, deadline_of, is_call, unfit
 from antecede.server.items import (
     Began,
@@ -58,6 +57,7 @@ from antecede.server.items import (
     sent_again,
 )
 from antecede.server.snapshots import State, decode_state, encode_state
+from antecede.server.timers import Timers
 from antecede.server.words import Accepted, FromPeer, Plan, Refused, Replay, Step
 
 __all__ = ["CATCHING_UP", "Accepted", "AgentServer", "FromPeer", "Plan", "Refused", "Replay", "Step"]
@@ -81,8 +81,7 @@ class AgentServer:
         self.calls = Calls(self.channel, f"{name}.{incarnation & 0xFFFFFF:06x}.")
         self.clients: dict[str, int] = {}
         """Clients that live here, and the number of the last publish of each."""
-        self.timers: dict[int, tuple[int, str, Letter]] = {}
-        """Number → (wall clock in ms, agent, letter)."""
+        self.timers = Timers(self.engine.footprint)
         self.stopped: dict[tuple[str, str], str] = {}
         """Links that stopped until an operator lets them begin anew: (domain, peer) → reason."""
         self.kept = True
@@ -91,8 +90,6 @@ class AgentServer:
         """Set by the driver above its high-water mark: clients' publishes are refused, all else goes on."""
         self.overload = CATCHING_UP
         """What clients are told then."""
-        self._alarms: list[tuple[int, int]] = []
-        """(when, number) of every timer, as a heap."""
         self._items: list[Item] = []
         self.channel.record_into(self._items)
         self._numbers = 0
@@ -111,7 +108,7 @@ class AgentServer:
             self._take(given, items, now, clock_ms)
         if self.calls.site is not None:
             self._expire(items, now, clock_ms)
-        if self._alarms:
+        if self.timers.alarms:
             self._fire(items, now, clock_ms)
         self._flush(now)
         if self.calls.site is not None:
@@ -159,7 +156,7 @@ class AgentServer:
 
     def alarm_ms(self) -> int | None:
         """The wall clock at which the next timer is due."""
-        timer = self._alarms[0][0] if self._alarms else None
+        timer = self.timers.alarms[0][0] if self.timers.alarms else None
         if self.calls.site is None:
             return timer
         call = self.calls.alarm_ms()
@@ -261,15 +258,10 @@ class AgentServer:
             self._apply(items[-1], now)
 
     def _fire(self, items: list[Item], now: float, clock_ms: int) -> None:
-        alarms = self._alarms
-        if not alarms or alarms[0][0] > clock_ms:
-            return
-        due: list[int] = []
-        while alarms and alarms[0][0] <= clock_ms and len(due) < limits.timers_together_max:
-            due.append(heappop(alarms)[1])
-        item = Fired(tuple(due))
-        items.append(item)
-        self._apply(item, now)
+        due = self.timers.due(clock_ms)
+        if due:
+            items.append(Fired(due))
+            self._apply(items[-1], now)
 
     # What an item does, live and from the log.
 
@@ -288,11 +280,8 @@ class AgentServer:
         elif isinstance(item, PublishedMany):
             self._apply_many(item)
         elif isinstance(item, Fired):
-            for number in item.timers:
-                _, agent, letter = self.timers.pop(number)
+            for agent, letter in self.timers.fire(item.timers):
                 self.engine.deliver(agent, letter)
-            while self._alarms and self._alarms[0][1] not in self.timers:
-                heappop(self._alarms)
         elif isinstance(item, Expired):
             self.calls.expire(item.clock_ms, now)
         elif isinstance(item, Related):
@@ -300,7 +289,7 @@ class AgentServer:
         elif isinstance(item, Forgot):
             self._begin_anew(item)
         elif isinstance(item, Buried):
-            self.engine.dead.pop(item.key, None)
+            self.engine.bury(item.key)
         elif isinstance(item, Met):
             link = self.channel.consumers[item.domain].links[item.peer]
             link.peer, link.peer_life = item.incarnation, item.life
@@ -371,8 +360,7 @@ class AgentServer:
         """Have a letter come from the clock. Its id says so: to fire is no message, and obeys no order."""
         self._numbers += 1
         letter = Letter(f"{self._prefix}t{self._numbers}", agent, (agent,), kind, body, answers=answers)
-        self.timers[self._numbers] = (when_ms, agent, letter)
-        heappush(self._alarms, (when_ms, self._numbers))
+        self.timers.set(self._numbers, when_ms, agent, letter)
 
     def _send(self, source: str, sent: Outbound | Published, *, ask: str = "", replays: str = "") -> Letter:
         """Send the next letter. A question is quoted by its own id (``ask="."``), or as its asker says."""
@@ -395,7 +383,7 @@ class AgentServer:
                 self.engine.deliver(letter.to[0], letter)
         while channel.lost:
             letter, reason = channel.lost.pop(0)
-            self.engine.dead[f"{letter.id} {self.name}"] = Dead(self.name, letter, reason)
+            self.engine.set_aside(self.name, letter, reason)
         while channel.unreadable:
             domain, reason = channel.unreadable.pop(0)
             self._faults.append((domain, "", reason))
@@ -406,12 +394,16 @@ class AgentServer:
 
     # State.
 
+    def backlog(self) -> Backlog:
+        """Return how much waits here."""
+        return backlog_of(self.channel, self.engine, self.timers)
+
     def snapshot(self) -> bytes:
         """Return the whole durable state as bytes."""
         channel, engine = self.channel.dump(), self.engine.dump()
         stopped = [(*place, reason) for place, reason in self.stopped.items()]
         head = (self.name, self.incarnation, self.epoch, self._numbers)
-        return encode_state(State(*head, channel, engine, self.clients, self.timers, stopped))
+        return encode_state(State(*head, channel, engine, self.clients, self.timers.waiting, stopped))
 
     def check_origin(self, server: str, epoch: str, expected: str) -> None:
         """Refuse a log that another server, or another topology, has begun."""
@@ -438,7 +430,5 @@ class AgentServer:
         self.channel.load(state.channel, now)
         self.engine.load(state.engine)
         self.clients = state.clients
-        self.timers = state.timers
-        self._alarms = [(timer[0], number) for number, timer in self.timers.items()]
-        heapify(self._alarms)
+        self.timers.load(state.timers)
         self.stopped = {(domain, peer): reason for domain, peer, reason in state.stopped}
