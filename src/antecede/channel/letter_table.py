@@ -7,7 +7,10 @@ Names (senders, destinations, types) and lists of destinations are numbered in t
 The table is stored by columns, which Python builds and reads several times faster than one object per letter.
 """
 
-from typing import Annotated
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -16,6 +19,7 @@ from antecede.errors import SnapshotError
 
 Position = Annotated[int, msgspec.Meta(ge=0)]
 """A place in a column of a table, from 0."""
+_Value = TypeVar("_Value")
 
 
 class SavedLetters(msgspec.Struct, frozen=True):
@@ -57,7 +61,8 @@ class SavedLetters(msgspec.Struct, frozen=True):
 class LetterTable:
     """Numbers letters, for a snapshot that is being made.
 
-    Equal letters get the same number, also if they are different objects: the same state gives the same snapshot.
+    Equal multicasts get the same number, also if they are different objects: the same state gives the same snapshot.
+    A letter with one destination is held in one place only.
     """
 
     def __init__(self) -> None:
@@ -65,41 +70,57 @@ class LetterTable:
         self._by_object: dict[int, int] = {}
         self._by_id: dict[str, int] = {}
 
+    def positions(self, letters: Collection[Letter]) -> Sequence[int]:
+        """Return the numbers of letters, which must stay in use until the table is saved."""
+        first = len(self._letters)
+        if all(map(_one.__eq__, map(len, map(_to, letters)))):
+            self._letters += letters
+            return range(first, len(self._letters))
+        return [self.position(letter) for letter in letters]
+
     def position(self, letter: Letter) -> int:
-        """Return the number of a letter, which must stay in use until the table is saved."""
+        """Return the number of one letter."""
         known = self._by_object.get(id(letter))
         if known is not None:
             return known
-        position = self._by_id.setdefault(letter.id, len(self._letters))
-        if position == len(self._letters) or self._letters[position] != letter:
-            # Ids come from peers too, so two letters with one id may still differ.
-            position = len(self._letters)
+        position = len(self._letters)
+        if len(letter.to) > 1:
+            position = self._by_id.setdefault(letter.id, position)
+            self._by_object[id(letter)] = position
+        if position == len(self._letters):
             self._letters.append(letter)
-        self._by_object[id(letter)] = position
+        elif self._letters[position] != letter:
+            # Ids come from peers too, so two letters with one id may still differ.
+            self._by_object[id(letter)] = position = len(self._letters)
+            self._letters.append(letter)
         return position
 
     def saved(self) -> SavedLetters:
         """Return the table of all letters that were numbered."""
         letters = self._letters
-        names: dict[str, int] = {}
-        lists: dict[tuple[str, ...], int] = {}
-        columns: tuple[list[int], list[int], list[int]] = ([], [], [])
-        for letter in letters:
-            columns[0].append(names.setdefault(letter.source, len(names)))
-            columns[1].append(lists.setdefault(letter.to, len(lists)))
-            columns[2].append(names.setdefault(letter.type, len(names)))
+        sources, types, to = (list(map(get, letters)) for get in (_source, _type, _to))
+        lists = _numbered(to)
+        names = _numbered(chain(sources, types, chain.from_iterable(lists)))
         return SavedLetters(
-            # Numbering the destinations adds names, so it must come before the names are listed.
-            lists=[[names.setdefault(name, len(names)) for name in to] for to in lists],
             names=list(names),
-            ids=[letter.id for letter in letters],
-            sources=columns[0],
-            to=columns[1],
-            types=columns[2],
-            bodies=[letter.body for letter in letters],
+            lists=[[names[name] for name in destinations] for destinations in lists],
+            ids=list(map(_id, letters)),
+            sources=list(map(names.__getitem__, sources)),
+            to=list(map(lists.__getitem__, to)),
+            types=list(map(names.__getitem__, types)),
+            bodies=list(map(_body, letters)),
             marks=[
                 (position, letter.ask, letter.answers, letter.replays, letter.context)
                 for position, letter in enumerate(letters)
                 if letter.ask or letter.answers or letter.replays or letter.context
             ],
         )
+
+
+def _numbered(values: Iterable[_Value]) -> dict[_Value, int]:
+    """Number different values from 0, in the sequence in which they come."""
+    return {value: number for number, value in enumerate(dict.fromkeys(values))}
+
+
+_one = 1
+_id, _source, _to, _type, _body = map(attrgetter, ("id", "source", "to", "type", "body"))

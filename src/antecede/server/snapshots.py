@@ -72,7 +72,7 @@ def encode_state(state: State) -> bytes:
         away_domain=returns.domain,
         away=[(place, number(letter)) for place, letter in returns.away.values()],
         waiting=[(last, stays, number(letter)) for last, stays, letter in returns.waiting],
-        mailboxes={agent: list(map(number, letters)) for agent, letters in engine.mailboxes.items()},
+        mailboxes={agent: list(table.positions(letters)) for agent, letters in engine.mailboxes.items()},
         states=engine.states,
         born=engine.born,
         dead=[(dead.agent, number(dead.letter), dead.reason) for dead in engine.dead.values()],
