@@ -24,6 +24,7 @@ from antecede.channel.footprint import Footprint
 from antecede.channel.letters import Letter
 from antecede.engine.agents import Agent, Handler, Notification, Returned, Timeout, Unanswered, handlers_of, name_of
 from antecede.engine.context import Alarm, Birth, Context, Outbound
+from antecede.engine.counting import Counting
 from antecede.errors import AgentError, UsageError
 
 __all__ = [
@@ -133,12 +134,10 @@ class Engine:
         """By letter and agent."""
         self.asks: dict[str, Question] = {}
         """By the id of the letter that asked."""
-        self.footprint = Footprint()
-        """The letters in mailboxes, as far as they are counted, and the dead ones."""
-        self._counted: dict[str, int] = {}
-        """How many letters at the head of each mailbox are counted."""
-        self._uncounted: set[str] = set()
-        """Agents that got letters which are not counted yet."""
+        self._counting = Counting()
+        self._changed = self._counting.changed
+        self.footprint = self._counting.footprint
+        """The memory of dead letters, and of those in mailboxes as they were at the last ``count``."""
         self._reacting: set[str] = set()
         self._ready: dict[str, None] = {}
 
@@ -148,7 +147,7 @@ class Engine:
         if mailbox is None:
             mailbox = self.mailboxes[agent] = deque()
         mailbox.append(letter)
-        self._uncounted.add(agent)
+        self._changed.add(agent)
         if agent not in self._reacting:
             self._ready[agent] = None
 
@@ -165,24 +164,10 @@ class Engine:
             else:
                 append(letter)
 
-    def count_arrived(self) -> None:
-        """Count the letters that have arrived since the last time and are still there. Most letters are reacted to
-        sooner, and cost nothing."""
-        uncounted, self._uncounted = self._uncounted, set()
-        for agent in uncounted:
-            mailbox = self.mailboxes.get(agent, ())
-            for letter in islice(reversed(mailbox), len(mailbox) - self._counted.get(agent, 0)):
-                self.footprint.add(letter)
-            if mailbox:
-                self._counted[agent] = len(mailbox)
-
-    def _uncount(self, agent: str, letters: list[Letter]) -> None:
-        """Letters were taken off a mailbox, of which some are counted."""
-        counted = self._counted.pop(agent)
-        for letter in letters[:counted]:
-            self.footprint.remove(letter)
-        if counted > len(letters):
-            self._counted[agent] = counted - len(letters)
+    def count(self) -> Footprint:
+        """Count the letters in mailboxes; return the memory of those and of dead letters."""
+        self._counting.look(self.mailboxes)
+        return self.footprint
 
     def set_aside(self, agent: str, letter: Letter, reason: str) -> None:
         """Keep a letter that nobody can react to, for an operator."""
@@ -249,8 +234,7 @@ class Engine:
                 self.asks.pop(letter.answers, None)
             if reaction.dead:
                 self.set_aside(agent, letter, reaction.dead)
-        if agent in self._counted:
-            self._uncount(agent, letters)
+        self._counting.taken(agent, letters)
         if state is not None:
             self.states[agent] = state
         self._reacting.discard(agent)
@@ -279,7 +263,7 @@ class Engine:
         for dead in saved.dead.values():
             self.footprint.add(dead.letter)
         self.mailboxes = {agent: deque(letters) for agent, letters in saved.mailboxes.items()}
-        self._uncounted = set(self.mailboxes)
+        self._changed.update(self.mailboxes)
         self._ready = dict.fromkeys(self.mailboxes)
 
 

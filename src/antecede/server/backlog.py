@@ -23,8 +23,7 @@ class Backlog(msgspec.Struct, frozen=True):
 
 def backlog_of(channel: Channel, engine: Engine, timers: Timers) -> Backlog:
     """Count what waits. The time grows with the letters that arrived since the last count, not with all that wait."""
-    engine.count_arrived()
-    footprint = engine.footprint
+    footprint = engine.count()
     mailboxes = _mailbox_bytes * len(engine.mailboxes)
     letter_bytes = footprint.bytes + mailboxes + _dead_bytes * len(engine.dead) + _timer_bytes * len(timers)
     links = [link for one in channel.consumers.values() for link in one.links.values()]
