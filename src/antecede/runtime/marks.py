@@ -11,6 +11,7 @@ from antecede import limits
 from antecede.runtime.logs import ServerLog
 from antecede.runtime.peers import Peers
 from antecede.server import CATCHING_UP, AgentServer
+from antecede.server.backlog import Backlog
 from antecede.store import Store
 
 
@@ -26,14 +27,16 @@ class Marks:
         """Nothing is read from peers."""
         self.unwatched_bytes = 0
         """What went into the log since the last look."""
+        self._uncounted_bytes = 0
+        self._rough = 0
+        """How often in a row the letters were not counted."""
         self.shortage = ""
         """Why there is little room left on the disk."""
 
     def watch(self, stopping: bool) -> None:
         """Look at everything that may grow; to be called now and then, and when much was taken in."""
         machine, store = self._machine, self._store
-        self.unwatched_bytes = 0
-        backlog = machine.backlog()
+        backlog = self._backlog()
         dead = backlog.dead
         load = max(backlog.letters / limits.backlog_letters_max, backlog.letter_bytes / limits.backlog_letter_bytes_max)
         if (load > 1) if not self.held else (load > 0.5):
@@ -67,6 +70,19 @@ class Marks:
                     log_bytes=store.log_bytes,
                 )
 
+    def _backlog(self) -> Backlog:
+        """Return what waits. To count the letters costs time for each of them, so it is done now and then, and whenever
+        they may have come near to the bound: they are no longer than what went into the log."""
+        self._uncounted_bytes += self.unwatched_bytes
+        self.unwatched_bytes = 0
+        backlog = self._machine.backlog(exact=False)
+        most = backlog.letter_bytes + self._uncounted_bytes + _letter_bytes * backlog.letters
+        if self._rough < _rough_max and self._machine.kept and 2 * most < limits.backlog_letter_bytes_max:
+            self._rough += 1
+            return backlog
+        self._rough = self._uncounted_bytes = 0
+        return self._machine.backlog()
+
     def watch_room(self) -> None:
         """Whether the log can go on in a next segment."""
         shortage = self._store.shortage()
@@ -91,4 +107,8 @@ class Marks:
         self._peers.hold(peers)
 
 
+_letter_bytes = 600
+"""What a letter takes besides its body."""
+_rough_max = 9
+"""Looks without a count: a second, for some letters go into a mailbox long after they went into the log."""
 _ask_operator = "an operator replays or drops them (antecede dead)"

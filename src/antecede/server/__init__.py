@@ -394,9 +394,9 @@ class AgentServer:
 
     # State.
 
-    def backlog(self) -> Backlog:
-        """Return how much waits here."""
-        return backlog_of(self.channel, self.engine, self.timers)
+    def backlog(self, exact: bool = True) -> Backlog:
+        """Return how much waits here; if not exact, without the bytes of letters that came since the last count."""
+        return backlog_of(self.channel, self.engine, self.timers, exact)
 
     def snapshot(self) -> bytes:
         """Return the whole durable state as bytes."""

@@ -21,14 +21,14 @@ class Backlog(msgspec.Struct, frozen=True):
     """The memory of those."""
 
 
-def backlog_of(channel: Channel, engine: Engine, timers: Timers) -> Backlog:
+def backlog_of(channel: Channel, engine: Engine, timers: Timers, exact: bool) -> Backlog:
     """Count what waits. The time grows with the letters that arrived since the last count, not with all that wait."""
-    footprint = engine.count()
+    footprint = engine.count() if exact else engine.footprint
     mailboxes = _mailbox_bytes * len(engine.mailboxes)
     letter_bytes = footprint.bytes + mailboxes + _dead_bytes * len(engine.dead) + _timer_bytes * len(timers)
     links = [link for one in channel.consumers.values() for link in one.links.values()]
     return Backlog(
-        footprint.entries - len(timers),
+        sum(map(len, engine.mailboxes.values())) + len(engine.dead),
         len(engine.dead),
         letter_bytes,
         sum(link.unacknowledged for link in links),
