@@ -142,6 +142,10 @@ train_bytes_max: Final = 1024 * 1024
 letter_bytes_max: Final = 8 * 1024 * 1024
 """One notification; with all that one step does it must fit into a record of the log."""
 
+shared_addresses_max: Final = 262_144
+"""Addresses in all the lists of destinations that one server remembers, and in its plans for them: 64 topics with 4,096
+subscribers each. Beyond it the server forgets them and starts again, at the cost of memory and time, not of letters."""
+
 message_id_chars_max: Final = 200
 """The id of one message."""
 
@@ -200,14 +204,19 @@ backlog_frames_max: Final = 16_384
 """Frames that peers have not acknowledged above which clients' publishes are refused."""
 
 backlog_bytes_max: Final = 256 * 1024 * 1024
-"""Bytes of frames that peers have not acknowledged above which clients' publishes are refused."""
+"""The memory of frames that peers have not acknowledged above which clients' publishes are refused."""
 
 backlog_letters_max: Final = 200_000
 """Letters in mailboxes, and dead ones, above which clients' publishes are refused and nothing more is read from peers:
 so the servers where those letters enter come to refuse them, too."""
 
 backlog_letter_bytes_max: Final = 256 * 1024 * 1024
-"""The same, in bytes of the letters, as estimated from the newest of each mailbox and of the dead."""
+"""The same in bytes of memory, for letters in mailboxes, dead letters and timers: a quarter of a machine with 1 GiB. A
+multicast counts once, with its destinations."""
+
+backlog_unwatched_bytes_max: Final = 4 * 1024 * 1024
+"""What may go into the log before a server looks at its marks again, however short the time: the size of a step, and so
+little that the marks are passed by a few percent at most."""
 
 temporary_client_seconds_max: Final = 600.0
 """How long a temporary client may be away before its server forgets it. It comes back within half of that or not at
@@ -242,6 +251,10 @@ store_snapshot_bytes_max: Final = 64 * 1024 * 1024 * 1024
 
 store_snapshot_part_bytes_max: Final = 1024 * 1024 * 1024
 """One part of a snapshot: what has to be in memory at once."""
+
+store_snapshot_part_bytes_wanted: Final = 64 * 1024 * 1024
+"""A state that is handed over as one piece is cut into parts of this length: the size of a segment, which is well below
+the bound of a part and makes few of them."""
 
 store_commit_here_bytes_max: Final = 64 * 1024
 """How much a log's owner commits in its own thread; more is left to the commit thread."""

@@ -11,6 +11,7 @@ from antecede import limits
 from antecede.runtime.logs import ServerLog
 from antecede.runtime.peers import Peers
 from antecede.server import CATCHING_UP, AgentServer
+from antecede.server.backlog import Backlog
 from antecede.store import Store
 
 
@@ -24,39 +25,34 @@ class Marks:
         self._log = log
         self.held = False
         """Nothing is read from peers."""
+        self.unwatched_bytes = 0
+        """What went into the log since the last look."""
+        self._uncounted_bytes = 0
+        self._rough = 0
+        """How often in a row the letters were not counted."""
         self.shortage = ""
         """Why there is little room left on the disk."""
 
     def watch(self, stopping: bool) -> None:
-        """Look at everything that may grow; to be called now and then."""
+        """Look at everything that may grow; to be called now and then, and when much was taken in."""
         machine, store = self._machine, self._store
-        letters = letter_bytes = 0
-        for mailbox in machine.engine.mailboxes.values():
-            letters += len(mailbox)
-            letter_bytes += len(mailbox) * (len(mailbox[-1].body) + _letter_bytes)
-        dead = machine.engine.dead
-        if dead:
-            letters += len(dead)
-            letter_bytes += len(dead) * (len(next(reversed(dead.values())).letter.body) + _letter_bytes)
-        links = [link for one in machine.channel.consumers.values() for link in one.links.values()]
-        frames = sum(link.unacknowledged for link in links)
-        load = max(letters / limits.backlog_letters_max, letter_bytes / limits.backlog_letter_bytes_max)
+        backlog = self._backlog()
+        dead = backlog.dead
+        load = max(backlog.letters / limits.backlog_letters_max, backlog.letter_bytes / limits.backlog_letter_bytes_max)
         if (load > 1) if not self.held else (load > 0.5):
             self._hold(peers=True)
         elif self.held:
             self._hold(peers=False)
         self.watch_room()
         if not self.shortage:
-            full_of_dead = load > 1 and 2 * len(dead) > letters
-            machine.overload = (
-                f"{len(dead)} dead letters fill the server: {_ask_operator}" if full_of_dead else CATCHING_UP
-            )
+            full_of_dead = load > 1 and 2 * dead > backlog.letters
+            machine.overload = f"{dead} dead letters fill the server: {_ask_operator}" if full_of_dead else CATCHING_UP
         overloaded = (
             stopping
             or bool(self.shortage)
             or load > 1
-            or frames > limits.backlog_frames_max
-            or sum(link.unacknowledged_bytes for link in links) > limits.backlog_bytes_max
+            or backlog.frames > limits.backlog_frames_max
+            or backlog.frame_bytes > limits.backlog_bytes_max
             or store.pending_bytes > limits.store_pending_bytes_max // 2
             or store.log_bytes > limits.store_log_bytes_max * 3 // 4
         )
@@ -65,12 +61,27 @@ class Marks:
             if not stopping:
                 self._log.warning(
                     "overloaded" if overloaded else "caught-up",
-                    letters=letters,
-                    dead=len(dead),
-                    frames=frames,
+                    letters=backlog.letters,
+                    letter_bytes=backlog.letter_bytes,
+                    dead=dead,
+                    frames=backlog.frames,
+                    frame_bytes=backlog.frame_bytes,
                     pending_bytes=store.pending_bytes,
                     log_bytes=store.log_bytes,
                 )
+
+    def _backlog(self) -> Backlog:
+        """Return what waits. To count the letters costs time for each of them, so it is done now and then, and whenever
+        they may have come near to the bound: they are no longer than what went into the log."""
+        self._uncounted_bytes += self.unwatched_bytes
+        self.unwatched_bytes = 0
+        backlog = self._machine.backlog(exact=False)
+        most = backlog.letter_bytes + self._uncounted_bytes + _letter_bytes * backlog.letters
+        if self._rough < _rough_max and self._machine.kept and 2 * most < limits.backlog_letter_bytes_max:
+            self._rough += 1
+            return backlog
+        self._rough = self._uncounted_bytes = 0
+        return self._machine.backlog()
 
     def watch_room(self) -> None:
         """Whether the log can go on in a next segment."""
@@ -96,6 +107,8 @@ class Marks:
         self._peers.hold(peers)
 
 
-_letter_bytes = 200
-"""What a letter takes besides its body, about."""
+_letter_bytes = 600
+"""What a letter takes besides its body."""
+_rough_max = 9
+"""Looks without a count: a second, for some letters go into a mailbox long after they went into the log."""
 _ask_operator = "an operator replays or drops them (antecede dead)"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from secrets import randbits
 from time import monotonic, time
 
+from antecede import limits
 from antecede.channel import Outgoing
 from antecede.client import Bus
 from antecede.engine.host import Host
@@ -329,6 +330,9 @@ class ServerRuntime:
 
     def _append(self, record: bytes) -> None:
         self.house.logged_bytes += len(record)
+        self.marks.unwatched_bytes += len(record)
+        if self.marks.unwatched_bytes > limits.backlog_unwatched_bytes_max:
+            self.marks.watch(self.stopping)
         store = self.store
         for piece in pieces_of(record):
             if self._unstored:

@@ -204,7 +204,6 @@ class LogStore:
         return False
 
     def snapshot(self, data: bytes | Iterable[bytes], upto: int) -> None:
-        parts = (data,) if isinstance(data, bytes) else data
         with self._chores:
             self._check_open()
             self._kept.check(upto)
@@ -212,7 +211,7 @@ class LogStore:
             self.wait(upto)
             if self.durability != "disk":
                 self._sync_from_outside()
-            self._look_again(self._kept.add(parts, upto))
+            self._look_again(self._kept.add(data, upto))
             self.figures.snapshot_upto, self.figures.snapshot_at = upto, monotonic()
 
     def release(self, upto: int) -> None:

@@ -18,7 +18,11 @@ from zlib import crc32
 import msgspec
 
 from antecede.errors import CorruptLogError, DiskFullError, StoreError, StoreFullError
-from antecede.limits import store_snapshot_bytes_max, store_snapshot_part_bytes_max
+from antecede.limits import (
+    store_snapshot_bytes_max,
+    store_snapshot_part_bytes_max,
+    store_snapshot_part_bytes_wanted,
+)
 from antecede.store.files import Files
 from antecede.store.format import FORMAT, HEADERS, TEMPORARY, snapshot_name
 
@@ -46,8 +50,9 @@ class Snapshot(msgspec.Struct, frozen=True):
         return b"".join(self.parts())
 
 
-def write_snapshot(files: Files, directory: str, seal: int, upto: int, parts: Iterable[bytes]) -> Snapshot:
-    """Make a snapshot durable under its own name; on any error there is none."""
+def write_snapshot(files: Files, directory: str, seal: int, upto: int, state: bytes | Iterable[bytes]) -> Snapshot:
+    """Make a snapshot durable under its own name; on any error there is none. A state in one piece is cut."""
+    parts = _parts_of(state) if isinstance(state, bytes) else state
     path = f"{directory}/{snapshot_name(upto)}"
     try:
         file = files.create(path + TEMPORARY)
@@ -75,6 +80,12 @@ def check_snapshot(files: Files, directory: str, seal: int, upto: int) -> Snapsh
     for _ in _read(files, path, seal, upto):
         pass
     return Snapshot(files, path, seal, upto)
+
+
+def _parts_of(state: bytes) -> Iterator[bytes]:
+    # An empty state is one empty part.
+    for start in range(0, len(state) or 1, store_snapshot_part_bytes_wanted):
+        yield state[start : start + store_snapshot_part_bytes_wanted]
 
 
 def _write(files: Files, file: int, seal: int, upto: int, parts: Iterable[bytes]) -> None:

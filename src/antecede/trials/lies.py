@@ -319,7 +319,9 @@ def _state(machine: AgentServer) -> bytes:
         domain: (one.sent, one.order.snapshot(), {peer: link.sent for peer, link in one.links.items()})
         for domain, one in machine.channel.consumers.items()
     }
-    return msgspec.msgpack.encode((machine.engine.dump(), machine.clients, machine.timers, orders), order="sorted")
+    return msgspec.msgpack.encode(
+        (machine.engine.dump(), machine.clients, machine.timers.waiting, orders), order="sorted"
+    )
 
 
 async def trial(
