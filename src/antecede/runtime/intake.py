@@ -47,7 +47,7 @@ def _size(given: Any) -> int:
     if isinstance(given, FromPeer):
         return len(getattr(given.content, "body", b"")) + 64
     if isinstance(given, PublishedMany):
-        return sum(map(len, given.bodies)) + 64
+        return sum(map(len, given.bodies)) + 64 * len(given.bodies)
     if isinstance(given, Published):
         return len(given.body) + 64
     return 4_096

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Any
 
 from antecede.errors import UsageError
+from antecede.runtime.descriptors import raise_limit
 from antecede.runtime.metrics import MetricsPage
 from antecede.runtime.server import ServerRuntime
 from antecede.topology import Address, TopologyFile
@@ -59,6 +60,7 @@ async def serve(
     # Before anybody can see that the server is there.
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+    raise_limit()
     runtime = ServerRuntime(topology, server, data, **options)
     page: MetricsPage | None = None
     try:
