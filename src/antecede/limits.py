@@ -162,9 +162,11 @@ client_frame_bytes_max: Final = 10 * 1024 * 1024
 """One frame from a client. The longest that a client library sends is a batch of 1 MiB whose last notification has
 8 MiB, with its envelopes and ``publish_to_max`` addresses: less than 10 MiB."""
 
-frame_parts_max: Final = 131_072
-"""Parts of one frame, and entries of a list between servers. Senders fill a frame up to 1 MiB; no part of theirs has
-less than 8 bytes."""
+frame_parts_max: Final = 65_536
+"""Parts of one frame. Senders fill a frame up to 1 MiB, and a publish or an acknowledgement has more than 16 bytes."""
+
+frame_entries_max: Final = 131_072
+"""Packets in one part of a frame between servers. Senders fill a part up to 1 MiB; a packet has more than 8 bytes."""
 
 frame_bytes_wanted: Final = 1024 * 1024
 """Parts that are ready together share frames of about this length."""
@@ -265,6 +267,10 @@ address_chars_max: Final = 200
 
 type_chars_max: Final = 400
 """The type of one notification: the name of a class, or of an operation (``label_chars_max``)."""
+
+session_parts_max: Final = 2_048
+"""Parts of one client that are handled in one turn of the event loop: even if each is a publish that is refused, and
+likened to all known names, others wait for less than 100 ms."""
 
 done_letters_max: Final = 1_024
 """Letters in one ``Done`` of a client. It has at most ``reactions_together_max`` letters at a time."""

@@ -74,8 +74,8 @@ class PeerFrames(Part, frozen=True, array_like=True, gc=False, tag=2):
     domain: str
     source: int
     target: int
-    numbers: Annotated[list[int], Meta(max_length=limits.frame_parts_max)]
-    bodies: Annotated[list[bytes], Meta(max_length=limits.frame_parts_max)]
+    numbers: Annotated[list[int], Meta(max_length=limits.frame_entries_max)]
+    bodies: Annotated[list[bytes], Meta(max_length=limits.frame_entries_max)]
 
 
 class PeerAck(Part, frozen=True, array_like=True, gc=False, tag=3):

@@ -98,8 +98,8 @@ _empty = b"\xc4\x00"
         (limits.publish_to_read_max, b"\x91\x95\x06\x01", b"\xa1a", b"\xa1T\x91" + _empty),
         (limits.done_letters_max, b"\x91\x93\x0a", b"\xa1a", b"\xa0"),
         (limits.request_arguments_max, b"\x91\x94\x0e\xa0\xa0", b"\xa1a", b""),
-        (limits.frame_parts_max, b"\x91\x96\x02\xa1A\x01\x01", b"\x01", b"\x91" + _empty),
-        (limits.frame_parts_max, b"\x91\x96\x02\xa1A\x01\x01\x91\x01", _empty, b""),
+        (limits.frame_entries_max, b"\x91\x96\x02\xa1A\x01\x01", b"\x01", b"\x91" + _empty),
+        (limits.frame_entries_max, b"\x91\x96\x02\xa1A\x01\x01\x91\x01", _empty, b""),
     ],
 )
 def test_lists_have_bounds(most: int, begin: bytes, entry: bytes, end: bytes) -> None:

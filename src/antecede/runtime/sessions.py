@@ -6,6 +6,7 @@ out again from the first that was not taken off the mailbox when a session begin
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from time import time
 from typing import Any, Protocol
@@ -229,6 +230,8 @@ class RemoteSession:
         self._sessions = sessions
         self._connection = connection
         self._welcomed = False
+        self._rest: deque[wire.AnyPart] = deque()
+        """Parts that have arrived and are still to be handled."""
         connection.trust(server=False)
         sessions.begin(self)
 
@@ -255,6 +258,33 @@ class RemoteSession:
     # From the connection.
 
     def received(self, parts: list[wire.AnyPart]) -> None:
+        if self._rest:
+            self._rest.extend(parts)
+        elif len(parts) > limits.session_parts_max:
+            self._rest.extend(parts)
+            self._connection.busy(True)
+            self._take_turn()
+        else:
+            self._handle(parts)
+
+    def _take_turn(self) -> None:
+        """Handle some of the parts that are left, and the others in the next turns of the event loop."""
+        rest = self._rest
+        self._handle([rest.popleft() for _ in range(min(len(rest), limits.session_parts_max))])
+        if rest:
+            asyncio.get_running_loop().call_soon(self._go_on)
+        else:
+            self._connection.busy(False)
+
+    def _go_on(self) -> None:
+        if self._rest:
+            try:
+                self._take_turn()
+            except WireError as error:
+                self._rest.clear()
+                self._connection.close(str(error), final=True, code=error.code)
+
+    def _handle(self, parts: list[wire.AnyPart]) -> None:
         intake = self._sessions.intake
         gathers = intake.gather()
         try:
@@ -283,6 +313,7 @@ class RemoteSession:
             self._connection.send([wire.Pong()])
 
     def closed(self, reason: str) -> None:
+        self._rest.clear()
         self._sessions.finish(self, reason, self._connection.code)
 
     def writable(self) -> None:

@@ -47,6 +47,10 @@ class Connection(Protocol):
         """Stop reading for a while, or go on."""
         ...
 
+    def busy(self, busy: bool) -> None:
+        """Stop reading while parts that have arrived are still to be handled, or go on; independent of ``hold``."""
+        ...
+
     def expect_a_reader(self, expected: bool) -> None:
         """Read nothing while the connection is full: who does not read what it is told is not listened to. Not between
         servers, two of which might wait for each other."""

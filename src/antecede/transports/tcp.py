@@ -35,7 +35,7 @@ class TcpConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._heard = self.spoke = self._loop.time()
         self._version = VERSION_OLDEST
-        self._held = False
+        self._held = self._busy = False
         self._expects_a_reader = False
         self._deaf = False
         self.reason = self.code = ""
@@ -130,13 +130,17 @@ class TcpConnection(asyncio.Protocol):
         self._held = held
         self._attend()
 
+    def busy(self, busy: bool) -> None:
+        self._busy = busy
+        self._attend()
+
     def expect_a_reader(self, expected: bool) -> None:
         self._expects_a_reader = expected
         self._attend()
 
     def _attend(self) -> None:
         """Read or don't."""
-        deaf = self._held or (self.full and self._expects_a_reader)
+        deaf = self._held or self._busy or (self.full and self._expects_a_reader)
         if self._closing or deaf == self._deaf:
             return
         self._deaf = deaf
