@@ -128,12 +128,30 @@ def test_pings_are_answered_once_per_frame(world: Any) -> None:
         unframer.trust()
         while not unframer.feed(one.recv(65_536)):
             pass
-        one.sendall(_framed(_entries(60_000, b"\x91\x0b")))
+        one.sendall(_framed(_entries(2_048, b"\x91\x0b")))
         one.sendall(frame([Publish(1, ("echo",), "Ping", [b"\x81\xa6number\x01"])]))
         parts: list[Any] = []
         while not any(isinstance(part, wire.Accepted) for part in parts):
             parts += unframer.feed(one.recv(65_536))
     assert parts.count(wire.Pong()) == 1
+
+
+def test_many_parts_are_handled_in_several_turns(world: Any) -> None:
+    """All of them, in their sequence, and a rule that the last one breaks ends the connection."""
+    publishes = [Publish(number, ("echo",), "Ping", [b"\x81\xa6number\x01"]) for number in range(1, 5_001)]
+    with _connected(world) as one:
+        one.sendall(_hello)
+        one.recv(65_536)
+        one.sendall(frame([*publishes, Publish(5_001, (), "Ping", [b""])]))
+        one.sendall(frame([Publish(5_001, ("echo",), "Ping", [b""])]))
+        reply = b""
+        while piece := one.recv(65_536):
+            reply += piece
+    assert b"bad-publish" in reply
+    with _connected(world) as one:
+        one.sendall(_hello)
+        welcome = wire.Unframer().feed(one.recv(65_536))
+    assert [getattr(part, "last", 0) for part in welcome] == [5_000]
 
 
 def test_a_publish_that_an_application_gets_wrong(world: Any) -> None:
@@ -224,6 +242,25 @@ def test_more_silent_connections_than_file_descriptors(cluster: Callable[..., An
         asyncio.run(main())
         world.until(lambda: "strangers-dropped" in world.log("s1"), "the log says so")
         assert "disk-failed" not in world.log("s1")
+
+
+def test_places_for_clients(cluster: Callable[..., Any]) -> None:
+    """One client too many is refused by name, for now; operators are served, and those who are here stay."""
+    world = cluster({"A": ["s1"]}, {"echo": ("s1", "live_agents:Echo")})
+    with _small(world, _few_files):
+        replies: list[bytes] = []
+        clients: list[socket.socket] = []
+        for number in range(80):
+            one = _connected(world)
+            clients.append(one)
+            one.sendall(frame([ClientHello(wire.VERSION, wire.VERSION_OLDEST, "", f"client{number}")]))
+            replies.append(one.recv(65_536))
+        # 256 descriptors without the 160 that are reserved; a quarter of those places is for strangers.
+        assert [b"too-many-clients" in reply for reply in replies] == [False] * 72 + [True] * 8
+        assert world.command("status", str(world.file)).returncode == 0
+        for one in clients:
+            one.close()
+        _serves(world)
 
 
 def test_no_file_descriptor_left(cluster: Callable[..., Any]) -> None:
