@@ -233,6 +233,10 @@ reaction_pause_seconds: Final = 0.1
 step_bytes_max: Final = 4 * 1024 * 1024
 """What one step of a server takes in, but for a single larger input."""
 
+step_letters_max: Final = 65_536
+"""Copies of letters that one step of a server makes of publishes; so many take about a tenth of a second. A batch to
+many destinations is taken in several steps."""
+
 record_piece_bytes_max: Final = 8 * 1024 * 1024
 """What of one step's record goes into one record of the log; a longer one is kept in pieces."""
 

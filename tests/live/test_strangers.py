@@ -136,6 +136,21 @@ def test_pings_are_answered_once_per_frame(world: Any) -> None:
     assert parts.count(wire.Pong()) == 1
 
 
+def test_copies_for_thousands_of_addresses(world: Any) -> None:
+    """One frame of 50 KB asks for four million copies. They are made step by step until the server is full."""
+    many = tuple(f"a{number}@s1" for number in range(4_096))
+    before = _memory_mib(world)
+    with _connected(world) as one:
+        one.sendall(_hello)
+        one.recv(65_536)
+        one.sendall(frame([Publish(1, many, "Ping", [b""] * 1_024)]))
+        reply = b""
+        while b"catching up" not in reply:
+            reply += one.recv(65_536)
+    assert _memory_mib(world) - before < 400, "memory"
+    assert world.processes["s1"].poll() is None
+
+
 def test_many_parts_are_handled_in_several_turns(world: Any) -> None:
     """All of them, in their sequence, and a rule that the last one breaks ends the connection."""
     publishes = [Publish(number, ("echo",), "Ping", [b"\x81\xa6number\x01"]) for number in range(1, 5_001)]

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from antecede.cli.live import read_token
 from antecede.errors import UsageError
 from antecede.runtime import ServerRuntime
 from antecede.runtime.intake import take_inputs
+from antecede.runtime.sessions import LocalSession
 from antecede.server.items import PublishedMany
 from antecede.topology import parse_topology
 
@@ -64,12 +67,43 @@ def test_a_client_may_be_as_far_ahead_as_its_window() -> None:
     _with_a_server(play)
 
 
-def test_a_step_takes_a_bounded_number_of_notifications_however_short() -> None:
-    from collections import deque
+def test_a_step_takes_a_bounded_number_of_copies_however_short() -> None:
+    for to, count in ((("a",), 1_024), (("a", "b", "c", "d"), 256)):
+        inputs: deque[Any] = deque(PublishedMany("alice", 1, to, "T", [b""] * count) for _ in range(1_000))
+        taken = take_inputs(inputs)
+        assert len(taken) * count * len(to) == limits.step_letters_max
 
-    inputs: deque[object] = deque(PublishedMany("alice", 1, ("a",), "T", [b""] * 1_024) for _ in range(1_000))
-    taken = take_inputs(inputs)  # type: ignore[arg-type]
-    assert len(taken) * 1_024 * 64 == limits.step_bytes_max
+
+def test_a_batch_for_many_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small frame can ask for millions of copies: they are made step by step, and the marks are looked at between."""
+    submitted: list[PublishedMany] = []
+
+    async def play(runtime: ServerRuntime) -> None:
+        session = LocalSession(runtime.sessions, runtime.bus("alice"))
+        runtime.sessions.begin(session)
+        monkeypatch.setattr(runtime.sessions, "_submit", submitted.append)
+        to = tuple(f"a{number}@s1" for number in range(limits.publish_to_max))
+        bodies = [b"%d" % number for number in range(limits.publish_batch_max)]
+        runtime.sessions.publish(session, wire.Publish(1, to, "T", bodies))
+        assert {len(one.bodies) * len(one.to) for one in submitted} == {limits.step_letters_max}
+        assert [one.number for one in submitted] == list(range(1, 1_025, 16))
+        assert [body for one in submitted for body in one.bodies] == bodies
+        submitted.clear()
+        runtime.sessions.publish(session, wire.Publish(1, to[:64], "T", bodies))
+        assert [one.bodies for one in submitted] == [bodies]
+
+    _with_a_server(play)
+
+
+def test_remembered_plans_are_bounded_by_their_addresses() -> None:
+    async def play(runtime: ServerRuntime) -> None:
+        channel = runtime.machine.channel
+        for number in range(200):
+            channel.check(tuple(f"a{number}.{place}@s1" for place in range(limits.publish_to_max)))
+        assert sum(map(len, channel._sound)) <= 262_144
+        assert sum(len(to) for _, to in channel._plans) <= 262_144
+
+    _with_a_server(play)
 
 
 def test_arguments_of_requests() -> None:

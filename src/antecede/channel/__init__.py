@@ -61,6 +61,8 @@ class Channel:
         self._plans: dict[tuple[str, tuple[str, ...]], _Plan] = {}
         self._sound: set[tuple[str, ...]] = set()
         """Addresses that were found to be as they should be."""
+        self._plan_addresses = self._sound_addresses = 0
+        """Addresses in both, for one plan may have thousands."""
         self.consumers = {
             name: MessageConsumer(
                 name, topology.domains[name].servers, me, orders[name], incarnation, self._delivered, resend_after
@@ -119,8 +121,10 @@ class Channel:
         if any("@" in address for address in to):
             to = tuple(dict.fromkeys(map(self._plain, to)))
         self._plan("", to)
-        if len(self._sound) > _plans_max:
+        self._sound_addresses += len(to)
+        if len(self._sound) > _plans_max or self._sound_addresses > _addresses_max:
             self._sound.clear()
+            self._sound_addresses = len(to)
         self._sound.add(to)
         return to
 
@@ -233,8 +237,10 @@ class Channel:
         plan = self._plans.get((came_by, to))
         if plan is None:
             plan = self._make_plan(came_by, to)
-            if len(self._plans) > _plans_max:
+            self._plan_addresses += len(to)
+            if len(self._plans) > _plans_max or self._plan_addresses > _addresses_max:
                 self._plans.clear()
+                self._plan_addresses = len(to)
             self._plans[(came_by, to)] = plan
         return plan
 
@@ -346,3 +352,5 @@ _likened_max = 1_000
 """An unknown name is likened to so many others."""
 _plans_max = 65_536
 """Remembered plans; agents come and go, and the memory must not grow with them."""
+_addresses_max = 262_144
+"""Addresses of all remembered plans: some tens of megabytes."""

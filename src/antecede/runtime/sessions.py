@@ -152,8 +152,12 @@ class Sessions:
             to = self._machine.channel.checked(to) or to
         if len(bodies) == 1:
             self._submit(Published(session.client, part.number, to, kind, bodies[0], part.ask, context=part.context))
-        else:
-            self._submit(PublishedMany(session.client, part.number, to, kind, bodies, part.context))
+            return
+        # A batch for many is cut, so that no step makes too many copies.
+        most = max(1, limits.step_letters_max // len(to))
+        for at in range(0, len(bodies), most):
+            some = bodies if len(bodies) <= most else bodies[at : at + most]
+            self._submit(PublishedMany(session.client, part.number + at, to, kind, some, part.context))
 
     def done(self, session: Session, letters: list[str], dead: str) -> None:
         """A client has handled letters; those that it was not handed, or handled in an earlier session, don't count."""
