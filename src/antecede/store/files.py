@@ -17,7 +17,6 @@ import sys
 from collections.abc import Sequence
 from secrets import randbits
 
-
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """The disk is full."""
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
