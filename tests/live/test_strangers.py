@@ -7,7 +7,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -73,12 +73,20 @@ def _cpu_seconds(world: Any) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await main
+
+    asyncio.run(bounded())
+
+
 def _serves(world: Any) -> None:
     async def main() -> None:
         async with antecede.connect(world.addresses["s1"], name="alice") as bus:
             assert (await bus.ask("echo", Question(number=1), expect=Reply, timeout=20)).number == 1
 
-    asyncio.run(main())
+    _run(main())
     assert world.processes["s1"].poll() is None
 
 
@@ -254,7 +262,7 @@ def test_more_silent_connections_than_file_descriptors(cluster: Callable[..., An
                     one.close()
                 await _fill(bus, 1)
 
-        asyncio.run(main())
+        _run(main())
         world.until(lambda: "strangers-dropped" in world.log("s1"), "the log says so")
         assert "disk-failed" not in world.log("s1")
 
@@ -312,7 +320,7 @@ def test_no_file_descriptor_left(cluster: Callable[..., Any]) -> None:
                         pass
                 await _fill(bus, 30)
 
-        asyncio.run(main())
+        _run(main())
         assert "disk-failed" not in world.log("s1")
 
 
