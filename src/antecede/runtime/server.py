@@ -69,7 +69,8 @@ class ServerRuntime:
         self._host = host
         self._tls = tls
         plan, classes = run_by(topology, server, agents)
-        connections = connections_possible(len(topology.servers) - 1)
+        shared = [plan.topology.domains[domain].servers for domain in plan.topology.domains_of(server)]
+        connections = connections_possible(len({member for members in shared for member in members} - {server}))
         self._loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[StoreFailedError | BrokenStepError] = self._loop.create_future()
         """Done when the disk has failed, or a step: the server must end."""

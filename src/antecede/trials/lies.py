@@ -14,8 +14,8 @@ At the end of a server's life
 
 Nobody else is answered while a frame is handled, so the longest time that one takes is the longest stall. It is
 measured by the wall clock and, since other programs may use the machine, by the processor time of this thread. The
-*work* for a frame is the number of function calls, counted for every tenth frame: it must be in proportion to the
-frame's length.
+*work* for a frame is the number of function calls, counted for every twentieth frame and every
+other long one: it must be in proportion to the frame's length.
 """
 
 import asyncio
@@ -294,7 +294,7 @@ class Victim:
         door = self.runtime.door
         connection = TcpConnection(door.opened, door.admission.enter("127.0.0.1", lambda reason, code: None))
         connection.connection_made(transport)
-        counted = self.told % _counted_each == 0
+        counted = self.told % (_counted_each if len(data) < _long_bytes else 2) == 0
         calls = 0
 
         def count(frame: Any, event: str, argument: Any) -> None:
@@ -478,7 +478,9 @@ def _listening() -> Iterator[_Ear]:
         logger.setLevel(before[2])
 
 
-_counted_each = 10
+_counted_each = 20
+_long_bytes = 50_000
+"""Of conversations of that length every other one is counted."""
 _shares = {"strangers": 0.1, "peers": 0.6, "clients": 0.85, "operators": 1.0}
 """Up to which draw a conversation is of that kind."""
 _requests = (
