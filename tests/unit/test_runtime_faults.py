@@ -12,7 +12,7 @@ import pytest
 from antecede import limits, wire
 from antecede.engine.agents import Agent, Notification
 from antecede.engine.context import Context
-from antecede.errors import BrokenStepError
+from antecede.errors import BrokenStepError, NoDescriptorError
 from antecede.runtime import ServerRuntime
 from antecede.server import Accepted
 from antecede.topology import TopologyFile, parse_topology
@@ -238,6 +238,31 @@ def test_what_waits_for_the_disk_leaves_in_sequence(tmp_path: Path, monkeypatch:
         runtime._waiting.append((0, ["another"], [Accepted("alice", 2)], None))  # type: ignore[list-item]
         runtime._release()
         assert left == [1, "frame", "call", 2, "another"]
+
+    _played(play, tmp_path)
+
+
+def test_a_snapshot_that_failed_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Soon, and not only when as much log has gathered again."""
+    monkeypatch.setattr(limits, "snapshot_retry_seconds", 0.01)
+    tries: list[int] = []
+
+    async def play(runtime: ServerRuntime) -> None:
+        real = runtime.store.snapshot
+
+        def snapshot(data: bytes, upto: int) -> None:
+            tries.append(upto)
+            if len(tries) < 3:
+                raise NoDescriptorError("no file descriptor for a snapshot")
+            real(data, upto)
+
+        monkeypatch.setattr(runtime.store, "snapshot", snapshot)
+        async with runtime.bus("alice") as bus:
+            await bus.send("bob@s1", Do(what="x"))
+        monkeypatch.setattr(limits, "snapshot_log_bytes", runtime.house.logged_bytes - 1)
+        while not runtime.store.figures.snapshot_upto:
+            await asyncio.sleep(0.01)
+        assert len(tries) == 3
 
     _played(play, tmp_path)
 
