@@ -159,19 +159,59 @@ timers_together_max: Final = 1_024
 """Timers that fire in one step."""
 
 frame_bytes_max: Final = 64 * 1024 * 1024
-"""One frame on a connection; a train of letters, its stamp and its envelope fit with room to spare."""
+"""One frame between two servers that have proven who they are; a train of letters, its stamp and its envelope fit with
+room to spare."""
+
+client_frame_bytes_max: Final = 10 * 1024 * 1024
+"""One frame from a client. The longest that a client library sends is a batch of 1 MiB whose last notification has
+8 MiB, with its envelopes and ``publish_to_max`` addresses: less than 10 MiB."""
+
+frame_parts_max: Final = 65_536
+"""Parts of one frame. Senders fill a frame up to 1 MiB, and a publish or an acknowledgement has more than 16 bytes."""
+
+frame_entries_max: Final = 131_072
+"""Packets in one part of a frame between servers. Senders fill a part up to 1 MiB; a packet has more than 8 bytes."""
 
 frame_bytes_wanted: Final = 1024 * 1024
 """Parts that are ready together share frames of about this length."""
 
-hello_bytes_max: Final = 256 * 1024
-"""The longest frame from somebody who has not yet said who it is."""
+hello_bytes_max: Final = 16 * 1024
+"""The longest frame before the hello was accepted. A hello has a token, three names and, for servers, less than 160
+bytes per shared domain; a request of an operator has two short arguments."""
+
+token_bytes_max: Final = 4 * 1024
+"""One token: a quarter of the longest hello."""
 
 hello_seconds_max: Final = 10.0
 """How long a new connection may take to say who it is."""
 
 connections_max: Final = 4_096
-"""Connections of one server at one time."""
+"""Incoming connections of one server at one time, if there are file descriptors for that many."""
+
+strangers_max: Final = 512
+"""Incoming connections that have not said hello yet, TLS handshakes included; the oldest makes way for a new one.
+Correct programs say hello at once, so that even if thousands reconnect together, few are strangers at one time."""
+
+strangers_address_max: Final = 256
+"""The same, from one address: half of all, so that one host cannot use up the places of all others."""
+
+unfinished_bytes_max: Final = 256 * 1024 * 1024
+"""Bytes of frames from strangers and clients that have begun to arrive and are not complete: 25 frames of full length.
+Above it the connection whose frame began first is closed."""
+
+unfinished_address_bytes_max: Final = 128 * 1024 * 1024
+"""The same, from one address: half of all."""
+
+descriptors_wanted: Final = 16_384
+"""Open files that a server process asks the operating system for: its connections, those to its peers (at most as many
+again), and some thousands for the application in the same process."""
+
+descriptors_reserved: Final = 160
+"""File descriptors that incoming connections leave free: 64 for the metrics page, the rest for the log, snapshots, the
+process that converts the trace, and the event loop."""
+
+accept_retry_seconds: Final = 0.5
+"""How long a server that has no file descriptor left waits before it accepts connections again."""
 
 write_buffer_bytes_max: Final = 8 * 1024 * 1024
 """What may wait in one connection; above it nothing more is written until the other end has read."""
@@ -196,6 +236,10 @@ reaction_pause_seconds: Final = 0.1
 
 step_bytes_max: Final = 4 * 1024 * 1024
 """What one step of a server takes in, but for a single larger input."""
+
+step_letters_max: Final = 65_536
+"""Copies of letters that one step of a server makes of publishes; so many take about a tenth of a second. A batch to
+many destinations is taken in several steps."""
 
 record_piece_bytes_max: Final = 8 * 1024 * 1024
 """What of one step's record goes into one record of the log; a longer one is kept in pieces."""
@@ -228,11 +272,38 @@ publish_window_max: Final = 65_536
 publish_batch_max: Final = 1_024
 """Publishes of one client that share one part of a frame."""
 
+publish_to_max: Final = 4_096
+"""Destinations of one publish of a client: as many as a topology has servers. For more there are topics."""
+
+publish_to_read_max: Final = 65_536
+"""Destinations that are read, in order to refuse a publish with its number and the reason. Above it the connection is
+closed."""
+
+address_chars_max: Final = 200
+"""One destination: ``name@server`` with names of 64 characters is 129 long."""
+
+type_chars_max: Final = 400
+"""The type of one notification: the name of a class, or of an operation (``label_chars_max``)."""
+
+session_parts_max: Final = 2_048
+"""Parts of one client that are handled in one turn of the event loop: even if each is a publish that is refused, and
+likened to all known names, others wait for less than 100 ms."""
+
+done_letters_max: Final = 1_024
+"""Letters in one ``Done`` of a client. It has at most ``reactions_together_max`` letters at a time."""
+
+request_arguments_max: Final = 8
+"""Arguments of one request of an operator; no command has more than two."""
+
 deliver_bytes_wanted: Final = 1024 * 1024
 """Letters that are pushed to a client together; a single larger one travels alone."""
 
 snapshot_log_bytes: Final = 128 * 1024 * 1024
 """How much log may gather before a server takes the next snapshot of itself."""
+
+snapshot_retry_seconds: Final = 10.0
+"""How long a server waits before it repeats a snapshot that failed: writing one takes a while, and a full disk or a
+lack of file descriptors mostly lasts for seconds."""
 
 store_group_bytes_max: Final = 16 * 1024 * 1024
 """The records of one commit group of a log, with their lengths; so also one record."""

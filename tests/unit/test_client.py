@@ -103,6 +103,22 @@ def test_a_batch_has_a_bound() -> None:
     played(play)
 
 
+def test_what_the_server_would_refuse_is_not_sent() -> None:
+    async def play(bus: Bus, line: Line) -> None:
+        with pytest.raises(UsageError, match="notification type of 401 characters"):
+            bus.post("a", "x" * 401, {})
+        with pytest.raises(UsageError, match="4097 destinations"):
+            bus.post([f"a{number}" for number in range(4_097)], "T", {})
+        with pytest.raises(UsageError, match="address of 201 characters"):
+            bus.post("a" * 201, "T", {})
+        with pytest.raises(UsageError, match="notification of 8388613 bytes"):
+            await bus.inquire("a", "T", {"x": bytes(limits.letter_bytes_max - 3)})
+        await turn()
+        assert not line.published
+
+    played(play)
+
+
 def test_too_many_outstanding() -> None:
     async def play(bus: Bus, line: Line) -> None:
         for number in range(limits.publish_window_max):

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from antecede import limits
 from antecede.errors import UsageError
 from antecede.topology import Address, TopologyFile
 
@@ -26,7 +27,10 @@ def read_token(path: str | None) -> str:
         raise UsageError(f"{path}: cannot be read: {error}") from None
     if not lines or not lines[0].strip():
         raise UsageError(f"{path}: expected a token on its first line")
-    return lines[0].strip()
+    token = lines[0].strip()
+    if len(token.encode()) > limits.token_bytes_max:
+        raise UsageError(f"{path}: a token of {len(token.encode())} bytes: expected at most {limits.token_bytes_max}")
+    return token
 
 
 def check_folder(data: str | None) -> None:

@@ -139,7 +139,7 @@ class TcpLine:
 
     def _opened(self, connection: Connection) -> "TcpLine":
         self._connection = connection
-        connection.trust()
+        connection.trust(server=True)
         connection.send([wire.ClientHello(wire.VERSION, wire.VERSION_OLDEST, self._token, self._bus.name)])
         return self
 

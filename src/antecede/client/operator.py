@@ -17,7 +17,7 @@ class _Asked:
     def __init__(self, connection: Connection, request: wire.Request) -> None:
         self._connection = connection
         self.answer: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
-        connection.trust()
+        connection.trust(server=True)
         connection.send([request])
 
     def received(self, parts: list[wire.AnyPart]) -> None:

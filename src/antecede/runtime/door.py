@@ -1,10 +1,13 @@
 """Who knocks: the first frame of a connection says whether it is a server, a client or an operator.
 
-Until it has spoken a stranger may send little and has little time. Whoever may not come in is told why.
+Before its hello a stranger may send one short frame with one part, and has little time. An operator's request is such a
+frame. There is one request per connection, so operators remain strangers, who come and go. Whoever may not come in is
+told why, with a code.
 """
 
 import asyncio
 import hmac
+from typing import Any
 
 from antecede import limits, wire
 from antecede.errors import WireError
@@ -14,13 +17,23 @@ from antecede.runtime.peers import Answered, Peers
 from antecede.runtime.sessions import RemoteSession, Sessions
 from antecede.topology.file import is_name
 from antecede.transports import Connection, Receiver
+from antecede.transports.admission import Admission
 from antecede.wire import AnyPart
 
 
 class Door:
     """Where connections come in."""
 
-    def __init__(self, token: str, peers: Peers, sessions: Sessions, operations: Operations, log: ServerLog) -> None:
+    def __init__(
+        self,
+        token: str,
+        peers: Peers,
+        sessions: Sessions,
+        operations: Operations,
+        log: ServerLog,
+        admission: Admission,
+    ) -> None:
+        self.admission = admission
         self.token = token
         self.peers = peers
         self.sessions = sessions
@@ -29,6 +42,8 @@ class Door:
         self.shut = ""
         """Why nobody may come in; empty: the door is open."""
         self.inside: set[Visitor] = set()
+        self._dropped = 0
+        """Strangers that made way for newer ones, as last logged."""
 
     def opened(self, connection: Connection) -> "Visitor":
         """Somebody knocks."""
@@ -37,13 +52,17 @@ class Door:
         connection.expect_a_reader(True)
         if self.shut:
             connection.close(self.shut)
-        elif len(self.inside) > limits.connections_max:
-            self.log.warning("too-many-connections", remote=connection.remote)
-            connection.close(f"more than {limits.connections_max} connections")
         return visitor
+
+    def cannot_accept(self, reason: str) -> None:
+        """No connection can be accepted for a while."""
+        self.log.warning("accept-failed", reason=reason, connections=len(self.inside))
 
     def watch(self, now: float) -> None:
         """Speak where it has been silent, and hang up on whoever is silent for too long."""
+        if self.admission.dropped > self._dropped:
+            self._dropped = self.admission.dropped
+            self.log.warning("strangers-dropped", since_start=self._dropped, strangers=self.admission.strangers)
         for visitor in list(self.inside):
             visitor.watch(now)
 
@@ -61,15 +80,16 @@ class Visitor:
         self.connection = connection
         self._since = asyncio.get_running_loop().time()
         self._known: Receiver | None = None
+        self._asked = False
+        """An operator's request was answered."""
 
     def received(self, parts: list[AnyPart]) -> None:
         if self._known is not None:
             self._known.received(parts)
             return
-        while parts and self._known is None:
-            self._greet(parts.pop(0))
-        if parts and self._known is not None:
-            self._known.received(parts)
+        # One part: the connection reads no more before it is trusted.
+        for part in parts:
+            self._greet(part)
 
     def _greet(self, part: AnyPart) -> None:
         door, connection = self._door, self.connection
@@ -84,18 +104,27 @@ class Visitor:
             if refusal:
                 door.log.warning("client-refused", client=part.client[:64], remote=connection.remote, reason=refusal)
                 connection.close(refusal, final=True)
+            elif door.admission.full:
+                reason = f"the server has {door.admission.clients} clients, and no place for more: try again later"
+                door.log.warning("too-many-connections", client=part.client, remote=connection.remote)
+                connection.close(reason, code="too-many-clients")
             else:
                 self._known = RemoteSession(
                     door.sessions, connection, part.client, wire.agree(part.version, part.oldest)
                 )
         elif isinstance(part, wire.Request):
+            if self._asked:
+                raise WireError("second request on one connection: expected one", "one-request")
             if not hmac.compare_digest(part.token.encode(), door.token.encode()):
                 door.log.warning("operator-refused", remote=connection.remote, reason="wrong token")
                 connection.close("wrong token", final=True)
             else:
+                self._asked = True
                 connection.send([wire.Answer(*door.operations.run(part.command, part.arguments))])
-        elif not isinstance(part, wire.Bye | wire.Ping | wire.Pong):
-            raise WireError(f"{type(part).__name__} where a hello was expected")
+        elif isinstance(part, wire.Bye):
+            connection.close("the other end hung up")
+        else:
+            raise WireError(f"{type(part).__name__} where a hello was expected", "hello-expected")
 
     def _unwelcome(self, part: wire.ClientHello) -> str:
         try:
@@ -112,8 +141,9 @@ class Visitor:
         self._door.inside.discard(self)
         if self._known is not None:
             self._known.closed(reason)
-        elif reason not in _usual:
-            self._door.log.warning("stranger-gone", remote=self.connection.remote, reason=reason)
+        elif reason not in _usual and self.connection.code not in _counted:
+            code: dict[str, Any] = {"code": self.connection.code} if self.connection.code else {}
+            self._door.log.warning("stranger-gone", remote=self.connection.remote, **code, reason=reason)
 
     def writable(self) -> None:
         if self._known is not None:
@@ -123,12 +153,14 @@ class Visitor:
         connection = self.connection
         if self._known is None:
             if now - self._since > limits.hello_seconds_max:
-                connection.close("no hello")
+                connection.close("no hello", code="no-hello")
         else:
             keep_alive(connection, now)
 
 
 _usual = ("the other end hung up", "wrong token")
+_counted = ("too-many-strangers",)
+"""Codes of closed connections that are logged as a number now and then, not one by one."""
 
 
 def keep_alive(connection: Connection, now: float) -> None:

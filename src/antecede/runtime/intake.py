@@ -47,7 +47,11 @@ def _size(given: Any) -> int:
     if isinstance(given, FromPeer):
         return len(getattr(given.content, "body", b"")) + 64
     if isinstance(given, PublishedMany):
-        return sum(map(len, given.bodies)) + 64
+        return sum(map(len, given.bodies)) + _copy_bytes * len(given.bodies) * len(given.to)
     if isinstance(given, Published):
-        return len(given.body) + 64
+        return len(given.body) + _copy_bytes * len(given.to)
     return 4_096
+
+
+_copy_bytes = limits.step_bytes_max // limits.step_letters_max
+"""What a copy of a letter counts besides its body."""

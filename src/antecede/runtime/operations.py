@@ -12,7 +12,7 @@ import msgspec
 
 from antecede.engine import Dead
 from antecede.errors import AntecedeError, OverloadError, UsageError
-from antecede.limits import counter_max
+from antecede.limits import address_chars_max, counter_max, frame_bytes_max, message_id_chars_max
 from antecede.runtime.peers import Peers
 from antecede.runtime.reactions import Reactions
 from antecede.runtime.recorder import Recorder
@@ -59,7 +59,13 @@ class Operations:
             count, do = self._commands.get(command, (0, None))
             if do is None or len(arguments) != count:
                 raise UsageError(f"unknown request {command[:64]!r} with {len(arguments)} arguments")
-            return True, json.dumps(do(*arguments)).encode()
+            long = next((one for one in arguments if len(one) > argument_chars_max), None)
+            if long is not None:
+                raise UsageError(f"argument of {len(long)} characters: expected at most {argument_chars_max}")
+            document = json.dumps(do(*arguments)).encode()
+            if len(document) > frame_bytes_max // 2:
+                raise UsageError(f"the answer has {len(document)} bytes, too many for one answer")
+            return True, document
         except AntecedeError as error:
             return False, json.dumps(str(error)).encode()
 
@@ -188,7 +194,8 @@ class Operations:
         consumer = server.machine.channel.consumers.get(domain)
         if consumer is None:
             raise UsageError(f"server {server.machine.name} is not in domain {domain}")
-        if not generation.isdecimal() or not consumer.generation < int(generation) <= counter_max:
+        digits = generation if generation.isdecimal() and len(generation) <= len(str(counter_max)) else "0"
+        if not consumer.generation < int(digits) <= counter_max:
             raise UsageError(f"generation {generation[:32]}: expected a number larger than {consumer.generation}")
         if server.machine.calls.site is not None:
             raise UsageError(
@@ -222,3 +229,5 @@ class Operations:
 
 
 _shown_max = 50
+argument_chars_max = message_id_chars_max + 1 + address_chars_max
+"""One argument of a request. The longest is the key of a dead letter: its id and the agent's address."""

@@ -17,7 +17,7 @@ from random import uniform
 
 from antecede import limits, wire
 from antecede.channel import Outgoing
-from antecede.errors import WireError
+from antecede.errors import UsageError, WireError
 from antecede.link import Ack, Frame, Hello
 from antecede.runtime.intake import Intake
 from antecede.runtime.logs import ServerLog
@@ -58,6 +58,20 @@ class Peers:
             for peer in consumer.links:
                 shared.setdefault(peer, []).append(domain)
         self.peers = {peer: Peer(peer, domains) for peer, domains in shared.items()}
+        for neighbour in self.peers.values():
+            self._check_hello(neighbour)
+
+    def _check_hello(self, peer: Peer) -> None:
+        """Refuse a topology, or a token, with which a hello would be longer than the other end reads."""
+        most = limits.counter_max
+        links = [wire.LinkHello(domain, most, most, most, most, most, most, most) for domain in peer.domains]
+        names = (self._topology.epoch, self._machine.name, peer.name, self._token)
+        size = len(wire.frame([wire.ServerHello(wire.VERSION, wire.VERSION_OLDEST, *names, links)]))
+        if size > limits.hello_bytes_max:
+            raise UsageError(
+                f"the hello between {self._machine.name} and {peer.name} has {size} bytes, at most "
+                f"{limits.hello_bytes_max} are read: expected a shorter token, or less than {len(links)} shared domains"
+            )
 
     def start(self) -> None:
         """Dial those whom we have to dial."""
@@ -156,12 +170,12 @@ class Peers:
         if not hmac.compare_digest(hello.token.encode(), self._token.encode()):
             return "wrong token"
         if hello.to != self._machine.name:
-            return f"this is server {self._machine.name}, not {hello.to}"
+            return f"this is server {self._machine.name}, not {hello.to[:64]}"
         if hello.server not in self.peers:
-            return f"server {hello.server} is no neighbour of {self._machine.name}"
+            return f"server {hello.server[:64]} is no neighbour of {self._machine.name}"
         if hello.epoch != self._topology.epoch:
             return (
-                f"server {hello.server} has topology epoch {hello.epoch} and {self._machine.name} has "
+                f"server {hello.server} has topology epoch {hello.epoch[:64]} and {self._machine.name} has "
                 f"{self._topology.epoch}: start both with the same topology file"
             )
         if sorted(link.domain for link in hello.links) != sorted(self.peers[hello.server].domains):
@@ -189,7 +203,7 @@ class Peers:
         peer.connection = connection
         peer.begin()
         self.refusals.pop(peer.name, None)
-        connection.trust()
+        connection.trust(server=True)
         peer.version = wire.agree(hello.version, hello.oldest)
         self.patience.got(1)
         for link in hello.links:
@@ -216,38 +230,40 @@ class Peers:
 
     def _sort(self, peer: Peer, parts: list[wire.AnyPart]) -> None:
         submit, name = self._submit, peer.name
+        pinged = False
         for part in parts:
             if isinstance(part, wire.PeerFrames):
                 if part.domain not in peer.domains or len(part.numbers) != len(part.bodies):
-                    raise WireError(f"frames of {name} in domain {part.domain[:64]!r} that are none")
+                    raise WireError(f"frames of {name} in domain {part.domain[:64]!r} that are none", "bad-frames")
                 self.patience.got(len(part.numbers))
                 for number, body in zip(part.numbers, part.bodies, strict=True):
                     submit(FromPeer(part.domain, name, Frame(part.source, part.target, number, body)))
             elif isinstance(part, wire.PeerAck):
                 if part.domain not in peer.domains:
-                    raise WireError(f"acknowledgement of {name} in domain {part.domain[:64]!r}")
+                    raise WireError(f"acknowledgement of {name} in domain {part.domain[:64]!r}", "bad-ack")
                 ack = Ack(part.source, part.target, part.upto, part.beyond)
                 submit(FromPeer(part.domain, name, ack))
             elif isinstance(part, wire.Ping):
-                if peer.connection is not None:
-                    peer.connection.send([wire.Pong()])
+                pinged = True
             elif isinstance(part, wire.Bye):
                 self.hung_up(peer, part)
             elif not isinstance(part, wire.Pong):
-                raise WireError(f"{type(part).__name__} from server {name}")
+                raise WireError(f"{type(part).__name__} from server {name}", "unexpected-part")
+        if pinged and peer.connection is not None:
+            peer.connection.send([wire.Pong()])
 
     def hung_up(self, peer: Peer, part: wire.Bye) -> None:
         """A peer says good-bye."""
-        peer.parting = part.reason
+        peer.parting = reason = part.reason[: limits.reason_chars_max]
         if part.final:
-            if self.refusals.get(peer.name) != part.reason:
-                self._log.warning("refused-by-peer", peer=peer.name, reason=part.reason)
-            self.refusals[peer.name] = part.reason
+            if self.refusals.get(peer.name) != reason:
+                self._log.warning("refused-by-peer", peer=peer.name, reason=reason)
+            self.refusals[peer.name] = reason
 
     def refuse(self, name: str, connection: Connection, reason: str) -> None:
         """Tell a server why we don't talk to it."""
         if self.refusals.get(name) != reason:
-            self._log.warning("peer-refused", peer=name, remote=connection.remote, reason=reason)
+            self._log.warning("peer-refused", peer=name[:64], remote=connection.remote, reason=reason)
         if name in self.peers:
             self.refusals[name] = reason
         connection.close(reason, final=True)
@@ -313,7 +329,8 @@ class _Dialed:
 
     def received(self, parts: list[wire.AnyPart]) -> None:
         if not self._met:
-            first = parts.pop(0)
+            # One part: the connection reads no more before it is trusted.
+            first = parts[0]
             if isinstance(first, wire.Bye):
                 self._peers.hung_up(self._peer, first)
                 return
@@ -328,7 +345,7 @@ class _Dialed:
             self._met = True
             self._peers.met(self._peer, self._connection, first)
             self._peers.open_for_frames(self._peer, self._connection)
-        if parts:
+        else:
             self._peers.received(self._peer, parts)
 
     def closed(self, reason: str) -> None:

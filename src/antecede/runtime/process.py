@@ -24,6 +24,7 @@ from typing import Any
 
 from antecede import limits
 from antecede.errors import UsageError
+from antecede.runtime.descriptors import raise_limit
 from antecede.runtime.metrics import MetricsPage
 from antecede.runtime.server import ServerRuntime
 from antecede.topology import Address, TopologyFile
@@ -93,6 +94,7 @@ async def serve(
         loop.add_signal_handler(number, stop)
     if until_stdin_closes:
         Thread(target=_await_end_of_input, args=(loop, stop), name="stdin", daemon=True).start()
+    raise_limit()
     runtime = ServerRuntime(topology, server, data, **options)
     page: MetricsPage | None = None
     try:

@@ -14,6 +14,7 @@ from antecede.engine.host import Host
 from antecede.errors import AntecedeError, BrokenStepError, StoreError, StoreFailedError, StoreFullError
 from antecede.interrupts import is_ctrl_c
 from antecede.runtime.application import Classes, load_class, run_by
+from antecede.runtime.descriptors import connections_possible
 from antecede.runtime.door import Door
 from antecede.runtime.housekeeping import Housekeeping
 from antecede.runtime.intake import take_inputs
@@ -30,7 +31,8 @@ from antecede.server import Accepted, AgentServer, Input, Refused
 from antecede.server.items import pieces_of
 from antecede.store import Files, Sizes, open_store
 from antecede.topology import TopologyFile
-from antecede.transports.tcp import listen
+from antecede.transports.admission import Admission
+from antecede.transports.tcp import Listener, listen
 from antecede.whereabouts import text_of
 
 _Waiting = tuple[int, list[Outgoing], list[Accepted | Refused], Callable[[], None] | None]
@@ -71,6 +73,8 @@ class ServerRuntime:
         self._host = host
         self._tls = tls
         plan, classes = run_by(topology, server, agents)
+        shared = [plan.topology.domains[domain].servers for domain in plan.topology.domains_of(server)]
+        connections = connections_possible(len({member for members in shared for member in members} - {server}))
         self._loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[StoreFailedError | BrokenStepError] = self._loop.create_future()
         """Done when the disk has failed, or a step: the server must end."""
@@ -119,8 +123,9 @@ class ServerRuntime:
         self.sessions = Sessions(self.machine, self, self.poke, self._when_stepped, self._when_durable, self.log)
         self.reactions = Reactions(host_, self.submit, self.log)
         self.operations = Operations(self)
-        self.door = Door(token, self.peers, self.sessions, self.operations, self.log)
-        self._listener: asyncio.Server | None = None
+        admission = Admission(connections, len(self.peers.peers))
+        self.door = Door(token, self.peers, self.sessions, self.operations, self.log, admission)
+        self._listener: Listener | None = None
         self.house = Housekeeping(self)
         self.pulse = Pulse(self)
         self._born = True
@@ -130,7 +135,11 @@ class ServerRuntime:
         address = self._topology.servers[self.name]
         host = self._host or address.host
         try:
-            self._listener = await listen(self.door.opened, host, address.port, self._tls and self._tls[0])
+            self._listener = await listen(
+                *(self.door.opened, host, address.port, self._tls and self._tls[0]),
+                admission=self.door.admission,
+                tell=self.door.cannot_accept,
+            )
         except AntecedeError:
             self.store.close()
             raise

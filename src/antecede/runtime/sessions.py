@@ -10,12 +10,14 @@ one that has left is dropped.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from time import monotonic, time
-from typing import Protocol
+from typing import Any, Protocol
 
 from antecede import limits, wire
 from antecede.channel import Letter, couple
+from antecede.channel.envelopes import envelope_fault
 from antecede.client import Bus, Ticket
 from antecede.engine import React, Reaction, died
 from antecede.errors import RefusedError, WireError
@@ -110,10 +112,11 @@ class Sessions:
 
         self._when_stepped(welcome)
 
-    def finish(self, session: Session, reason: str = "") -> None:
-        """A client went; if it did not simply go, why."""
+    def finish(self, session: Session, reason: str = "", code: str = "") -> None:
+        """A client went; if it did not simply go, why, and which rule it broke."""
         if reason not in _usual:
-            self._log.warning("client-gone", client=session.client, reason=reason)
+            coded: dict[str, Any] = {"code": code} if code else {}
+            self._log.warning("client-gone", client=session.client, **coded, reason=reason)
         if self._here.get(session.address) is session:
             del self._here[session.address]
             self._may_be_away(session.client)
@@ -165,18 +168,39 @@ class Sessions:
             self._machine.engine.abandon(session.address)
             self._poke()
 
+    def malformed(self, client: str, part: wire.Publish) -> str:
+        """Return which rule of the client library this publish breaks; empty: none. What an application can do wrong
+        is refused by the machine instead, and the client goes on."""
+        count = len(part.bodies)
+        if not count or not part.to:
+            return "no destination" if count else "no notification"
+        if part.number < 1 or (part.ask and count > 1):
+            return f"number {part.number}" if part.number < 1 else f"one question with {count} notifications"
+        if len(part.context) > limits.trace_context_chars_max:
+            return f"trace context of {len(part.context)} characters, expected at most {limits.trace_context_chars_max}"
+        # A batch may be begun when the window is nearly full.
+        window = self._machine.clients.get(client, 0) + limits.publish_window_max + limits.publish_batch_max
+        if part.number + count - 1 > window:
+            return f"number {part.number + count - 1}, expected at most {window} before more is accepted"
+        return ""
+
     def publish(self, session: Session, part: wire.Publish | Ticket) -> None:
         """A client sends."""
         if not self.is_here(session):
             return
         kind = part.kind if isinstance(part, Ticket) else part.type
         bodies, to = part.bodies, part.to
-        # What cannot be reached is refused by the machine, which knows whether it is this publish's turn.
-        to = self._machine.channel.checked(to) or to
+        # What cannot be sent is refused by the machine, which knows whether it is this publish's turn.
+        if not envelope_fault(to, kind):
+            to = self._machine.channel.checked(to) or to
         if len(bodies) == 1:
             self._submit(Published(session.client, part.number, to, kind, bodies[0], part.ask, context=part.context))
-        else:
-            self._submit(PublishedMany(session.client, part.number, to, kind, bodies, part.context))
+            return
+        # A batch for many is cut, so that no step makes too many copies.
+        most = max(1, limits.step_letters_max // len(to))
+        for at in range(0, len(bodies), most):
+            some = bodies if len(bodies) <= most else bodies[at : at + most]
+            self._submit(PublishedMany(session.client, part.number + at, to, kind, some, part.context))
 
     def done(self, session: Session, letters: list[str], dead: str) -> None:
         """A client has handled letters; those that it was not handed, or handled in an earlier session, don't count."""
@@ -209,7 +233,8 @@ class Sessions:
         fresh: list[Letter] = []
         size = 0
         for letter in due.letters[len(session.handed) :]:
-            size += len(letter.body)
+            # Also its addresses: a topic has many, and one frame must be able to carry all of it.
+            size += len(letter.body) + sum(map(len, letter.to))
             if fresh and size > limits.deliver_bytes_wanted:
                 break
             fresh.append(letter)
@@ -254,7 +279,9 @@ class RemoteSession:
         self._sessions = sessions
         self._connection = connection
         self._welcomed = False
-        connection.trust()
+        self._rest: deque[wire.AnyPart] = deque()
+        """Parts that have arrived and are still to be handled."""
+        connection.trust(server=False)
         sessions.begin(self)
 
     def welcome(self, address: str, last: int) -> None:
@@ -280,6 +307,33 @@ class RemoteSession:
     # From the connection.
 
     def received(self, parts: list[wire.AnyPart]) -> None:
+        if self._rest:
+            self._rest.extend(parts)
+        elif len(parts) > limits.session_parts_max:
+            self._rest.extend(parts)
+            self._connection.busy(True)
+            self._take_turn()
+        else:
+            self._handle(parts)
+
+    def _take_turn(self) -> None:
+        """Handle some of the parts that are left, and the others in the next turns of the event loop."""
+        rest = self._rest
+        self._handle([rest.popleft() for _ in range(min(len(rest), limits.session_parts_max))])
+        if rest:
+            asyncio.get_running_loop().call_soon(self._go_on)
+        else:
+            self._connection.busy(False)
+
+    def _go_on(self) -> None:
+        if self._rest:
+            try:
+                self._take_turn()
+            except WireError as error:
+                self._rest.clear()
+                self._connection.close(str(error), final=True, code=error.code)
+
+    def _handle(self, parts: list[wire.AnyPart]) -> None:
         intake = self._sessions.intake
         gathers = intake.gather()
         try:
@@ -289,27 +343,30 @@ class RemoteSession:
                 intake.go()
 
     def _sort(self, parts: list[wire.AnyPart]) -> None:
+        pinged = False
         for part in parts:
             if isinstance(part, wire.Publish):
-                if not part.bodies or not part.to or (part.ask and len(part.bodies) > 1) or part.number < 1:
-                    raise WireError(f"a publish of client {self.client} that is none")
-                if len(part.context) > limits.trace_context_chars_max:
-                    raise WireError(f"a publish of client {self.client} that is none")
+                fault = self._sessions.malformed(self.client, part)
+                if fault:
+                    raise WireError(f"malformed publish from client {self.client}: {fault}", "bad-publish")
                 self._sessions.publish(self, part)
             elif isinstance(part, wire.Done):
                 self._sessions.done(self, part.letters, part.dead)
             elif isinstance(part, wire.Listen):
                 self._sessions.listen(self)
             elif isinstance(part, wire.Ping):
-                self._connection.send([wire.Pong()])
+                pinged = True
             elif isinstance(part, wire.Bye):
                 if part.final:
                     self._sessions.leave(self)
             elif not isinstance(part, wire.Pong):
-                raise WireError(f"{type(part).__name__} from client {self.client}")
+                raise WireError(f"{type(part).__name__} from client {self.client}", "unexpected-part")
+        if pinged:
+            self._connection.send([wire.Pong()])
 
     def closed(self, reason: str) -> None:
-        self._sessions.finish(self, reason)
+        self._rest.clear()
+        self._sessions.finish(self, reason, self._connection.code)
 
     def writable(self) -> None:
         return

@@ -23,6 +23,7 @@ import msgspec
 
 from antecede import limits
 from antecede.channel import Channel, Letter, Taken
+from antecede.channel.envelopes import envelope_fault
 from antecede.engine import Engine, Outbound, Question, Timeout, name_of
 from antecede.errors import (
     AntecedeError,
@@ -218,7 +219,7 @@ class AgentServer:
         if given.number <= last and isinstance(given, PublishedMany):
             bodies = bodies[last + 1 - given.number :]
             given = PublishedMany(given.client, last + 1, given.to, given.type, bodies, given.context)
-        refusal = self._refusal(given.to, bodies)
+        refusal = self._refusal(given.to, given.type, bodies)
         if refusal is not None:
             later = isinstance(refusal, OverloadError)
             self._replies.append(Refused(given.client, given.number, str(refusal), len(bodies), later))
@@ -238,13 +239,16 @@ class AgentServer:
             items.append(item)
             self._apply(item, now)
 
-    def _refusal(self, to: tuple[str, ...], bodies: list[bytes]) -> AntecedeError | None:
+    def _refusal(self, to: tuple[str, ...], kind: str, bodies: list[bytes]) -> AntecedeError | None:
         """Why a publish is not taken: one that cannot be sent, one too many."""
         if self.overloaded:
             return OverloadError(self.overload)
         longest = max(map(len, bodies))
         if longest > limits.letter_bytes_max:
             return UsageError(f"notification of {longest} bytes: at most {limits.letter_bytes_max}")
+        fault = envelope_fault(to, kind)
+        if fault:
+            return UsageError(fault)
         try:
             self.channel.check(to)
         except UsageError as error:

@@ -9,7 +9,6 @@ whole or it is damaged, never half-written. It is a sequence of *parts*, given b
 the newest that can be read, if the log reaches back to it.
 """
 
-import errno
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -17,13 +16,13 @@ from zlib import crc32
 
 import msgspec
 
-from antecede.errors import CorruptLogError, DiskFullError, StoreError, StoreFullError
+from antecede.errors import CorruptLogError, DiskFullError, NoDescriptorError, StoreError, StoreFullError
 from antecede.limits import (
     store_snapshot_bytes_max,
     store_snapshot_part_bytes_max,
     store_snapshot_part_bytes_wanted,
 )
-from antecede.store.files import Files
+from antecede.store.files import NO_DESCRIPTOR, NO_ROOM, Files
 from antecede.store.format import FORMAT, HEADERS, TEMPORARY, snapshot_name
 
 _head = struct.Struct("<8sQHxxQ")
@@ -68,8 +67,10 @@ def write_snapshot(files: Files, directory: str, seal: int, upto: int, state: by
             files.unlink(path + TEMPORARY)
         if not isinstance(error, OSError):
             raise
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in NO_ROOM:
             raise DiskFullError(f"{path}: no room for a snapshot: {error.strerror}") from error
+        if error.errno in NO_DESCRIPTOR:
+            raise NoDescriptorError(f"{path}: no file descriptor for a snapshot: {error.strerror}") from error
         raise StoreError(f"{path}: the snapshot could not be written: {error.strerror}") from error
     return Snapshot(files, path, seal, upto)
 
