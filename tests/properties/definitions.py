@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from random import Random
 
+import msgspec
+
 from antecede.trace import Event
 
 Circle = set[tuple[str, str]]
@@ -69,14 +71,15 @@ def _addressed(send: Event, process: str) -> bool:
     return send.to is None or process in send.to
 
 
-def happened_before(rows: list[Event], valid: list[int]) -> dict[int, set[int]]:
-    """For each valid row, the rows that come after it."""
+def happened_before(rows: list[Event], valid: list[int], certain: bool = False) -> dict[int, set[int]]:
+    """For each valid row, the rows that come after it; for certain: wherever the assumed rows really were."""
     edges = []
     for i, j in product(valid, repeat=2):
         a, b = rows[i], rows[j]
         if "hop" in (a.kind, b.kind):
             continue
         along = a.process == b.process and a.index < b.index
+        along = along and not (certain and (a.assumed or b.assumed))
         across = a.kind == "send" and b.kind == "deliver" and a.message == b.message
         if along or across:
             edges.append((i, j))
@@ -117,9 +120,28 @@ class Definitions:
                 found.append((row.message or "", row.process, row.index, self.rows[over[0]].message or ""))
         return sorted(found, key=lambda f: (f[2], f[1]))
 
+    def late_for_certain(self, fifo: bool) -> list[tuple[str, str, int, str]]:
+        """The same, wherever the assumed rows really were."""
+        after = happened_before(self.rows, self.valid, certain=True)
+        found = []
+        for i in self.delivers:
+            row, sent = self.rows[i], self.send_of(i)
+            earlier = [j for j in self.earlier(i) if not row.assumed and not self.rows[j].assumed]
+            over = [j for j in earlier if self.send_of(j) in after[sent]]
+            if fifo:
+                sends = {j: self.rows[self.send_of(j)] for j in over}
+                mine = self.rows[sent]
+                over = [
+                    j for j in over if sends[j].process == mine.process and not (mine.assumed or sends[j].assumed)
+                ]
+            if over:
+                found.append((row.message or "", row.process, row.index, self.rows[over[0]].message or ""))
+        return sorted(found, key=lambda f: (f[2], f[1]))
+
     def comes_before(self, kinds: tuple[str, ...]) -> Circle:
-        """The pairs of different messages of which an event of the first precedes one of the second in a process."""
-        rows = [self.rows[i] for i in self.valid if self.rows[i].kind in kinds]
+        """The pairs of different messages of which an event of the first precedes one of the second in a process, for
+        certain."""
+        rows = [self.rows[i] for i in self.valid if self.rows[i].kind in kinds and not self.rows[i].assumed]
         return {
             (a.message or "", b.message or "")
             for a, b in product(rows, repeat=2)
@@ -184,6 +206,13 @@ def random_trace(seed: int) -> list[Event]:
     if random.random() < 0.5:
         random.shuffle(rows)
     return rows
+
+
+def with_assumed(rows: list[Event], seed: int) -> list[Event]:
+    """The rows with some positions assumed."""
+    random = Random(f"assumed {seed}")
+    share = random.choice((0.1, 0.3, 0.7))
+    return [msgspec.structs.replace(row, assumed=True) if random.random() < share else row for row in rows]
 
 
 def _network(random: Random, names: list[str]) -> list[Event]:

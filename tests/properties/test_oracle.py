@@ -102,6 +102,28 @@ def test_verdicts_are_the_definitions(seeds: int) -> None:
     assert wanted - {name for name, count in seen.items() if count >= 3} == set()
 
 
+def test_lateness_that_rests_on_assumed_rows_is_undecided(seeds: int) -> None:
+    undecided = certain = crowns = 0
+    for seed in range(seeds * 3):
+        rows = definitions.with_assumed(definitions.random_trace(seed), seed)
+        truth, sifted = definitions.Definitions(rows), sift(rows)
+        verdict = judge(sifted.trace)
+        assert judge_large(sifted.trace, ORDERS, every_overtaker=True) == verdict, seed
+        for fifo, late, left in (
+            (True, verdict.fifo, verdict.fifo_undecided),
+            (False, verdict.causal, verdict.causal_undecided),
+        ):
+            assert _short(late) == truth.late_for_certain(fifo), seed
+            assert len(late) + left == len(truth.late(fifo)), seed
+        _check_cycle(verdict.cycle, truth.comes_before(("deliver",)))
+        if verdict.deliveries:
+            _check_cycle(verdict.crown, truth.comes_before(("send", "deliver")))
+        undecided += verdict.causal_undecided > 0
+        certain += bool(verdict.causal)
+        crowns += verdict.crown is not None
+    assert min(undecided, certain, crowns) > seeds // 20
+
+
 def test_verdicts_do_not_depend_on_the_sequence_of_rows(seeds: int) -> None:
     for seed in range(seeds):
         rows = definitions.random_trace(seed)

@@ -242,6 +242,11 @@ def _lines(report: dict[str, Any], lenient: bool) -> list[str]:
     for order, entry in report["orders"].items():
         lines.append(f"{order:<12} {_said(entry, doubtful)}")
         lines += _evidence(entry)
+        if entry.get("undecided"):
+            late = counted(entry["undecided"], "more delivery is|more deliveries are") if entry["late"] else counted(
+                entry["undecided"], "delivery is|deliveries are"
+            )
+            lines.append(f"  undecided: {late} late only if assumed positions are right")
         if entry.get("unlisted"):
             named = ", ".join(map(shown_name, entry["unlisted"][:8]))
             lines.append(f"  not in the conflict table, so taken as compatible with all: {named}")

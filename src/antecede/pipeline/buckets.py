@@ -158,6 +158,10 @@ class Bucket:
                 "l_index": self.index[rows],
                 "l_value": lamport.fill_null(0).to_numpy()[rows],
             }
+        if "assumed" in names:
+            assumed = _one_chunk(self.table.column("assumed")).fill_null(False).to_numpy(zero_copy_only=False)
+            rows = np.flatnonzero(valid & assumed & (self.kind <= DELIVER))
+            piece |= {"a_process": self.process[rows], "a_index": self.index[rows]}
         if "clock_name" in names:
             clock = _one_chunk(self.table.column("clock_name"))
             rows = np.flatnonzero(valid & clock.is_valid().to_numpy(zero_copy_only=False))

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.judge import Circle, causal_late, fifo_late
+from antecede.pipeline.judge import Circle, causal_late, certain, fifo_late
 from antecede.pipeline.kernels.merge import deliveries_of
 from antecede.pipeline.kernels.moments import number_segments
 from antecede.pipeline.kernels.walk import NOTHING, SENT
@@ -36,7 +36,8 @@ class Sought(msgspec.Struct, frozen=True):
 def explained(lines: Lines, sought: Sought) -> bytes:
     """Explanations by places."""
     if sought.order in ("fifo", "causal"):
-        return _overtakings(lines, sought)
+        return _overtakings(lines, certain(lines), sought)
+    lines = certain(lines, sequences=True)
     circle = Circle(lines, with_sends=sought.order == "synchronous")
     if circle.merges:
         return pack({"circle": None})
@@ -49,14 +50,15 @@ def explained(lines: Lines, sought: Sought) -> bytes:
     return pack({"circle": [*_places(lines, sends), homes]})
 
 
-def _overtakings(lines: Lines, sought: Sought) -> bytes:
+def _overtakings(trace: Lines, lines: Lines, sought: Sought) -> bytes:
+    """The chains along what is certain of a trace."""
     total = 0
     kept = np.zeros(0, np.int64)
-    wanted = lines.flat(*_as_arrays([sought.sent])) if sought.sent is not None else np.zeros(0, np.int64)
+    wanted = trace.flat(*_as_arrays([sought.sent])) if sought.sent is not None else np.zeros(0, np.int64)
     for late in fifo_late(lines) if sought.order == "fifo" else causal_late(lines):
         total += len(late)
         if sought.message:
-            kept = np.concatenate([kept, late[np.isin(lines.send_of(late), wanted)]])
+            kept = np.concatenate([kept, late[np.isin(lines.home(lines.send_of(late)), wanted)]])
         else:
             kept = np.concatenate([kept, late])
             kept = kept[_ranking(lines, kept)[: sought.first]]
@@ -67,7 +69,7 @@ def _overtakings(lines: Lines, sought: Sought) -> bytes:
     # A delivery on a cycle with its send has lost its edge by now: it was set aside.
     circular = 0
     if sought.delivered:
-        circular = int((lines.source[lines.flat(*_as_arrays(sought.delivered))] == NOTHING).sum())
+        circular = int((trace.source[trace.flat(*_as_arrays(sought.delivered))] == NOTHING).sum())
     return pack({
         "late": total, "circular": circular, "lengths": [len(chain) for chain in found],
         "sent": _places(lines, lines.send_of(kept)), "delivered": _places(lines, kept),
@@ -85,7 +87,8 @@ def _ranking(lines: Lines, flat: Longs) -> Longs:
 
 
 def _places(lines: Lines, flat: Longs) -> list[list[int]]:
-    return [lines.process_at(flat).tolist(), lines.index_at(flat).tolist()]
+    at = lines.home(flat)
+    return [lines.process_at(at).tolist(), lines.index_at(at).tolist()]
 
 
 class Chains:

@@ -311,6 +311,8 @@ def merged(packed: Iterable[bytes]) -> bytes:
         for name in ("cycle_process", "cycle_index")
     }
     whole |= {name: sum(one.get(name, 0) for one in said) for name in ("fifo_late", "causal_late")}
+    # Traces with assumed rows are judged by the walk.
+    whole |= {"fifo_undecided": 0, "causal_undecided": 0}
     firsts = [one["first"] for one in said if one["first"]]
     whole["first"] = min(firsts, key=lambda one: (one["index"], one["process"]), default=None)
     whole["late_blobs"] = max((one["late_blobs"] for one in said), default=0)

@@ -42,6 +42,7 @@ SCHEMA = pa.schema(
         ("lamport", pa.int64()),
         ("clock_name", pa.list_(pa.int32())),
         ("clock_entry", pa.list_(pa.int64())),
+        ("assumed", pa.bool_()),
         ("at", pa.int64()),
     ]
 )
@@ -97,6 +98,7 @@ class Encoder:
             clock = None if hop else event.clock
             columns["clock_name"].append(list(map(name, clock)) if clock is not None else None)
             columns["clock_entry"].append(list(clock.values()) if clock is not None else None)
+            columns["assumed"].append(event.assumed)
         arrays = [pa.array(columns[field.name], field.type) for field in SCHEMA if field.name != "at"]
         return _without_empty(pa.record_batch([*arrays, pa.array(at, pa.int64())], schema=SCHEMA))
 
@@ -149,6 +151,8 @@ class Encoder:
             if name in present and batch.column(name).null_count < batch.num_rows:
                 values = batch.column(name).cast(pa.int64())
                 columns[name] = values if name == "time" else _null_where(values, hop)
+        if "assumed" in present and batch.column("assumed").null_count < batch.num_rows:
+            columns["assumed"] = batch.column("assumed")
         if "clock" in present and batch.column("clock").null_count < batch.num_rows:
             clock = batch.column("clock")
             offsets, keys, items = _map_parts(clock)
@@ -305,7 +309,7 @@ def _null_where(values: Any, mask: NDArray[np.bool_]) -> Any:
 
 def _without_empty(batch: Any) -> Any:
     """The batch without optional columns that are null everywhere."""
-    optional = ("to", "time", "lamport", "clock_name", "clock_entry")
+    optional = ("to", "time", "lamport", "clock_name", "clock_entry", "assumed")
     return batch.select(
         [name for name in batch.schema.names if name not in optional or batch.column(name).null_count < batch.num_rows]
     )

@@ -125,7 +125,7 @@ class Task:
         self.sequence = 0
         self._waiting: list[Any] = []
         """Batches that travel together."""
-        self.clocked = self.lamported = False
+        self.clocked = self.lamported = self.assumed = False
 
     def run(self) -> Iterator[tuple[int, bytes]]:
         for piece in read(self.split, self.columns):
@@ -139,6 +139,7 @@ class Task:
             "split": self.split.number, "names": self.encoder.names.list(), "kinds": self.kinds,
             "reasons": dict(self.reasons), "outside": self.outside,
             "clocked": self.clocked, "lamported": self.lamported,
+            "assumed": self.assumed,
         })  # fmt: skip
 
     def batches(self, piece: Arrow | list[Item]) -> Iterator[Any]:
@@ -221,6 +222,8 @@ class Task:
                 setattr(self, flag, True)
             elif mark in batch.schema.names:
                 drop |= {mark, "clock_entry"} if mark == "clock_name" else {mark}
+        if "assumed" in batch.schema.names:
+            self.assumed = self.assumed or bool(pc.any(batch.column("assumed")).as_py())
         if self.layout.instances:
             keep = keep | ((kind == LOCAL) & batch.column("instance").is_valid().to_numpy(zero_copy_only=False))
         batch = batch.select([name for name in batch.schema.names if name not in drop])

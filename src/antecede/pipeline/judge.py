@@ -51,6 +51,46 @@ def cut_cycles(lines: Lines) -> Longs:
     return found
 
 
+def certain(lines: Lines, sequences: bool = False) -> Lines:
+    """The lines without the edges that rest on assumed positions, as :func:`antecede.trace.assumed.certain` has them.
+
+    The same lines if no position is assumed. All positions stay as they are; sends that stand alone come behind them.
+    For ``sequences`` every certain delivery is left, also where it can make nothing late.
+    """
+    if not len(lines.assumed):
+        return lines
+    events = len(lines.source)
+    source, argument = lines.source.copy(), lines.argument.copy()
+    assumed = np.zeros(events, bool)
+    assumed[lines.assumed] = True
+    delivered = np.flatnonzero(source >= 0)
+    source[delivered[assumed[delivered]]] = NOTHING
+    delivered = delivered[~assumed[delivered]]
+    sends = lines.send_of(delivered)
+    left = np.bincount(sends, minlength=events)
+    lonely = assumed[sends] & (left[sends] < (1 if sequences else 2))
+    source[delivered[lonely]] = NOTHING
+    delivered, sends = delivered[~lonely], sends[~lonely]
+    moving = assumed[sends]
+    moved = np.unique(sends[moving])
+    source[assumed & (source == SENT)] = NOTHING
+    sent = source == SENT
+    argument[sent] = left[sent]
+    source[delivered[moving]] = lines.processes + np.searchsorted(moved, sends[moving])
+    argument[delivered[moving]] = 0
+    alone = np.arange(1, len(moved) + 1)
+    indices = np.concatenate([lines.indices, np.zeros(len(moved), np.int64)]) if len(lines.indices) else lines.indices
+    found = Lines(
+        np.concatenate([lines.offsets, events + alone]),
+        np.concatenate([source, np.full(len(moved), SENT, np.int32)]),
+        np.concatenate([argument, left[moved].astype(np.int32)]),
+        indices,
+        lines.scratch,
+    )
+    found.moved = moved
+    return found
+
+
 class Circular(Exception):
     """Some deliveries come before their send, by way of others: they must be cut out first."""
 

@@ -80,6 +80,10 @@ class Lines:
         self.scratch = scratch
         self.slotted = False
         """Whether a walk has left slots at sends, where the number of their deliveries belongs."""
+        self.assumed: Longs = np.zeros(0, np.int64)
+        """The flat positions of sends and deliveries whose place in the line an import had to assume."""
+        self.moved: Longs = np.zeros(0, np.int64)
+        """Where the sends belong that stand alone behind all lines (:func:`antecede.pipeline.judge.certain`)."""
         self.begins: Longs | None = None
         """For each process the index with which its line begins, if it is not 0; ``indices`` count from there."""
 
@@ -96,6 +100,11 @@ class Lines:
         process = self.process_at(flat)
         counted: Longs = self.indices[flat] if len(self.indices) else flat - self.offsets[process]
         return counted if self.begins is None else counted + self.begins[process]
+
+    def home(self, flat: Longs) -> Longs:
+        """Flat positions with those of moved sends replaced by where the trace has them."""
+        end = len(self.source) - len(self.moved)
+        return np.where(flat < end, flat, self.moved[np.maximum(flat - end, 0)]) if len(self.moved) else flat
 
     def send_of(self, flat: Longs) -> Longs:
         """The flat position of the send of each delivery."""
@@ -186,7 +195,8 @@ def assemble(lengths: Longs, sparse: Ints, pieces: Iterable[Piece], scratch: Scr
 
     ``lengths`` are the largest index + 1 of each process, ``sparse`` the processes whose indices are too far apart to
     be positions. A piece has ``d_process``, ``d_index``, ``d_source``, ``d_sent`` (deliveries with their send's place),
-    and may have ``s_process``, ``s_index`` (sends without a delivery), ``l_…`` and ``c_…`` (Lamport and vector clocks).
+    and may have ``s_process``, ``s_index`` (sends without a delivery), ``l_…`` and ``c_…`` (Lamport and vector clocks),
+    ``a_process``, ``a_index`` (rows whose position is assumed).
     One of a ``region`` has in ``s_…`` all sends of that region, with ``s_count``, how many deliveries each has.
     """
     indices = np.zeros(0, np.int64)
@@ -207,6 +217,7 @@ def assemble(lengths: Longs, sparse: Ints, pieces: Iterable[Piece], scratch: Scr
         scratch,
     )
     clocks: list[Piece] = []
+    assumed: list[Longs] = []
     region: Any = 0
     for piece in pieces:
         if "region" in piece:
@@ -222,6 +233,8 @@ def assemble(lengths: Longs, sparse: Ints, pieces: Iterable[Piece], scratch: Scr
             position = lines.flat(piece["d_process"], position) - offsets[piece["d_process"]]
             sent = lines.flat(piece["d_source"], sent) - offsets[piece["d_source"]]
         place(offsets, lines.source, lines.argument, piece["d_process"], position, piece["d_source"], sent)
+        if "a_process" in piece:
+            assumed.append(lines.flat(piece["a_process"], piece["a_index"]))
         extra: Piece = {}
         for mark in ("l_", "c_"):
             if mark + "process" in piece:
@@ -231,6 +244,7 @@ def assemble(lengths: Longs, sparse: Ints, pieces: Iterable[Piece], scratch: Scr
             clocks.append(extra)
         scratch.rest()
     scratch.rest()
+    lines.assumed = np.concatenate(assumed) if assumed else lines.assumed
     return lines, clocks
 
 

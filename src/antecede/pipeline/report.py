@@ -74,10 +74,19 @@ def _orders(
         if order not in asked:
             continue
         if order == "fifo":
-            report[order] = {"holds": not said["fifo_late"], "late": said["fifo_late"]}
+            report[order] = {
+                "holds": not said["fifo_late"],
+                "late": said["fifo_late"],
+                "undecided": said["fifo_undecided"],
+            }
         elif order == "causal":
             first = next(late_rows(said["first"], names, ids)) if said["first"] else None
-            report[order] = {"holds": not said["causal_late"], "late": said["causal_late"], "first": first}
+            report[order] = {
+                "holds": not said["causal_late"],
+                "late": said["causal_late"],
+                "undecided": said["causal_undecided"],
+                "first": first,
+            }
         elif order == "total":
             cycle = _circle(said["cycle"], ids)
             agree = said["pairwise"] if deliveries else None

@@ -64,6 +64,7 @@ class Trace:
         self.unread: Counter[str] = Counter()
         self.rows = self.outside = 0
         self.clocked = any(said["clocked"] or said["lamported"] for said in summaries)
+        self.assumed = any(said["assumed"] for said in summaries)
         for said in summaries:
             self.unread.update(said["reasons"])
             self.rows += int(said["kinds"].sum())
@@ -158,7 +159,12 @@ class Trace:
         grain: Grain | None = None,
         cuts: Cuts | None = None,
     ) -> tuple[bytes, Parts | None]:
-        """The same verdicts, FIFO and causal order by chunks of time; the others, if asked for, by the one walk."""
+        """The same verdicts, FIFO and causal order by chunks of time; the others, if asked for, by the one walk.
+
+        A trace with assumed rows is an import, which one walk can hold, and is judged by the walk alone.
+        """
+        if self.assumed:
+            return self.judge(orders, every_late)
         onto = self.layout.buckets
         stage = partial(chunks.matched_apart, numbering=self.numbering, narrow_index=self._narrow_index, onto=onto)
         rows = self._encoded.scatter(stage, self._buckets, onto)

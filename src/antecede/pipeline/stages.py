@@ -45,7 +45,8 @@ UNREAD = ("missing_field", "wrong_type", "unknown_kind")
 
 MATCHED_COLUMNS = (
     "process int, index bigint, kind tinyint, reason string, source int, sent bigint, awaited int, undelivered int, "
-    "known boolean, silent array<string>, lamport bigint, clock_name array<int>, clock_entry array<bigint>"
+    "known boolean, silent array<string>, lamport bigint, clock_name array<int>, clock_entry array<bigint>, "
+    "assumed boolean"
 )
 
 
@@ -114,6 +115,7 @@ def events(df: DataFrame) -> DataFrame:
         column("to", "array<string>").alias("to"),
         column("lamport", "bigint").alias("lamport", metadata={_absent: "lamport" not in kinds}),
         column("clock", "map<string,bigint>").alias("clock", metadata={_absent: "clock" not in kinds}),
+        column("assumed", "boolean").alias("assumed", metadata={_absent: "assumed" not in kinds}),
         reason.alias("reason"),
         fn.struct(*content).alias("rest"),
     )
@@ -212,6 +214,7 @@ def linked(
 def _by_message(rows: DataFrame, partitions: int) -> DataFrame:
     """The rows that are to be matched, those of one message in one partition."""
     clocks = [name for name in ("lamport", "clock") if not rows.schema[name].metadata.get(_absent)]
+    assumed = [] if rows.schema["assumed"].metadata.get(_absent) else ["assumed"]
     asked = fn.col("kind").isin("send", "deliver", "arrive")
     for name in clocks:
         asked = asked | fn.col(name).isNotNull()
@@ -219,7 +222,7 @@ def _by_message(rows: DataFrame, partitions: int) -> DataFrame:
     number = fn.lit(None)
     for kind, value in KIND_NUMBERS.items():
         number = fn.when(fn.col("kind") == kind, value).otherwise(number)
-    wanted = wanted.select("process", "index", number.cast("tinyint").alias("kind"), "message", "to", *clocks)
+    wanted = wanted.select("process", "index", number.cast("tinyint").alias("kind"), "message", "to", *clocks, *assumed)
     # A local event has no message; any partition will do, but not all of them the same one.
     key = fn.when(fn.col("kind") == LOCAL, fn.concat_ws(" ", "process", "index")).otherwise(fn.col("message"))
     return wanted.repartition(partitions, key if clocks else fn.col("message"))
@@ -262,7 +265,7 @@ def _linked_batches(bucket: Bucket, names: tuple[str, ...], rowless: frozenset[s
 
 def _clocks_of(piece: Piece) -> Iterator[bytes]:
     """The clocks of a piece, packed, some at a time."""
-    for mark in ("l_", "c_"):
+    for mark in ("l_", "c_", "a_"):
         sizes = piece.get("c_size", np.zeros(0, np.int64)) if mark == "c_" else None
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]) if sizes is not None else None
         for start in range(0, len(piece.get(mark + "process", ())), _linked_rows_at_once):
@@ -309,6 +312,7 @@ def _matched_batches(bucket: Bucket, names: tuple[str, ...], rowless: frozenset[
         ("lamport", pa.int64()),
         ("clock_name", pa.list_(pa.int32())),
         ("clock_entry", pa.list_(pa.int64())),
+        ("assumed", pa.bool_()),
     ):
         present = name in bucket.table.schema.names
         columns[name] = bucket.table.column(name).combine_chunks() if present else pa.nulls(rows, kind)
@@ -413,6 +417,10 @@ def _piece(batch: Any, kind: Any, valid: Any) -> Piece:
         "d_source": numbers("source", delivers),
         "d_sent": numbers("sent", delivers),
     }
+    assumed = batch.column("assumed").fill_null(False).to_numpy(zero_copy_only=False)
+    placed = np.flatnonzero(assumed & valid & (kind <= DELIVER))
+    if len(placed):
+        piece |= {"a_process": numbers("process", placed), "a_index": numbers("index", placed)}
     for mark, column in (("l_", "lamport"), ("c_", "clock_name")):
         clocked = np.flatnonzero(valid & batch.column(column).is_valid().to_numpy(zero_copy_only=False))
         if not len(clocked):

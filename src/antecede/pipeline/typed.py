@@ -20,7 +20,7 @@ def has_type(name: str, kind: DataType) -> bool:
     if name == "clock":
         entries = isinstance(kind, MapType) and isinstance(kind.valueType, IntegralType)
         return entries and isinstance(kind, MapType) and isinstance(kind.keyType, StringType)
-    return kind.typeName() == "boolean" if name == "dead" else isinstance(kind, IntegralType)
+    return kind.typeName() == "boolean" if name in ("dead", "assumed") else isinstance(kind, IntegralType)
 
 
 def entries_of(kind: DataType) -> Column:

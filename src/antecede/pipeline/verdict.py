@@ -78,6 +78,10 @@ def judged(packed: Iterable[bytes], docket: Docket) -> Iterator[tuple[int, bytes
         clocks = [judge.without(piece, circular) for piece in clocks]
         causal = _causal_found(lines, docket)
         assert causal is not None, "what is cut is not circular"
+    sure, placed = judge.certain(lines), causal.count
+    if sure is not lines:
+        causal = _causal_found(sure, docket)
+        assert causal is not None, "what is certain is not circular"
     summary: dict[str, Any] = counted(summaries) | {
         "cycle_process": lines.process_at(circular),
         "cycle_index": lines.index_at(circular),
@@ -85,20 +89,24 @@ def judged(packed: Iterable[bytes], docket: Docket) -> Iterator[tuple[int, bytes
     writer = LateRows(lines) if docket.every_late else None
     if "fifo" in docket.orders:
         count = 0
-        for late in judge.fifo_late(lines):
+        for late in judge.fifo_late(sure):
             count += len(late)
             if writer:
-                yield from writer.rows("fifo", late, judge.fifo_overtaking(lines, late))
+                yield from writer.rows("fifo", late, judge.fifo_overtaking(sure, late))
         summary["fifo_late"] = count
+        summary["fifo_undecided"] = 0 if sure is lines else sum(map(len, judge.fifo_late(lines))) - count
     if "causal" in docket.orders:
-        yield from _causal(lines, docket, causal, summary, writer)
+        yield from _causal(lines, sure, docket, causal, summary, writer)
+        summary["causal_undecided"] = placed - causal.count
+    if "total" in docket.orders or "synchronous" in docket.orders:
+        sure = judge.certain(lines, sequences=True)
     if "total" in docket.orders:
-        circle = judge.Circle(lines, with_sends=False)
-        summary["cycle"] = None if circle.merges else _places(lines, np.array(circle.witness(), np.int64))
-        summary["pairwise"] = circle.merges or judge.pairwise(lines)
+        circle = judge.Circle(sure, with_sends=False)
+        summary["cycle"] = None if circle.merges else _places(sure, np.array(circle.witness(), np.int64))
+        summary["pairwise"] = circle.merges or judge.pairwise(sure)
     if "synchronous" in docket.orders:
-        circle = judge.Circle(lines, with_sends=True)
-        summary["crown"] = None if circle.merges else _places(lines, np.array(circle.witness(), np.int64))
+        circle = judge.Circle(sure, with_sends=True)
+        summary["crown"] = None if circle.merges else _places(sure, np.array(circle.witness(), np.int64))
     summary["lamport"] = judge.check_lamport(lines, clocks)
     summary["clocks"] = judge.check_clocks(lines, clocks, lines.processes, segments=docket.segments)
     summary["late_blobs"] = writer.blobs if writer else 0
@@ -133,17 +141,17 @@ def _causal_found(lines: Lines, docket: Docket) -> _Late | None:
 
 
 def _causal(
-    lines: Lines, docket: Docket, found: _Late, summary: dict[str, Any], writer: "LateRows | None"
+    lines: Lines, sure: Lines, docket: Docket, found: _Late, summary: dict[str, Any], writer: "LateRows | None"
 ) -> Iterator[tuple[int, bytes]]:
     summary["causal_late"] = found.count
     summary["first"] = None
     if found.first is not None:
         at = np.array([found.first])
-        over = judge.causal_overtakers(lines, at, docket.lanes_max, docket.segments)
+        over = judge.causal_overtakers(sure, at, docket.lanes_max, docket.segments)
         summary["first"] = late_columns(lines, at, over)
     if writer and found.kept:
         late = np.sort(np.concatenate(found.kept))
-        yield from writer.rows("causal", late, judge.causal_overtakers(lines, late, docket.lanes_max, docket.segments))
+        yield from writer.rows("causal", late, judge.causal_overtakers(sure, late, docket.lanes_max, docket.segments))
 
 
 def least(lines: Lines, late: Longs) -> int:
@@ -159,7 +167,8 @@ def _rank(lines: Lines, flat: int) -> tuple[int, int]:
 
 
 def _places(lines: Lines, flat: Longs) -> list[list[int]]:
-    return [lines.process_at(flat).tolist(), lines.index_at(flat).tolist()]
+    at = lines.home(flat)
+    return [lines.process_at(at).tolist(), lines.index_at(at).tolist()]
 
 
 def late_columns(lines: Lines, late: Longs, over: Longs) -> dict[str, Any]:

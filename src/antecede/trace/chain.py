@@ -121,9 +121,9 @@ class Chains:
         return [self._link(step) for step in reversed(steps)]
 
     def _link(self, step: _Step) -> Link:
-        names, lines = self._trace.names, self._trace.lines
+        lines = self._trace.lines
         send, delivery = lines[step.source][step.sent], lines[step.to][step.delivered]
-        return Link(send.message or "", names[step.source], send.index, names[step.to], delivery.index)
+        return Link(send.message or "", send.process, send.index, delivery.process, delivery.index)
 
 
 def overtaking_chain(trace: Matched, late: Late) -> list[Link]:

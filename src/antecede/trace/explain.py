@@ -20,6 +20,7 @@ import msgspec
 
 from antecede import __version__
 from antecede.errors import UsageError
+from antecede.trace.assumed import certain
 from antecede.trace.chain import Chains, Link
 from antecede.trace.conflicts import Conflicts, needed
 from antecede.trace.matched import Matched
@@ -74,6 +75,7 @@ def explain(paths: Sequence[str | os.PathLike[str]], asked: Asked) -> dict[str, 
     sifted = sift(loaded.events, loaded.placed)
     about = _about(loaded.events, sifted.reasons, asked.message) if asked.message is not None else None
     verdict = judge_large(sifted.trace, (asked.order,))
+    sure = certain(sifted.trace)
     late = verdict.fifo if asked.order == "fifo" else verdict.causal
     if asked.order == "significant":
         table = needed(asked.conflicts, loaded.metadata)
@@ -81,7 +83,7 @@ def explain(paths: Sequence[str | os.PathLike[str]], asked: Asked) -> dict[str, 
         some = chosen(late, asked)
         explanations = Explainer(sifted.trace, table).explain(some) if some else []
     elif asked.by_delivery():
-        explanations = _overtakings(sifted.trace, chosen(late, asked))
+        explanations = _overtakings(sure, chosen(late, asked))
     else:
         explanations = _circles(sifted.trace, verdict)
     return {
@@ -156,7 +158,7 @@ def _circles(trace: Matched, verdict: Verdict) -> list[dict[str, Any]]:
     homes: dict[str, dict[str, list[tuple[int, str]]]] = {message: {} for message in circle}
     for name, line in zip(trace.names, trace.lines, strict=True):
         for event in line:
-            if event.kind in kinds and event.message in homes:
+            if event.kind in kinds and event.message in homes and not event.assumed:
                 homes[event.message].setdefault(name, []).append((event.index, event.kind))
     sends = [trace.sent(message) for message in circle]
     return [circle_of(circle, homes, {send.message or "": (send.process, send.index) for send in sends})]

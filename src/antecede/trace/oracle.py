@@ -12,6 +12,9 @@ to q in the set of an earlier delivery. (For a message that q sent to itself the
 deliveries brought is kept apart from what q sent.) Under FIFO order it is late iff q earlier delivered a later message
 of the same sender. *Needless delay* is defined at :func:`needless_delays`.
 
+Rows whose position an import assumed prove nothing: all orders are judged on what is certain without them
+(:mod:`antecede.trace.assumed`), and deliveries that are late only as placed are counted as *undecided*.
+
 This is quadratic in the number of messages, in bits: right for traces of some ten thousand messages, and the judge
 of everything else. :mod:`antecede.trace.streaming` gives the same verdicts on large traces.
 
@@ -22,6 +25,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from antecede.trace.assumed import certain
 from antecede.trace.knots import agree_pairwise, cycle_in
 from antecede.trace.matched import Matched, match
 from antecede.trace.schema import ARRIVE, DELIVER, SEND, Event
@@ -32,10 +36,13 @@ def judge(events: Iterable[Event] | Matched, orders: Sequence[str] = ORDERS) -> 
     """Judge well-formed events, in whatever sequence they are given."""
     trace = events if isinstance(events, Matched) else match(events)
     verdict = Verdict(trace.deliveries, trace.undelivered(), tuple(orders))
+    sure = certain(trace)
     if "causal" in orders:
-        verdict.causal = _causal(trace)
+        verdict.causal = _causal(sure)
+        verdict.causal_undecided = 0 if sure is trace else len(_causal(trace)) - len(verdict.causal)
     if "fifo" in orders:
-        verdict.fifo = _fifo(trace)
+        verdict.fifo = _fifo(sure)
+        verdict.fifo_undecided = 0 if sure is trace else len(_fifo(trace)) - len(verdict.fifo)
     judge_merges(trace, verdict)
     return verdict
 
@@ -107,14 +114,15 @@ def _late(trace: Matched, event: Event, overtaken_by: str | None) -> Late:
 
 
 def judge_merges(trace: Matched, verdict: Verdict) -> None:
-    """The verdicts on total and synchronous order, where asked for."""
+    """The verdicts on total and synchronous order, where asked for, by the rows whose positions are certain."""
     if "total" in verdict.orders:
-        sequences = [[e.message or "" for e in line if e.kind == DELIVER] for line in trace.lines]
+        sequences = [[e.message or "" for e in line if e.kind == DELIVER and not e.assumed] for line in trace.lines]
         verdict.cycle = cycle_in(sequences)
         verdict.pairwise = verdict.cycle is None or agree_pairwise(sequences)
-    if "synchronous" in verdict.orders and trace.deliveries:
+    if "synchronous" in verdict.orders and verdict.deliveries:
         both = (SEND, DELIVER)
-        verdict.crown = cycle_in([[e.message or "" for e in line if e.kind in both] for line in trace.lines])
+        sequences = [[e.message or "" for e in line if e.kind in both and not e.assumed] for line in trace.lines]
+        verdict.crown = cycle_in(sequences)
 
 
 class Delay(msgspec.Struct, frozen=True, order=True):

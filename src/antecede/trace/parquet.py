@@ -150,7 +150,7 @@ class Rows:
         text, number = pa.string(), pa.int64()
         kinds: dict[str, Any] = dict.fromkeys(COLUMNS, text)
         kinds |= dict.fromkeys(("index", "time", "lamport", "stamp_bytes", "hop"), number)
-        kinds |= {"to": pa.list_(text), "clock": pa.map_(text, number), "dead": pa.bool_()}
+        kinds |= {"to": pa.list_(text), "clock": pa.map_(text, number), "dead": pa.bool_(), "assumed": pa.bool_()}
         fields = [pa.field(name, kinds[name], nullable=name not in COLUMNS[:3]) for name in COLUMNS]
         fields.append(pa.field("extra", text, metadata=_folded))
         said = {METADATA_KEY: metadata_bytes(metadata)} if metadata is not None else None

@@ -61,6 +61,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     type: str | None = None
     dead: bool | None = None
     replays: str | None = None
+    assumed: bool | None = None
+    """An import had to assume this row's position in its process (see :mod:`antecede.trace.assumed`)."""
     extra: dict[str, Any] | None = None
     """Columns that the schema does not name."""
 
@@ -117,6 +119,7 @@ _columns: dict[str, tuple[Callable[[Any], bool], str]] = {
     "type": (_is_string, "a string"),
     "dead": (_is_bool, "true or false"),
     "replays": (_is_string, "a string"),
+    "assumed": (_is_bool, "true or false"),
 }
 
 COLUMNS: Final = tuple(_columns)
@@ -174,6 +177,8 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
     topology: Any = None
     conflicts: Any = None
     recorded_by: Any = None
+    assumed: Any = None
+    """What an import had to assume, by reason, with the number of rows."""
 
 
 def metadata_of(text: bytes, where: str) -> Metadata:
@@ -189,14 +194,16 @@ def metadata_of(text: bytes, where: str) -> Metadata:
         raise TraceError(f"{where}: metadata: schema must be a number from 1, not {_shown(schema)}")
     if schema > SCHEMA:
         raise TraceError(f"{where}: trace schema {schema} is newer than {SCHEMA}, the newest that this version reads")
-    named = {name: document.get(name) for name in ("order", "topology", "conflicts", "recorded_by")}
-    return Metadata(schema, **named)
+    return Metadata(schema, **{name: document.get(name) for name in _described})
+
+
+_described = ("order", "topology", "conflicts", "recorded_by", "assumed")
 
 
 def metadata_bytes(metadata: Metadata) -> bytes:
     """The metadata document, the same bytes for the same content."""
     document = {"schema": metadata.schema}
-    for name in ("order", "topology", "conflicts", "recorded_by"):
+    for name in _described:
         value = getattr(metadata, name)
         if value is not None:
             document[name] = value

@@ -17,6 +17,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 
+from antecede.trace.assumed import certain
 from antecede.trace.lanes import Lanes
 from antecede.trace.matched import Matched
 from antecede.trace.oracle import judge_merges
@@ -33,13 +34,16 @@ def judge_large(trace: Matched, orders: Sequence[str], every_overtaker: bool = F
     ``overtaken_by`` of causal order is filled in for the first late delivery, or for all if asked.
     """
     verdict = Verdict(trace.deliveries, trace.undelivered(), tuple(orders))
+    sure = certain(trace)
     if "fifo" in orders:
-        verdict.fifo = _fifo(trace)
+        verdict.fifo = _fifo(sure)
+        verdict.fifo_undecided = 0 if sure is trace else len(_fifo(trace)) - len(verdict.fifo)
     if "causal" in orders:
-        late = sorted(_late(trace, event) for event in late_deliveries(trace))
+        late = sorted(_late(sure, event) for event in late_deliveries(sure))
+        verdict.causal_undecided = 0 if sure is trace else len(late_deliveries(trace)) - len(late)
         asked = late if every_overtaker else late[:1]
         for start in range(0, len(asked), _asked_at_once):
-            found = _overtakers(trace, asked[start : start + _asked_at_once])
+            found = _overtakers(sure, asked[start : start + _asked_at_once])
             late[start : start + len(found)] = found
         verdict.causal = late
     judge_merges(trace, verdict)

@@ -64,6 +64,10 @@ class Verdict(msgspec.Struct):
     """Late deliveries by FIFO order, ascending."""
     causal: list[Late] = []
     """Late deliveries by causal order, ascending."""
+    fifo_undecided: int = 0
+    """Deliveries that are late by FIFO order only if assumed rows were where the trace puts them."""
+    causal_undecided: int = 0
+    """The same by causal order."""
     pairwise: bool = True
     """Whether no two processes disagree on the order of two deliveries."""
     cycle: list[str] | None = None
@@ -95,9 +99,9 @@ class Verdict(msgspec.Struct):
         for order in self.orders:
             entry: dict[str, Any] = {"holds": self.holds(order)}
             if order == "fifo":
-                entry["late"] = len(self.fifo)
+                entry |= {"late": len(self.fifo), "undecided": self.fifo_undecided}
             elif order == "causal":
-                entry["late"] = len(self.causal)
+                entry |= {"late": len(self.causal), "undecided": self.causal_undecided}
                 entry["first"] = self.causal[0].as_json() if self.causal else None
             elif order == "total":
                 entry["pairwise"] = self.pairwise if self.deliveries else None
