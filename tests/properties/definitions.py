@@ -131,9 +131,7 @@ class Definitions:
             if fifo:
                 sends = {j: self.rows[self.send_of(j)] for j in over}
                 mine = self.rows[sent]
-                over = [
-                    j for j in over if sends[j].process == mine.process and not (mine.assumed or sends[j].assumed)
-                ]
+                over = [j for j in over if sends[j].process == mine.process and not (mine.assumed or sends[j].assumed)]
             if over:
                 found.append((row.message or "", row.process, row.index, self.rows[over[0]].message or ""))
         return sorted(found, key=lambda f: (f[2], f[1]))

@@ -41,7 +41,7 @@ def _rows(events: list[Event]) -> list[Row]:
 def test_both_halves_of_a_call(tmp_path: Path) -> None:
     spans = [
         _zipkin("1", "front", 10, kind="SERVER"),
-        _zipkin("2", "front", 20, "1", "CLIENT"),
+        _zipkin("2", "front", 20, "1", "CLIENT", duration=9),
         _zipkin("2", "back", 5, "1", "SERVER", shared=True),
         _zipkin("3", "back", 6, "2"),
     ]
@@ -53,6 +53,7 @@ def test_both_halves_of_a_call(tmp_path: Path) -> None:
         ("front", "send", "t:2"),
     ]
     assert [e.time for e in events] == [5_000, 6_000, 10_000, 20_000]
+    assert not any(e.assumed for e in events), "nothing else was sent or received during the call"
     assert events[0].extra == {"trace": "t", "span": "2", "span_kind": "server"}
     # The message, by the halves; and both the server's half and its child begin before what they name as parent.
     assert (report["early_messages"], report["early_children"]) == (1, 2)
@@ -61,9 +62,14 @@ def test_both_halves_of_a_call(tmp_path: Path) -> None:
 
 def test_a_parent_in_another_service(tmp_path: Path) -> None:
     report, events = _import(tmp_path, [[_zipkin("1", "a", 1), _zipkin("2", "b", 2, "1")], [_zipkin("9", "a", 3, "8")]])
-    assert _rows(events) == [("a", "send", "t:1->2"), ("a", "local", None), ("b", "deliver", "t:1->2")]
-    assert events[0].to == ("b",)
-    assert (report["messages"], report["without_parent"]) == (1, 1)
+    assert _rows(events) == [
+        ("a", "local", None),
+        ("a", "send", "t:1->2"),
+        ("a", "local", None),
+        ("b", "deliver", "t:1->2"),
+    ]
+    assert (events[1].to, events[1].assumed, events[1].time) == (("b",), True, None)
+    assert (report["messages"], report["without_parent"], report["assumed"]) == (1, 1, {"send_position": 1})
 
 
 def test_producers_reach_consumers_in_their_own_service_too(tmp_path: Path) -> None:
@@ -75,8 +81,9 @@ def test_producers_reach_consumers_in_their_own_service_too(tmp_path: Path) -> N
     ]
     _, events = _import(tmp_path, spans)
     assert _rows(events) == [
-        ("a", "send", "t:1->2"),
+        ("a", "local", None),
         ("a", "send", "t:1->3"),
+        ("a", "send", "t:1->2"),
         ("a", "deliver", "t:1->2"),
         ("a", "local", None),
         ("b", "deliver", "t:1->3"),
@@ -111,6 +118,41 @@ def test_duplicates_and_ids_used_by_two_servers(tmp_path: Path) -> None:
     assert (report["duplicates"], report["events"]) == (1, 3)
     assert [e.message for e in events if e.kind == "send"] == ["t:1", "t:1@c/server"]
     assert verify([tmp_path / "t.jsonl"])["complete"]
+
+
+def test_several_receivers_of_one_message_are_not_one_span_recorded_again(tmp_path: Path) -> None:
+    spans = [_zipkin("1", "a", 1, None, "PRODUCER", duration=1)]
+    spans += [_zipkin("1", "b", start, None, "CONSUMER") for start in (5, 7, 7)]
+    spans += [_zipkin("2", "b", 6, "1"), _zipkin("3", "b", 9, "1")]
+    report, events = _import(tmp_path, spans)
+    assert (report["duplicates"], report["events"], report["messages"]) == (1, 5, 2)
+    assert [e.message for e in events if e.kind == "deliver"] == ["t:1", "t:1@b/consumer"]
+    assert verify([tmp_path / "t.jsonl"])["complete"]
+
+
+def test_a_call_of_a_service_to_itself_is_a_message_if_both_halves_are_recorded(tmp_path: Path) -> None:
+    for client, server, parent in (("2", "2", "1"), ("2", "3", "2")):
+        spans = [
+            _zipkin("1", "a", 1),
+            _zipkin(client, "a", 2, "1", "CLIENT", duration=9),
+            _zipkin(server, "a", 5, parent, "SERVER"),
+            _zipkin("9", "a", 6, server),
+        ]
+        report, events = _import(tmp_path, spans)
+        assert report["messages"] == 1
+        assert [e.kind for e in events] == ["local", "send", "deliver", "local"]
+        assert events[1].to == ("a",)
+        assert verify([tmp_path / "t.jsonl"])["complete"]
+        (tmp_path / "t.jsonl").unlink()
+
+
+def test_a_span_with_an_address_and_no_service_name_is_read(tmp_path: Path) -> None:
+    spans = [_zipkin("1", "a", 1), _zipkin("2", "", 2, "1"), _zipkin("3", "", 3, "1")]
+    spans[1]["localEndpoint"] = {"ipv4": "10.0.0.2"}
+    spans[2]["localEndpoint"] = {"ipv6": "::1"}
+    report, events = _import(tmp_path, spans)
+    assert (report["unreadable"], report["messages"]) == (0, 2)
+    assert {e.process for e in events} == {"a", "10.0.0.2", "::1"}
 
 
 def test_ancestors_in_a_circle(tmp_path: Path) -> None:
@@ -233,7 +275,9 @@ def test_opentelemetry(tmp_path: Path) -> None:
     report, events = _import(tmp_path, _otlp_sample)
     assert report["files"][0]["format"] == "otlp"
     assert _rows(events) == [
+        ("shop", "local", None),
         ("shop", "send", "t:1->2"),
+        ("shop", "local", None),
         ("shop", "local", None),
         ("shop", "send", "t:4->u:5"),
         ("stock", "deliver", "t:1->2"),
@@ -301,6 +345,7 @@ def test_jaeger(tmp_path: Path) -> None:
         assert _rows(events) == [
             ("back", "deliver", "t:1->2"),
             ("back", "send", "t:2->3"),
+            ("front", "local", None),
             ("front", "send", "t:1->2"),
             ("front", "deliver", "t:2->3"),
         ]
@@ -318,7 +363,12 @@ t,3,,b,none,91,
 def test_a_table_of_spans(tmp_path: Path) -> None:
     report, events = _import(tmp_path, _csv, "spans.csv")
     assert report["files"][0]["format"] == "spans"
-    assert _rows(events) == [("a", "send", "t:1->2"), ("b", "deliver", "t:1->2"), ("b", "local", None)]
+    assert _rows(events) == [
+        ("a", "local", None),
+        ("a", "send", "t:1->2"),
+        ("b", "deliver", "t:1->2"),
+        ("b", "local", None),
+    ]
     assert events[0].extra == {"trace": "t", "span": "1", "name": "get, please", "duration_ns": 100}
     assert (report["early_messages"], report["without_parent"]) == (1, 0)
 

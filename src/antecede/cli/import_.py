@@ -67,6 +67,9 @@ def _lines(report: dict[str, Any]) -> list[str]:
         if report[key]:
             lines.append(f"  {counted(report[key], said)}")
     lines += [f"    {_shown(where)}" for where in report["unreadable_first"]]
+    if report["assumed"]:
+        rows = counted(sum(report["assumed"].values()), "row")
+        lines.append(f"  {rows} at assumed positions: a delivery that is late only because of them is undecided")
     read = {file["format"] for file in report["files"]}
     lines += [f"  {said}" for formats, said in _caveats.items() if read.intersection(formats)]
     if report["to"] is None:
@@ -98,8 +101,7 @@ _caveats = {
         "shiviz",
         "govector",
     ): "clocks cannot show a late delivery: verify will check the clocks, and find every order kept",
-    ("zipkin", "otlp", "jaeger", "spans"): "a service is taken as one process: a late delivery among spans is a hint, "
-    "not a proof",
+    ("zipkin", "otlp", "jaeger", "spans"): "a service is taken as one process, in the order of its wall clock",
 }
 """What a verdict on such a trace is worth, said before anybody builds on it."""
 

@@ -243,8 +243,10 @@ def _lines(report: dict[str, Any], lenient: bool) -> list[str]:
         lines.append(f"{order:<12} {_said(entry, doubtful)}")
         lines += _evidence(entry)
         if entry.get("undecided"):
-            late = counted(entry["undecided"], "more delivery is|more deliveries are") if entry["late"] else counted(
-                entry["undecided"], "delivery is|deliveries are"
+            late = (
+                counted(entry["undecided"], "more delivery is|more deliveries are")
+                if entry["late"]
+                else counted(entry["undecided"], "delivery is|deliveries are")
             )
             lines.append(f"  undecided: {late} late only if assumed positions are right")
         if entry.get("unlisted"):

@@ -115,7 +115,8 @@ def _write(
     if to is None:
         return sum(1 for _ in woven.events())
     formats = sorted({str(file["format"]) for file in files})
-    metadata = Metadata(recorded_by=f"antecede {__version__} import of {', '.join(formats)}")
+    recorded_by = f"antecede {__version__} import of {', '.join(formats)}"
+    metadata = Metadata(recorded_by=recorded_by, assumed=woven.assumed() or None)
     with TraceWriter(to, metadata) as trace:
         for event in woven.events():
             trace.write(event)
@@ -138,12 +139,13 @@ def _report(
         "version": __version__,
         "files": files,
         "processes": len(woven.lines),
-        "events": woven.moments,
+        "events": collector.events,
         "messages": woven.messages,
         "rows": rows,
         "to": None if to is None else os.fsdecode(to),
         "unreadable": unreadable.count,
         "unreadable_first": unreadable.first,
+        "assumed": woven.assumed(),
         "before_send": before_send,
         "cycle": cycle,
         "unlogged": collector.unlogged if isinstance(collector, ClockedLog) else None,

@@ -31,6 +31,9 @@ Raw = msgspec.Raw
 Found = Span | str
 """A span, or what is wrong with one."""
 
+Place = tuple[str | None, str | None]
+"""The process that a span belongs to, and the instance that it names beside it."""
+
 _errors = (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError, OverflowError)
 
 
@@ -117,7 +120,7 @@ class _JaegerSpan(_Camel, frozen=True):
 
 
 class _JaegerProcess(_Camel, frozen=True):
-    service_name: str
+    service_name: str | None = None
     tags: list[_Attribute] | None = None
 
 
@@ -157,7 +160,7 @@ def _zipkin_span(raw: bytes | Raw, instances: bool) -> Found:
     return _span(
         said.trace_id,
         said.id,
-        _process(place.service_name, place.ipv4 or place.ipv6, instances),
+        _place(place.service_name, place.ipv4 or place.ipv6, instances),
         said.timestamp * 1000,
         said.parent_id,
         said.kind,
@@ -176,16 +179,16 @@ def otlp(document: bytes, instances: bool) -> Iterator[Found]:
             continue
         said = {attribute.key: attribute.text() for attribute in group.resource.attributes}
         instance = next((said[key] for key in _instance_keys if said.get(key)), None)
-        service = _process(said.get("service.name"), instance, instances)
+        place = _place(said.get("service.name"), instance, instances)
         for scope in (*group.scope_spans, *group.instrumentation_library_spans):
             for span in scope.spans:
-                yield _otlp_span(span, service)
+                yield _otlp_span(span, place)
 
 
 _instance_keys = ("service.instance.id", "k8s.pod.name", "host.name", "hostname", "ip")
 
 
-def _otlp_span(raw: Raw, service: str | None) -> Found:
+def _otlp_span(raw: Raw, place: Place) -> Found:
     try:
         said = msgspec.json.decode(raw, type=_OtlpSpan)
         start, end = int(said.start_time_unix_nano), int(said.end_time_unix_nano)
@@ -198,7 +201,7 @@ def _otlp_span(raw: Raw, service: str | None) -> Found:
         kind = kind.removeprefix("SPAN_KIND_")
     links = tuple((link.trace_id, link.span_id) for link in said.links)
     duration = end - start if end >= start else None
-    return _span(said.trace_id, said.span_id, service, start, said.parent_span_id, kind, said.name, duration, links)
+    return _span(said.trace_id, said.span_id, place, start, said.parent_span_id, kind, said.name, duration, links)
 
 
 def jaeger(document: bytes, instances: bool) -> Iterator[Found]:
@@ -213,16 +216,16 @@ def jaeger(document: bytes, instances: bool) -> Iterator[Found]:
         except _errors as error:
             yield str(error)
             continue
-        services = {}
+        places = {}
         for key, process in trace.processes.items():
             tags = {tag.key: tag.text() for tag in process.tags or ()}
             instance = next((tags[name] for name in _instance_keys if tags.get(name)), None)
-            services[key] = _process(process.service_name, instance, instances)
+            places[key] = _place(process.service_name, instance, instances)
         for span in trace.spans:
-            yield _jaeger_span(span, services)
+            yield _jaeger_span(span, places)
 
 
-def _jaeger_span(raw: Raw, services: dict[str, str | None]) -> Found:
+def _jaeger_span(raw: Raw, places: dict[str, Place]) -> Found:
     try:
         said = msgspec.json.decode(raw, type=_JaegerSpan)
     except _errors as error:
@@ -239,7 +242,7 @@ def _jaeger_span(raw: Raw, services: dict[str, str | None]) -> Found:
     return _span(
         said.trace_id,
         said.span_id,
-        services.get(said.process_id or ""),
+        places.get(said.process_id or "", (None, None)),
         said.start_time * 1000,
         parent,
         kind,
@@ -249,14 +252,16 @@ def _jaeger_span(raw: Raw, services: dict[str, str | None]) -> Found:
     )
 
 
-def _process(service: str | None, instance: str | None, instances: bool) -> str | None:
-    return f"{service}@{instance}" if service and instance and instances else service
+def _place(service: str | None, instance: str | None, instances: bool) -> Place:
+    if not service:
+        return instance, None
+    return (f"{service}@{instance}", None) if instance and instances else (service, instance)
 
 
 def _span(
     trace: str,
     span: str,
-    service: str | None,
+    place: Place,
     start: int,
     parent: str | None,
     kind: str | None,
@@ -264,15 +269,17 @@ def _span(
     duration: int | None,
     links: tuple[tuple[str, str], ...] = (),
 ) -> Found:
+    service, instance = place
     if not trace or not span:
         return "the span has no id"
     if not service:
-        return "the span has no service"
+        return "the span has no service and no address"
     if not 0 <= start <= INT64_MAX or not 0 <= (duration or 0) <= INT64_MAX:
         return "a time of the span is no int64 from 0 in nanoseconds"
     kind = intern(kind.lower()) if kind else None
     name = intern(name[: limits.raw_text_bytes_max]) if name else None
-    return Span(intern(trace), span, intern(service), start, parent or None, kind, name, duration, links)
+    instance = intern(instance) if instance else None
+    return Span(intern(trace), span, intern(service), start, parent or None, kind, name, duration, links, instance)
 
 
 def spans_of(file: ForeignFile, read: Callable[[bytes, bool], Iterator[Found]], instances: bool) -> Iterator[Span]:

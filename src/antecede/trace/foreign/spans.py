@@ -1,55 +1,31 @@
 """Spans of distributed tracing, whatever system wrote them: which of them were tied by a message?
 
 A span is one piece of work in one service: it has an id within its trace, a start by the clock of its host, and perhaps
-a parent, the span on whose behalf it works. In the trace a service is a process and **a span is one event, its start**:
-all that the record states for certain is that a parent began before its child did.
+a parent, the span on whose behalf it works. In the trace a service is a process and the start of a span is an event.
 
 * A span's *cause* is the client's half, where both sides of a call share one id (Zipkin), else its parent. Of a parent
   in two halves, the one in the span's own service counts, else the server's.
-* The cause and the span are tied by **a message** iff they lie in different services, or a producer is the cause of a
-  consumer. A span's further *links* (OpenTelemetry, Jaeger's *follows from*) count as causes of their own.
+* The cause and the span are tied by **a message** iff they lie in different services, or are the calling and the
+  receiving half of a call. A span's further *links* (OpenTelemetry, Jaeger's *follows from*) count as causes, too. The
+  message is delivered where the span starts.
 * Within a service, spans are ordered by its wall clock, a parent before its child where they are equal. Across services
   wall clocks decide nothing; they are only *compared*: ``early_messages`` counts messages received before they were
   sent by the clocks, ``early_children`` spans that begin before their parent, in whichever service.
 
-A service is no sequential process: threads and replicas share its name. Its order is that of its clock, and a late
-delivery in it is one by that order.
+**Where a message was sent** is in :mod:`antecede.trace.foreign.span_sends`. A service is no sequential process: threads
+and replicas share its name. What its clock does not order is marked ``assumed``, and proves nothing.
 """
 
 from collections.abc import Iterator
-from typing import Any
-
-import msgspec
 
 from antecede import limits
 from antecede.errors import TraceError
-from antecede.trace.foreign.weave import Moment, Woven
+from antecede.trace.foreign.span_sends import CALLING, Span, Tie, placed
+from antecede.trace.foreign.weave import Woven
+
+__all__ = ["Span", "Spans"]
 
 _receiving = ("server", "consumer")
-_calling = ("client", "producer")
-
-
-class Span(msgspec.Struct, frozen=True, gc=False):
-    """What we need of a span; times in nanoseconds."""
-
-    trace: str
-    id: str
-    service: str
-    start: int
-    parent: str | None = None
-    kind: str | None = None
-    """``client``, ``server``, ``producer``, ``consumer``, or anything else."""
-    name: str | None = None
-    duration: int | None = None
-    links: tuple[tuple[str, str], ...] = ()
-
-    def columns(self) -> dict[str, Any]:
-        """What is kept of the span besides its start and its service."""
-        columns: dict[str, Any] = {"trace": self.trace, "span": self.id}
-        for key, value in (("name", self.name), ("span_kind", self.kind), ("duration_ns", self.duration)):
-            if value is not None:
-                columns[key] = value
-        return columns
 
 
 class Spans:
@@ -74,7 +50,7 @@ class Spans:
     def add(self, span: Span) -> None:
         """Take in one span."""
         halves = self._halves.setdefault((span.trace, span.id), [])
-        if any(half.service == span.service and half.kind == span.kind for half in halves):
+        if any(_same(half, span) for half in halves):
             self.duplicates += 1
             return
         if len(halves) == limits.foreign_halves_max:
@@ -90,33 +66,31 @@ class Spans:
         services: dict[str, list[Span]] = {}
         for span in self._spans:
             services.setdefault(span.service, []).append(span)
-        moments: dict[int, Moment] = {}
-        lines: dict[str, list[Moment]] = {}
-        for service, spans in services.items():
+        for spans in services.values():
             spans.sort(key=lambda span: (span.start, depths[id(span)], span.trace, span.id, span.kind or ""))
-            lines[service] = [moments.setdefault(id(span), Moment(span, span.start)) for span in spans]
         taken: set[str] = set()
-        for service in sorted(services):
-            for span in services[service]:
-                self._tie(span, moments, taken)
-        return Woven(lines)
+        ties = [tie for service in sorted(services) for span in services[service] for tie in self._ties(span, taken)]
+        return Woven(placed(services, ties, self._above))
 
-    def _tie(self, span: Span, moments: dict[int, Moment], taken: set[str]) -> None:
+    def _ties(self, span: Span, taken: set[str]) -> Iterator[Tie]:
+        """The messages that a span receives."""
         parent = self._parent(span)
         if parent is not None:
             halves = self._halves[parent.trace, parent.id]
             # A span in two halves begins with its client's.
-            begun = next((half for half in halves if half.kind in _calling), parent).start
+            begun = next((half for half in halves if half.kind in CALLING), parent).start
             self.early_children += span.start < begun
         elif span.parent is not None:
             self.without_parent += 1
         for cause in self._causes(span, parent):
-            if cause.service == span.service and not (cause.kind == "producer" and span.kind == "consumer"):
+            if cause.service == span.service and not (cause.kind in CALLING and span.kind in _receiving):
                 continue
-            message = _named(cause, span, taken)
-            moments[id(cause)].give(message, span.service)
-            moments[id(span)].take(message)
             self.early_messages += span.start < cause.start
+            yield Tie(cause, span, _named(cause, span, taken))
+
+    def _above(self, span: Span) -> Span | None:
+        """The span on whose behalf one works."""
+        return self._caller(span) or self._parent(span)
 
     def _causes(self, span: Span, parent: Span | None) -> Iterator[Span]:
         first = self._caller(span) or parent
@@ -136,7 +110,7 @@ class Spans:
         if span.kind not in _receiving:
             return None
         halves = self._halves[span.trace, span.id]
-        return next((half for half in halves if half.kind in _calling), None)
+        return next((half for half in halves if half.kind in CALLING), None)
 
     def _parent(self, span: Span) -> Span | None:
         return self._pick(span, (span.trace, span.parent)) if span.parent is not None else None
@@ -145,7 +119,17 @@ class Spans:
         halves = [half for half in self._halves.get(key, ()) if half is not span]
         if len(halves) < 2:
             return halves[0] if halves else None
-        return min(halves, key=lambda half: (half.service != span.service, half.kind in _calling))
+        # Of several that received one message, the last to begin before the span.
+        return min(
+            halves,
+            key=lambda half: (
+                half.service != span.service,
+                half.kind in CALLING,
+                half.instance != span.instance,
+                half.start > span.start,
+                -half.start,
+            ),
+        )
 
     def _depths(self) -> dict[int, int]:
         """How many causes each span has above it. Spans that are each other's ancestors have one all the same."""
@@ -157,12 +141,17 @@ class Spans:
             while above is not None and id(above) not in depths and id(above) not in on_path:
                 path.append(above)
                 on_path.add(id(above))
-                above = self._caller(above) or self._parent(above)
+                above = self._above(above)
             depth = depths.get(id(above), -1) if above is not None else -1
             while path:
                 depth += 1
                 depths[id(path.pop())] = depth
         return depths
+
+
+def _same(one: Span, other: Span) -> bool:
+    """Whether two records under one id are of one span. Several receivers of one message share its id, too."""
+    return (one.service, one.kind, one.start, one.instance) == (other.service, other.kind, other.start, other.instance)
 
 
 def _named(cause: Span, span: Span, taken: set[str]) -> str:
@@ -176,5 +165,8 @@ def _named(cause: Span, span: Span, taken: set[str]) -> str:
     if name in taken:
         # Two services answered under one id, as with a retried call.
         name = f"{name}@{span.service}/{span.kind}"
+    again = 2
+    while name in taken:
+        name, again = f"{name.removesuffix(f'#{again - 1}')}#{again}", again + 1
     taken.add(name)
     return name

@@ -12,6 +12,7 @@ equal and some not, the vectors would be compared by the wrong rule. Every proce
 which makes own entries and ``index`` + 1 differ on all the rows where they were equal.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -40,6 +41,13 @@ class Moment(msgspec.Struct, gc=False):
     """Messages delivered here."""
     gives: Sequence[tuple[str, str]] = ()
     """Messages sent from here, each with its destination."""
+    assumed: str | None = None
+    """Why its place among the moments of its process is assumed, if it is."""
+
+    @property
+    def tied(self) -> bool:
+        """Whether a message is sent or delivered here."""
+        return bool(self.takes or self.gives)
 
     def take(self, message: str) -> None:
         """A message is delivered here."""
@@ -66,14 +74,18 @@ class Woven:
         self.opening = self._needs_opening()
 
     @property
-    def moments(self) -> int:
-        """How many there are."""
-        return sum(map(len, self.lines.values()))
-
-    @property
     def messages(self) -> int:
         """How many messages tie them together."""
         return sum(len(moment.gives) for line in self.lines.values() for moment in line)
+
+    def assumed(self) -> dict[str, int]:
+        """How many rows stand at an assumed position, by reason."""
+        found: Counter[str] = Counter()
+        for line in self.lines.values():
+            for moment in line:
+                if moment.assumed:
+                    found[moment.assumed] += len(moment.takes) + len(moment.gives)
+        return {reason: count for reason, count in sorted(found.items()) if count}
 
     def events(self) -> Iterator[Event]:
         """The rows of the trace, process by process."""
@@ -143,6 +155,7 @@ class Woven:
 
 def _rows(process: str, index: int, moment: Moment) -> Iterator[Event]:
     takes, gives = moment.takes, moment.gives
+    assumed = True if moment.assumed and moment.tied else None
     main = max(len(takes) - 1, 0)
     for row in range(len(takes) + len(gives) or 1):
         message: str | None = None
@@ -156,6 +169,7 @@ def _rows(process: str, index: int, moment: Moment) -> Iterator[Event]:
             to = (destination,)
         if row == main:
             extra = moment.said.columns()
-            yield Event(process, index + row, kind, message, to, moment.time, clock=moment.clock, extra=extra)
+            time, clock = moment.time, moment.clock
+            yield Event(process, index + row, kind, message, to, time, clock=clock, assumed=assumed, extra=extra)
         else:
-            yield Event(process, index + row, kind, message, to, moment.time)
+            yield Event(process, index + row, kind, message, to, moment.time, assumed=assumed)

@@ -1,0 +1,254 @@
+"""Where were the messages between spans sent?
+
+A span says when it began. A message is delivered where its span begins; when it was *sent* is not recorded, only that
+this was after its cause began and before the span did. Two cases:
+
+**A client's or producer's span** is the record of one send, which took place between the span's start and its end. If
+nothing else that sends or receives lies in that interval, all positions in it are the same one: the send is the start
+of the span, and certain. (Starts and durations are both rounded, so a span may end two ticks later than they say. A
+tick is the largest power of ten that divides all times of the service.)
+
+**Otherwise the position is assumed**: as late as is consistent with the record. All starts of spans are put into one
+sequence that keeps the order of each service and puts every cause before what it caused, and otherwise follows the
+clocks. The send is put directly before the start of the span that it caused, but not behind the end of a client's or
+producer's span. So calls one after the other stay one after the other, whatever the services are called and however
+their clocks differ. :mod:`antecede.trace.assumed` says what such a row can prove.
+
+Assumed, too, are
+
+* **ties**: spans of one service that begin at the same time, if they send or receive and none is an ancestor of the
+  other;
+* **several instances** in one process: their clocks are not one clock.
+
+Where causes and services' own orders contradict each other, no sequence keeps them all; the earliest by the clocks goes
+first, and ``verify`` sets the impossible deliveries aside.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from itertools import pairwise
+from math import gcd
+from typing import Any, Final
+
+import msgspec
+
+from antecede.trace.foreign.weave import Moment
+
+CALLING: Final = ("client", "producer")
+"""The kinds of spans that send one message."""
+
+SEND_POSITION: Final = "send_position"
+TIED_START: Final = "tied_start"
+SEVERAL_INSTANCES: Final = "several_instances"
+
+
+class Span(msgspec.Struct, frozen=True, gc=False):
+    """What we need of a span; times in nanoseconds."""
+
+    trace: str
+    id: str
+    service: str
+    start: int
+    parent: str | None = None
+    kind: str | None = None
+    """``client``, ``server``, ``producer``, ``consumer``, or anything else."""
+    name: str | None = None
+    duration: int | None = None
+    links: tuple[tuple[str, str], ...] = ()
+    instance: str | None = None
+    """The instance of the service, where the record names one and the process is the service."""
+
+    def columns(self) -> dict[str, Any]:
+        """What is kept of the span besides its start and its service."""
+        columns: dict[str, Any] = {"trace": self.trace, "span": self.id}
+        for key, value in (("name", self.name), ("span_kind", self.kind), ("duration_ns", self.duration)):
+            if value is not None:
+                columns[key] = value
+        return columns
+
+
+class Tie(msgspec.Struct, frozen=True, gc=False):
+    """A message from one span to another."""
+
+    cause: Span
+    span: Span
+    message: str
+
+
+class _Sent(msgspec.Struct, frozen=True, gc=False):
+    """A send at an assumed position."""
+
+    tie: Tie
+
+    def columns(self) -> dict[str, Any]:
+        return {"trace": self.tie.cause.trace, "span": self.tie.cause.id}
+
+
+def placed(
+    services: dict[str, list[Span]], ties: Sequence[Tie], above: Callable[[Span], Span | None]
+) -> dict[str, list[Moment]]:
+    """The moments of each service, with every message given and taken; ``above`` is the span that one works for."""
+    moments = {id(span): Moment(span, span.start) for spans in services.values() for span in spans}
+    sequence = _sequence(services, ties, above)
+    for spans in services.values():
+        spans.sort(key=lambda span: sequence[id(span)])
+    ticks = {service: _tick(spans) for service, spans in services.items()}
+    certain = _certain(ties, above, ticks)
+    sends: dict[str, list[tuple[int, int, Moment]]] = {}
+    for tie in ties:
+        moments[id(tie.span)].take(tie.message)
+        first, delivered = sequence[id(tie.cause)], sequence[id(tie.span)]
+        if id(tie.cause) in certain or first > delivered:
+            moments[id(tie.cause)].give(tie.message, tie.span.service)
+            continue
+        spans = services[tie.cause.service]
+        # Behind all that begins before the delivery, but not behind the end of the span that is the record of it.
+        place = bisect_left(spans, delivered, key=lambda span: sequence[id(span)])
+        end = _end(tie.cause, ticks)
+        if end is not None:
+            ended = bisect_right(spans, end, key=lambda span: span.start)
+            place = min(place, max(ended, bisect_right(spans, first, key=lambda span: sequence[id(span)])))
+        sent = Moment(_Sent(tie), assumed=SEND_POSITION)
+        sent.give(tie.message, tie.span.service)
+        sends.setdefault(tie.cause.service, []).append((place, delivered, sent))
+    lines = {}
+    for service, spans in services.items():
+        line = [moments[id(span)] for span in spans]
+        _mark(spans, line, above)
+        # Each send comes before the span at its place, and sends at one place in the order of their deliveries.
+        begins = [(place, -1, moment) for place, moment in enumerate(line, 1)]
+        mixed = sorted([*begins, *sends.get(service, ())], key=lambda found: found[:2])
+        lines[service] = [moment for _, _, moment in mixed]
+    return lines
+
+
+def _tick(spans: list[Span]) -> int:
+    """The resolution of the times of a service, in nanoseconds."""
+    common = gcd(*(span.start for span in spans), *(span.duration or 0 for span in spans))
+    tick = 1
+    while common % (10 * tick) == 0 and tick < 10**9:
+        tick *= 10
+    return tick
+
+
+def _end(span: Span, ticks: dict[str, int]) -> int | None:
+    """The latest time at which a span that is the record of a send ended; ``None`` if it is none, or did not say."""
+    if span.kind not in CALLING or span.duration is None:
+        return None
+    return span.start + span.duration + 2 * ticks[span.service]
+
+
+def _sequence(
+    services: dict[str, list[Span]], ties: Sequence[Tie], above: Callable[[Span], Span | None]
+) -> dict[int, int]:
+    """The number of each span in one sequence of all."""
+    needs: dict[int, list[Span]] = {}
+    for tie in ties:
+        needs.setdefault(id(tie.span), []).append(tie.cause)
+    lines = [services[name] for name in sorted(services)]
+    opened = [0] * len(lines)
+    """Of each line, how many spans may take their turn: those that began at one time all together."""
+    unfinished = [0] * len(lines)
+    numbers: dict[int, int] = {}
+    waiting: dict[int, list[tuple[int, int]]] = {}
+    ready: list[tuple[int, int, int]] = []
+    blocked: set[tuple[int, int, int]] = set()
+
+    def offer(line: int, at: int) -> None:
+        """Let a span take its turn, as soon as its causes have had theirs."""
+        span = lines[line][at]
+        turn = span.start, line, at
+        missing = next((cause for cause in needs.get(id(span), ()) if id(cause) not in numbers), None)
+        if missing is None:
+            blocked.discard(turn)
+            heappush(ready, turn)
+        else:
+            blocked.add(turn)
+            waiting.setdefault(id(missing), []).append((line, at))
+
+    def open_next(line: int) -> None:
+        spans, begin = lines[line], opened[line]
+        end = begin
+        while end < len(spans) and spans[end].start == spans[begin].start:
+            end += 1
+        opened[line], unfinished[line] = end, end - begin
+        if end - begin > 1:
+            for at in range(begin, end):
+                parent = above(spans[at])
+                if parent is not None and parent.service == spans[at].service and parent.start == spans[at].start:
+                    needs.setdefault(id(spans[at]), []).append(parent)
+        for at in range(begin, end):
+            offer(line, at)
+
+    for line in range(len(lines)):
+        open_next(line)
+    while ready or blocked:
+        if not ready:
+            least = min(blocked)
+            blocked.discard(least)
+            heappush(ready, least)
+        _, line, at = heappop(ready)
+        span = lines[line][at]
+        numbers[id(span)] = len(numbers)
+        for other, place in waiting.pop(id(span), ()):
+            if (lines[other][place].start, other, place) in blocked:
+                offer(other, place)
+        unfinished[line] -= 1
+        if not unfinished[line]:
+            open_next(line)
+    return numbers
+
+
+def _certain(ties: Sequence[Tie], above: Callable[[Span], Span | None], ticks: dict[str, int]) -> set[int]:
+    """The causes that are the record of one send, during which nothing else was sent or received there."""
+    messages: dict[int, list[Tie]] = {}
+    involved: dict[str, dict[int, Span]] = {}
+    for tie in ties:
+        messages.setdefault(id(tie.cause), []).append(tie)
+        for span in (tie.cause, tie.span):
+            involved.setdefault(span.service, {})[id(span)] = span
+    lines = {service: sorted(own.values(), key=lambda span: span.start) for service, own in involved.items()}
+    found = set()
+    for number, own in messages.items():
+        cause = own[0].cause
+        end = _end(cause, ticks)
+        if len(own) > 1 or end is None:
+            continue
+        line = lines[cause.service]
+        begin = bisect_left(line, cause.start, key=lambda span: span.start)
+        during = range(begin, bisect_right(line, end, key=lambda span: span.start))
+        # The span at the other end comes after the send in any case, and an ancestor that began with it before.
+        others = (line[at] for at in during if line[at] is not cause and line[at] is not own[0].span)
+        if all(span.start == cause.start and _descends(cause, span, above) for span in others):
+            found.add(number)
+    return found
+
+
+def _mark(spans: list[Span], line: list[Moment], above: Callable[[Span], Span | None]) -> None:
+    """Mark the moments of a service that its clock does not order."""
+    if len({span.instance for span in spans}) > 1:
+        for moment in line:
+            moment.assumed = SEVERAL_INSTANCES
+        return
+    begin = 0
+    for end in range(1, len(spans) + 1):
+        if end < len(spans) and spans[end].start == spans[begin].start:
+            continue
+        tied = [(span, moment) for span, moment in zip(spans[begin:end], line[begin:end], strict=True) if moment.tied]
+        if any(not _descends(two[0], one[0], above) for one, two in pairwise(tied)):
+            for _, moment in tied:
+                moment.assumed = TIED_START
+        begin = end
+
+
+def _descends(span: Span, ancestor: Span, above: Callable[[Span], Span | None]) -> bool:
+    """Whether a span works for another one, through spans that began at the same time."""
+    seen: set[int] = set()
+    climbing = above(span)
+    while climbing is not None and climbing.start == ancestor.start and id(climbing) not in seen:
+        if climbing is ancestor:
+            return True
+        seen.add(id(climbing))
+        climbing = above(climbing)
+    return False
