@@ -39,7 +39,7 @@ def test_a_trace_is_written(name: str, capsys: pytest.CaptureFixture[str]) -> No
     assert said.out.splitlines() == [
         "a.log: read as shiviz by the pattern govector, 2 events",
         "2 events of 2 processes, 1 message",
-        "  clocks cannot show a late delivery: verify will check the clocks, and find every order kept",
+        "  clocks cannot show a late delivery: verify will check the clocks, and find no order violated",
         f"2 rows written to {name}",
     ]
     events, (metadata,) = read_events([name])

@@ -30,28 +30,47 @@ def register(app: typer.Typer) -> None:
         instances: bool = typer.Option(
             False, "--instances", help="Each instance of a service (pod, address) is a process of its own."
         ),
+        delimiter: str | None = typer.Option(
+            None, "--delimiter", metavar="RE", help="For logs: what separates executions; a group trace names them."
+        ),
+        execution: str | None = typer.Option(
+            None, "--execution", metavar="NAME", help="For logs of several executions: the one to import."
+        ),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> None:
         """Make a trace of ShiViz or GoVector logs, Zipkin, OpenTelemetry or Jaeger spans, or editing sessions.
 
-        All sources together make one trace. Exit 0: done. 2: nothing could be read.
+        All sources together make one trace; logs of several executions make one for each, numbered: OUT-1, OUT-2 …
+        Exit 0: done. 2: nothing could be read.
         """
-        report = _convert(source, to, form, pattern, instances)
+        report = _convert(source, to, form, pattern, instances, delimiter, execution)
         if as_json:
             print(json.dumps(report, indent=2))
         else:
             print("\n".join(_lines(report)))
 
 
-def _convert(source: list[str], to: str | None, form: str, pattern: str | None, instances: bool) -> dict[str, Any]:
+def _convert(
+    source: list[str],
+    to: str | None,
+    form: str,
+    pattern: str | None,
+    instances: bool,
+    delimiter: str | None,
+    execution: str | None,
+) -> dict[str, Any]:
     from antecede.trace.foreign import convert
 
     if not sys.stderr.isatty():
-        return convert(source, to, form, pattern, instances)
+        return convert(source, to, form, pattern, instances, delimiter, execution)
     from rich.console import Console
 
     with Console(stderr=True).status("reading") as status:
-        return convert(source, to, form, pattern, instances, lambda text: status.update(_shown(text)))
+
+        def say(text: str) -> None:
+            status.update(_shown(text))
+
+        return convert(source, to, form, pattern, instances, delimiter, execution, say)
 
 
 def _lines(report: dict[str, Any]) -> list[str]:
@@ -72,10 +91,14 @@ def _lines(report: dict[str, Any]) -> list[str]:
         lines.append(f"  {rows} at assumed positions: a delivery that is late only because of them is undecided")
     read = {file["format"] for file in report["files"]}
     lines += [f"  {said}" for formats, said in _caveats.items() if read.intersection(formats)]
+    for trace in report["executions"] or ():
+        where = f", written to {_shown(trace['to'])}" if trace["to"] else ""
+        lines.append(f"  execution {_shown(trace['execution'])}: {counted(trace['messages'], 'message')}{where}")
     if report["to"] is None:
-        lines.append(f"{report['rows']:,} rows, not written: give --to")
+        lines.append(f"{counted(report['rows'], 'row')}, not written: give --to")
     else:
-        lines.append(f"{report['rows']:,} rows written to {_shown(report['to'])}")
+        where = "several traces" if report["executions"] else _shown(report["to"])
+        lines.append(f"{counted(report['rows'], 'row')} written to {where}")
     return lines
 
 
@@ -100,7 +123,7 @@ _caveats = {
     (
         "shiviz",
         "govector",
-    ): "clocks cannot show a late delivery: verify will check the clocks, and find every order kept",
+    ): "clocks cannot show a late delivery: verify will check the clocks, and find no order violated",
     ("zipkin", "otlp", "jaeger", "spans"): "a service is taken as one process, in the order of its wall clock",
 }
 """What a verdict on such a trace is worth, said before anybody builds on it."""

@@ -6,6 +6,7 @@ vector clocks (each with a pattern of its own), spans (of any of their formats),
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,19 +14,19 @@ from antecede import __version__
 from antecede.errors import TraceError, UsageError
 from antecede.trace.foreign import span_csv, span_json
 from antecede.trace.foreign.editing import Editing
+from antecede.trace.foreign.executions import Delimiter, Logs, header_of
 from antecede.trace.foreign.files import ForeignFile, Unreadable, files_of, opened
 from antecede.trace.foreign.guess import FORMATS, OURS, guess, sample
 from antecede.trace.foreign.patterns import GOVECTOR, PRESETS, Pattern, choose, preset
 from antecede.trace.foreign.spans import Spans
-from antecede.trace.foreign.vectors import ClockedLog
 from antecede.trace.foreign.weave import Woven
 from antecede.trace.schema import Metadata
 from antecede.trace.writer import TraceWriter
 
 _span_readers = {"zipkin": span_json.zipkin, "otlp": span_json.otlp, "jaeger": span_json.jaeger}
-_collectors: dict[str, Callable[[], "Collector"]] = {"shiviz": ClockedLog, "govector": ClockedLog, "editing": Editing}
+_collectors: dict[str, Callable[[], "Collector"]] = {"shiviz": Logs, "govector": Logs, "editing": Editing}
 
-Collector = ClockedLog | Spans | Editing
+Collector = Logs | Spans | Editing
 
 
 def convert(
@@ -34,15 +35,20 @@ def convert(
     form: str = "auto",
     pattern: str | None = None,
     instances: bool = False,
+    delimiter: str | None = None,
+    execution: str | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Read foreign files and write them as one trace, if ``to`` names it; the report.
 
     ``form`` is one of :data:`FORMATS` or ``auto``; ``pattern`` a regular expression for logs, or a preset's name;
-    ``instances`` makes every instance of a service a process. ``say`` is told what is being done.
+    ``instances`` makes every instance of a service a process. Logs of several executions, separated by lines that the
+    regular expression ``delimiter`` finds, become a trace each, or the one that ``execution`` names. ``say`` is told
+    what is being done.
     """
     started = time.perf_counter()
     given = _pattern(pattern, form)
+    parted = _delimiter(delimiter, form)
     if form != "auto" and form not in FORMATS:
         raise UsageError(f"--format must be auto or one of {', '.join(FORMATS)}, not {form!r}")
     unreadable = Unreadable()
@@ -58,15 +64,30 @@ def convert(
             elif type(collector) is not kind:
                 raise UsageError(f"{file.name} is {found}, {files[0]['file']} is {files[0]['format']}: import one kind")
             before = collector.events
-            used = _read(collector, file, found, given, instances)
+            used = _read(collector, file, found, given, parted, instances)
             files.append({"file": file.name, "format": found, "pattern": used, "events": collector.events - before})
     if collector is None or not collector.events:
         first = f" ({unreadable.first[0]})" if unreadable.first else ""
         raise TraceError(f"{files[0]['file']}: nothing could be read as {files[0]['format']}{first}")
+    if execution is not None:
+        if not isinstance(collector, Logs):
+            raise UsageError(f"--execution is for logs, not for {files[0]['format']}")
+        collector.choose(execution)
     say("finding messages")
-    woven = collector.weave()
-    rows = _write(woven, to, files, say)
-    return _report(collector, woven, files, unreadable, rows, to) | {"seconds": round(time.perf_counter() - started, 3)}
+    traces = collector.weave() if isinstance(collector, Logs) else {"": collector.weave()}
+    told = []
+    for number, (name, woven) in enumerate(traces.items(), 1):
+        target = to if len(traces) == 1 or to is None else _numbered(to, number)
+        told.append(_about(name, woven, _write(woven, target, files, say), target))
+    report = _report(collector, told, files, unreadable, to)
+    return report | {"seconds": round(time.perf_counter() - started, 3)}
+
+
+def _numbered(to: str | os.PathLike[str], number: int) -> str:
+    """The name of a trace among several: ``trace.jsonl.gz`` becomes ``trace-2.jsonl.gz``."""
+    folder, name = os.path.split(os.fsdecode(to))
+    stem, dot, endings = name.partition(".")
+    return os.path.join(folder, f"{stem}-{number}{dot}{endings}")
 
 
 def _pattern(text: str | None, form: str) -> Pattern | None:
@@ -75,6 +96,14 @@ def _pattern(text: str | None, form: str) -> Pattern | None:
     if form not in ("auto", "shiviz", "govector"):
         raise UsageError(f"--pattern is for logs, not for --format {form}")
     return preset(text) if text in PRESETS else Pattern("given", text)
+
+
+def _delimiter(text: str | None, form: str) -> Delimiter | None:
+    if text is None:
+        return None
+    if form not in ("auto", "shiviz", "govector"):
+        raise UsageError(f"--delimiter is for logs, not for --format {form}")
+    return Delimiter(text)
 
 
 def _format(file: ForeignFile, form: str, given: Pattern | None) -> str:
@@ -92,7 +121,14 @@ def _format(file: ForeignFile, form: str, given: Pattern | None) -> str:
     return found
 
 
-def _read(collector: Collector, file: ForeignFile, form: str, given: Pattern | None, instances: bool) -> str | None:
+def _read(
+    collector: Collector,
+    file: ForeignFile,
+    form: str,
+    given: Pattern | None,
+    delimiter: Delimiter | None,
+    instances: bool,
+) -> str | None:
     """Take in one file; the name of the pattern if there is one."""
     if isinstance(collector, Editing):
         collector.read(file)
@@ -101,10 +137,12 @@ def _read(collector: Collector, file: ForeignFile, form: str, given: Pattern | N
         for span in span_csv.spans_of(file) if read is None else span_json.spans_of(file, read, instances):
             collector.add(span)
     else:
-        chosen = given or choose(sample(file), GOVECTOR if form == "govector" else PRESETS)
+        header = header_of(file)
+        chosen = given or (header.pattern if header else None)
+        chosen = chosen or choose(sample(file), GOVECTOR if form == "govector" else PRESETS)
         if chosen is None:
             raise TraceError(f"{file.name}: no preset finds an event; give --pattern with groups event, host, clock")
-        collector.read(file, chosen)
+        collector.read(file, chosen, delimiter or (header.delimiter if header else None), header.lines if header else 0)
         return chosen.name
     return None
 
@@ -125,30 +163,51 @@ def _write(
     return trace.events
 
 
-def _report(
-    collector: Collector,
-    woven: Woven,
-    files: list[dict[str, Any]],
-    unreadable: Unreadable,
-    rows: int,
-    to: str | os.PathLike[str] | None,
-) -> dict[str, Any]:
+def _about(execution: str, woven: Woven, rows: int, to: str | os.PathLike[str] | None) -> dict[str, Any]:
+    """What the report says of one trace."""
     before_send, cycle = woven.impossible()
-    spans = collector if isinstance(collector, Spans) else None
     return {
-        "version": __version__,
-        "files": files,
+        "execution": execution,
         "processes": len(woven.lines),
-        "events": collector.events,
         "messages": woven.messages,
         "rows": rows,
         "to": None if to is None else os.fsdecode(to),
-        "unreadable": unreadable.count,
-        "unreadable_first": unreadable.first,
         "assumed": woven.assumed(),
         "before_send": before_send,
         "cycle": cycle,
-        "unlogged": collector.unlogged if isinstance(collector, ClockedLog) else None,
+    }
+
+
+def _report(
+    collector: Collector,
+    traces: list[dict[str, Any]],
+    files: list[dict[str, Any]],
+    unreadable: Unreadable,
+    to: str | os.PathLike[str] | None,
+) -> dict[str, Any]:
+    spans = collector if isinstance(collector, Spans) else None
+    assumed: Counter[str] = Counter()
+    for trace in traces:
+        assumed.update(trace["assumed"])
+
+    def total(name: str) -> int:
+        return sum(trace[name] for trace in traces)
+
+    return {
+        "version": __version__,
+        "files": files,
+        "executions": traces if len(traces) > 1 else None,
+        "processes": total("processes"),
+        "events": collector.events,
+        "messages": total("messages"),
+        "rows": total("rows"),
+        "to": None if to is None else os.fsdecode(to),
+        "unreadable": unreadable.count,
+        "unreadable_first": unreadable.first,
+        "assumed": dict(assumed),
+        "before_send": total("before_send"),
+        "cycle": total("cycle"),
+        "unlogged": collector.unlogged if isinstance(collector, Logs) else None,
         "merges": collector.merges if isinstance(collector, Editing) else None,
         "early_children": spans.early_children if spans else None,
         "early_messages": spans.early_messages if spans else None,

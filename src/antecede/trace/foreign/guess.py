@@ -7,9 +7,10 @@ event in it. Our own traces are known too, so that whoever imports one can be to
 import re
 from typing import Final
 
+from antecede.trace.foreign import span_csv
+from antecede.trace.foreign.executions import header_of
 from antecede.trace.foreign.files import ForeignFile
 from antecede.trace.foreign.patterns import choose
-from antecede.trace.foreign.span_csv import header_of
 
 FORMATS: Final = ("shiviz", "govector", "zipkin", "otlp", "jaeger", "spans", "editing")
 """The formats by name; ``govector`` is ``shiviz`` with the patterns of that library alone."""
@@ -44,9 +45,9 @@ def guess(file: ForeignFile) -> str | None:
         for name, keys in _marks:
             if all(key.search(head) for key in keys):
                 return name
-    if header_of(head.partition(b"\n")[0].rstrip(b"\r")[: 1 << 16]) is not None:
+    if span_csv.header_of(head.partition(b"\n")[0].rstrip(b"\r")[: 1 << 16]) is not None:
         return "spans"
-    return "shiviz" if choose(sample(file)) is not None else None
+    return "shiviz" if header_of(file) is not None or choose(sample(file)) is not None else None
 
 
 def sample(file: ForeignFile) -> list[tuple[int, bytes]]:

@@ -38,7 +38,9 @@ PRESETS: Final[dict[str, str]] = {
 GOVECTOR: Final = ("govector-time", "govector")
 """What GoVector itself writes."""
 
-_needed = ("event", "host", "clock")
+NEEDED: Final = ("event", "host", "clock")
+"""The groups that a pattern must have."""
+
 _clock_decoder = msgspec.json.Decoder(dict[str, int])
 
 
@@ -63,11 +65,8 @@ class Pattern:
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
-        try:
-            self._compiled = re.compile(re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", text), re.MULTILINE)
-        except (re.error, OverflowError, RecursionError) as error:
-            raise UsageError(f"--pattern: not a regular expression: {error}") from None
-        missing = [group for group in _needed if group not in self._compiled.groupindex]
+        self._compiled = compiled(text, "--pattern")
+        missing = [group for group in NEEDED if group not in self._compiled.groupindex]
         if missing:
             raise UsageError(f"--pattern: no group named {missing[0]}: expected event, host and clock")
         # As many lines are looked at together as the pattern names line ends.
@@ -102,6 +101,14 @@ class Pattern:
             return self._compiled.match(text)
         found = self._compiled.search(text)
         return found if found is not None and found.start() <= len(first) else None
+
+
+def compiled(text: str, option: str) -> re.Pattern[str]:
+    """A regular expression in the syntax of Python or of JavaScript; ``option`` names it in the error."""
+    try:
+        return re.compile(re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", text), re.MULTILINE)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise UsageError(f"{option}: not a regular expression: {error}") from None
 
 
 def preset(name: str) -> Pattern:
@@ -141,7 +148,7 @@ def _said(number: int, found: re.Match[str]) -> Said | tuple[int, str]:
     if not clock.get(host):
         return number, f"the clock has no entry for its own host {host[:40]!r}"
     event = _short(groups["event"] or "")
-    more = {name: _short(text) for name, text in groups.items() if text is not None and name not in _needed}
+    more = {name: _short(text) for name, text in groups.items() if text is not None and name not in NEEDED}
     return Said(number, host, clock, event, more)
 
 

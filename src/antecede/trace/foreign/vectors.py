@@ -11,17 +11,19 @@ An entry may name an own entry that nobody logged, as some loggers skip events. 
 before it, and is counted.
 
 Vector clocks alone can show no late delivery: a message that was overtaken brings nothing new when it arrives, so it
-leaves no edge. The text of each event is kept, for the person who knows what it means.
+leaves no edge. Where a delivery seems late all the same, clocks contradict each other: an event does not know what an
+event in its past knew. The rows of such events are marked ``assumed``, so that the lateness is undecided. The text of
+each event is kept, for the person who knows what it means.
 """
 
 from bisect import bisect_right
+from typing import Final
 
-from antecede import limits
-from antecede.errors import TraceError
-from antecede.trace.foreign.files import ForeignFile
-from antecede.trace.foreign.patterns import Pattern, Said
+from antecede.trace.foreign.patterns import Said
 from antecede.trace.foreign.weave import Moment, Woven
 from antecede.trace.schema import INT64_MAX
+
+CONTRADICTING_CLOCK: Final = "contradicting_clock"
 
 
 class ClockedLog:
@@ -32,22 +34,13 @@ class ClockedLog:
         self.events = 0
         self.unlogged = 0
         """Clock entries that name an event which no log has."""
-        self._entries = 0
 
-    def read(self, file: ForeignFile, pattern: Pattern) -> None:
-        """Take in one log."""
-        for said in pattern.read(file.lines()):
-            if not isinstance(said, Said):
-                file.unreadable(*said)
-                continue
-            own = self._hosts.setdefault(said.host, {})
-            if own.setdefault(said.clock[said.host], said) is not said:
-                file.unreadable(said.line, f"{said.host[:40]!r} has another event {said.clock[said.host]}")
-                continue
-            self.events += 1
-            self._entries += len(said.clock)
-            if self.events > limits.foreign_events_max or self._entries > limits.foreign_clock_entries_max:
-                raise TraceError(f"{file.name}:{said.line}: more events or clock entries than one import can hold")
+    def add(self, said: Said) -> bool:
+        """Take in one event; False if its host has another one with that own entry."""
+        own = self._hosts.setdefault(said.host, {})
+        new = own.setdefault(said.clock[said.host], said) is said
+        self.events += new
+        return new
 
     def weave(self) -> Woven:
         """The trace that the logs tell."""
@@ -64,7 +57,9 @@ class ClockedLog:
                         message = f"{other}:{owns[other][count - 1]}->{host}"
                         source.give(message, host)
                         moment.take(message)
-        return Woven(lines)
+        woven = Woven(lines)
+        _mark_contradictions(woven)
+        return woven
 
     def _newly_known(
         self, host: str, moment: Moment, known: dict[str, int], owns: dict[str, list[int]]
@@ -90,6 +85,38 @@ class ClockedLog:
         last = owns[host][count - 1]
         clocks = (lines[third][position - 1].clock or {} for third, position in new.items() if third != host)
         return any(clock.get(host, 0) >= last for clock in clocks)
+
+
+def _mark_contradictions(woven: Woven) -> None:
+    """Mark the events whose clock lacks something that the clock of an event in their past has.
+
+    If a delivery of m at h is late, an earlier delivery brought send(m) into h's past; and h's clock there did not say
+    so, since m would not have been new otherwise. So that event is marked, and m is undecided.
+    """
+    floors: dict[str, dict[str, int]] = {host: {} for host in woven.lines}
+    carried: dict[str, dict[str, int]] = {}
+    # What lies on a cycle, or follows from one, contradicts itself and is not walked.
+    for line in woven.lines.values():
+        for moment in line:
+            moment.assumed = CONTRADICTING_CLOCK
+    for host, moment in woven.in_causal_order():
+        moment.assumed = None
+        floor = floors[host]
+        for message in moment.takes:
+            _raise(floor, carried[message])
+        clock = moment.clock or {}
+        if any(clock.get(name, 0) < entry for name, entry in floor.items()):
+            moment.assumed = CONTRADICTING_CLOCK
+        _raise(floor, clock)
+        if moment.gives:
+            known = dict(floor)
+            carried.update((message, known) for message, _ in moment.gives)
+
+
+def _raise(floor: dict[str, int], clock: dict[str, int]) -> None:
+    for name, entry in clock.items():
+        if entry > floor.get(name, 0):
+            floor[name] = entry
 
 
 def _moment(said: Said) -> Moment:

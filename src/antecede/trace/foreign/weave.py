@@ -13,7 +13,7 @@ which makes own entries and ``index`` + 1 differ on all the rows where they were
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -101,20 +101,20 @@ class Woven:
 
     def impossible(self) -> tuple[int, int]:
         """How many deliveries verify will set aside: before their own send, and on a cycle with their send."""
-        sent: dict[str, tuple[str, int]] = {}
-        for process, line in self.lines.items():
-            for position, moment in enumerate(line):
-                sent.update((message, (process, position)) for message, _ in moment.gives)
+        sent = self._sent()
         early: set[str] = set()
         for process, line in self.lines.items():
             for position, moment in enumerate(line):
                 for message in moment.takes:
                     if sent[message][0] == process and sent[message][1] >= position:
                         early.add(message)
-        return len(early), self._circular(early) if self._is_stuck(sent, early) else 0
+        walked = sum(1 for _ in self.in_causal_order(early))
+        return len(early), self._circular(early) if walked < sum(map(len, self.lines.values())) else 0
 
-    def _is_stuck(self, sent: dict[str, tuple[str, int]], early: set[str]) -> bool:
-        """Whether no sequence of all moments keeps each after what it takes: go on wherever it is possible."""
+    def in_causal_order(self, ignored: Collection[str] = ()) -> Iterator[tuple[str, Moment]]:
+        """The moments, each after all whose messages it takes; those that would have to come before themselves are
+        left out. Deliveries of ``ignored`` messages wait for nothing."""
+        sent = self._sent()
         cursors = dict.fromkeys(self.lines, 0)
         waiting: dict[tuple[str, int], list[str]] = {}
         ready = list(self.lines)
@@ -123,14 +123,23 @@ class Woven:
             line = self.lines[process]
             while cursors[process] < len(line):
                 position = cursors[process]
-                needs = [sent[message] for message in line[position].takes if message not in early]
+                needs = [sent[message] for message in line[position].takes if message not in ignored]
                 missing = [place for place in needs if cursors[place[0]] <= place[1]]
                 if missing:
                     waiting.setdefault(missing[0], []).append(process)
                     break
+                yield process, line[position]
                 cursors[process] += 1
                 ready += waiting.pop((process, position), [])
-        return any(cursors[process] < len(line) for process, line in self.lines.items())
+
+    def _sent(self) -> dict[str, tuple[str, int]]:
+        """The process and the place at which each message is sent."""
+        return {
+            message: (process, position)
+            for process, line in self.lines.items()
+            for position, moment in enumerate(line)
+            for message, _ in moment.gives
+        }
 
     def _circular(self, early: set[str]) -> int:
         kept = (event for event in self.events() if event.kind != DELIVER or event.message not in early)

@@ -1,0 +1,131 @@
+"""Logs with vector clocks that hold several executions, each a trace of its own.
+
+ShiViz keeps several executions in one log: a *delimiter*, a regular expression, matches the lines between them, and its
+group ``trace``, if it has one, names the execution that follows. Executions without a name are numbered from 1; those
+of the same name in several files are one. A log may bring its own pattern and delimiter: the expression in its first
+line, the delimiter in its second, which may be blank.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby, islice
+
+from antecede import limits
+from antecede.errors import TraceError, UsageError
+from antecede.trace.foreign.files import ForeignFile
+from antecede.trace.foreign.patterns import NEEDED, Pattern, Said, compiled
+from antecede.trace.foreign.vectors import ClockedLog
+from antecede.trace.foreign.weave import Woven
+
+Line = tuple[int, bytes]
+
+
+class Delimiter:
+    """What separates two executions."""
+
+    def __init__(self, text: str, option: str = "--delimiter") -> None:
+        self._compiled = compiled(text, option)
+        self._named = "trace" in self._compiled.groupindex
+
+    def parted(self, lines: Iterable[Line]) -> Iterator[tuple[str | None, Iterator[Line]]]:
+        """The lines of each execution, with its name if it has one; to be read one after the other."""
+        place: tuple[int, str | None] = 0, None
+
+        def execution(line: Line) -> tuple[int, str | None] | None:
+            nonlocal place
+            found = self._compiled.search(line[1].decode("utf-8", "backslashreplace"))
+            if found is None:
+                return place
+            name = (found["trace"] or "").strip() if self._named else ""
+            place = place[0] + 1, name[: limits.raw_text_bytes_max] or None
+            return None
+
+        for key, part in groupby(lines, execution):
+            if key is not None:
+                yield key[1], part
+
+
+class Header:
+    """The pattern and the delimiter in the first lines of a log."""
+
+    def __init__(self, pattern: Pattern, delimiter: Delimiter | None, lines: int) -> None:
+        self.pattern, self.delimiter, self.lines = pattern, delimiter, lines
+
+
+def header_of(file: ForeignFile) -> Header | None:
+    """The header of a log, if it has one."""
+    first, _, rest = file.head.partition(b"\n")
+    text = first.strip().decode("utf-8", "backslashreplace")
+    if not all(f"<{group}>" in text for group in NEEDED):
+        return None
+    try:
+        pattern = Pattern("in the first line", text)
+    except UsageError as error:
+        raise TraceError(f"{file.name}:1: {str(error).removeprefix('--pattern: ')}") from None
+    following = [(number, line.rstrip(b"\r")) for number, line in enumerate(rest.split(b"\n", 20)[:20], 2)]
+    begins = next(iter(pattern.read(following)), None)
+    if isinstance(begins, Said) and begins.line == 2:
+        # A log without a line for the delimiter.
+        return Header(pattern, None, 1)
+    second = following[0][1].strip().decode("utf-8", "backslashreplace") if following else ""
+    try:
+        return Header(pattern, Delimiter(second) if second else None, 2)
+    except UsageError as error:
+        raise TraceError(f"{file.name}:2: {str(error).removeprefix('--delimiter: ')}") from None
+
+
+class Logs:
+    """Collects logged events, execution by execution."""
+
+    def __init__(self) -> None:
+        self._executions: dict[str, ClockedLog] = {}
+        self.events = 0
+        self._entries = 0
+
+    @property
+    def unlogged(self) -> int:
+        """Clock entries that name an event which no log has."""
+        return sum(log.unlogged for log in self._executions.values())
+
+    def read(self, file: ForeignFile, pattern: Pattern, delimiter: Delimiter | None, header: int) -> None:
+        """Take in one log, without the lines of its header."""
+        lines = islice(file.lines(), header, None)
+        parts = iter([(None, lines)]) if delimiter is None else delimiter.parted(lines)
+        used: set[str] = set()
+        for name, part in parts:
+            log: ClockedLog | None = None
+            for said in pattern.read(part):
+                if not isinstance(said, Said):
+                    file.unreadable(*said)
+                    continue
+                if log is None:
+                    log = self._executions.setdefault(_unused(name, used), ClockedLog())
+                self._entries += len(said.clock)
+                if not log.add(said):
+                    file.unreadable(said.line, f"{said.host[:40]!r} has another event {said.clock[said.host]}")
+                    continue
+                self.events += 1
+                if self.events > limits.foreign_events_max or self._entries > limits.foreign_clock_entries_max:
+                    raise TraceError(f"{file.name}:{said.line}: more events or clock entries than one import can hold")
+
+    def choose(self, name: str) -> None:
+        """Keep one execution."""
+        if name not in self._executions:
+            names = list(self._executions)
+            more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+            raise UsageError(f"--execution {name}: the logs have {', '.join(names[:8])}{more}")
+        self._executions = {name: self._executions[name]}
+        self.events = self._executions[name].events
+
+    def weave(self) -> dict[str, Woven]:
+        """The traces that the logs tell, by execution."""
+        return {name: log.weave() for name, log in self._executions.items()}
+
+
+def _unused(name: str | None, used: set[str]) -> str:
+    """A name for the next execution of a file."""
+    found = name or str(len(used) + 1)
+    again = 2
+    while found in used:
+        found, again = f"{name or len(used) + 1} ({again})", again + 1
+    used.add(found)
+    return found
