@@ -72,6 +72,10 @@ conflicts_bytes_max: Final = 1024 * 1024
 conflict_pairs_max: Final = 65_536
 """Pairs of conflicting operations in one table."""
 
+kin_instances_max: Final = 4_096
+"""Instances of one object with a conflicting ancestor or descendant there. Each is compared with all others, so their
+number counts twice: 16 million pairs are some 100 MB."""
+
 raw_text_bytes_max: Final = 4 * 1024
 """What is kept of a quarantined row's own text."""
 

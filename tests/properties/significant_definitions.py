@@ -32,7 +32,8 @@ def significantly_precedes(trace: Trace) -> set[tuple[str, str]]:
                         continue
                     here, there = about[one.process, a], about[two.process, b]
                     precedes = here["last"] < there["first"] and not here["aborted"]
-                    if a == b or (precedes and conflict(trace, one.process, here["operation"], there["operation"])):
+                    clash = conflict(trace, one.process, here["operation"], there["operation"])
+                    if a == b or (precedes and clash and not kin(trace, a, b)):
                         after.setdefault(one.message or "", set()).add(two.message or "")
     pairs = set()
     for start in after:
@@ -60,12 +61,7 @@ def late_deliveries(trace: Trace) -> dict[tuple[str, int], tuple[str, str]]:
                     late.setdefault((process, one.index), (other.message or "", rule))
     crossed: dict[tuple[str, int], Event] = {}
     requests = {
-        process: [
-            row
-            for row in own
-            if row.kind == "deliver" and received_as(trace, row) == "request"
-            if (process, row.index) not in late
-        ]
+        process: [row for row in own if row.kind == "deliver" and received_as(trace, row) == "request"]
         for process, own in lines.items()
     }
     operation: Callable[[Event], str | None] = lambda row: about[row.process, row.instance]["operation"]  # noqa: E731
@@ -76,9 +72,13 @@ def late_deliveries(trace: Trace) -> dict[tuple[str, int], tuple[str, str]]:
                 if m.index >= n.index or not all(twins):
                     continue
                 (m2,), (n2,) = twins
-                same = operation(m) == operation(m2) and operation(n) == operation(n2)
-                clash = all(conflict(trace, place, operation(m), operation(n)) for place in (here, there))
-                if same and clash and n2.index < m2.index:
+                clash = all(
+                    conflict(trace, one.process, operation(one), operation(two))
+                    and not kin(trace, one.instance or "", two.instance or "")
+                    for one, two in ((m, n), (m2, n2))
+                )
+                waived = (n.message, m.message) in precedes or (there, m2.index) in late
+                if clash and not waived and n2.index < m2.index:
                     known = crossed.get((there, m2.index))
                     if known is None or n2.index < known.index:
                         crossed[there, m2.index] = n2
@@ -99,7 +99,8 @@ def received_as(trace: Trace, row: Event) -> str | None:
         one.type or next(sent.type for sent in trace.rows if sent.kind == "send" and sent.message == one.message)
         for one in received
     ]
-    types[0] = types[0] or "request"
+    if next(one for one in own if one.kind in ("send", "deliver")) is received[0]:
+        types[0] = types[0] or "request"
     at = received.index(row)
     if types[at] in ("commit", "abort") or (types[at] == "request" and "request" in types[:at]):
         return None
@@ -111,14 +112,15 @@ def _forbidden(trace: Trace, about: dict[Any, Any], late: Event, earlier: Event)
     if what is None or before is None:
         return None
     if late.instance == earlier.instance:
-        return None if what == "request" else "instance"
+        return "instance"
     one, other = about[late.process, late.instance], about[late.process, earlier.instance]
     if not conflict(trace, late.process, one["operation"], other["operation"]) or before != "request":
         return None
-    if what == "request":
-        return "conflict"
-    kin = ancestors(trace, late.instance or "") | ancestors(trace, earlier.instance or "")
-    return None if {late.instance, earlier.instance} & kin else "conflict"
+    return None if kin(trace, late.instance or "", earlier.instance or "") else "conflict"
+
+
+def kin(trace: Trace, one: str, other: str) -> bool:
+    return other in ancestors(trace, one) or one in ancestors(trace, other)
 
 
 def ancestors(trace: Trace, name: str) -> set[str]:
@@ -162,7 +164,7 @@ def _direct(trace: Trace, about: dict[Any, Any], one: Event, two: Event) -> str 
     if one.instance == two.instance:
         return "instance"
     here, there = about[one.process, one.instance], about[two.process, two.instance]
-    if here["last"] >= there["first"] or here["aborted"]:
+    if here["last"] >= there["first"] or here["aborted"] or kin(trace, one.instance, two.instance):
         return None
     return "conflict" if conflict(trace, one.process, here["operation"], there["operation"]) else None
 

@@ -244,7 +244,7 @@ class _CarefulWorld(_World):
     ) -> bool:
         pair = earlier[0], copy[0]
         if self.plant == "agreement":
-            if copy[2] != "request" or earlier[2] != "request" or pair in precedes:
+            if copy[2] != "request" or earlier[2] != "request" or pair in precedes or self.kin(earlier[3], copy[3]):
                 return False
             for other in self.objects:
                 order = [row.message for row in self.rows if row.kind == "deliver" and row.process == other]
@@ -256,7 +256,7 @@ class _CarefulWorld(_World):
             return False
         if same != (self.plant == "instance") or pair not in precedes:
             return False
-        return same or earlier[2] == "request" or not self.kin(earlier[3], copy[3])
+        return same or not self.kin(earlier[3], copy[3])
 
 
 class _First(Random):

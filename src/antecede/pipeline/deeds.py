@@ -1,8 +1,10 @@
 """Assembled lines with their operation instances: what judging, explaining and measuring by significance start from.
 
-Who ran what is decided as in :mod:`antecede.trace.instances`, on arrays. A *cell* is an operation of an object.
+Who ran what is decided as in :mod:`antecede.trace.instances`, on arrays; *cells* are those of
+:mod:`antecede.trace.cells`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 
@@ -19,6 +21,7 @@ from antecede.pipeline.lines import Piece, Scratch, assemble
 from antecede.pipeline.packing import unpack
 from antecede.pipeline.run import Trace
 from antecede.pipeline.verdict import Docket
+from antecede.trace.cells import check_kin
 from antecede.trace.conflicts import Conflicts
 
 Longs = NDArray[np.int64]
@@ -53,8 +56,8 @@ class Deeds:
     """Assembled lines with their instances: who did what, as arrays.
 
     ``instance`` is that of each event, -1 without; a message that no instance sends has one of its own, behind all
-    others. Of each instance: ``place`` its process, ``first`` and ``last`` its events, ``cell`` the operation of its
-    object or -1, ``name``. Of each name its ``parent``'s. Of each cell its ``operation``, and its rivals.
+    others. Of each instance: ``place`` its process, ``first`` and ``last`` its events, ``cell`` or -1, ``name``. Of
+    each name its ``parent``'s. Of each cell its ``operation``, and its rivals.
     """
 
     def __init__(self, packed: Iterable[bytes], bench: Bench) -> None:
@@ -100,14 +103,14 @@ class Deeds:
         self.aborted = np.zeros(count, np.uint8)
         self.aborted[number[(kind[mine] == LOCAL) & (type_[mine] == ABORTED)]] = 1
         self.operation_of = _firsts(number, operation[mine], count)
-        self.opening = _firsts(number, np.where(kind[mine] == DELIVER, flat[mine], -1), count)
+        self.opening = _firsts(number, np.where(kind[mine] <= DELIVER, flat[mine], -1), count)
         self.parent = _firsts(name[mine], parent[mine], len(texts["instance"])).astype(np.int32)
         self._requests(said)
         alone = np.flatnonzero((lines.source == SENT) & (self.instance < 0))
         self.instance[alone] = count + np.arange(len(alone))
 
     def _requests(self, said: Bytes) -> None:
-        """What each delivery is: by its type, or its send's, or by being the first of its instance."""
+        """What each delivery is: by its type, or its send's, or by being the first message of its instance."""
         lines = self.lines
         self.received_as = lines.scratch.array(len(lines.source), np.uint8)
         delivered = np.flatnonzero(lines.source >= 0)
@@ -128,25 +131,59 @@ class Deeds:
     def _cells(self, bench: Bench) -> None:
         width = max(1, len(self.operations))
         has = self.operation_of >= 0
+        self.used = sorted({self.operations[k] for k in np.unique(self.operation_of[has]).tolist()})
+        conflicts = bench.conflicts().over(self.used)
+        kin = self._kin(conflicts, bench.names)
+        alone = np.zeros(self.count, bool)
+        alone[list(kin)] = True
+        shared = has & ~alone
         unique, numbers = np.unique(
-            self.place[has].astype(np.int64) * width + self.operation_of[has], return_inverse=True
+            self.place[shared].astype(np.int64) * width + self.operation_of[shared], return_inverse=True
         )
         self.cell = np.full(self.count, -1, np.int32)
-        self.cell[has] = numbers
-        self.operation = (unique % width).astype(np.int32)
-        self.used = sorted({self.operations[k] for k in self.operation.tolist()})
-        conflicts = bench.conflicts().over(self.used)
-        cells = {int(key): number for number, key in enumerate(unique)}
+        self.cell[shared] = numbers
+        private = np.flatnonzero(alone)
+        self.cell[private] = len(unique) + np.arange(len(private))
+        self.operation = np.concatenate([unique % width, self.operation_of[private]]).astype(np.int32)
+        place = np.concatenate([unique // width, self.place[private]])
+        by_operation: dict[tuple[int, int], list[int]] = {}
+        for cell, key in enumerate(zip(place.tolist(), self.operation.tolist(), strict=True)):
+            by_operation.setdefault(key, []).append(cell)
         codes = {text: code for code, text in enumerate(self.operations)}
+        excluded = {int(self.cell[one]): {int(self.cell[k]) for k in others} for one, others in kin.items()}
         starts, rivals = [0], []
-        for key in unique.tolist():
-            process, operation = divmod(key, width)
+        for cell, (process, operation) in enumerate(zip(place.tolist(), self.operation.tolist(), strict=True)):
+            mine = excluded.get(cell, set())
+            own = cell if cell >= len(unique) else -1
             for other in sorted(conflicts.at(bench.names[process]).get(self.operations[operation], ())):
-                rival = cells.get(process * width + codes[other]) if other in codes else None
-                if rival is not None:
-                    rivals.append(rival)
+                found = by_operation.get((process, codes[other]), ()) if other in codes else ()
+                rivals += [rival for rival in found if rival not in mine and rival != own]
             starts.append(len(rivals))
         self.rival_from, self.rivals = np.array(starts, np.int64), np.array(rivals, np.int32)
+
+    def _kin(self, conflicts: Conflicts, names: list[str]) -> dict[int, set[int]]:
+        """For each instance its ancestors and descendants at its object whose operations conflict with its own."""
+        kin: dict[int, set[int]] = {}
+        if not (self.parent >= 0).any():
+            return kin
+        at = {key: one for one, key in enumerate(zip(self.place.tolist(), self.name.tolist(), strict=True))}
+        parent, operation = self.parent.tolist(), self.operation_of.tolist()
+        for (process, name), one in at.items():
+            if operation[one] < 0:
+                continue
+            pairs = conflicts.at(names[process]).get(self.operations[operation[one]], ())
+            seen = {name}
+            climbing = parent[name]
+            while climbing >= 0 and climbing not in seen:
+                seen.add(climbing)
+                other = at.get((process, climbing))
+                if other is not None and operation[other] >= 0 and self.operations[operation[other]] in pairs:
+                    kin.setdefault(one, set()).add(other)
+                    kin.setdefault(other, set()).add(one)
+                climbing = parent[climbing]
+        for process, count in Counter(int(self.place[one]) for one in kin).items():
+            check_kin(count, names[process])
+        return kin
 
 
 def _renumbered(piece: Piece, texts: dict[str, dict[str, int]]) -> Piece:

@@ -16,10 +16,21 @@ from numpy.typing import NDArray
 from antecede.pipeline.deeds import Bench, Deeds, bench_for
 from antecede.pipeline.instances import matched_instances
 from antecede.pipeline.kernels.merge import deliveries_of
-from antecede.pipeline.kernels.significant import LANES, LATE, PUT_OFF, RUNS, SLOTS, crossed, significant
+from antecede.pipeline.kernels.significant import (
+    LANES,
+    LATE,
+    PUT_OFF,
+    REQUEST,
+    RUNS,
+    SLOTS,
+    crossed,
+    significant,
+    unsettled,
+)
 from antecede.pipeline.kernels.walk import SENT
 from antecede.pipeline.lines import Lines, Walk, lend_slots
 from antecede.pipeline.packing import pack, unpack
+from antecede.pipeline.precedences import precedences_among
 from antecede.pipeline.report import late_rows
 from antecede.pipeline.run import Trace
 from antecede.trace.conflicts import Conflicts
@@ -31,6 +42,9 @@ Bytes = NDArray[np.uint8]
 
 _late_at_once = 1 << 16
 _rows_at_once = 1 << 18
+_settled_at_once = 1 << 12
+"""Pairs of requests of which one walk tells whether one precedes the other, with a bit for each."""
+
 _vector_bytes = 512 * 1024 * 1024
 """What all vectors together may take before instances are put off to another walk."""
 
@@ -112,7 +126,7 @@ class Questions:
 def late_by_precedence(
     deeds: Deeds, questions: Questions | None = None, lanes_max: int | None = None, segments: int = 1 << 18
 ) -> Iterator[Longs]:
-    """The deliveries that break rule (1), as the kernel tells them: twice the position, plus one in doubt."""
+    """The deliveries that break rule (1)."""
     lines = deeds.lines
     everyone = int(deeds.instance.max(initial=-1)) + 1
     wanted = np.ones(everyone, np.uint8)
@@ -134,8 +148,8 @@ def late_by_precedence(
             while begin < count:
                 begin = significant(
                     lines.offsets, lines.source, lines.argument, walk.process, walk.begin, walk.end, begin, count,
-                    state.grows, deeds.instance, deeds.received_as, first, last, cell, aborted, deeds.name,
-                    deeds.parent, deeds.rival_from, deeds.rivals, wanted, state.awaits, state.lane_of, state.run_of,
+                    state.grows, deeds.instance, deeds.received_as, first, last, cell, aborted, deeds.rival_from,
+                    deeds.rivals, wanted, state.awaits, state.lane_of, state.run_of,
                     state.free_lane, state.free_slot, state.free_run, state.owed, state.carried, state.base,
                     state.known, state.received, state.done, state.requests, state.counts, late,
                     asked.send, asked.late, asked.serial, asked.next, heads, asked.answer, asked.rule,
@@ -166,21 +180,9 @@ def judged_deeds(deeds: Deeds, every_late: bool, lanes_max: int | None = None, s
     """Judge; who overtook is found for the first late delivery, or for all."""
     lines = deeds.lines
     told = [*late_by_precedence(deeds, lanes_max=lanes_max, segments=segments)]
-    found = np.concatenate(told) if told else np.zeros(0, np.int64)
-    sure, doubtful = found[found % 2 == 0] // 2, found[found % 2 == 1] // 2
-    asked = _asked(deeds, doubtful, lanes_max, segments)
-    confirmed = asked.answer >= 0
-    late = np.concatenate([sure, asked.late[confirmed]])
-    over = np.concatenate([np.full(len(sure), -1), asked.answer[confirmed]])
-    rule = np.concatenate([np.zeros(len(sure), np.uint8), asked.rule[confirmed]])
-    mark = lines.scratch.array(len(lines.source), np.uint8)
-    mark[late] = 1
-    before = lines.scratch.array(len(lines.source), np.int64, -1)
-    first, delivered = deliveries_of(lines.offsets, lines.source, lines.argument)
-    crossed(
-        lines.offsets, lines.source, lines.argument, deeds.instance, deeds.received_as, mark, deeds.place, deeds.cell,
-        deeds.operation, deeds.rival_from, deeds.rivals, first, delivered, before,
-    )  # fmt: skip
+    late = np.concatenate(told) if told else np.zeros(0, np.int64)
+    over, rule = np.full(len(late), -1), np.zeros(len(late), np.uint8)
+    before = _crossed(deeds, late)
     disagree = np.flatnonzero(before >= 0)
     late, over = np.concatenate([late, disagree]), np.concatenate([over, before[disagree]])
     rule = np.concatenate([rule, np.full(len(disagree), 3, np.uint8)])
@@ -194,6 +196,74 @@ def judged_deeds(deeds: Deeds, every_late: bool, lanes_max: int | None = None, s
         order = np.argsort(asked.late)
         verdict.over[back], verdict.rule[back] = asked.answer[order], asked.rule[order]
     return verdict
+
+
+def _crossed(deeds: Deeds, late: Longs) -> Longs:
+    """For each delivery that breaks rule (2), which one came first at its object; -1 for the others."""
+    lines = deeds.lines
+    mark = lines.scratch.array(len(lines.source), np.uint8)
+    mark[late] = 1
+    before = lines.scratch.array(len(lines.source), np.int64, -1)
+    first, delivered = deliveries_of(lines.offsets, lines.source, lines.argument)
+    told = (
+        lines.offsets, lines.source, lines.argument, deeds.instance, deeds.received_as, mark, deeds.place, deeds.cell,
+        deeds.rival_from, deeds.rivals, first, delivered,
+    )  # fmt: skip
+    crossed(*told, _pairs_of_cells(deeds), before)
+    # A request m′ that is late by precedence may have come too late for m here, and so have been right before m there.
+    pairs = []
+    requests = _requests(deeds)
+    sends = lines.send_of(requests)
+    copies = first[sends + 1] - first[sends]
+    requests, copies = requests[copies > 1], copies[copies > 1]
+    for number in np.flatnonzero(mark[requests]).tolist():
+        other = int(requests[number])
+        begin = np.searchsorted(requests, lines.offsets[deeds.place[deeds.instance[other]]])
+        others = requests[begin:number]
+        found = np.empty((len(others) * int(copies[number]), 2), np.int64)
+        pairs.append(found[: unsettled(others, other, *told, found)].copy())
+    if pairs:
+        _settle(deeds, np.concatenate(pairs), before)
+    return before
+
+
+def _requests(deeds: Deeds) -> Longs:
+    """The deliveries of requests of operations, ascending."""
+    at = np.flatnonzero(deeds.received_as == REQUEST)
+    return at[deeds.cell[deeds.instance[at]] >= 0] if len(at) else at
+
+
+def _pairs_of_cells(deeds: Deeds) -> Longs:
+    """The pairs of cells in which a request is received at two objects."""
+    lines = deeds.lines
+    at = _requests(deeds)
+    cell = deeds.cell[deeds.instance[at]].astype(np.int64)
+    order = np.lexsort((at, lines.send_of(at)))
+    send, cell = lines.send_of(at)[order], cell[order]
+    found = [np.zeros(0, np.int64)]
+    # The copies of a send come one after the other: compare those at each distance, until none are that far apart.
+    for distance in range(1, len(send)):
+        same = np.flatnonzero(send[distance:] == send[:-distance])
+        if not len(same):
+            break
+        found.append(np.unique(cell[same] * len(deeds.operation) + cell[same + distance]))
+    return np.unique(np.concatenate(found))
+
+
+def _settle(deeds: Deeds, pairs: Longs, before: Longs) -> None:
+    """Take in those pairs of a late request and the one that came first of which the second does not precede the
+    first."""
+    sends = deeds.lines.send_of(pairs.reshape(-1)).reshape(-1, 2)
+    start = 0
+    while start < len(pairs):
+        end = start + _settled_at_once
+        some, picked = sends[start:end], np.unique(sends[start:end])
+        _, significant = precedences_among(deeds, picked)
+        for (copy, twin), (later, earlier) in zip(pairs[start:end].tolist(), some.tolist(), strict=True):
+            at, other = int(np.searchsorted(picked, later)), int(np.searchsorted(picked, earlier))
+            if not significant[at] >> other & 1 and (before[copy] < 0 or twin < before[copy]):
+                before[copy] = twin
+        start = end
 
 
 def _asked(deeds: Deeds, late: Longs, lanes_max: int | None, segments: int) -> Questions:

@@ -17,7 +17,7 @@ from antecede.pipeline.deeds import Bench, Deeds, bench_for
 from antecede.pipeline.instances import matched_instances
 from antecede.pipeline.kernels.merge import deliveries_of
 from antecede.pipeline.kernels.moments import number_segments
-from antecede.pipeline.kernels.significant import REQUEST, forbidden
+from antecede.pipeline.kernels.significant import REQUEST, are_rivals, forbidden
 from antecede.pipeline.kernels.walk import NOTHING, SENT
 from antecede.pipeline.lines import Walk
 from antecede.pipeline.run import Trace
@@ -124,8 +124,7 @@ class _Explainer:
             return 0
         return int(
             forbidden(
-                late, early, deeds.instance, deeds.received_as, deeds.cell, deeds.name, deeds.parent,
-                deeds.rival_from, deeds.rivals,
+                late, early, deeds.instance, deeds.received_as, deeds.cell, deeds.rival_from, deeds.rivals,
             )
         )  # fmt: skip
 
@@ -135,18 +134,17 @@ class _Explainer:
         for number in sorted(mine.keys() & its.keys()):
             if number >= process or mine[number] > its[number]:
                 continue
-            if self._compared(mine[number], its[number]) == self._compared(late, early) is not None:
+            if self._compared(mine[number], its[number]) and self._compared(late, early):
                 return disagreement(late, sent, early, other, mine[number], its[number], self._named)
         raise AssertionError("nobody disagrees")
 
-    def _compared(self, *deliveries: int) -> tuple[int, ...] | None:
-        """The operations of two requests that an object has to agree about, if it has to."""
+    def _compared(self, *deliveries: int) -> bool:
+        """Whether two deliveries at an object are conflicting requests."""
         deeds = self._deeds
-        cells = [int(deeds.cell[deeds.instance[at]]) if deeds.instance[at] >= 0 else -1 for at in deliveries]
-        if min(cells) < 0 or any(deeds.received_as[at] != REQUEST for at in deliveries):
-            return None
-        rivals = deeds.rivals[deeds.rival_from[cells[0]] : deeds.rival_from[cells[0] + 1]]
-        return tuple(int(deeds.operation[cell]) for cell in cells) if cells[1] in rivals else None
+        if any(deeds.instance[at] < 0 or deeds.received_as[at] != REQUEST for at in deliveries):
+            return False
+        one, other = (int(deeds.cell[deeds.instance[at]]) for at in deliveries)
+        return bool(are_rivals(one, other, deeds.rival_from, deeds.rivals))
 
     def _process(self, flat: int) -> int:
         return int(np.searchsorted(self._deeds.lines.offsets, flat, side="right")) - 1

@@ -12,8 +12,8 @@ leaves out is filled in, so that a lean trace can be judged too:
   on it by conflict (§4.1: an object's vector takes in what commits).
 * Its **parent** is the first that a row of that name gives, in the order of processes and indices.
 * What a delivery is, its own ``type`` says, or else its send's. ``commit`` and ``abort`` end an instance; anything else
-  but a ``request`` counts as a **response**. If neither row says anything it is a request iff it is the first that its
-  instance received there, for an instance begins with its request (§3.2, R1).
+  but a ``request`` counts as a **response**. If neither row says anything it is a request iff it is the first message
+  that its instance received or sent, for an instance begins with its request (§3.2, R1).
 * An instance has **one request**, the first. Replicas that each repeat a nested call send it more than once, and only
   the first starts anything.
 """
@@ -42,7 +42,7 @@ class Instance(msgspec.Struct, gc=False):
     operation: str | None = None
     aborted: bool = False
     opening: int = -1
-    """The position of the first delivery that it received."""
+    """The position of the first message that it sent or received."""
     request: int = -1
     """The position of its request."""
 
@@ -68,10 +68,10 @@ class Instances:
         found.last = position
         if found.operation is None:
             found.operation = event.operation
+        if event.kind != LOCAL and found.opening < 0:
+            found.opening = position
         if event.kind == DELIVER:
             self.judged += 1
-            if found.opening < 0:
-                found.opening = position
             if found.request < 0 and self._type(event) in (
                 (REQUEST, None) if found.opening == position else (REQUEST,)
             ):
@@ -107,23 +107,9 @@ class Instances:
     def _type(self, event: Event) -> str | None:
         return event.type if event.type is not None else self._trace.sent(event.message or "").type
 
-    def related(self, one: str, other: str) -> bool:
-        """Whether one of the two instances is the other's ancestor, or they are copies of one."""
-        return self._descends(one, other) or self._descends(other, one)
-
     def ancestors_among(self, name: str, names: Collection[str]) -> list[str]:
         """Which of some instances are ancestors of one."""
         return ancestors_among(name, names, self._parents)
-
-    def _descends(self, name: str, ancestor: str) -> bool:
-        seen: set[str] = set()
-        climbing: str | None = name
-        while climbing is not None and climbing not in seen:
-            if climbing == ancestor:
-                return True
-            seen.add(climbing)
-            climbing = self._parents.get(climbing)
-        return False
 
 
 def ancestors_among(name: str, names: Collection[str], parents: Mapping[str, str]) -> list[str]:

@@ -11,14 +11,15 @@ messages are bit masks, and each object is counted at once: with its deliveries 
 message has to wait for is a union of a few masks.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from antecede.trace.cells import NO_CELL, Cells
 from antecede.trace.conflicts import Conflicts
 from antecede.trace.costs import drawn
-from antecede.trace.instances import REQUEST, RESPONSE, Instances
+from antecede.trace.instances import REQUEST, Instances
 from antecede.trace.matched import Matched
 from antecede.trace.schema import DELIVER, SEND
 from antecede.trace.significance import Significance
@@ -29,12 +30,8 @@ class Received(msgspec.Struct, frozen=True, gc=False):
 
     number: int
     instance: str | None = None
-    operation: str | None = None
+    cell: int = NO_CELL
     received_as: str | None = None
-
-
-Kin = Callable[[str, Collection[str]], Collection[str]]
-"""Which of some instances are ancestors of one, by names."""
 
 
 def orderings(trace: Matched, conflicts: Conflicts) -> dict[str, Any] | None:
@@ -42,10 +39,10 @@ def orderings(trace: Matched, conflicts: Conflicts) -> dict[str, Any] | None:
     instances = Instances(trace)
     if not instances.judged:
         return None
-    conflicts = conflicts.over(instances.operations())
+    cells = Cells(trace.names, instances, conflicts.over(instances.operations()))
     sends = sorted(trace.sends, key=trace.sends.__getitem__)
     numbers = {sends[rank]: number for number, rank in enumerate(drawn(len(sends)))}
-    causal, significant = _pasts(trace, instances, conflicts, numbers)
+    causal, significant = _pasts(trace, instances, cells, numbers)
     total = needed = 0
     for process, line in enumerate(trace.lines):
         received = []
@@ -56,12 +53,11 @@ def orderings(trace: Matched, conflicts: Conflicts) -> dict[str, Any] | None:
                     Received(
                         numbers[event.message],
                         instance.name if instance else None,
-                        instance.operation if instance else None,
+                        cells.of(instance),
                         instances.received_as(process, position, event),
                     )
                 )
-        rivals = conflicts.at(trace.names[process])
-        counted = counted_at(received, causal, significant, rivals, instances.ancestors_among)
+        counted = counted_at(received, causal, significant, cells.rivals)
         total, needed = total + counted[0], needed + counted[1]
     return figures(len(numbers), total, needed)
 
@@ -72,13 +68,13 @@ def figures(messages: int, causal: int, significant: int) -> dict[str, Any]:
 
 
 def _pasts(
-    trace: Matched, instances: Instances, conflicts: Conflicts, numbers: Mapping[str, int]
+    trace: Matched, instances: Instances, cells: Cells, numbers: Mapping[str, int]
 ) -> tuple[list[int], list[int]]:
     """For each compared message those sent in its past, and those significantly before it."""
     causal, significant = [0] * len(numbers), [0] * len(numbers)
     known = [0] * len(trace.lines)
     carried: dict[str, int] = {}
-    walk = Significance(trace, instances, conflicts, numbers, squeeze=False)
+    walk = Significance(trace, instances, cells, numbers, squeeze=False)
     shifted: dict[int, int] = {}
     for process, position, event in trace.in_causal_order():
         message = event.message or ""
@@ -112,44 +108,27 @@ def counted_at(
     received: Sequence[Received],
     causal: Sequence[int],
     significant: Sequence[int],
-    rivals: Mapping[str, Collection[str]],
-    ancestors: Kin,
+    rivals: Sequence[Collection[int]],
 ) -> tuple[int, int]:
     """The orderings at one object: those that causal order enforces, and those that significant order needs."""
     here = 0
-    requests: dict[str, int] = {}
-    responses: dict[str, int] = {}
+    by_cell: dict[int, int] = {}
     by_instance: dict[str, int] = {}
     for one in received:
         here |= 1 << one.number
         if one.instance is None or one.received_as is None:
             continue
-        if one.received_as == RESPONSE:
-            by_instance[one.instance] = by_instance.get(one.instance, 0) | 1 << one.number
-        if one.operation is not None:
-            kind = requests if one.received_as == REQUEST else responses
-            kind[one.operation] = kind.get(one.operation, 0) | 1 << one.number
-    related = _responses_of_kin(by_instance, {one.instance for one in received if one.instance is not None}, ancestors)
+        by_instance[one.instance] = by_instance.get(one.instance, 0) | 1 << one.number
+        if one.cell != NO_CELL:
+            by_cell[one.cell] = by_cell.get(one.cell, 0) | 1 << one.number
     total = needed = 0
     for one in received:
         total += (causal[one.number] & here & ~(1 << one.number)).bit_count()
         if one.instance is None or one.received_as is None:
             continue
-        wanted = 0
-        if one.received_as == REQUEST and one.operation is not None:
-            for rival in rivals.get(one.operation, ()):
-                wanted |= responses.get(rival, 0) & ~related.get(one.instance, 0) | requests.get(rival, 0)
-        # Within one instance its request comes first, and nothing has to come before that but by a conflict.
-        own = by_instance.get(one.instance, 0)
-        needed += (significant[one.number] & (wanted | own) & ~(1 << one.number)).bit_count()
+        wanted = by_instance.get(one.instance, 0)
+        if one.received_as == REQUEST and one.cell != NO_CELL:
+            for rival in rivals[one.cell]:
+                wanted |= by_cell.get(rival, 0)
+        needed += (significant[one.number] & wanted & ~(1 << one.number)).bit_count()
     return total, needed
-
-
-def _responses_of_kin(by_instance: Mapping[str, int], everyone: Collection[str], ancestors: Kin) -> dict[str, int]:
-    """For each instance the responses to its ancestors and its descendants."""
-    related: dict[str, int] = {}
-    for one in everyone:
-        for other in ancestors(one, everyone):
-            related[one] = related.get(one, 0) | by_instance.get(other, 0)
-            related[other] = related.get(other, 0) | by_instance.get(one, 0)
-    return related

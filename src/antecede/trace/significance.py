@@ -10,13 +10,14 @@
 
 In (1-2) and (2-2) the first instance must *precede* the second, that is, complete before that one begins: cases S2.2
 and R2.2 of §3.2 leave messages of interleaved instances unrelated. An instance that aborted precedes nothing (§4.1). A
-message that no instance sends has no predecessors.
+message that no instance sends has no predecessors. Whatever an instance received counts in (2-1), also what repeats its
+request, commits it or aborts it. Which instances conflict is in :mod:`antecede.trace.cells`.
 
 **Followed in one walk** in causal order, which → never leaves. An instance *knows* the messages that it received and
 sent, with all that precedes them. A message takes along what its instance knows, and from its first send on an instance
 also knows its *base*: what the conflicting instances that precede it knew at their end. For that an object keeps one
-set for each operation, the union over its completed instances (conflict is not transitive, so there are no classes
-of operations that could share one); an instance's base is the union over the operations that conflict with its own.
+set for each cell, the union over its completed instances (conflict is not transitive, so there are no classes of
+operations that could share one); an instance's base is the union over the cells that conflict with its own.
 The base stays apart until the first send since (3) chains messages: an instance that sends nothing hands nothing on.
 
 Sets are bit masks. A message's bit is needed until it was delivered for the last time; bits that are not are squeezed
@@ -28,15 +29,13 @@ from collections.abc import Collection
 
 import msgspec
 
-from antecede.trace.conflicts import Conflicts, Pairs
+from antecede.trace.cells import NO_CELL, Cells
 from antecede.trace.instances import REQUEST, Instance, Instances
 from antecede.trace.matched import Matched
 from antecede.trace.schema import DELIVER, SEND, Event
 
 _squeezed_bits = 1_024
 """Bits that may lie idle beyond those in use before the masks are squeezed."""
-
-_nothing: frozenset[str] = frozenset()
 
 
 class _Running(msgspec.Struct):
@@ -56,7 +55,7 @@ class Brought(msgspec.Struct):
     received: int
     """What earlier requests and responses brought to the same instance."""
     requests: int
-    """What the requests of conflicting operations brought that were delivered at the object before."""
+    """What the requests of conflicting instances brought that were delivered at the object before."""
 
 
 class Significance:
@@ -70,25 +69,25 @@ class Significance:
         self,
         trace: Matched,
         instances: Instances,
-        conflicts: Conflicts,
+        cells: Cells,
         asked: Collection[str] | None = None,
         squeeze: bool = True,
     ) -> None:
         self._instances = instances
-        self._conflicts = [conflicts.at(name) for name in trace.names]
+        self._cells = cells
         self._asked = asked
         self._squeeze = squeeze
         self._awaited = Counter(event.message for line in trace.lines for event in line if event.kind == DELIVER)
         self.bits: dict[str, int] = {}
         self._width = 0
         self._running: dict[tuple[int, str], _Running] = {}
-        self._done: dict[tuple[int, str], int] = {}
-        self._requests: dict[tuple[int, str], int] = {}
+        self._done: dict[int, int] = {}
+        self._requests: dict[int, int] = {}
         self._carried: dict[str, int] = {}
 
-    def pairs_at(self, process: int) -> Pairs:
-        """The conflicting operations of an object."""
-        return self._conflicts[process]
+    def carried(self, message: str) -> int:
+        """What a message takes along that was sent and is not yet delivered everywhere."""
+        return self._carried.get(message, 0)
 
     def take(self, process: int, position: int, event: Event) -> Brought | None:
         """Go on by one event of a walk; for a delivery that an instance receives, what it meets."""
@@ -110,17 +109,19 @@ class Significance:
             met = self._deliver(process, position, event, instance, running)
         if position == instance.last:
             del self._running[key]
-            if instance.operation is not None and not instance.aborted:
-                place = process, instance.operation
-                self._done[place] = self._done.get(place, 0) | running.known
+            cell = self._cells.of(instance)
+            if cell != NO_CELL and not instance.aborted:
+                self._done[cell] = self._done.get(cell, 0) | running.known
         return met
 
-    def _union(self, sets: dict[tuple[int, str], int], instance: Instance) -> int:
-        """The union over the operations that conflict with an instance's own, at its object."""
+    def _union(self, sets: dict[int, int], instance: Instance) -> int:
+        """The union over the cells that conflict with an instance's own."""
+        cell = self._cells.of(instance)
         union = 0
-        if instance.operation is not None:
-            for operation in self._conflicts[instance.process].get(instance.operation, _nothing):
-                union |= sets.get((instance.process, operation), 0)
+        if cell != NO_CELL:
+            rivals = self._cells.rivals[cell]
+            for rival in rivals if len(rivals) < len(sets) else rivals & sets.keys():
+                union |= sets.get(rival, 0)
         return union
 
     def _send(self, message: str, running: _Running | None) -> None:
@@ -146,9 +147,9 @@ class Significance:
         received_as = self._instances.received_as(process, position, event)
         if received_as is not None:
             running.received |= carried
-        if instance.operation is not None and received_as == REQUEST:
-            place = process, instance.operation
-            self._requests[place] = self._requests.get(place, 0) | carried
+        cell = self._cells.of(instance)
+        if cell != NO_CELL and received_as == REQUEST:
+            self._requests[cell] = self._requests.get(cell, 0) | carried
         self._delivered(message)
         return met
 

@@ -3,32 +3,28 @@
 With m → m′ as in :mod:`antecede.trace.significance`, the rule of *significantly ordered delivery* (Enokido, Higaki,
 Takizawa §3.3, SO) is judged as follows. A delivery of m at an object q is **late** iff q earlier delivered m′ and
 
-* **instance** (SO 1-1): m → m′, and one instance receives both, but m not as its request; or
-* **conflict** (SO 1-2): m → m′, m′ is a request, and the instances that receive them conflict in q; or
-* **agreement** (SO 2, C1): both are requests of operations that conflict in q and in another object of theirs, which
-  delivered m before m′.
+* **instance** (SO 1-1): m → m′, and one instance receives both; or
+* **conflict** (SO 1-2): m → m′, m′ is a request, and the instances that receive them conflict; or
+* **agreement** (SO 2, C1): neither of these, both are requests whose instances conflict in q and in another object,
+  which delivered m before m′, and not m′ → m.
 
 Readings where the printed rule cannot be meant, or says nothing:
 
 * (1-2) is printed for "m1 or m2 is a request". A *response* m′ would then wait for a request m that cannot be computed
   while the instance that waits for m′ is running: a deadlock, which the rule is proven not to have. So a response waits
-  for no request. Nor does an instance conflict with its ancestors, which wait for it, unless both messages are requests
-  (a request is ordered before anyone knows whose descendant its instance is).
+  for no request.
 * (2) orders unrelated requests the same way everywhere, but says nothing of which way is right. Of two objects that
-  disagree we call the delivery late at the one whose name comes later. It is asked among the deliveries that (1) lets
-  pass; so two requests with m → m′ are never counted again. A request that is named as one operation here and as
-  another there is not compared between the two.
-
+  disagree we call the delivery late at the one whose name comes later. It holds "otherwise", that is, unless (1) orders
+  the two. What a request runs as is asked at each object: it may be named differently there.
 * The rule is about requests and responses (C1–C3). What commits or aborts an instance waits for nothing; and what an
   instance received that aborted has changed nothing (§2), so it neither is late nor makes anything late.
 
 Responses to different instances may come in any order (§3.3, T2), and so may all that is compatible. A delivery that no
-instance receives is not judged.
+instance receives is not judged. Which instances conflict is in :mod:`antecede.trace.cells`.
 
 Late by (1) are found in one walk: a delivery of m is late iff m is among what earlier deliveries brought to its
-instance, or among what requests of conflicting operations brought to its object. Where ancestors may be among those,
-and wherever the overtaking message is asked for, a second walk looks at the pairs, with the bits of those messages
-alone.
+instance, or among what requests of conflicting instances brought to its object. Wherever the overtaking message is
+asked for, a second walk looks at the pairs, with the bits of those messages alone.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,10 +32,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from antecede.errors import UsageError
+from antecede.trace.cells import NO_CELL, Cells
 from antecede.trace.conflicts import Conflicts
-from antecede.trace.instances import REQUEST, Instance, Instances
+from antecede.trace.instances import REQUEST, Instances
 from antecede.trace.matched import Matched
-from antecede.trace.schema import DELIVER, Event
+from antecede.trace.schema import DELIVER, SEND
 from antecede.trace.significance import Significance
 from antecede.trace.verdicts import Late
 
@@ -71,16 +68,15 @@ def judge_significant(trace: Matched, conflicts: Conflicts, every_overtaker: boo
     if trace.deliveries and not instances.judged:
         raise nothing_to_judge()
     conflicts = conflicts.over(instances.operations())
-    late, doubtful = _late_places(trace, instances, conflicts)
-    confirmed = overtakers(trace, instances, conflicts, doubtful)
-    late |= confirmed.keys()
-    crossed = _crossed(trace, instances, conflicts, late)
+    cells = Cells(trace.names, instances, conflicts)
+    late = _late_places(trace, instances, cells)
+    crossed = _crossed(trace, instances, cells, late)
     found = sorted(
-        [(_late(trace, place, *confirmed.get(place, ("", ""))), place) for place in late]
+        [(_late(trace, place, "", ""), place) for place in late]
         + [(_late(trace, place, other, "agreement"), place) for place, other in crossed.items()]
     )
     asked = [place for one, place in (found if every_overtaker else found[:1]) if not one.rule]
-    answers = overtakers(trace, instances, conflicts, asked)
+    answers = overtakers(trace, instances, cells, asked)
     every = [_late(trace, place, *answers[place]) if place in answers else one for one, place in found]
     return Significant(every, unlisted(instances.operations(), conflicts))
 
@@ -95,28 +91,21 @@ def unlisted(used: Iterable[str], conflicts: Conflicts) -> list[str]:
     return sorted(set(used) - conflicts.operations())
 
 
-def _late_places(trace: Matched, instances: Instances, conflicts: Conflicts) -> tuple[set[Place], list[Place]]:
-    """The deliveries that break rule (1), and those that may: a look at the pairs has to tell."""
+def _late_places(trace: Matched, instances: Instances, cells: Cells) -> set[Place]:
+    """The deliveries that break rule (1)."""
     late: set[Place] = set()
-    doubtful: list[Place] = []
-    walk = Significance(trace, instances, conflicts)
+    walk = Significance(trace, instances, cells)
     for process, position, event in trace.in_causal_order():
         met = walk.take(process, position, event)
-        if met is None:
+        if met is None or not (met.received | met.requests) & met.bit:
             continue
-        by_instance, by_conflict = met.received & met.bit, met.requests & met.bit
-        received_as = instances.received_as(process, position, event)
-        if received_as is not None and (by_instance or by_conflict):
-            # A request is not late for a response to its own instance, nor a response for a descendant's request.
-            if by_conflict if received_as == REQUEST else by_instance:
-                late.add((process, position))
-            else:
-                doubtful.append((process, position))
-    return late, doubtful
+        if instances.received_as(process, position, event) is not None:
+            late.add((process, position))
+    return late
 
 
 def broken_rule(
-    trace: Matched, instances: Instances, conflicts: Conflicts, process: int, late: int, earlier: int
+    trace: Matched, instances: Instances, cells: Cells, process: int, late: int, earlier: int
 ) -> str | None:
     """Which part of (1) forbids these two deliveries at an object in this order, given that m → m′."""
     line = trace.lines[process]
@@ -126,37 +115,28 @@ def broken_rule(
     if one is None or other is None or late_as is None or earlier_as is None:
         return None
     if one is other:
-        return "instance" if late_as != REQUEST else None
-    if earlier_as != REQUEST or not conflicting(conflicts, trace.names[process], one, other):
-        return None
-    return "conflict" if late_as == REQUEST or not instances.related(one.name, other.name) else None
-
-
-def conflicting(conflicts: Conflicts, object_: str, one: Instance, other: Instance) -> bool:
-    """Whether the operations of two instances conflict in an object."""
-    if one.operation is None or other.operation is None:
-        return False
-    return other.operation in conflicts.at(object_).get(one.operation, ())
+        return "instance"
+    return "conflict" if earlier_as == REQUEST and cells.conflict(one, other) else None
 
 
 def overtakers(
-    trace: Matched, instances: Instances, conflicts: Conflicts, places: Sequence[Place]
+    trace: Matched, instances: Instances, cells: Cells, places: Sequence[Place]
 ) -> dict[Place, tuple[str, str]]:
     """For each delivery that breaks rule (1), the first message that it should have come before, and the rule."""
     found: dict[Place, tuple[str, str]] = {}
     for start in range(0, len(places), _asked_at_once):
-        found |= _overtakers(trace, instances, conflicts, places[start : start + _asked_at_once])
+        found |= _overtakers(trace, instances, cells, places[start : start + _asked_at_once])
     return found
 
 
 def _overtakers(
-    trace: Matched, instances: Instances, conflicts: Conflicts, places: Sequence[Place]
+    trace: Matched, instances: Instances, cells: Cells, places: Sequence[Place]
 ) -> dict[Place, tuple[str, str]]:
     waiting: dict[int, dict[str, int]] = {}
     for process, position in places:
         waiting.setdefault(process, {})[trace.lines[process][position].message or ""] = position
     asked = {message for own in waiting.values() for message in own}
-    walk = Significance(trace, instances, conflicts, asked, squeeze=False)
+    walk = Significance(trace, instances, cells, asked, squeeze=False)
     found: dict[Place, tuple[str, str]] = {}
     for process, position, event in trace.in_causal_order():
         met = walk.take(process, position, event)
@@ -169,56 +149,104 @@ def _overtakers(
         for message, late in list(own.items()):
             # A message whose send is still ahead has no bit yet, and precedes nothing so far.
             if walk.bits.get(message, 0) & met.carried:
-                rule = broken_rule(trace, instances, conflicts, process, late, position)
+                rule = broken_rule(trace, instances, cells, process, late, position)
                 if rule is not None:
                     found[process, late] = event.message or "", rule
                     del own[message]
     return found
 
 
-def _crossed(trace: Matched, instances: Instances, conflicts: Conflicts, late: set[Place]) -> dict[Place, str]:
+class _Request(msgspec.Struct, frozen=True, gc=False):
+    """A delivery of a request."""
+
+    process: int
+    position: int
+    cell: int
+    message: str
+
+
+def _crossed(trace: Matched, instances: Instances, cells: Cells, late: set[Place]) -> dict[Place, str]:
     """The deliveries that break rule (2), each with the first message that it should have come before.
 
-    Each object is compared with those of a later name. It is walked backwards, with, for every other object and
-    operation, the earliest delivery there of a request that was met; a request of a conflicting operation that
-    the other object delivered after that one is late there.
+    Each object is compared with those of a later name. It is walked backwards, with, for every other object and pair of
+    cells here and there, the earliest delivery there of a request that was met; a conflicting request that the other
+    object delivered after that one is late there. If m′ → m, the other object was right to deliver m′ first, and m′ is
+    late *here* by (1). So requests that are late here are not among those met: those are looked at one by one.
     """
-    copies: dict[str, list[tuple[int, int, str]]] = {}
-    for process, position, event, operation in _requests(trace, instances):
-        if (process, position) not in late:
-            copies.setdefault(event.message or "", []).append((process, position, operation))
+    copies: dict[str, list[_Request]] = {}
+    for request in _requests(trace, instances, cells):
+        copies.setdefault(request.message, []).append(request)
     crossed: dict[Place, int] = {}
+    unsettled: list[tuple[_Request, _Request, _Request]] = []
     for process, line in enumerate(trace.lines):
-        pairs = conflicts.at(trace.names[process])
-        earliest: dict[tuple[int, str], int] = {}
+        earliest: dict[int, dict[tuple[int, int], int]] = {}
+        waiting: list[_Request] = []
+        """Requests that are late here."""
         for position in range(len(line) - 1, -1, -1):
-            message = line[position].message or ""
-            if line[position].kind != DELIVER or len(copies.get(message, ())) < 2:
+            own = copies.get(line[position].message or "", ()) if line[position].kind == DELIVER else ()
+            here = next((one for one in own if one.process == process), None)
+            if here is None or len(own) < 2:
                 continue
-            here = next((one for one in copies[message] if one[0] == process), None)
-            if here is None:
+            for there in own:
+                if there.process <= process or (there.process, there.position) in late:
+                    continue
+                for (mine, its), before in earliest.get(there.process, {}).items():
+                    if before < there.position and mine in cells.rivals[here.cell] and its in cells.rivals[there.cell]:
+                        _keep_earlier(crossed, there, before)
+                for other in waiting:
+                    other_there = next((one for one in copies[other.message] if one.process == there.process), None)
+                    if other_there is None or other_there.position > there.position:
+                        continue
+                    if other.cell in cells.rivals[here.cell] and other_there.cell in cells.rivals[there.cell]:
+                        unsettled.append((other, there, other_there))
+            if (process, position) in late:
+                waiting.append(here)
                 continue
-            operation = here[2]
-            shared = [one for one in copies[message] if one[0] > process and one[2] == operation]
-            for other, there, _ in shared:
-                elsewhere = conflicts.at(trace.names[other]).get(operation, frozenset())
-                for rival in pairs.get(operation, frozenset()) & elsewhere:
-                    before = earliest.get((other, rival), there)
-                    if before < there:
-                        crossed[other, there] = min(crossed.get((other, there), before), before)
-            for other, there, _ in shared:
-                key = other, operation
-                earliest[key] = min(earliest.get(key, there), there)
+            for there in own:
+                if there.process > process:
+                    met = earliest.setdefault(there.process, {})
+                    key = here.cell, there.cell
+                    met[key] = min(met.get(key, there.position), there.position)
+    precedes = _precedes(trace, instances, cells, [(one.message, two.message) for one, two, _ in unsettled])
+    for other, there, other_there in unsettled:
+        if (other.message, there.message) not in precedes:
+            _keep_earlier(crossed, there, other_there.position)
     return {place: trace.lines[place[0]][before].message or "" for place, before in crossed.items()}
 
 
-def _requests(trace: Matched, instances: Instances) -> Iterator[tuple[int, int, Event, str]]:
+def _keep_earlier(crossed: dict[Place, int], late: _Request, before: int) -> None:
+    place = late.process, late.position
+    crossed[place] = min(crossed.get(place, before), before)
+
+
+def _precedes(
+    trace: Matched, instances: Instances, cells: Cells, pairs: Sequence[tuple[str, str]]
+) -> set[tuple[str, str]]:
+    """Those of some pairs of messages of which the first significantly precedes the second."""
+    found: set[tuple[str, str]] = set()
+    firsts = sorted({first for first, _ in pairs})
+    for start in range(0, len(firsts), _asked_at_once):
+        asked = set(firsts[start : start + _asked_at_once])
+        wanted: dict[str, list[str]] = {}
+        for first, second in pairs:
+            if first in asked:
+                wanted.setdefault(second, []).append(first)
+        walk = Significance(trace, instances, cells, asked, squeeze=False)
+        for process, position, event in trace.in_causal_order():
+            walk.take(process, position, event)
+            if event.kind == SEND and event.message in wanted:
+                carried = walk.carried(event.message)
+                found |= {(one, event.message) for one in wanted[event.message] if carried & walk.bits.get(one, 0)}
+    return found
+
+
+def _requests(trace: Matched, instances: Instances, cells: Cells) -> Iterator[_Request]:
     for process, line in enumerate(trace.lines):
         for position, event in enumerate(line):
             if event.kind == DELIVER and instances.received_as(process, position, event) == REQUEST:
-                instance = instances.of(process, event)
-                if instance is not None and instance.operation is not None:
-                    yield process, position, event, instance.operation
+                cell = cells.of(instances.of(process, event))
+                if cell != NO_CELL:
+                    yield _Request(process, position, cell, event.message or "")
 
 
 def _late(trace: Matched, place: Place, overtaken_by: str, rule: str) -> Late:

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from antecede.trace.cells import Cells
 from antecede.trace.conflicts import Conflicts
 from antecede.trace.instances import REQUEST, Instances
 from antecede.trace.matched import Matched
@@ -101,7 +102,7 @@ class Explainer:
     def __init__(self, trace: Matched, conflicts: Conflicts) -> None:
         self._trace = trace
         self._instances = Instances(trace)
-        self._conflicts = conflicts.over(self._instances.operations())
+        self._cells = Cells(trace.names, self._instances, conflicts.over(self._instances.operations()))
         self._offsets = [0]
         for line in trace.lines:
             self._offsets.append(self._offsets[-1] + len(line))
@@ -125,7 +126,7 @@ class Explainer:
             return self._disagreement(late, process, at, sent)
 
         def rule(early: int) -> str | None:
-            return broken_rule(self._trace, self._instances, self._conflicts, process, at - begin, early - begin)
+            return broken_rule(self._trace, self._instances, self._cells, process, at - begin, early - begin)
 
         found = shortest(self._acts, at, sent, lambda early: rule(early) is not None, range(begin, end))
         return chain_of(found, rule(found.early) or "", at, sent, self._named)
@@ -136,22 +137,21 @@ class Explainer:
         for number in sorted(mine.keys() & its.keys()):
             if number >= process or mine[number] > its[number]:
                 continue
-            if self._compared(mine[number], its[number]) == self._compared(at, its[process]) is not None:
+            if self._compared(mine[number], its[number]) and self._compared(at, its[process]):
                 return disagreement(at, sent, its[process], other, mine[number], its[number], self._named)
         raise AssertionError("nobody disagrees")
 
-    def _compared(self, *deliveries: int) -> tuple[str, ...] | None:
-        """The operations of two requests that an object has to agree about, if it has to."""
+    def _compared(self, *deliveries: int) -> bool:
+        """Whether two deliveries at an object are conflicting requests."""
         process = self._process(deliveries[0])
-        operations = []
+        owners = []
         for flat in deliveries:
             event, position = self._events[flat], flat - self._offsets[process]
             owner = self._instances.of(process, event)
             if owner is None or self._instances.received_as(process, position, event) != REQUEST:
-                return None
-            operations.append(owner.operation or "")
-        rivals = self._conflicts.at(self._trace.names[process]).get(operations[0], ())
-        return tuple(operations) if operations[1] in rivals else None
+                return False
+            owners.append(owner)
+        return self._cells.conflict(owners[0], owners[1])
 
     def _sent(self, message: str) -> int:
         process, position = self._trace.sends[message]
@@ -167,10 +167,6 @@ class Explainer:
     def _build(self) -> Acts:
         everyone = [one for own in self._instances.by_name for one in own.values()]
         numbers = {(one.process, one.name): number for number, one in enumerate(everyone)}
-        cells: dict[tuple[int, str], int] = {}
-        for one in everyone:
-            if one.operation is not None:
-                cells.setdefault((one.process, one.operation), len(cells))
         instance = [NOBODY] * len(self._events)
         moment = [0] * len(self._events)
         for count, (process, position, event) in enumerate(self._trace.in_causal_order()):
@@ -183,20 +179,13 @@ class Explainer:
         for flat, event in enumerate(self._events):
             if event.kind == SEND and instance[flat] >= 0:
                 sends[instance[flat]].append(flat)
-        begun: list[list[int]] = [[] for _ in cells]
-        cell = [cells.get((one.process, one.operation or ""), NOBODY) for one in everyone]
+        begun: list[list[int]] = [[] for _ in self._cells.rivals]
+        cell = [self._cells.of(one) for one in everyone]
         first = [self._offsets[one.process] + one.first for one in everyone]
         for number in sorted(range(len(everyone)), key=first.__getitem__):
             if cell[number] >= 0:
                 begun[cell[number]].append(number)
-        rivals = [
-            sorted(
-                cells[process, other]
-                for other in self._conflicts.at(self._trace.names[process]).get(operation, ())
-                if (process, other) in cells
-            )
-            for process, operation in cells
-        ]
+        rivals = [sorted(own) for own in self._cells.rivals]
         return Acts(
             instance,
             moment,

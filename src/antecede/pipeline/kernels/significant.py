@@ -55,8 +55,6 @@ def significant(
     last: Longs,
     cell: Ints,
     aborted: Bytes,
-    name: Ints,
-    parent: Ints,
     rival_from: Longs,
     rivals: Ints,
     wanted: Bytes,
@@ -87,8 +85,7 @@ def significant(
 
     It stops early when something in ``counts`` ran out or ``late`` is full, having cut the segment to what is left of
     it. ``instance`` is that of each event or -1; a message that no instance sends has one of its own, without first
-    and last. ``late`` takes flat positions, twice, plus one where only a look at the pairs can tell. Questions
-    are sorted by ``asked_send``.
+    and last. ``late`` takes flat positions. Questions are sorted by ``asked_send``.
     """
     lanes = carried.shape[1]
     for s in range(begin, end):
@@ -167,13 +164,12 @@ def significant(
                             for r in range(rival_from[cell[own]], rival_from[cell[own] + 1]):
                                 by_conflict = by_conflict or requests[rivals[r], lane] >= serial
                         if received_as[at] and (by_instance or by_conflict):
-                            sure = by_conflict if received_as[at] == REQUEST else by_instance
-                            late[counts[LATE]] = 2 * at + (0 if sure else 1)
+                            late[counts[LATE]] = at
                             counts[LATE] += 1
                     if head_asked[process] >= 0:
                         _answer(
-                            process, at, slot, carried, instance, received_as, cell, name, parent, rival_from, rivals,
-                            asked_send, asked_late, asked_serial, next_asked, head_asked, lane_of, answer, broken,
+                            process, at, slot, carried, instance, received_as, cell, rival_from, rivals, asked_send,
+                            asked_late, asked_serial, next_asked, head_asked, lane_of, answer, broken,
                         )  # fmt: skip
                     for k in range(lanes):
                         reached = carried[slot, k]
@@ -207,8 +203,8 @@ def significant(
 
 @compiled
 def _answer(
-    process: int, at: int, slot: int, carried: Longs, instance: Ints, received_as: Bytes, cell: Ints, name: Ints,
-    parent: Ints, rival_from: Longs, rivals: Ints, asked_send: Longs, asked_late: Longs, asked_serial: Longs,
+    process: int, at: int, slot: int, carried: Longs, instance: Ints, received_as: Bytes, cell: Ints,
+    rival_from: Longs, rivals: Ints, asked_send: Longs, asked_late: Longs, asked_serial: Longs,
     next_asked: Ints, head_asked: Ints, lane_of: Ints, answer: Longs, broken: Bytes,
 ) -> None:  # fmt: skip
     """Let a delivery answer what questions of its object it can, and close its own."""
@@ -220,7 +216,7 @@ def _answer(
         if not closed:
             lane = lane_of[instance[asked_send[q]]]
             if carried[slot, lane] >= asked_serial[q]:
-                rule = forbidden(asked_late[q], at, instance, received_as, cell, name, parent, rival_from, rivals)
+                rule = forbidden(asked_late[q], at, instance, received_as, cell, rival_from, rivals)
                 if rule:
                     answer[q] = at
                     broken[q] = rule
@@ -237,48 +233,28 @@ def _answer(
 
 @compiled
 def forbidden(
-    late: int, earlier: int, instance: Ints, received_as: Bytes, cell: Ints, name: Ints, parent: Ints,
-    rival_from: Longs, rivals: Ints,
-) -> int:  # fmt: skip
+    late: int, earlier: int, instance: Ints, received_as: Bytes, cell: Ints, rival_from: Longs, rivals: Ints
+) -> int:
     """Which rule forbids these two deliveries at an object in this order, given that one message precedes the other."""
     one, other = instance[late], instance[earlier]
     if not received_as[late] or not received_as[earlier]:
         return 0
     if one == other:
-        return 0 if received_as[late] == REQUEST else BY_INSTANCE
-    if cell[one] < 0 or cell[other] < 0 or received_as[earlier] != REQUEST:
-        return 0
-    conflict = False
-    for r in range(rival_from[cell[one]], rival_from[cell[one] + 1]):
-        conflict = conflict or rivals[r] == cell[other]
-    if not conflict:
-        return 0
-    if received_as[late] != REQUEST and (
-        _descends(name[one], name[other], parent) or _descends(name[other], name[one], parent)
-    ):
-        return 0
-    return BY_CONFLICT
+        return BY_INSTANCE
+    if received_as[earlier] == REQUEST and are_rivals(cell[one], cell[other], rival_from, rivals):
+        return BY_CONFLICT
+    return 0
 
 
 @compiled
-def _descends(below: int, above: int, parent: Ints) -> bool:
-    """Whether one name is an ancestor of another. Parents may go in a circle, which Brent's algorithm ends."""
-    climbing = below
-    resting = below
-    steps = 0
-    bound = 1
-    while climbing >= 0:
-        if climbing == above:
-            return True
-        climbing = parent[climbing]
-        steps += 1
-        if climbing == resting:
-            return False
-        if steps == bound:
-            resting = climbing
-            steps = 0
-            bound *= 2
-    return False
+def are_rivals(one: int, other: int, rival_from: Longs, rivals: Ints) -> bool:
+    """Whether two cells conflict."""
+    if one < 0 or other < 0:
+        return False
+    found = False
+    for r in range(rival_from[one], rival_from[one + 1]):
+        found = found or rivals[r] == other
+    return found
 
 
 @compiled
@@ -291,52 +267,107 @@ def crossed(
     late: Bytes,
     place: Ints,
     cell: Ints,
-    operation: Ints,
     rival_from: Longs,
     rivals: Ints,
     first: Longs,
     delivered: Longs,
+    both: Longs,
     before: Longs,
 ) -> None:
     """For each request that two objects deliver in different orders, at the object of the later name, which came first.
 
-    ``before`` takes flat positions, -1 where nothing came first. ``place`` is the process of an instance, ``operation``
-    that of a cell; ``delivered`` are the deliveries of each send, from ``first``. Each object is walked backwards, with
-    the earliest delivery, elsewhere, of the requests met so far.
+    ``before`` takes flat positions, -1 where nothing came first. ``place`` is the process of an instance; ``delivered``
+    are the deliveries of each send, from ``first``. ``both`` are the pairs of cells in which a request is received at
+    two objects (see :func:`pair_of`), ascending. Each object is walked backwards, with the earliest delivery,
+    elsewhere, of the requests met so far, by such pairs. Those that are late at the object by precedence are left to
+    :func:`unsettled`.
     """
-    earliest = np.zeros(len(operation), np.int64)
-    met_by = np.full(len(operation), -1, np.int32)
+    cells = len(rival_from) - 1
+    earliest = np.zeros(len(both), np.int64)
+    met_by = np.full(len(both), -1, np.int32)
     for process in range(len(offsets) - 1):
         for at in range(offsets[process + 1] - 1, offsets[process] - 1, -1):
-            if source[at] < 0 or instance[at] < 0 or received_as[at] != REQUEST or late[at]:
+            if not is_request(at, source, instance, received_as, cell):
                 continue
             here = cell[instance[at]]
-            if here < 0:
-                continue
             send = offsets[source[at]] + argument[at]
             for turn in range(2):
                 for k in range(first[send], first[send + 1]):
                     copy = delivered[k]
-                    if (
-                        instance[copy] < 0
-                        or received_as[copy] != REQUEST
-                        or late[copy]
-                        or place[instance[copy]] <= process
-                    ):
+                    if not is_request(copy, source, instance, received_as, cell) or place[instance[copy]] <= process:
                         continue
                     there = cell[instance[copy]]
-                    if there < 0 or operation[there] != operation[here]:
-                        continue
-                    if turn == 0:
-                        for r in range(rival_from[there], rival_from[there + 1]):
-                            rival = rivals[r]
-                            if met_by[rival] != process or earliest[rival] >= copy:
-                                continue
-                            shared = False
-                            for h in range(rival_from[here], rival_from[here + 1]):
-                                shared = shared or operation[rivals[h]] == operation[rival]
-                            if shared and (before[copy] < 0 or earliest[rival] < before[copy]):
-                                before[copy] = earliest[rival]
-                    elif met_by[there] != process or copy < earliest[there]:
-                        met_by[there] = process
-                        earliest[there] = copy
+                    if turn == 0 and not late[copy]:
+                        for h in range(rival_from[here], rival_from[here + 1]):
+                            for r in range(rival_from[there], rival_from[there + 1]):
+                                key = pair_of(rivals[h], rivals[r], cells)
+                                number = np.searchsorted(both, key)
+                                if number == len(both) or both[number] != key or met_by[number] != process:
+                                    continue
+                                if earliest[number] < copy and (before[copy] < 0 or earliest[number] < before[copy]):
+                                    before[copy] = earliest[number]
+                    elif turn == 1 and not late[at]:
+                        number = np.searchsorted(both, pair_of(here, there, cells))
+                        if met_by[number] != process or copy < earliest[number]:
+                            met_by[number] = process
+                            earliest[number] = copy
+
+
+@compiled
+def pair_of(here: int, there: int, cells: int) -> int:
+    """Two cells as one number."""
+    return here * cells + there
+
+
+@compiled
+def is_request(at: int, source: Ints, instance: Ints, received_as: Bytes, cell: Ints) -> bool:
+    """Whether a request of an operation is delivered here."""
+    return bool(source[at] >= 0 and instance[at] >= 0 and received_as[at] == REQUEST and cell[instance[at]] >= 0)
+
+
+@compiled
+def unsettled(
+    others: Longs,
+    other: int,
+    offsets: Longs,
+    source: Ints,
+    argument: Ints,
+    instance: Ints,
+    received_as: Bytes,
+    late: Bytes,
+    place: Ints,
+    cell: Ints,
+    rival_from: Longs,
+    rivals: Ints,
+    first: Longs,
+    delivered: Longs,
+    out: Longs,
+) -> int:
+    """Of some requests that an object received before the one at ``other``, those that another object of a later name
+    received after it: into ``out`` the positions of both at that other object. How many there are.
+
+    ``out`` must have room for all of them at each copy of the request at ``other``.
+    """
+    found = 0
+    own = offsets[source[other]] + argument[other]
+    for k in range(first[own], first[own + 1]):
+        twin = delivered[k]
+        if not is_request(twin, source, instance, received_as, cell):
+            continue
+        process = place[instance[twin]]
+        if process <= place[instance[other]]:
+            continue
+        for at in others:
+            if not are_rivals(cell[instance[at]], cell[instance[other]], rival_from, rivals):
+                continue
+            send = offsets[source[at]] + argument[at]
+            for c in range(first[send], first[send + 1]):
+                copy = delivered[c]
+                if not is_request(copy, source, instance, received_as, cell) or place[instance[copy]] != process:
+                    continue
+                if copy < twin or late[copy]:
+                    continue
+                if are_rivals(cell[instance[copy]], cell[instance[twin]], rival_from, rivals):
+                    out[found, 0], out[found, 1] = copy, twin
+                    found += 1
+    return found
