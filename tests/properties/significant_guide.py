@@ -145,7 +145,7 @@ def mutated(rows: list[Event], seed: int) -> list[Event]:
     random = Random(f"mutated {seed}")
     rows = list(rows)
     names = [row.instance for row in rows if row.instance] or ["x"]
-    for _ in range(random.randint(0, 8)):
+    for _ in range(random.randint(0, 8) if rows else 0):
         at = random.randrange(len(rows))
         row = rows[at]
         what = random.choice(
