@@ -116,7 +116,8 @@ def _forbidden(trace: Trace, about: dict[Any, Any], late: Event, earlier: Event)
     one, other = about[late.process, late.instance], about[late.process, earlier.instance]
     if not conflict(trace, late.process, one["operation"], other["operation"]) or before != "request":
         return None
-    return None if kin(trace, late.instance or "", earlier.instance or "") else "conflict"
+    related = kin(trace, late.instance or "", earlier.instance or "")
+    return None if related and what != "request" else "conflict"
 
 
 def kin(trace: Trace, one: str, other: str) -> bool:

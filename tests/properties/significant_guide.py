@@ -48,12 +48,15 @@ class Guide:
 
     def conflict(self, one: Event, other: Event) -> bool:
         """Whether the instances of two rows of one object conflict."""
-        a, b = self.operation(one), self.operation(other)
         assert one.instance is not None
         assert other.instance is not None
-        if a is None or b is None or one.instance == other.instance:
-            return False
         if other.instance in self.ancestors(one.instance) or one.instance in self.ancestors(other.instance):
+            return False
+        return self.operations_conflict(one, other)
+
+    def operations_conflict(self, one: Event, other: Event) -> bool:
+        a, b = self.operation(one), self.operation(other)
+        if a is None or b is None or one.instance == other.instance:
             return False
         entry = self.table.get(one.process, self.table.get("*", []))
         return entry == "all" or [a, b] in entry or [b, a] in entry
@@ -115,7 +118,11 @@ class Guide:
                     if (m.message, other.message) in self.precedes:
                         if m.instance == other.instance:
                             found.setdefault((process, m.index), (other.message or "", "instance"))
-                        elif self.kind_of(other) == "request" and self.conflict(m, other):
+                        elif self.kind_of(other) == "request" and (
+                            self.operations_conflict(m, other)
+                            if self.kind_of(m) == "request"
+                            else self.conflict(m, other)
+                        ):
                             found.setdefault((process, m.index), (other.message or "", "conflict"))
         agreed = dict(found)
         for process, deliveries in counting.items():

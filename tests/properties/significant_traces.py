@@ -256,7 +256,7 @@ class _CarefulWorld(_World):
             return False
         if same != (self.plant == "instance") or pair not in precedes:
             return False
-        return same or not self.kin(earlier[3], copy[3])
+        return same or earlier[2] == "request" or not self.kin(earlier[3], copy[3])
 
 
 class _First(Random):

@@ -31,19 +31,32 @@ class Rows:
         return [(one.message, one.to, one.overtaken_by, one.rule) for one in found.late]
 
 
-def test_an_instance_does_not_conflict_with_its_ancestor_as_receiver() -> None:
+def _overtaken(type_: str, **more: Any) -> Rows:
+    """The instance above is sent m1 and the one below m2, and m2 comes first."""
     rows = Rows()
-    rows("i", "send", "m1", to=("j",), at="a", type="request")
+    rows("h", "send", "m0", to=("j",), at="c", type="request")
+    rows("i", "send", "m1", to=("j",), at="a", type=type_)
     rows("i", "send", "m2", to=("j",), at="a", type="request")
-    rows("j", "deliver", "m2", at="top:write", type="request")
-    rows("j", "deliver", "m1", at="below:write", type="request")
-    assert rows.late() == [("m1", "j", "m2", "conflict")]
-    rows("j", "local", at="below:write", parent="between")
-    rows("elsewhere", "local", at="between:call", parent="top")
+    if type_ == "response":
+        rows("j", "deliver", "m0", at="above:write", type="request")
+    rows("j", "deliver", "m2", at="below:write", type="request", **more)
+    return rows("j", "deliver", "m1", at="above:write", type=type_)
+
+
+def test_a_response_does_not_wait_for_what_its_instance_waits_for() -> None:
+    assert _overtaken("response").late() == [("m1", "j", "m2", "conflict")]
+    rows = _overtaken("response", parent="between")
+    rows("elsewhere", "local", at="between:call", parent="above")
     assert rows.late() == []
 
 
-def test_nor_does_what_it_did_precede_what_its_descendant_does() -> None:
+def test_the_request_of_a_caller_comes_before_that_of_what_it_calls() -> None:
+    """§3.3, T2.1: one of them is a request, so the caller must begin first here, too."""
+    for more in ({}, {"parent": "above"}):
+        assert _overtaken("request", **more).late() == [("m1", "j", "m2", "conflict")]
+
+
+def test_what_an_instance_did_does_not_precede_what_its_descendant_does() -> None:
     for parent, late in ((None, [("m1", "j", "m2", "conflict")]), ("a", [])):
         rows = Rows()
         rows("i", "send", "m1", to=("j",), at="a:write", type="request")

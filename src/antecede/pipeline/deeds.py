@@ -57,7 +57,7 @@ class Deeds:
 
     ``instance`` is that of each event, -1 without; a message that no instance sends has one of its own, behind all
     others. Of each instance: ``place`` its process, ``first`` and ``last`` its events, ``cell`` or -1, ``name``. Of
-    each name its ``parent``'s. Of each cell its ``operation``, and its rivals.
+    each name its ``parent``'s. Of each cell its ``operation``, its rivals, and those of its requests.
     """
 
     def __init__(self, packed: Iterable[bytes], bench: Bench) -> None:
@@ -151,15 +151,20 @@ class Deeds:
             by_operation.setdefault(key, []).append(cell)
         codes = {text: code for code, text in enumerate(self.operations)}
         excluded = {int(self.cell[one]): {int(self.cell[k]) for k in others} for one, others in kin.items()}
-        starts, rivals = [0], []
+        starts, rivals = [0], list[int]()
+        request_starts, request_rivals = [0], list[int]()
         for cell, (process, operation) in enumerate(zip(place.tolist(), self.operation.tolist(), strict=True)):
             mine = excluded.get(cell, set())
             own = cell if cell >= len(unique) else -1
             for other in sorted(conflicts.at(bench.names[process]).get(self.operations[operation], ())):
                 found = by_operation.get((process, codes[other]), ()) if other in codes else ()
                 rivals += [rival for rival in found if rival not in mine and rival != own]
+                request_rivals += [rival for rival in found if rival != own]
             starts.append(len(rivals))
+            request_starts.append(len(request_rivals))
         self.rival_from, self.rivals = np.array(starts, np.int64), np.array(rivals, np.int32)
+        self.request_rival_from = np.array(request_starts, np.int64)
+        self.request_rivals = np.array(request_rivals, np.int32)
 
     def _kin(self, conflicts: Conflicts, names: list[str]) -> dict[int, set[int]]:
         """For each instance its ancestors and descendants at its object whose operations conflict with its own."""

@@ -40,13 +40,14 @@ def counted(packed: Iterable[bytes], bench: Bench) -> bytes:
     delivered, number = delivered[some], number[some]
     causal, significant = precedences_among(deeds, picked)
     rivals = np.split(deeds.rivals, deeds.rival_from[1:-1])
+    request_rivals = np.split(deeds.request_rivals, deeds.request_rival_from[1:-1])
     total = needed = 0
     process = lines.process_at(delivered)
     for p in np.unique(process).tolist():
         received = [
             _received(deeds, int(at), int(which)) for at, which in zip(*_of(p, process, delivered, number), strict=True)
         ]
-        found = counted_at(received, causal, significant, rivals)
+        found = counted_at(received, causal, significant, rivals, request_rivals)
         total, needed = total + found[0], needed + found[1]
     return pack({"judged": deeds.judged, "messages": len(picked), "causal": total, "significant": needed})
 

@@ -149,7 +149,8 @@ def late_by_precedence(
                 begin = significant(
                     lines.offsets, lines.source, lines.argument, walk.process, walk.begin, walk.end, begin, count,
                     state.grows, deeds.instance, deeds.received_as, first, last, cell, aborted, deeds.rival_from,
-                    deeds.rivals, wanted, state.awaits, state.lane_of, state.run_of,
+                    deeds.rivals, deeds.request_rival_from, deeds.request_rivals, wanted, state.awaits,
+                    state.lane_of, state.run_of,
                     state.free_lane, state.free_slot, state.free_run, state.owed, state.carried, state.base,
                     state.known, state.received, state.done, state.requests, state.counts, late,
                     asked.send, asked.late, asked.serial, asked.next, heads, asked.answer, asked.rule,

@@ -125,6 +125,7 @@ class _Explainer:
         return int(
             forbidden(
                 late, early, deeds.instance, deeds.received_as, deeds.cell, deeds.rival_from, deeds.rivals,
+                deeds.request_rival_from, deeds.request_rivals,
             )
         )  # fmt: skip
 

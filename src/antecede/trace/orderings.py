@@ -57,7 +57,7 @@ def orderings(trace: Matched, conflicts: Conflicts) -> dict[str, Any] | None:
                         instances.received_as(process, position, event),
                     )
                 )
-        counted = counted_at(received, causal, significant, cells.rivals)
+        counted = counted_at(received, causal, significant, cells.rivals, cells.request_rivals)
         total, needed = total + counted[0], needed + counted[1]
     return figures(len(numbers), total, needed)
 
@@ -109,10 +109,12 @@ def counted_at(
     causal: Sequence[int],
     significant: Sequence[int],
     rivals: Sequence[Collection[int]],
+    request_rivals: Sequence[Collection[int]],
 ) -> tuple[int, int]:
     """The orderings at one object: those that causal order enforces, and those that significant order needs."""
     here = 0
-    by_cell: dict[int, int] = {}
+    requests: dict[int, int] = {}
+    responses: dict[int, int] = {}
     by_instance: dict[str, int] = {}
     for one in received:
         here |= 1 << one.number
@@ -120,7 +122,8 @@ def counted_at(
             continue
         by_instance[one.instance] = by_instance.get(one.instance, 0) | 1 << one.number
         if one.cell != NO_CELL:
-            by_cell[one.cell] = by_cell.get(one.cell, 0) | 1 << one.number
+            kind = requests if one.received_as == REQUEST else responses
+            kind[one.cell] = kind.get(one.cell, 0) | 1 << one.number
     total = needed = 0
     for one in received:
         total += (causal[one.number] & here & ~(1 << one.number)).bit_count()
@@ -129,6 +132,8 @@ def counted_at(
         wanted = by_instance.get(one.instance, 0)
         if one.received_as == REQUEST and one.cell != NO_CELL:
             for rival in rivals[one.cell]:
-                wanted |= by_cell.get(rival, 0)
+                wanted |= responses.get(rival, 0)
+            for rival in request_rivals[one.cell]:
+                wanted |= requests.get(rival, 0)
         needed += (significant[one.number] & wanted & ~(1 << one.number)).bit_count()
     return total, needed

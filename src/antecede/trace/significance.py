@@ -55,7 +55,7 @@ class Brought(msgspec.Struct):
     received: int
     """What earlier requests and responses brought to the same instance."""
     requests: int
-    """What the requests of conflicting instances brought that were delivered at the object before."""
+    """What conflicting requests brought that were delivered at the object before."""
 
 
 class Significance:
@@ -100,7 +100,7 @@ class Significance:
             return None
         key = process, instance.name
         if position == instance.first:
-            self._running[key] = _Running(self._union(self._done, instance))
+            self._running[key] = _Running(self._union(self._done, instance, self._cells.rivals))
         running = self._running[key]
         met = None
         if event.kind == SEND:
@@ -114,12 +114,12 @@ class Significance:
                 self._done[cell] = self._done.get(cell, 0) | running.known
         return met
 
-    def _union(self, sets: dict[int, int], instance: Instance) -> int:
+    def _union(self, sets: dict[int, int], instance: Instance, conflicting: list[frozenset[int]]) -> int:
         """The union over the cells that conflict with an instance's own."""
         cell = self._cells.of(instance)
         union = 0
         if cell != NO_CELL:
-            rivals = self._cells.rivals[cell]
+            rivals = conflicting[cell]
             for rival in rivals if len(rivals) < len(sets) else rivals & sets.keys():
                 union |= sets.get(rival, 0)
         return union
@@ -141,10 +141,11 @@ class Significance:
     def _deliver(self, process: int, position: int, event: Event, instance: Instance, running: _Running) -> Brought:
         message = event.message or ""
         carried = self._carried.get(message, 0)
-        requests = self._union(self._requests, instance)
+        received_as = self._instances.received_as(process, position, event)
+        conflicting = self._cells.request_rivals if received_as == REQUEST else self._cells.rivals
+        requests = self._union(self._requests, instance, conflicting)
         met = Brought(self.bits.get(message, 0), carried, running.received, requests)
         running.known |= carried
-        received_as = self._instances.received_as(process, position, event)
         if received_as is not None:
             running.received |= carried
         cell = self._cells.of(instance)

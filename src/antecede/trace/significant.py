@@ -4,7 +4,8 @@ With m → m′ as in :mod:`antecede.trace.significance`, the rule of *significa
 Takizawa §3.3, SO) is judged as follows. A delivery of m at an object q is **late** iff q earlier delivered m′ and
 
 * **instance** (SO 1-1): m → m′, and one instance receives both; or
-* **conflict** (SO 1-2): m → m′, m′ is a request, and the instances that receive them conflict; or
+* **conflict** (SO 1-2): m → m′, m′ is a request, and the instances that receive them conflict, or both are requests
+  and their operations do; or
 * **agreement** (SO 2, C1): neither of these, both are requests whose instances conflict in q and in another object,
   which delivered m before m′, and not m′ → m.
 
@@ -12,7 +13,8 @@ Readings where the printed rule cannot be meant, or says nothing:
 
 * (1-2) is printed for "m1 or m2 is a request". A *response* m′ would then wait for a request m that cannot be computed
   while the instance that waits for m′ is running: a deadlock, which the rule is proven not to have. So a response waits
-  for no request.
+  for no request. Nor does an instance conflict with its ancestors, which wait for it, unless both messages are
+  requests: a request is put in order before anybody knows whose descendant it starts.
 * (2) orders unrelated requests the same way everywhere, but says nothing of which way is right. Of two objects that
   disagree we call the delivery late at the one whose name comes later. It holds "otherwise", that is, unless (1) orders
   the two. What a request runs as is asked at each object: it may be named differently there.
@@ -116,7 +118,8 @@ def broken_rule(
         return None
     if one is other:
         return "instance"
-    return "conflict" if earlier_as == REQUEST and cells.conflict(one, other) else None
+    clash = cells.conflict(one, other, requests=late_as == REQUEST)
+    return "conflict" if earlier_as == REQUEST and clash else None
 
 
 def overtakers(

@@ -57,6 +57,8 @@ def significant(
     aborted: Bytes,
     rival_from: Longs,
     rivals: Ints,
+    request_rival_from: Longs,
+    request_rivals: Ints,
     wanted: Bytes,
     awaits: Longs,
     lane_of: Ints,
@@ -160,7 +162,10 @@ def significant(
                         serial = carried[slot, lane]
                         by_instance = received[run, lane] >= serial
                         by_conflict = False
-                        if cell[own] >= 0:
+                        if cell[own] >= 0 and received_as[at] == REQUEST:
+                            for r in range(request_rival_from[cell[own]], request_rival_from[cell[own] + 1]):
+                                by_conflict = by_conflict or requests[request_rivals[r], lane] >= serial
+                        elif cell[own] >= 0:
                             for r in range(rival_from[cell[own]], rival_from[cell[own] + 1]):
                                 by_conflict = by_conflict or requests[rivals[r], lane] >= serial
                         if received_as[at] and (by_instance or by_conflict):
@@ -168,7 +173,8 @@ def significant(
                             counts[LATE] += 1
                     if head_asked[process] >= 0:
                         _answer(
-                            process, at, slot, carried, instance, received_as, cell, rival_from, rivals, asked_send,
+                            process, at, slot, carried, instance, received_as, cell, rival_from, rivals,
+                            request_rival_from, request_rivals, asked_send,
                             asked_late, asked_serial, next_asked, head_asked, lane_of, answer, broken,
                         )  # fmt: skip
                     for k in range(lanes):
@@ -204,7 +210,8 @@ def significant(
 @compiled
 def _answer(
     process: int, at: int, slot: int, carried: Longs, instance: Ints, received_as: Bytes, cell: Ints,
-    rival_from: Longs, rivals: Ints, asked_send: Longs, asked_late: Longs, asked_serial: Longs,
+    rival_from: Longs, rivals: Ints, request_rival_from: Longs, request_rivals: Ints,
+    asked_send: Longs, asked_late: Longs, asked_serial: Longs,
     next_asked: Ints, head_asked: Ints, lane_of: Ints, answer: Longs, broken: Bytes,
 ) -> None:  # fmt: skip
     """Let a delivery answer what questions of its object it can, and close its own."""
@@ -216,7 +223,10 @@ def _answer(
         if not closed:
             lane = lane_of[instance[asked_send[q]]]
             if carried[slot, lane] >= asked_serial[q]:
-                rule = forbidden(asked_late[q], at, instance, received_as, cell, rival_from, rivals)
+                rule = forbidden(
+                    asked_late[q], at, instance, received_as, cell, rival_from, rivals, request_rival_from,
+                    request_rivals,
+                )  # fmt: skip
                 if rule:
                     answer[q] = at
                     broken[q] = rule
@@ -233,17 +243,22 @@ def _answer(
 
 @compiled
 def forbidden(
-    late: int, earlier: int, instance: Ints, received_as: Bytes, cell: Ints, rival_from: Longs, rivals: Ints
-) -> int:
+    late: int, earlier: int, instance: Ints, received_as: Bytes, cell: Ints, rival_from: Longs, rivals: Ints,
+    request_rival_from: Longs, request_rivals: Ints,
+) -> int:  # fmt: skip
     """Which rule forbids these two deliveries at an object in this order, given that one message precedes the other."""
     one, other = instance[late], instance[earlier]
     if not received_as[late] or not received_as[earlier]:
         return 0
     if one == other:
         return BY_INSTANCE
-    if received_as[earlier] == REQUEST and are_rivals(cell[one], cell[other], rival_from, rivals):
-        return BY_CONFLICT
-    return 0
+    if received_as[earlier] != REQUEST:
+        return 0
+    if received_as[late] == REQUEST:
+        clash = are_rivals(cell[one], cell[other], request_rival_from, request_rivals)
+    else:
+        clash = are_rivals(cell[one], cell[other], rival_from, rivals)
+    return BY_CONFLICT if clash else 0
 
 
 @compiled
