@@ -84,10 +84,11 @@ def test_report_of_a_violation(run: Callable[..., Said]) -> None:
         "quarantined": {},
         "readable": True,
         "orders": {
-            "fifo": {"holds": True, "late": 0},
+            "fifo": {"holds": True, "late": 0, "undecided": 0},
             "causal": {
                 "holds": False,
                 "late": 1,
+                "undecided": 0,
                 "first": {
                     "message": "x",
                     "from": "p",
@@ -173,7 +174,7 @@ def test_nothing_to_judge_is_no_success(run: Callable[..., Said]) -> None:
     write_trace("sent.jsonl", _late[:2])
     code, out, err = run("sent.jsonl --json")
     assert code == 2
-    assert json.loads(out)["orders"]["causal"] == {"holds": None, "late": 0, "first": None}
+    assert json.loads(out)["orders"]["causal"] == {"holds": None, "late": 0, "undecided": 0, "first": None}
     assert err == "antecede: nothing could be judged: no valid delivery among 2 events\n"
 
 
