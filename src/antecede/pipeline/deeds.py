@@ -5,7 +5,7 @@ Who ran what is decided as in :mod:`antecede.trace.instances`, on arrays; *cells
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import msgspec
@@ -26,6 +26,10 @@ from antecede.trace.conflicts import Conflicts
 
 Longs = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
+
+
+_generations = 64
+"""Ancestors that are looked for in all instances at once: twice as many as calls of our own servers are nested."""
 
 
 class Bench(msgspec.Struct, frozen=True):
@@ -169,26 +173,43 @@ class Deeds:
     def _kin(self, conflicts: Conflicts, names: list[str]) -> dict[int, set[int]]:
         """For each instance its ancestors and descendants at its object whose operations conflict with its own."""
         kin: dict[int, set[int]] = {}
-        if not (self.parent >= 0).any():
-            return kin
-        at = {key: one for one, key in enumerate(zip(self.place.tolist(), self.name.tolist(), strict=True))}
-        parent, operation = self.parent.tolist(), self.operation_of.tolist()
-        for (process, name), one in at.items():
-            if operation[one] < 0:
-                continue
-            pairs = conflicts.at(names[process]).get(self.operations[operation[one]], ())
-            seen = {name}
-            climbing = parent[name]
-            while climbing >= 0 and climbing not in seen:
-                seen.add(climbing)
-                other = at.get((process, climbing))
-                if other is not None and operation[other] >= 0 and self.operations[operation[other]] in pairs:
-                    kin.setdefault(one, set()).add(other)
-                    kin.setdefault(other, set()).add(one)
-                climbing = parent[climbing]
+        for one, other in self._at_one_object():
+            process, mine, its = int(self.place[one]), self.operation_of[one], self.operation_of[other]
+            pairs = conflicts.at(names[process]).get(self.operations[mine], ()) if mine >= 0 else ()
+            if its >= 0 and self.operations[its] in pairs:
+                kin.setdefault(one, set()).add(other)
+                kin.setdefault(other, set()).add(one)
         for process, count in Counter(int(self.place[one]) for one in kin).items():
             check_kin(count, names[process])
         return kin
+
+    def _at_one_object(self) -> Iterator[tuple[int, int]]:
+        """The pairs of an instance and an ancestor of it at the same object."""
+        width = max(1, len(self.parent))
+        keys = self.place.astype(np.int64) * width + self.name
+        order = np.argsort(keys)
+        below = np.arange(self.count)
+        above = self.parent[self.name]
+        for _ in range(_generations):
+            going = (above >= 0) & (above != self.name[below])
+            below, above = below[going], above[going]
+            if not len(below):
+                return
+            sought = self.place[below].astype(np.int64) * width + above
+            found = order[np.minimum(np.searchsorted(keys, sought, sorter=order), len(order) - 1)]
+            hit = keys[found] == sought
+            yield from zip(below[hit].tolist(), found[hit].tolist(), strict=True)
+            above = self.parent[above]
+        # Deeper than anybody calls, or parents in a circle: each for itself.
+        at = {int(key): one for one, key in enumerate(keys.tolist())}
+        for one in below.tolist():
+            seen, climbing = {int(self.name[one])}, int(self.parent[self.name[one]])
+            while climbing >= 0 and climbing not in seen:
+                seen.add(climbing)
+                other = at.get(int(self.place[one]) * width + climbing)
+                if other is not None:
+                    yield one, other
+                climbing = int(self.parent[climbing])
 
 
 def _renumbered(piece: Piece, texts: dict[str, dict[str, int]]) -> Piece:
