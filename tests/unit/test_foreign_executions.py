@@ -72,6 +72,13 @@ def test_a_delimiter_may_be_given_or_missing(tmp_path: Path) -> None:
         (tmp_path / "t.jsonl").unlink()
 
 
+def test_the_first_line_may_be_blank(tmp_path: Path) -> None:
+    report = _convert(tmp_path, f"\n^=+$\n{_one}=====\n{_two}")
+    assert report["files"][0]["pattern"] == "event-first"
+    assert [trace["messages"] for trace in report["executions"]] == [1, 1]
+    assert report["unreadable"] == 0
+
+
 def test_a_pattern_of_its_own_is_recognised(tmp_path: Path) -> None:
     text = "at (?<host>\\S+) with (?<clock>{.*}): (?<event>.*)\n\n"
     text += 'at a with {"a":1}: sends\nat b with {"a":1,"b":1}: gets\n'

@@ -3,7 +3,7 @@
 ShiViz keeps several executions in one log: a *delimiter*, a regular expression, matches the lines between them, and its
 group ``trace``, if it has one, names the execution that follows. Executions without a name are numbered from 1; those
 of the same name in several files are one. A log may bring its own pattern and delimiter: the expression in its first
-line, the delimiter in its second, which may be blank.
+line, the delimiter in its second, either of which may be blank.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ from itertools import groupby, islice
 from antecede import limits
 from antecede.errors import TraceError, UsageError
 from antecede.trace.foreign.files import ForeignFile
-from antecede.trace.foreign.patterns import NEEDED, Pattern, Said, compiled
+from antecede.trace.foreign.patterns import NEEDED, Pattern, Said, compiled, preset
 from antecede.trace.foreign.vectors import ClockedLog
 from antecede.trace.foreign.weave import Woven
 
@@ -55,12 +55,13 @@ def header_of(file: ForeignFile) -> Header | None:
     """The header of a log, if it has one."""
     first, _, rest = file.head.partition(b"\n")
     text = first.strip().decode("utf-8", "backslashreplace")
-    if not all(f"<{group}>" in text for group in NEEDED):
+    if not text and (rest.startswith(b"^") or b"(?<trace>" in rest.partition(b"\n")[0]):
+        # Nothing but a delimiter: the events are as ShiViz has them by default.
+        pattern = preset("event-first")
+    elif not all(f"<{group}>" in text for group in NEEDED):
         return None
-    try:
-        pattern = Pattern("in the first line", text)
-    except UsageError as error:
-        raise TraceError(f"{file.name}:1: {str(error).removeprefix('--pattern: ')}") from None
+    else:
+        pattern = _pattern(text, file)
     following = [(number, line.rstrip(b"\r")) for number, line in enumerate(rest.split(b"\n", 20)[:20], 2)]
     begins = next(iter(pattern.read(following)), None)
     if isinstance(begins, Said) and begins.line == 2:
@@ -71,6 +72,13 @@ def header_of(file: ForeignFile) -> Header | None:
         return Header(pattern, Delimiter(second) if second else None, 2)
     except UsageError as error:
         raise TraceError(f"{file.name}:2: {str(error).removeprefix('--delimiter: ')}") from None
+
+
+def _pattern(text: str, file: ForeignFile) -> Pattern:
+    try:
+        return Pattern("in the first line", text)
+    except UsageError as error:
+        raise TraceError(f"{file.name}:1: {str(error).removeprefix('--pattern: ')}") from None
 
 
 class Logs:
