@@ -1,0 +1,260 @@
+"""Connected clients: one session each.
+
+A session is one connection of a client, or one bus in the server's own process. A client has at most one; a newer one
+takes its place, and the older one is ended with the code ``replaced``. Publishes become inputs of the machine; replies
+and letters leave when they are durable. When a session begins to listen, letters are handed out again from the first
+that was not taken off the mailbox.
+
+A welcome tells the client which of its publishes the server has. So it waits until the publishes of the previous
+session have been taken or refused: otherwise the client would send some of them twice under other numbers.
+"""
+
+from typing import Final, Protocol
+
+from antecede import limits, wire
+from antecede.channel import Letter, couple
+from antecede.engine import React, Reaction, died
+from antecede.errors import WireError
+from antecede.server import Accepted, AgentServer, Refused
+from antecede.server.connections import Connection
+from antecede.server.driver import Driver
+from antecede.server.items import Published, PublishedMany, Reacted
+from antecede.server.words import Log
+
+OPERATOR: Final = "dead-letters"
+"""The client as which dead letters are sent again."""
+REPLACED: Final = "replaced"
+STOPPING: Final = "stopping"
+
+
+class Session(Protocol):
+    """A connected client, as the server sees it."""
+
+    client: str
+    address: str
+    """``client@server``, once it has begun."""
+    listening: bool
+    handed: list[str]
+    """Letters that were handed out and not yet reported as handled."""
+
+    def welcome(self, address: str, last: int) -> None: ...
+
+    def reply(self, reply: Accepted | Refused) -> None: ...
+
+    def deliver(self, letters: list[Letter]) -> None: ...
+
+    def end(self, reason: str, code: str) -> None: ...
+
+
+class Sessions:
+    """All sessions of one server."""
+
+    def __init__(self, machine: AgentServer, log: Log) -> None:
+        self._machine = machine
+        self._log = log
+        self._driver: Driver
+        self._sessions: dict[str, Session] = {}
+        """By address."""
+        self.dead = 0
+        """Letters that clients could not handle."""
+
+    def attach(self, driver: Driver) -> None:
+        """Set the driver that takes what clients send."""
+        self._driver = driver
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def names(self) -> list[str]:
+        """The clients that are connected."""
+        return sorted(session.client for session in self._sessions.values())
+
+    def refusal(self, client: str) -> str:
+        """Return why no client may have this name; empty: one may. An agent's name stands for its own mailbox."""
+        machine = self._machine
+        if client in machine.channel.objects:
+            return f"{client} is the name of a replicated object: choose another name for the client"
+        if client in machine.plan.homes or f"{client}@{machine.name}" in machine.engine.born:
+            return f"{client} is the name of an agent: choose another name for the client"
+        return f"{client} is reserved for dead letters that are sent again" if client == OPERATOR else ""
+
+    def is_away(self, address: str) -> bool:
+        """Whether no session reads this client's mailbox now."""
+        return address not in self._sessions
+
+    def begin(self, session: Session) -> None:
+        """A client connects: welcome it once the publishes of its last session have been taken or refused."""
+        address = session.address = f"{session.client}@{self._machine.name}"
+        previous = self._sessions.get(address)
+        if previous is not None:
+            previous.end(f"another client connected as {session.client}", REPLACED)
+        self._sessions[address] = session
+
+        def welcome() -> None:
+            last = self._machine.clients.get(session.client, 0)
+            self._driver.when_durable(lambda: session.welcome(address, last))
+
+        self._driver.when_taken(welcome)
+
+    def finish(self, session: Session, reason: str = "") -> None:
+        """A session ended; ``reason``: what was wrong, empty if nothing was."""
+        if reason:
+            self._log.warning("client-gone", client=session.client, reason=reason)
+        if self._sessions.get(session.address) is session:
+            del self._sessions[session.address]
+
+    def is_current(self, session: Session) -> bool:
+        """Whether no newer session took its place."""
+        return self._sessions.get(session.address) is session
+
+    def listen(self, session: Session) -> None:
+        """Hand out letters to this session from now on."""
+        if self.is_current(session):
+            session.listening = True
+            session.handed = []
+            self._machine.engine.abandon(session.address)
+            self._driver.poke()
+
+    def publish(
+        self, session: Session, number: int, to: tuple[str, ...], kind: str, bodies: list[bytes], ask: bool, context: str
+    ) -> None:
+        """A client sends one or several notifications of one type to the same destinations."""
+        if not self.is_current(session):
+            return
+        # What cannot be reached is refused by the machine, which knows whether it is this publish's turn.
+        to = self._machine.channel.checked(to) or to
+        if len(bodies) == 1:
+            self._driver.feed(Published(session.client, number, to, kind, bodies[0], ask, context=context))
+        else:
+            self._driver.feed(PublishedMany(session.client, number, to, kind, bodies, context))
+
+    def done(self, session: Session, letters: list[str], dead: str) -> None:
+        """A client has handled letters. Letters that it was not handed, or in an earlier session, don't count."""
+        if not self.is_current(session) or not letters or session.handed[: len(letters)] != letters:
+            return
+        del session.handed[: len(letters)]
+        reactions = [Reaction(letter) for letter in letters]
+        address = session.address
+        if dead:
+            self.dead += 1
+            reason, mailbox = dead[:_reason_chars], self._machine.engine.mailboxes.get(address, ())
+            last = next((letter for letter in mailbox if letter.id == letters[-1]), None)
+            if last is not None:
+                reactions[-1] = died(last, reason, self._machine.channel.check)
+            self._log.warning("dead-letter", agent=session.client, letter=letters[-1], reason=reason)
+        self._driver.feed(Reacted(address, tuple(reactions), None, 0))
+
+    def deliver(self, due: React) -> None:
+        """Hand letters to a client; if it is not connected they wait in its mailbox."""
+        session = self._sessions.get(due.agent)
+        if session is None or not session.listening:
+            return
+        if len(due.letters) == 1 and not session.handed:
+            letters = list(due.letters)
+            session.handed = [letters[0].id]
+            self._driver.when_durable(lambda: session.deliver(letters))
+            return
+        fresh: list[Letter] = []
+        size = 0
+        for letter in due.letters[len(session.handed) :]:
+            size += len(letter.body)
+            if fresh and size > limits.deliver_bytes_wanted:
+                break
+            fresh.append(letter)
+        if fresh:
+            session.handed += [letter.id for letter in fresh]
+            self._driver.when_durable(lambda: session.deliver(fresh))
+
+    def reply(self, replies: list[Accepted | Refused]) -> None:
+        """Send replies to publishes; of several acceptances for one client only the last is sent."""
+        if len(replies) == 1:
+            self._reply(replies[0])
+            return
+        newest: dict[str, Accepted | Refused] = {}
+        for reply in replies:
+            before = newest.get(reply.client)
+            if before is not None and not (isinstance(before, Accepted) and isinstance(reply, Accepted)):
+                self._reply(before)
+            newest[reply.client] = reply
+        for reply in newest.values():
+            self._reply(reply)
+
+    def _reply(self, reply: Accepted | Refused) -> None:
+        session = self._sessions.get(f"{reply.client}@{self._machine.name}")
+        if session is not None:
+            session.reply(reply)
+
+    def end(self, reason: str) -> None:
+        """End all sessions."""
+        for session in list(self._sessions.values()):
+            session.end(reason, STOPPING)
+
+
+class RemoteSession:
+    """A client at the other end of a connection."""
+
+    def __init__(self, sessions: Sessions, connection: Connection, client: str, version: int) -> None:
+        self.client = client
+        self._version = version
+        self.address = ""
+        self.listening = False
+        self.handed: list[str] = []
+        self._sessions = sessions
+        self._connection = connection
+        self._welcomed = False
+        self._ended = False
+        connection.trust()
+        sessions.begin(self)
+
+    def welcome(self, address: str, last: int) -> None:
+        self._welcomed = True
+        self._connection.send([wire.Welcome(self._version, address.rpartition("@")[2], address, last)])
+        self._connection.speak(self._version)
+
+    def reply(self, reply: Accepted | Refused) -> None:
+        if not self._welcomed:
+            return
+        if isinstance(reply, Accepted):
+            self._connection.send([wire.Accepted(reply.number)])
+        else:
+            self._connection.send([wire.Refused(reply.number, reply.count, reply.reason, reply.retry)])
+
+    def deliver(self, letters: list[Letter]) -> None:
+        if self._sessions.is_current(self):
+            self._connection.send([wire.Deliver(couple(letters))])
+
+    def end(self, reason: str, code: str) -> None:
+        self._ended = True
+        self._connection.close(reason, final=code == REPLACED)
+
+    # From the connection.
+
+    def received(self, parts: list[wire.AnyPart]) -> None:
+        for part in parts:
+            if isinstance(part, wire.Publish):
+                self._check(part)
+                self._sessions.publish(self, part.number, part.to, part.type, part.bodies, part.ask, part.context)
+            elif isinstance(part, wire.Done):
+                self._sessions.done(self, part.letters, part.dead)
+            elif isinstance(part, wire.Listen):
+                self._sessions.listen(self)
+            elif isinstance(part, wire.Ping):
+                self._connection.send([wire.Pong()])
+            elif not isinstance(part, wire.Pong | wire.Bye):
+                raise WireError(f"{type(part).__name__} from client {self.client}")
+
+    def _check(self, part: wire.Publish) -> None:
+        if not part.bodies or not part.to or (part.ask and len(part.bodies) > 1) or part.number < 1:
+            raise WireError(f"malformed publish from client {self.client}")
+        if len(part.context) > limits.trace_context_chars_max:
+            raise WireError(f"malformed publish from client {self.client}: trace context too long")
+
+    def closed(self, reason: str, now: float) -> None:
+        self._sessions.finish(self, "" if self._ended else reason)
+
+    def writable(self) -> None:
+        return
+
+
+_reason_chars: Final = 1_000

@@ -1,0 +1,181 @@
+"""Simulated connections: two ends, virtual time, and a network that mistreats what travels.
+
+What is sent in one call travels as one frame of real bytes. Hellos, welcomes, publishes and letters arrive in sequence
+and are not lost unless the connection breaks. Frames between servers and their acknowledgements may also be lost,
+repeated and reordered, which is worse than any real connection. When a connection breaks, everything under way on it
+is gone.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, Protocol
+
+from antecede import wire
+from antecede.server.connections import Receiver
+
+_linger_seconds = 0.01
+
+
+class Loop(Protocol):
+    """Virtual time."""
+
+    now: float
+    random: Random
+
+    def later(self, seconds: float, call: Callable[..., None], *given: Any) -> None: ...
+
+    def delay(self) -> float: ...
+
+    def copies(self) -> int:
+        """How many copies of a frame between servers arrive."""
+        ...
+
+
+class End:
+    """One end of a connection; see :class:`antecede.server.connections.Connection`."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        remote: str,
+        receives: "Callable[[End, list[wire.AnyPart]], None]",
+        closed: "Callable[[End, str], None]",
+        effect: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``receives``: called with what arrives. ``closed``: called when the connection has ended. ``effect``: called
+        before anything is sent, where a crash may strike."""
+        self.remote = remote
+        self.other: End
+        self.receiver: Receiver | None = None
+        self.spoke = self._heard = loop.now
+        self.full = False
+        self.open = True
+        self._loop = loop
+        self._receives = receives
+        self._closed = closed
+        self._effect = effect
+        self._version = wire.VERSION_OLDEST
+        self._unframer = wire.Unframer()
+        self._arrives_at = 0.0
+        self._held = False
+        self._expects_a_reader = False
+        self._unread: deque[bytes] = deque()
+        self._reason = ""
+
+    @property
+    def heard(self) -> float:
+        """When the other end was last heard; while reading is paused, now."""
+        return self._loop.now if self._paused else self._heard
+
+    def send(self, parts: Sequence[wire.Part]) -> None:
+        """Let parts travel to the other end."""
+        if not self.open:
+            return
+        self.spoke = self._loop.now
+        kept: list[wire.Part] = []
+        for part in parts:
+            if isinstance(part, wire.PeerFrames | wire.PeerAck):
+                for single in _singly(part):
+                    self._effect()
+                    for _ in range(self._loop.copies()):
+                        self._loop.later(self._loop.delay(), self.other._arrive, wire.frame([single], self._version))
+            else:
+                kept.append(part)
+        if kept:
+            self._effect()
+            self._arrives_at = max(self._arrives_at, self._loop.now + self._loop.delay())
+            wait = self._arrives_at - self._loop.now
+            self._loop.later(wait, self.other._arrive, wire.frame(kept, self._version))
+
+    def close(self, reason: str, final: bool = False) -> None:
+        """Send why, and close."""
+        if not self.open:
+            return
+        self.send([wire.Bye(reason, final)])
+        self._reason = reason
+        self.open = False
+        self._loop.later(0.0, self.ended, reason)
+        self._loop.later(max(0.0, self._arrives_at - self._loop.now) + _linger_seconds, self.other.ended, "")
+
+    def ended(self, reason: str = "") -> None:
+        """The connection is gone."""
+        self.open = False
+        if self.receiver is not None:
+            self._closed(self, self._reason or reason)
+            self.receiver = None
+
+    def vanish(self) -> None:
+        """This end is gone without a word, as its process is; the other end learns of it."""
+        self.open = False
+        self.receiver = None
+        self._loop.later(self._loop.delay(), self.other.ended, "")
+
+    def snap(self) -> None:
+        """The connection breaks: both ends learn of it, and what is under way is lost."""
+        for end in (self, self.other):
+            end.open = False
+            self._loop.later(0.0, end.ended, "")
+
+    def trust(self) -> None:
+        """The other end has said who it is."""
+
+    def speak(self, version: int) -> None:
+        """Both ends have agreed on a wire version."""
+        self._version = version
+
+    def hold(self, held: bool) -> None:
+        """Stop reading for a while, or go on."""
+        self._held = held
+        self._read_on()
+
+    def expect_a_reader(self, expected: bool) -> None:
+        """Read nothing while the connection is full."""
+        self._expects_a_reader = expected
+
+    def fill(self, full: bool) -> None:
+        """The other end stops reading, or goes on."""
+        self.full = full
+        if not full and self.open:
+            self._read_on()
+            if self.receiver is not None:
+                self.receiver.writable()
+
+    @property
+    def _paused(self) -> bool:
+        return self._held or (self.full and self._expects_a_reader)
+
+    def _read_on(self) -> None:
+        if self._unread and not self._paused:
+            self._loop.later(0.0, self._read)
+
+    def _read(self) -> None:
+        while self._unread and not self._paused:
+            self._take(self._unread.popleft())
+
+    def _arrive(self, data: bytes) -> None:
+        if self.receiver is None:
+            return
+        if self._paused or self._unread:
+            self._unread.append(data)
+        else:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        self._heard = self._loop.now
+        if self.receiver is not None:
+            self._receives(self, self._unframer.feed(data))
+
+
+def connect(one: End, other: End) -> None:
+    """Make two ends one connection."""
+    one.other, other.other = other, one
+
+
+def _singly(part: wire.PeerFrames | wire.PeerAck) -> list[wire.Part]:
+    if isinstance(part, wire.PeerAck):
+        return [part]
+    return [
+        wire.PeerFrames(part.domain, part.source, part.target, [number], [body])
+        for number, body in zip(part.numbers, part.bodies, strict=True)
+    ]
