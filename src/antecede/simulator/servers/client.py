@@ -6,7 +6,6 @@ accepted, and starts again under the same name; one that is taken over learns th
 """
 
 from collections.abc import Callable
-from random import Random
 from typing import Any, Protocol
 
 import msgspec
@@ -16,23 +15,14 @@ from antecede.channel import Letter
 from antecede.engine.agents import Notification, name_of
 from antecede.errors import AntecedeError, OverloadError
 from antecede.server.client import ClientLine, Numbering, Ticket
-from antecede.simulator.servers.network import End, connect
+from antecede.simulator.servers.network import End, Loop, connect
 from antecede.simulator.servers.server import SimulatedServer
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class ClientWorld(Protocol):
+class ClientWorld(Loop, Protocol):
     """What a client sees of its world."""
-
-    now: float
-    random: Random
-
-    def later(self, seconds: float, call: Callable[..., None], *given: Any) -> None: ...
-
-    def delay(self) -> float: ...
-
-    def copies(self) -> int: ...
 
     def wrong(self, where: str, reason: str) -> None: ...
 
@@ -87,6 +77,8 @@ class SimulatedClient:
     def _begin(self) -> None:
         """A new process of this client: it knows nothing but its name."""
         self._life += 1
+        self._started = False
+        """Whether this process was welcomed once; before that it publishes nothing."""
         life = self._life
         self._numbering: Numbering[SimulatedTicket] = Numbering(self._settled)
         self._line = ClientLine(
@@ -116,7 +108,8 @@ class SimulatedClient:
 
     def _publish(self, publish: Publish) -> None:
         self.published.append(publish)
-        self._put(publish)
+        if self._started:
+            self._put(publish)
 
     def _put(self, publish: Publish) -> None:
         numbering = self._numbering
@@ -184,6 +177,7 @@ class SimulatedClient:
             self.home.name,
             lambda end, parts: self._guard(life, self._received, end, parts),
             lambda end, reason: self._guard(life, self._closed, end, reason),
+            lambda end: self._guard(life, self._line.writable),
         )
         theirs = self.home.end(self.address)
         connect(mine, theirs)
@@ -207,28 +201,23 @@ class SimulatedClient:
 
     def kill(self) -> None:
         """The client's process is gone; another one starts, under the same name."""
-        if self.end is not None:
+        if self._line.welcomed and self.end is not None:
             self.end.vanish()
-            self.end = None
-        self._forget()
-        self._begin()
+            self._forget()
+            self._begin()
 
     def take_over(self) -> None:
         """Another process connects under the same name while this one is still connected, which ends this one."""
-        self._forget()
-        self._begin()
+        if self._line.welcomed:
+            self._forget()
+            self._begin()
 
     def _forget(self) -> None:
         self._life += 1
+        self.end = None
         for publish in self.published:
             if publish.state == "sent":
                 publish.state = "unknown"
-
-    def stall(self, stalled: bool) -> None:
-        """Stop reading what the server sends, or go on."""
-        if self.end is not None and self.end.open:
-            self.end.hold(stalled)
-            self.end.other.fill(stalled)
 
     # From the line.
 
@@ -239,6 +228,11 @@ class SimulatedClient:
         if error is not None:
             self.world.wrong(self.address, str(error))
             return
+        if not self._started:
+            self._started = True
+            for publish in self.published:
+                if publish.state == "sent":
+                    self._put(publish)
         for ticket in numbering.tickets:
             self._line.publish(ticket)
         self._line.listen()
@@ -267,7 +261,7 @@ class SimulatedClient:
                     receives(letter)
         self._handled_at = max(self._handled_at, self.world.now + self.world.random.random() * 0.002)
         ids = [letter.id for letter in letters]
-        self._later(self._handled_at - self.world.now, self._line.done, ids, "")
+        self.world.at(self._handled_at, self._guard, self._life, self._line.done, ids, "")
 
 
 class _Owner:

@@ -25,6 +25,8 @@ class Loop(Protocol):
 
     def later(self, seconds: float, call: Callable[..., None], *given: Any) -> None: ...
 
+    def at(self, time: float, call: Callable[..., None], *given: Any) -> None: ...
+
     def delay(self) -> float: ...
 
     def copies(self) -> int:
@@ -41,10 +43,12 @@ class End:
         remote: str,
         receives: "Callable[[End, list[wire.AnyPart]], None]",
         closed: "Callable[[End, str], None]",
+        writable: "Callable[[End], None]",
         effect: Callable[[], None] = lambda: None,
     ) -> None:
-        """``receives``: called with what arrives. ``closed``: called when the connection has ended. ``effect``: called
-        before anything is sent, where a crash may strike."""
+        """``receives``: called with what arrives. ``closed``: called when the connection has ended. ``writable``:
+        called when a full connection has room again. ``effect``: called before anything is sent, where a crash may
+        strike."""
         self.remote = remote
         self.other: End
         self.receiver: Receiver | None = None
@@ -54,11 +58,12 @@ class End:
         self._loop = loop
         self._receives = receives
         self._closed = closed
+        self._writable = writable
         self._effect = effect
         self._version = wire.VERSION_OLDEST
         self._unframer = wire.Unframer()
         self._arrives_at = 0.0
-        self._held = False
+        self._held = self._stalled = False
         self._expects_a_reader = False
         self._unread: deque[bytes] = deque()
         self._reason = ""
@@ -85,8 +90,7 @@ class End:
         if kept:
             self._effect()
             self._arrives_at = max(self._arrives_at, self._loop.now + self._loop.delay())
-            wait = self._arrives_at - self._loop.now
-            self._loop.later(wait, self.other._arrive, wire.frame(kept, self._version))
+            self._loop.at(self._arrives_at, self.other._arrive, wire.frame(kept, self._version))
 
     def close(self, reason: str, final: bool = False) -> None:
         """Send why, and close."""
@@ -96,7 +100,7 @@ class End:
         self._reason = reason
         self.open = False
         self._loop.later(0.0, self.ended, reason)
-        self._loop.later(max(0.0, self._arrives_at - self._loop.now) + _linger_seconds, self.other.ended, "")
+        self._loop.at(max(self._loop.now, self._arrives_at) + _linger_seconds, self.other.ended, "")
 
     def ended(self, reason: str = "") -> None:
         """The connection is gone."""
@@ -133,17 +137,21 @@ class End:
         """Read nothing while the connection is full."""
         self._expects_a_reader = expected
 
-    def fill(self, full: bool) -> None:
-        """The other end stops reading, or goes on."""
+    def stall(self, stalled: bool) -> None:
+        """This end's process stops reading for a while, so the other end's buffer fills; or it goes on."""
+        self._stalled = stalled
+        self._read_on()
+        self.other._fill(stalled)
+
+    def _fill(self, full: bool) -> None:
         self.full = full
-        if not full and self.open:
+        if not full and self.open and self.receiver is not None:
             self._read_on()
-            if self.receiver is not None:
-                self.receiver.writable()
+            self._writable(self)
 
     @property
     def _paused(self) -> bool:
-        return self._held or (self.full and self._expects_a_reader)
+        return self._held or self._stalled or (self.full and self._expects_a_reader)
 
     def _read_on(self) -> None:
         if self._unread and not self._paused:

@@ -178,12 +178,12 @@ def play(
     durability = "os" if random.random() < 0.15 else "disk"
     world = world_class(plan, agents, seed, faults or _faults(random), durability)
     dice = Worker.dice = Dice(random, [name for name in agents if name[0] == "a"], topics, clients)
-    dead = _workload(world, random, dice)
+    _workload(world, random, dice)
     if watch:
         watch(world)
     try:
         world.run()
-        found = findings(world, promised, dead, replayed=seed % 4 == 0) + _states(world)
+        found = findings(world, promised, _riddles(world), replayed=seed % 4 == 0) + _states(world)
     except Exception as error:
         # Whatever it is, it must not happen, and the seed shows it again.
         return Outcome(seed, [*world.wrongs, f"{type(error).__name__}: {error}"], world.crashes)
@@ -247,6 +247,10 @@ def _faults(random: Random) -> Faults:
         partitions=upto(2),
         resets=upto(3),
         slow_disks=upto(1),
+        full_disks=upto(1),
+        client_kills=upto(1),
+        takeovers=upto(1),
+        stalls=upto(2),
         clock_jumps=upto(2),
         snapshots=upto(4),
         failures=_one(random, [0.0, 0.05, 0.15]),
@@ -254,9 +258,8 @@ def _faults(random: Random) -> Faults:
     )
 
 
-def _workload(world: ServerWorld, random: Random, dice: Dice) -> int:
-    """Clients publish at moments within the faults' time; how many letters will be dead."""
-    dead = 0
+def _workload(world: ServerWorld, random: Random, dice: Dice) -> None:
+    """Let clients publish at moments within the faults' time."""
     for address in dice.clients:
         world.client(address)
     if dice.below(2):
@@ -269,7 +272,6 @@ def _workload(world: ServerWorld, random: Random, dice: Dice) -> int:
         what = random.random()
         if what < 0.02:
             to, notification = [dice.one(dice.agents)], Riddle(id=dice.id())
-            dead += 1
         elif what < 0.1:
             to = [dice.topics[0]]
         when = random.random() * world.faults.seconds * 0.8
@@ -278,7 +280,11 @@ def _workload(world: ServerWorld, random: Random, dice: Dice) -> int:
             # Several to the same: a client may put them together.
             for _ in range(1 + dice.below(3)):
                 world.later(when, world.send, source, to, Work(id=dice.id(), depth=0))
-    return dead
+
+
+def _riddles(world: ServerWorld) -> int:
+    """Count the letters that must be dead: riddles that were sent, whether their client learned so or not."""
+    return sum(letter.type == "Riddle" for letter in world.letters.values())
 
 
 def _states(world: ServerWorld) -> list[str]:

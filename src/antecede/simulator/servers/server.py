@@ -220,6 +220,7 @@ class SimulatedServer:
             remote,
             lambda end, parts: self.guard(life, self._received, end, parts),
             lambda end, reason: self.guard(life, self._closed, end, reason),
+            lambda end: self.guard(life, self._writable, end),
             self.effect,
         )
         self.ends.add(end)
@@ -249,6 +250,10 @@ class SimulatedServer:
         self.ends.discard(end)
         end.receiver.closed(reason, self.world.now)
         self._set_alarm()
+
+    def _writable(self, end: End) -> None:
+        assert end.receiver is not None
+        end.receiver.writable()
 
     # Turns.
 

@@ -80,9 +80,13 @@ class ServerWorld:
     # The loop.
 
     def later(self, seconds: float, call: Callable[..., None], *given: Any) -> None:
-        """Do something later."""
+        """Call something later."""
+        self.at(self.now + seconds, call, *given)
+
+    def at(self, time: float, call: Callable[..., None], *given: Any) -> None:
+        """Call something at a time; calls of the same time in the sequence in which they were asked for."""
         self._posted += 1
-        heappush(self._heap, (self.now + seconds, self._posted, call, given))
+        heappush(self._heap, (time, self._posted, call, given))
 
     def run(self, seconds: float | None = None) -> None:
         """Let faults happen for their time, then let everything come to rest; or run for so many seconds only, faults
@@ -117,6 +121,10 @@ class ServerWorld:
             (faults.partitions, self._partition),
             (faults.resets, self._reset),
             (faults.slow_disks, lambda: self._slow_disk(self._any(names))),
+            (faults.full_disks, lambda: self._fill_disk(self._any(names))),
+            (faults.client_kills, lambda: self._to_client(SimulatedClient.kill)),
+            (faults.takeovers, lambda: self._to_client(SimulatedClient.take_over)),
+            (faults.stalls, self._stall),
             (faults.clock_jumps, lambda: self._jump(self._any(names))),
             (faults.snapshots, lambda: self._snapshot(self._any(names))),
         ]
@@ -130,6 +138,7 @@ class ServerWorld:
         for server in self.servers.values():
             server.effects_left = 0
             server.commit_seconds = 0.001
+            server.disk_full = False
             if not server.up:
                 server.start()
 
@@ -188,6 +197,28 @@ class ServerWorld:
     def _slow_disk(self, name: str) -> None:
         if not self.calm:
             self.servers[name].commit_seconds = 0.2
+
+    def _fill_disk(self, name: str) -> None:
+        if not self.calm:
+            self.servers[name].disk_full = True
+            self.later(self.random.random() * 0.3, self._free_disk, name)
+
+    def _free_disk(self, name: str) -> None:
+        self.servers[name].disk_full = False
+
+    def _to_client(self, strikes: Callable[[SimulatedClient], None]) -> None:
+        if self.clients and not self.calm:
+            strikes(self.clients[self._any(list(self.clients))])
+
+    def _stall(self) -> None:
+        ends = [end for end in (*self._connections.values(), *(one.end for one in self.clients.values())) if end]
+        if not ends or self.calm:
+            return
+        end = ends[int(self.random.random() * len(ends))]
+        if self.random.random() < 0.5:
+            end = end.other
+        end.stall(True)
+        self.later(self.random.random() * 0.3, end.stall, False)
 
     def _jump(self, name: str) -> None:
         self.servers[name].set_clock(int((self.random.random() - 0.5) * 4000))
