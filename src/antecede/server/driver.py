@@ -107,6 +107,8 @@ class Driver:
         self._awake = False
         self._steps = 0
         """Steps since the last rest."""
+        self._stepped = True
+        """Whether the last turn took a step."""
         self._calm = True
         self._rested = 0.0
         self._retry_at: float | None = None
@@ -173,6 +175,7 @@ class Driver:
     def turn(self, now: float, clock_ms: int) -> Turn:
         """Take one step, if the records of the previous ones have been appended."""
         self._awake = True
+        self._stepped = not self._records
         if self._records:
             return Turn(list(self._records), [])
         if not self._steps:
@@ -223,8 +226,10 @@ class Driver:
     @property
     def goes_on(self) -> bool:
         """Whether to take another turn at once: what the reactions of a step bring about shares its group in the log,
-        and its write."""
-        return bool(self._inputs) and not self._records and self._steps < _steps_together
+        and its write; and a turn that only appended records has to be followed by a step."""
+        if self._records:
+            return False
+        return not self._stepped or (bool(self._inputs) and self._steps < _steps_together)
 
     def rest(self, now: float) -> bool:
         """End a run of turns. Return True if the log should be committed here and now, because nothing else is going
