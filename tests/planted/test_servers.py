@@ -19,12 +19,17 @@ from antecede.errors import TopologyError
 from antecede.link import Ack, Arrival, Frame, Link
 from antecede.runtime.application import plan_of
 from antecede.server import AgentServer
+from antecede.server.client import ClientLine, Numbering
+from antecede.server.driver import Acknowledgements, Driver
+from antecede.server.gate import Gate
 from antecede.server.items import Item, Published, Reacted
+from antecede.server.peering import Peering
+from antecede.server.retries import Retries
+from antecede.server.sessions import Sessions
 from antecede.simulator.servers import schedules
 from antecede.simulator.servers.faults import Faults
 from antecede.simulator.servers.schedules import Outcome, play
 from antecede.simulator.servers.server import SimulatedServer
-from antecede.simulator.servers.world import ServerWorld
 from antecede.store import walk as walk_module
 from antecede.store.segments import Segments
 from antecede.topology import Domain, Topology, parse_topology
@@ -50,13 +55,13 @@ def _caught(budget: int, *symptoms: str, orders: tuple[str, ...] = (), faults: F
 
 
 def test_acknowledging_before_it_is_durable(monkeypatch: Patch) -> None:
-    def send(self: SimulatedServer, outgoing: list[Any], replies: list[Any]) -> None:
+    def put(self: Gate, outgoing: list[Any], replies: list[Any]) -> None:
         early = [one for one in outgoing if isinstance(one.content, Ack)]
-        self._release(early, [])
+        self._send(early)
         real(self, [one for one in outgoing if one not in early], replies)
 
-    real = SimulatedServer.send
-    monkeypatch.setattr(SimulatedServer, "send", send)
+    real = Gate.put
+    monkeypatch.setattr(Gate, "put", put)
     _caught(150)
 
 
@@ -84,14 +89,12 @@ def test_numbers_that_are_used_again_after_a_crash(monkeypatch: Patch) -> None:
 
 
 def test_a_hello_that_says_more_than_is_durable(monkeypatch: Patch) -> None:
-    def say_hello(self: ServerWorld, connection: Any, me: SimulatedServer, peer: SimulatedServer) -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(SimulatedServer, "when_durable", lambda self, call: call())
-            real(self, connection, me, peer)
+    def say_hello(self: Peering, peer: Any, connection: Any, then: Any) -> None:
+        connection.send([self.hello(peer)])
+        then()
 
-    real = ServerWorld._say_hello
-    monkeypatch.setattr(ServerWorld, "_say_hello", say_hello)
-    _caught(400, faults=Faults(crashes=8, powercuts=1.0, resets=20, slow_disks=4, seconds=0.5))
+    monkeypatch.setattr(Peering, "say_hello", say_hello)
+    _caught(300, faults=Faults(crashes=8, powercuts=1.0, resets=20, slow_disks=4, seconds=0.5))
 
 
 # Channel.
@@ -302,27 +305,27 @@ def test_a_torn_group_that_is_kept(monkeypatch: Patch) -> None:
 
 
 def test_what_leaves_before_it_is_durable(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(SimulatedServer, "send", SimulatedServer._release)
+    monkeypatch.setattr(Gate, "put", lambda self, outgoing, replies: self._release(outgoing, replies, None))
     _caught(100)
 
 
 def test_what_leaves_when_only_its_own_record_is_durable(monkeypatch: Patch) -> None:
     """A step without a record may acknowledge again what an earlier step took, whose record is not durable yet."""
 
-    def tick(self: SimulatedServer) -> None:
-        before = self.store.last
+    def turn(self: Driver, now: float, clock_ms: int) -> Any:
+        before = self.gate.last
         with monkeypatch.context() as patch:
-            patch.setattr(SimulatedServer, "send", lambda self, *sent: hurried(self, before, *sent))
-            real(self)
+            patch.setattr(Gate, "put", lambda self, *sent: hurried(self, before, *sent))
+            return real(self, now, clock_ms)
 
-    def hurried(self: SimulatedServer, before: int, outgoing: list[Any], replies: list[Any]) -> None:
-        if self.store.last == before:
-            self._release(outgoing, replies)
+    def hurried(self: Gate, before: int, outgoing: list[Any], replies: list[Any]) -> None:
+        if self.last == before:
+            self._release(outgoing, replies, None)
         else:
-            real_send(self, outgoing, replies)
+            real_put(self, outgoing, replies)
 
-    real, real_send = SimulatedServer._tick, SimulatedServer.send
-    monkeypatch.setattr(SimulatedServer, "_tick", tick)
+    real, real_put = Driver.turn, Gate.put
+    monkeypatch.setattr(Driver, "turn", turn)
     _caught(1500)
 
 
@@ -364,3 +367,132 @@ def test_what_a_snapshot_forgets(lost: str, monkeypatch: Patch) -> None:
 def test_own_letters_that_a_snapshot_forgets(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Returns, "load", lambda self, state: None)
     _caught(1500, orders=_total)
+
+
+# Driver.
+
+
+def test_a_record_without_room_that_is_dropped(monkeypatch: Patch) -> None:
+    def appended(self: Driver, count: int, reason: str = "") -> None:
+        real(self, len(self._records))
+
+    real = Driver.appended
+    monkeypatch.setattr(Driver, "appended", appended)
+    _caught(300)
+
+
+def test_a_step_while_a_record_has_no_room(monkeypatch: Patch) -> None:
+    """Its record then comes before the one that waits."""
+
+    def turn(self: Driver, now: float, clock_ms: int) -> Any:
+        waiting, self._records = self._records, deque()
+        taken = real(self, now, clock_ms)
+        self._records.extend(waiting)
+        taken.records += waiting
+        return taken
+
+    real = Driver.turn
+    monkeypatch.setattr(Driver, "turn", turn)
+    _caught(300)
+
+
+def test_acknowledgements_that_wait_for_ever(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Acknowledgements, "due", lambda self, now: False)
+    monkeypatch.setattr(Acknowledgements, "deadline", lambda self: None)
+    _caught(300)
+
+
+def test_a_failed_reaction_that_is_not_tried_again(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Retries, "_wait", lambda self, due, tries, now: None)
+    _caught(300, "letters wait in the mailbox")
+
+
+def test_a_failed_reaction_whose_batch_is_committed(monkeypatch: Patch) -> None:
+    def settle(self: Retries, due: React, outcome: Any, now: float) -> list[Reaction]:
+        failed = outcome.failure is not None
+        reactions = real(self, due, outcome, now)
+        return [Reaction(letter.id) for letter in due.letters] if failed else reactions
+
+    real = Retries.settle
+    monkeypatch.setattr(Retries, "settle", settle)
+    _caught(300)
+
+
+# Peering.
+
+
+def test_a_peer_that_is_not_dialed_again(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Peering, "_dial_later", lambda self, peer, now: None)
+    _caught(300)
+
+
+# Sessions.
+
+
+def test_a_welcome_before_the_publishes_of_the_last_session_were_taken(monkeypatch: Patch) -> None:
+    def begin(self: Sessions, session: Any) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(Driver, "when_taken", lambda self, call: call())
+            real(self, session)
+
+    real = Sessions.begin
+    monkeypatch.setattr(Sessions, "begin", begin)
+    _caught(300, faults=_clients)
+
+
+def test_a_welcome_that_is_not_durable(monkeypatch: Patch) -> None:
+    def begin(self: Sessions, session: Any) -> None:
+        def when_taken(self: Driver, call: Any) -> None:
+            def hurried() -> None:
+                with monkeypatch.context() as patch:
+                    patch.setattr(Driver, "when_durable", lambda self, call: call())
+                    call()
+
+            real_taken(self, hurried)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Driver, "when_taken", when_taken)
+            real(self, session)
+
+    real, real_taken = Sessions.begin, Driver.when_taken
+    monkeypatch.setattr(Sessions, "begin", begin)
+    _caught(300, faults=Faults(crashes=6, powercuts=1.0, resets=40, slow_disks=6, seconds=0.3))
+
+
+def test_letters_that_reach_a_client_before_they_are_durable(monkeypatch: Patch) -> None:
+    def deliver(self: Sessions, due: React) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(Driver, "when_durable", lambda self, call: call())
+            real(self, due)
+
+    real = Sessions.deliver
+    monkeypatch.setattr(Sessions, "deliver", deliver)
+    _caught(300, faults=_clients)
+
+
+# Client.
+
+
+def test_numbers_that_a_client_does_not_take_back(monkeypatch: Patch) -> None:
+    def welcomed(self: Numbering[Any], last: int) -> Any:
+        self.accepted(last)
+        return None
+
+    monkeypatch.setattr(Numbering, "welcomed", welcomed)
+    _caught(300, faults=_clients)
+
+
+def test_a_client_that_forgets_what_was_not_accepted(monkeypatch: Patch) -> None:
+    def closed(self: ClientLine, reason: str, now: float) -> None:
+        self._owner._client._numbering.tickets.clear()  # type: ignore[attr-defined]
+        real(self, reason, now)
+
+    real = ClientLine.closed
+    monkeypatch.setattr(ClientLine, "closed", closed)
+    _caught(300)
+
+
+_clients = Faults(
+    crashes=3, powercuts=1.0, resets=12, takeovers=4, client_kills=2, slow_disks=3, full_disks=2, stalls=4, seconds=0.3
+)
+"""Hard on clients: many connections that break, and servers whose disks are slow."""
