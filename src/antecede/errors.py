@@ -64,7 +64,11 @@ class DiagramError(AntecedeError):
 
 
 class WireError(AntecedeError):
-    """Bytes from the network that no correct peer can have sent."""
+    """Bytes from the network that no correct peer can have sent. ``code`` names the rule that they break."""
+
+    def __init__(self, reason: str, code: str = "malformed") -> None:
+        super().__init__(reason)
+        self.code = code
 
 
 class UnknownAgentError(UsageError):
@@ -143,6 +147,10 @@ class StoreFullError(StoreError):
 
 class DiskFullError(StoreFullError):
     """The file system has no room for the next segment of the log."""
+
+
+class NoDescriptorError(StoreFullError):
+    """The process has no file descriptor left for a file of the log: like a full disk, try again."""
 
 
 class SparkError(AntecedeError):

@@ -142,6 +142,10 @@ train_bytes_max: Final = 1024 * 1024
 letter_bytes_max: Final = 8 * 1024 * 1024
 """One notification; with all that one step does it must fit into a record of the log."""
 
+shared_addresses_max: Final = 262_144
+"""Addresses in all the lists of destinations that one server remembers, and in its plans for them: 64 topics with 4,096
+subscribers each. Beyond it the server forgets them and starts again, at the cost of memory and time, not of letters."""
+
 message_id_chars_max: Final = 200
 """The id of one message."""
 
@@ -155,19 +159,59 @@ timers_together_max: Final = 1_024
 """Timers that fire in one step."""
 
 frame_bytes_max: Final = 64 * 1024 * 1024
-"""One frame on a connection; a train of letters, its stamp and its envelope fit with room to spare."""
+"""One frame between two servers that have proven who they are; a train of letters, its stamp and its envelope fit with
+room to spare."""
+
+client_frame_bytes_max: Final = 10 * 1024 * 1024
+"""One frame from a client. The longest that a client library sends is a batch of 1 MiB whose last notification has
+8 MiB, with its envelopes and ``publish_to_max`` addresses: less than 10 MiB."""
+
+frame_parts_max: Final = 65_536
+"""Parts of one frame. Senders fill a frame up to 1 MiB, and a publish or an acknowledgement has more than 16 bytes."""
+
+frame_entries_max: Final = 131_072
+"""Packets in one part of a frame between servers. Senders fill a part up to 1 MiB; a packet has more than 8 bytes."""
 
 frame_bytes_wanted: Final = 1024 * 1024
 """Parts that are ready together share frames of about this length."""
 
-hello_bytes_max: Final = 256 * 1024
-"""The longest frame from somebody who has not yet said who it is."""
+hello_bytes_max: Final = 16 * 1024
+"""The longest frame before the hello was accepted. A hello has a token, three names and, for servers, less than 160
+bytes per shared domain; a request of an operator has two short arguments."""
+
+token_bytes_max: Final = 4 * 1024
+"""One token: a quarter of the longest hello."""
 
 hello_seconds_max: Final = 10.0
 """How long a new connection may take to say who it is."""
 
 connections_max: Final = 4_096
-"""Connections of one server at one time."""
+"""Incoming connections of one server at one time, if there are file descriptors for that many."""
+
+strangers_max: Final = 512
+"""Incoming connections that have not said hello yet, TLS handshakes included; the oldest makes way for a new one.
+Correct programs say hello at once, so that even if thousands reconnect together, few are strangers at one time."""
+
+strangers_address_max: Final = 256
+"""The same, from one address: half of all, so that one host cannot use up the places of all others."""
+
+unfinished_bytes_max: Final = 256 * 1024 * 1024
+"""Bytes of frames from strangers and clients that have begun to arrive and are not complete: 25 frames of full length.
+Above it the connection whose frame began first is closed."""
+
+unfinished_address_bytes_max: Final = 128 * 1024 * 1024
+"""The same, from one address: half of all."""
+
+descriptors_wanted: Final = 16_384
+"""Open files that a server process asks the operating system for: its connections, those to its peers (at most as many
+again), and some thousands for the application in the same process."""
+
+descriptors_reserved: Final = 160
+"""File descriptors that incoming connections leave free: 64 for the metrics page, the rest for the log, snapshots, the
+process that converts the trace, and the event loop."""
+
+accept_retry_seconds: Final = 0.5
+"""How long a server that has no file descriptor left waits before it accepts connections again."""
 
 write_buffer_bytes_max: Final = 8 * 1024 * 1024
 """What may wait in one connection; above it nothing more is written until the other end has read."""
@@ -193,6 +237,10 @@ reaction_pause_seconds: Final = 0.1
 step_bytes_max: Final = 4 * 1024 * 1024
 """What one step of a server takes in, but for a single larger input."""
 
+step_letters_max: Final = 65_536
+"""Copies of letters that one step of a server makes of publishes; so many take about a tenth of a second. A batch to
+many destinations is taken in several steps."""
+
 record_piece_bytes_max: Final = 8 * 1024 * 1024
 """What of one step's record goes into one record of the log; a longer one is kept in pieces."""
 
@@ -200,14 +248,23 @@ backlog_frames_max: Final = 16_384
 """Frames that peers have not acknowledged above which clients' publishes are refused."""
 
 backlog_bytes_max: Final = 256 * 1024 * 1024
-"""Bytes of frames that peers have not acknowledged above which clients' publishes are refused."""
+"""The memory of frames that peers have not acknowledged above which clients' publishes are refused."""
 
 backlog_letters_max: Final = 200_000
 """Letters in mailboxes, and dead ones, above which clients' publishes are refused and nothing more is read from peers:
 so the servers where those letters enter come to refuse them, too."""
 
 backlog_letter_bytes_max: Final = 256 * 1024 * 1024
-"""The same, in bytes of the letters, as estimated from the newest of each mailbox and of the dead."""
+"""The same in bytes of memory, for letters in mailboxes, dead letters and timers: a quarter of a machine with 1 GiB. A
+multicast counts once, with its destinations."""
+
+backlog_unwatched_bytes_max: Final = 4 * 1024 * 1024
+"""What may go into the log before a server looks at its marks again, however short the time: the size of a step, and so
+little that the marks are passed by a few percent at most."""
+
+temporary_client_seconds_max: Final = 600.0
+"""How long a temporary client may be away before its server forgets it. It comes back within half of that or not at
+all, so that nothing that it repeats is taken for new; the other half is for both ends noticing at different times."""
 
 publish_window_max: Final = 65_536
 """Publishes of one client that are not accepted yet."""
@@ -215,11 +272,38 @@ publish_window_max: Final = 65_536
 publish_batch_max: Final = 1_024
 """Publishes of one client that share one part of a frame."""
 
+publish_to_max: Final = 4_096
+"""Destinations of one publish of a client: as many as a topology has servers. For more there are topics."""
+
+publish_to_read_max: Final = 65_536
+"""Destinations that are read, in order to refuse a publish with its number and the reason. Above it the connection is
+closed."""
+
+address_chars_max: Final = 200
+"""One destination: ``name@server`` with names of 64 characters is 129 long."""
+
+type_chars_max: Final = 400
+"""The type of one notification: the name of a class, or of an operation (``label_chars_max``)."""
+
+session_parts_max: Final = 2_048
+"""Parts of one client that are handled in one turn of the event loop: even if each is a publish that is refused, and
+likened to all known names, others wait for less than 100 ms."""
+
+done_letters_max: Final = 1_024
+"""Letters in one ``Done`` of a client. It has at most ``reactions_together_max`` letters at a time."""
+
+request_arguments_max: Final = 8
+"""Arguments of one request of an operator; no command has more than two."""
+
 deliver_bytes_wanted: Final = 1024 * 1024
 """Letters that are pushed to a client together; a single larger one travels alone."""
 
 snapshot_log_bytes: Final = 128 * 1024 * 1024
 """How much log may gather before a server takes the next snapshot of itself."""
+
+snapshot_retry_seconds: Final = 10.0
+"""How long a server waits before it repeats a snapshot that failed: writing one takes a while, and a full disk or a
+lack of file descriptors mostly lasts for seconds."""
 
 store_group_bytes_max: Final = 16 * 1024 * 1024
 """The records of one commit group of a log, with their lengths; so also one record."""
@@ -239,6 +323,10 @@ store_snapshot_bytes_max: Final = 64 * 1024 * 1024 * 1024
 store_snapshot_part_bytes_max: Final = 1024 * 1024 * 1024
 """One part of a snapshot: what has to be in memory at once."""
 
+store_snapshot_part_bytes_wanted: Final = 64 * 1024 * 1024
+"""A state that is handed over as one piece is cut into parts of this length: the size of a segment, which is well below
+the bound of a part and makes few of them."""
+
 store_commit_here_bytes_max: Final = 64 * 1024
 """How much a log's owner commits in its own thread; more is left to the commit thread."""
 
@@ -256,6 +344,14 @@ metrics_request_bytes_max: Final = 8 * 1024
 
 metrics_connections_max: Final = 64
 """Requests for that page at one time; more are hung up on."""
+
+live_seconds_max: Final = 30.0
+"""How long a server's event loop may stand still, or inputs may wait for a step, before ``/live`` fails. Peers and
+clients hang up after 15 s without a word: twice that is no hiccup, and long enough for a slow handler to end."""
+
+orphan_seconds_max: Final = 30.0
+"""How long a server that ``antecede up`` started takes to stop once that is gone: 5 s for what is in the mailboxes, the
+rest for a snapshot. Then it ends at once; its log has everything."""
 
 trace_retry_seconds: Final = 1.0
 """How long a server waits before it repeats a conversion of its log that failed; twice as long each time, up to …"""
@@ -280,3 +376,13 @@ cut_entries_max: Final = 1_000_000
 
 cut_rounds_max: Final = 40
 """Rounds after which cuts that are not consistent yet are left out."""
+
+crash_reports_max: Final = 20
+"""Reports of internal errors that are kept per user: enough for a bug report, and a loop that fails fills no disk."""
+
+crash_report_bytes_max: Final = 256 * 1024
+"""One such report: a traceback of 200 calls takes about 30 KB, and the texts of exceptions may have any length."""
+
+unread_share_max: Final = 0.1
+"""The share of rows that are no events at all, above which a trace counts as unreadable: a torn line per file or a few
+rows of another program are common, but of one row in ten nobody can say what the verdict is about."""

@@ -87,6 +87,10 @@ class Arrival(Enum):
     """Beyond the window: as if it had been lost."""
 
 
+def _no_size(body: Any) -> int:
+    return 0
+
+
 class Link:
     """One end of a connection to one peer."""
 
@@ -97,6 +101,7 @@ class Link:
         window: int = limits.link_window_frames_max,
         resend_after: float = limits.link_resend_first_seconds,
         resend_cap: float = limits.link_resend_seconds_max,
+        size: Callable[[Any], int] = _no_size,
     ) -> None:
         if not 0 < incarnation < 1 << 64:
             raise LinkError(f"incarnation {incarnation}: expected a number from 1 to 2**64 - 1")
@@ -109,6 +114,8 @@ class Link:
         self.resend_after = resend_after
         self.resend_cap = resend_cap
         self.life = 0
+        self._size = size
+        """The length of a body, where somebody asks for ``unacknowledged_bytes``."""
         self._clear()
 
     def _clear(self) -> None:
@@ -121,6 +128,7 @@ class Link:
         self.sent = 0
         """The last number given to a body."""
         self._bodies: dict[int, Any] = {}
+        self._body_bytes = 0
         self._acknowledged = Numbers()
         # Timers (due, number, back-off). Each kept body up to ``admitted`` has exactly one; those of bodies that were
         # acknowledged since are skipped when they come up. Numbers beyond the peer's window get theirs when it moves.
@@ -137,6 +145,7 @@ class Link:
         """Give ``body`` the next number and keep it until it is acknowledged."""
         self.sent = number = self.sent + 1
         self._bodies[number] = body
+        self._body_bytes += self._size(body)
         if number == self.admitted + 1 and number <= self._acknowledged.upto + self.window:
             self.admitted = number
             heappush(self.timers, (now + self.resend_after, number, self.resend_after))
@@ -183,7 +192,8 @@ class Link:
         """Let go of what the peer has; what its window now has room for is due, for so far it was no use sending it."""
         bodies = self._bodies
         for number in self._acknowledged.merge(upto, beyond):
-            bodies.pop(number, None)
+            if number in bodies:
+                self._body_bytes -= self._size(bodies.pop(number))
         horizon = min(self._acknowledged.upto + self.window, self.sent)
         for number in range(self.admitted + 1, horizon + 1):
             if number in bodies:
@@ -304,8 +314,8 @@ class Link:
 
     @property
     def unacknowledged_bytes(self) -> int:
-        """How long they are together; for bodies that are bytes."""
-        return sum(map(len, self._bodies.values()))
+        """The memory that they take."""
+        return self._body_bytes + _frame_bytes * len(self._bodies)
 
     def bodies(self) -> list[Any]:
         """Bodies that the peer has not acknowledged, in sequence."""
@@ -337,6 +347,7 @@ class Link:
         if incarnation != self.incarnation:
             raise SnapshotError(f"link of incarnation {incarnation:016x}: expected {self.incarnation:016x}")
         self._bodies = dict(bodies)
+        self._body_bytes = sum(map(self._size, bodies.values()))
         self._accepted = Numbers(upto, beyond)
         first = next(iter(bodies), self.sent + 1)
         # A peer accepts nothing beyond its window, so the gaps among the kept bodies end there.
@@ -379,4 +390,6 @@ class Link:
 
 
 _Saved = tuple[int, int, int, list[tuple[int, bytes]], int, bytes]
+_frame_bytes: Final = 300
+"""What a kept body takes besides its own bytes: its head, a place in a dictionary, two numbers and a timer."""
 _bit_map_bytes_max: Final = limits.link_window_frames_max // 8 + 1

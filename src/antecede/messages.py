@@ -70,7 +70,8 @@ class Packet(msgspec.Struct, frozen=True, gc=False):
     subject: str
     """The id of the message that this packet is about; empty for none."""
     stamp: Any
-    """The order's own control information, opaque to everybody else."""
+    """The order's own control information, opaque to everybody else. It is hashable, so that the explorer can tell
+    packets apart."""
 
 
 COPY = "copy"

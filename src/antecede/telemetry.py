@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from antecede.channel.letters import Letter
 from antecede.engine.context import Context
 from antecede.limits import trace_context_chars_max
+from antecede.whereabouts import text_of
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Link, Span
@@ -83,7 +84,7 @@ class Spans:
         )
         return span, attach(set_span_in_context(span, Around()))
 
-    def end(self, begun: Any, dead: str, failure: Exception | None) -> None:
+    def end(self, begun: Any, dead: str, failure: BaseException | None) -> None:
         from opentelemetry.context import detach
         from opentelemetry.trace import Status, StatusCode
 
@@ -91,7 +92,7 @@ class Spans:
         if failure is not None:
             span.record_exception(failure)
             span.set_attribute("error.type", type(failure).__name__)
-            span.set_status(Status(StatusCode.ERROR, str(failure)))
+            span.set_status(Status(StatusCode.ERROR, text_of(failure)))
         elif dead:
             span.set_attribute("error.type", "dead letter")
             span.set_status(Status(StatusCode.ERROR, dead))

@@ -21,6 +21,7 @@ import msgspec
 
 from antecede.engine.agents import Agent, Notification, Returned, name_of
 from antecede.errors import AgentError, TopologyError, UsageError
+from antecede.interrupts import noted
 from antecede.objects import Object
 from antecede.orders import parse
 from antecede.runtime.application import agents_of, check_beginnings, find_beside, plan_of
@@ -97,7 +98,8 @@ class World:
         """Let faults happen for their time, then let everything come to rest; with ``seconds`` let that much time pass,
         faults included."""
         try:
-            self._world.run(seconds)
+            with noted():
+                self._world.run(seconds)
         except AssertionError as error:
             raise self._failure([str(error)]) from None
 

@@ -9,6 +9,8 @@ import sysconfig
 import traceback
 from pathlib import Path
 
+from antecede.interrupts import is_ctrl_c
+
 _house = f"{Path(__file__).parent}{os.sep}"
 _standard, _installed = (
     tuple({f"{sysconfig.get_path(name)}{os.sep}" for name in names})
@@ -33,7 +35,23 @@ def place_of(error: BaseException) -> str:
 
 def described(error: BaseException) -> str:
     """The exception with its place: ``KeyError: 'key' (shop.py:31 in total)``."""
-    # The text of a syntax error names its place already, not always on one line.
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
     place = place_of(error)
-    return f"{type(error).__name__}: {text}" + (f" ({place})" if place else "")
+    return f"{type(error).__name__}: {text_of(error)}" + (f" ({place})" if place else "")
+
+
+def text_of(error: BaseException) -> str:
+    """The exception's own text, as one that can be written down: it is the application's, and may be a text that
+    UTF-8 cannot say, or an exception of its own."""
+    try:
+        # The text of a syntax error names its place already, not always on one line.
+        text = str(error.msg) if isinstance(error, SyntaxError) else str(error)
+    except BaseException as another:
+        if is_ctrl_c(another):
+            raise
+        return "its text cannot be had"
+    return writable(text)
+
+
+def writable(text: str) -> str:
+    """A text with escapes for what UTF-8 cannot say: halves of surrogate pairs."""
+    return text.encode(errors="backslashreplace").decode()

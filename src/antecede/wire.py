@@ -14,14 +14,22 @@ the end of a part, which readers of an earlier one pass over, and which have a d
 2     letters and publishes carry the trace context that they were sent in
 ====  ==================================================================================================
 
-**Bounds.** A frame longer than its bound, a length that lies, bytes that are no parts: :class:`WireError`, and the
-connection is closed. Stamps and letters travel as bytes; whoever they are for checks them. This room knows no sockets.
+**Temporary clients.** A client whose name begins with :data:`TEMPORARY` is forgotten, with its mailbox, when it says
+good-bye for good (a final :class:`Bye`), or has been away for a while. The name alone says so, and not a field of the
+hello: names are in the log and in every snapshot already, so that a server knows also after a restart whom to forget,
+and nothing of the formats changes. An older server takes such a client for any other.
+
+**Bounds.** A frame longer than its bound, a length that lies, too many parts or entries of a list, bytes that are no
+parts: :class:`WireError`, and the connection is closed. MessagePack says how many entries a list has before the first
+of them, so a list that is too long is refused before any entry is decoded. Before the hello a frame is short and has
+one part. Stamps and letters travel as bytes; whoever they are for checks them. This room knows no sockets.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from antecede import limits
 from antecede.errors import WireError
@@ -29,6 +37,9 @@ from antecede.errors import WireError
 VERSION: Final = 2
 """The newest version that is spoken."""
 VERSION_OLDEST: Final = 1
+
+TEMPORARY: Final = "temporary-client."
+"""How the names of temporary clients begin."""
 
 _header_bytes: Final = 5
 _parts_few: Final = 4
@@ -62,7 +73,7 @@ class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
     server: str
     to: str
     token: str
-    links: list[LinkHello]
+    links: Annotated[list[LinkHello], Meta(max_length=limits.topology_servers_max)]
 
 
 class PeerFrames(Part, frozen=True, array_like=True, gc=False, tag=2):
@@ -71,8 +82,8 @@ class PeerFrames(Part, frozen=True, array_like=True, gc=False, tag=2):
     domain: str
     source: int
     target: int
-    numbers: list[int]
-    bodies: list[bytes]
+    numbers: Annotated[list[int], Meta(max_length=limits.frame_entries_max)]
+    bodies: Annotated[list[bytes], Meta(max_length=limits.frame_entries_max)]
 
 
 class PeerAck(Part, frozen=True, array_like=True, gc=False, tag=3):
@@ -86,7 +97,7 @@ class PeerAck(Part, frozen=True, array_like=True, gc=False, tag=3):
 
 
 class ClientHello(Part, frozen=True, array_like=True, gc=False, tag=4):
-    """A client's first word. Its name is durable: it stands for the same mailbox for ever."""
+    """A client's first word. Its name is durable, unless it is temporary: it stands for the same mailbox for ever."""
 
     version: int
     oldest: int
@@ -109,9 +120,9 @@ class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
 
     number: int
     """Of the first."""
-    to: tuple[str, ...]
+    to: Annotated[tuple[str, ...], Meta(max_length=limits.publish_to_read_max)]
     type: str
-    bodies: list[bytes]
+    bodies: Annotated[list[bytes], Meta(max_length=limits.publish_batch_max)]
     ask: bool = False
     answers: str = ""
     replays: str = ""
@@ -144,7 +155,7 @@ class Deliver(Part, frozen=True, array_like=True, gc=False, tag=9):
 class Done(Part, frozen=True, array_like=True, gc=False, tag=10):
     """A client has handled these letters, in this sequence."""
 
-    letters: list[str]
+    letters: Annotated[list[str], Meta(max_length=limits.done_letters_max)]
     dead: str = ""
     """Not empty: it could not handle the last of them, for this reason."""
 
@@ -167,6 +178,8 @@ class Bye(Part, frozen=True, array_like=True, gc=False, tag=13):
     reason: str
     final: bool = False
     """There is no point in trying again."""
+    code: str = ""
+    """Which rule the other end has broken, in one word for programs; empty: none. Older ends don't send it."""
 
 
 class Request(Part, frozen=True, array_like=True, gc=False, tag=14):
@@ -174,7 +187,7 @@ class Request(Part, frozen=True, array_like=True, gc=False, tag=14):
 
     token: str
     command: str
-    arguments: list[str]
+    arguments: Annotated[list[str], Meta(max_length=limits.request_arguments_max)]
 
 
 class Answer(Part, frozen=True, array_like=True, gc=False, tag=15):
@@ -204,7 +217,8 @@ AnyPart = (
 )
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(list[AnyPart]).decode
+_decode: Final = msgspec.msgpack.Decoder(Annotated[list[AnyPart], Meta(max_length=limits.frame_parts_max)]).decode
+_decode_one: Final = msgspec.msgpack.Decoder(Annotated[list[AnyPart], Meta(max_length=1)]).decode
 
 
 def frame(parts: Iterable[Part], version: int = VERSION) -> bytes:
@@ -224,7 +238,7 @@ def frames(parts: Sequence[Part], version: int = VERSION) -> list[bytes]:
     size = 0
     for part in parts:
         piece = _encode(part)
-        if pieces and size + len(piece) > limits.frame_bytes_wanted:
+        if pieces and (size + len(piece) > limits.frame_bytes_wanted or len(pieces) >= limits.frame_parts_max):
             found.append(_framed(pieces, version))
             pieces, size = [], 0
         pieces.append(piece)
@@ -245,48 +259,84 @@ def _framed(pieces: list[bytes], version: int) -> bytes:
 
 
 class Unframer:
-    """Turns a stream of bytes back into parts, whatever the pieces in which it comes."""
+    """Turns a stream of bytes back into parts, whatever the pieces in which it comes.
 
-    __slots__ = ("_pending", "bytes_max")
+    It begins as a stranger's: short frames, one part in each, and one frame at a time, since the first may change what
+    the next is allowed. ``trust`` makes it read longer frames, and all that are complete together.
+    """
 
-    def __init__(self, bytes_max: int = limits.frame_bytes_max) -> None:
-        self.bytes_max = bytes_max
-        """The longest frame that is read; a stranger is allowed less than a peer."""
+    __slots__ = ("_bytes_max", "_pending", "_trusted")
+
+    def __init__(self) -> None:
+        self._bytes_max = limits.hello_bytes_max
         self._pending = bytearray()
+        self._trusted = False
+
+    def trust(self, bytes_max: int = limits.frame_bytes_max) -> None:
+        """From now on read frames up to this length, with many parts."""
+        self._bytes_max = bytes_max
+        self._trusted = True
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Bytes that are kept of a frame that is not complete."""
+        return len(self._pending)
 
     def feed(self, data: bytes) -> list[AnyPart]:
-        """The parts that are complete with these bytes."""
+        """Take bytes, and return the parts that are complete. ``more`` has those that are left, if this is a stranger's
+        (or was one when this was called)."""
         pending = self._pending
-        if not pending and len(data) > _header_bytes and data[4] == VERSION:
+        if not pending and len(data) > _header_bytes and data[4] == VERSION and self._trusted:
             # One whole frame, as nearly all reads of a quiet connection are.
             length = int.from_bytes(data[:4], "big")
-            if length + 4 == len(data) and length <= self.bytes_max + 1:
-                return _parts(data[_header_bytes:])
+            if length + 4 == len(data) and length <= self._bytes_max + 1:
+                return _parts(data[_header_bytes:], _decode)
         pending += data
+        return self.more()
+
+    def more(self) -> list[AnyPart]:
+        """Return the parts of the next frames that are complete; nothing if none is."""
+        pending = self._pending
+        if not pending:
+            return []
         parts: list[AnyPart] = []
-        start = 0
-        while len(pending) - start >= _header_bytes:
-            length = int.from_bytes(pending[start : start + 4], "big")
-            if not 1 <= length <= self.bytes_max + 1:
-                raise WireError(f"frame of {length} bytes announced: expected 1 to {self.bytes_max + 1}")
-            version = pending[start + 4]
-            if not VERSION_OLDEST <= version <= VERSION:
-                raise WireError(f"frame of wire version {version}: this end speaks {VERSION_OLDEST} to {VERSION}")
-            end = start + 4 + length
-            if len(pending) < end:
-                break
-            parts += _parts(bytes(pending[start + _header_bytes : end]))
-            start = end
+        start, size = 0, len(pending)
+        with memoryview(pending) as view:
+            while size - start >= _header_bytes and (self._trusted or not start):
+                length = int.from_bytes(view[start : start + 4], "big")
+                if not 1 <= length <= self._bytes_max + 1:
+                    raise WireError(
+                        f"frame of {length} bytes announced: expected 1 to {self._bytes_max + 1}", "frame-length"
+                    )
+                version = view[start + 4]
+                if not VERSION_OLDEST <= version <= VERSION:
+                    raise WireError(
+                        f"frame of wire version {version}: this end speaks {VERSION_OLDEST} to {VERSION}", "version"
+                    )
+                end = start + 4 + length
+                if size < end:
+                    break
+                with view[start + _header_bytes : end] as body:
+                    found = _parts(body, _decode if self._trusted else _decode_one)
+                if not found and not self._trusted:
+                    raise WireError("frame without a part where a hello was expected", "hello-expected")
+                parts += found
+                start = end
         if start:
             del pending[:start]
         return parts
 
 
-def _parts(body: bytes) -> list[AnyPart]:
+def _parts(body: bytes | memoryview, decode: Callable[[bytes | memoryview], list[AnyPart]]) -> list[AnyPart]:
     try:
-        return _decode(body)
+        return decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise WireError(f"unreadable frame: {error}") from None
+        raise WireError(f"unreadable frame: {error}", "unreadable") from None
+
+
+def is_temporary(client: str) -> bool:
+    """Return whether a client of that name (or address) is forgotten when it has gone."""
+    return client.startswith(TEMPORARY)
 
 
 def agree(newest: int, oldest: int) -> int:
@@ -294,6 +344,7 @@ def agree(newest: int, oldest: int) -> int:
     version = min(newest, VERSION)
     if version < oldest or version < VERSION_OLDEST:
         raise WireError(
-            f"the other end speaks wire versions {oldest} to {newest}, this one {VERSION_OLDEST} to {VERSION}"
+            f"the other end speaks wire versions {oldest} to {newest}, this one {VERSION_OLDEST} to {VERSION}",
+            "version",
         )
     return version

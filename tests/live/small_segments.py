@@ -1,6 +1,6 @@
 """A recording server with segments so small that they close, are converted and dropped all the time.
 
-``python small_segments.py TOPOLOGY SERVER DIRECTORY``
+``python small_segments.py TOPOLOGY SERVER DIRECTORY [unrecorded]``
 """
 
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 from antecede import limits
 
 
-def main(file: str, server: str, directory: str) -> int:
+def main(file: str, server: str, directory: str, trace: str = "recorded") -> int:
     """Serve; the exit code. Records are cut so small that many stand in two segments."""
     limits.snapshot_log_bytes = 300_000  # type: ignore[misc]
     limits.record_piece_bytes_max = 100_000  # type: ignore[misc]
@@ -21,7 +21,7 @@ def main(file: str, server: str, directory: str) -> int:
 
     write_logs()
     sizes = Sizes(segment_bytes=600_000, group_bytes_max=256_000, pending_bytes_max=256_000)
-    return run(serve(parse_topology(Path(file).read_text()), server, directory, trace=True, sizes=sizes))
+    return run(serve(parse_topology(Path(file).read_text()), server, directory, trace=trace == "recorded", sizes=sizes))
 
 
 if __name__ == "__main__":

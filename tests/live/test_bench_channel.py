@@ -1,10 +1,11 @@
 """``antecede bench channel``: it runs, names what it measured, skips what is not there; no timing is judged."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from antecede.bench import report
+from antecede.bench import report, versions
 from antecede.bench.channel import Side, sides
 from antecede.bench.children import SideError
 from antecede.cli import run
@@ -54,6 +55,37 @@ def test_what_is_missing_or_fails_is_said_and_the_rest_goes_on() -> None:
     assert found["sides"][2]["samples"] == [1_000.0, 1_000.0]
     assert "skipped: no luck" in report.table(found)
     assert told[0].startswith("absent: skipped")
+
+
+def test_this_version_against_itself(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["bench", "channel", "--against", str(root), "--rounds", "2", "--messages", "1000"]
+    assert run([*command, "--sides", "durable", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in found["sides"]] == ["durable"]
+    assert isinstance(found["interpreter"]["optimized"], bool)
+    for name in versions.FIGURES:
+        figure = found["sides"][0][name]
+        assert len(figure["ratios"]) == 2
+        assert figure["low"] / 3 <= 1 <= figure["high"] * 3
+    text = versions.comparison_table(found)
+    assert "95 % interval" in text
+    assert "optimizations" in text or "debug" in text
+
+
+def test_what_cannot_be_compared_is_refused(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "channel", "--against", str(tmp_path)]) == 2
+    assert "no src/antecede there" in capsys.readouterr().err
+    assert run(["bench", "channel", "--against", str(root), "--sides", "floor-1"]) == 2
+    assert "expected some of durable" in capsys.readouterr().err
+
+
+def test_the_interval_of_a_ratio() -> None:
+    assert versions.interval([1.0]) == (None, None)
+    low, high = versions.interval([0.9, 1.0, 1.1, 1.0, 1.0])
+    assert low is not None
+    assert high is not None
+    # Student's t for 4 degrees of freedom, 2.776, on the logarithms.
+    assert (low, high) == pytest.approx((0.9138, 1.0900), abs=0.001)
 
 
 def test_an_unknown_side_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 from urllib.error import HTTPError
@@ -91,3 +93,39 @@ def test_a_draining_server_says_so(cluster: Callable[..., Any]) -> None:
     assert status == 503
     assert '"stopping"' in said
     world.kill("s1")
+
+
+def test_an_interrupt_that_was_ignored_stays_ignored(cluster: Callable[..., Any]) -> None:
+    """As in the background of a shell. Had it been counted, SIGTERM would be the second signal: exit code 130."""
+    world = cluster({"A": ["s1"]}, {})
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        world.start()
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    world.processes["s1"].send_signal(signal.SIGINT)
+    world.processes["s1"].send_signal(signal.SIGTERM)
+    assert world.processes["s1"].wait(20) == 0
+
+
+def test_servers_end_with_the_command_that_started_them(cluster: Callable[..., Any]) -> None:
+    world = cluster({"A": ["s1", "s2"]}, {})
+    up = subprocess.Popen(
+        [sys.executable, "-m", "antecede", "up", str(world.file), "--data", str(world.folder / "data")],
+        env=world.environment,
+        cwd=world.folder,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        world.until(lambda: all(_listens(world, server) for server in world.servers), "both servers listen")
+    finally:
+        up.kill()
+        up.wait()
+    world.until(lambda: not any(_listens(world, server) for server in world.servers), "both servers ended")
+    snapshots = [world.folder / "data" / server for server in world.servers]
+    world.until(lambda: all(list(one.glob("snapshot-*.state")) for one in snapshots), "they stopped gracefully")
+
+
+def _listens(world: Any, server: str) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", world.ports[server])) == 0

@@ -18,6 +18,7 @@ from antecede import pipeline
 from antecede.errors import TraceError
 from antecede.pipeline.java import java_home, version_of
 from antecede.trace import verify
+from antecede.trace.cut import Cut
 
 _row = {"process": "p", "index": 0, "kind": "send", "message": "m", "to": ["q"]}
 _lines = [
@@ -229,3 +230,22 @@ def test_the_packaged_java_runs_without_the_module_that_it_lacks(
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def test_too_many_unreadable_rows_are_told_by_every_engine(running: Any, tmp_path: Path) -> None:
+    rows = [_row, _lines[1], *({"process": "q", "index": index, "kind": "local"} for index in range(1, 17))]
+    path = tmp_path / "trace.jsonl"
+    junk = [{"process": "q", "index": 17, "kind": "odd"}, {"process": "p", "kind": "local"}, {"index": 1}]
+    for count, readable in ((2, True), (3, False)):
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows + junk[:count]))
+        cut = Cut(None, None, ("p",))
+        reports = [
+            verify([path]),
+            pipeline.verify_in(running, [str(path)]),
+            verify([path], keep=cut.keeps),
+            pipeline.verify_in(running, [str(path)], cut=cut),
+        ]
+        assert [(report["rows"], report["readable"]) for report in reports] == [(18 + count, readable)] * 4
+    with pytest.warns(UserWarning, match="3 of 21 rows cannot be read"):
+        report = pipeline.verify(running.spark.read.json(str(path)))
+    assert (report["rows"], report["readable"]) == (21, False)

@@ -26,6 +26,7 @@ from antecede.server.items import Item, Published, Reacted
 from antecede.server.peering import Peering
 from antecede.server.retries import Retries
 from antecede.server.sessions import Sessions
+from antecede.server.timers import Timers
 from antecede.simulator.servers import schedules
 from antecede.simulator.servers.faults import Faults
 from antecede.simulator.servers.schedules import Outcome, play
@@ -355,9 +356,10 @@ def test_publishes_whose_numbers_are_not_remembered(monkeypatch: Patch) -> None:
 def test_what_a_snapshot_forgets(lost: str, monkeypatch: Patch) -> None:
     def restore(self: AgentServer, *given: Any) -> None:
         real(self, *given)
-        setattr(self, lost, {})
         if lost == "timers":
-            self._alarms = []
+            self.timers = Timers(self.engine.footprint)
+        else:
+            self.clients = {}
 
     real = AgentServer.restore
     monkeypatch.setattr(AgentServer, "restore", restore)

@@ -102,7 +102,7 @@ def _believed(symptom: str, order: str = "pruned") -> None:
 
 def test_a_client_that_is_hung_up_on_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Sessions.finish
-    monkeypatch.setattr(Sessions, "finish", lambda self, session, reason="": real(self, session))
+    monkeypatch.setattr(Sessions, "finish", lambda self, session, *why: real(self, session))
     _believed("nobody logged why")
 
 

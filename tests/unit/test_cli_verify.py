@@ -75,12 +75,14 @@ def test_report_of_a_violation(run: Callable[..., Said]) -> None:
         "engine": "plain",
         "processes": 3,
         "silent": 1,
+        "rows": 6,
         "events": 6,
         "messages": 3,
         "deliveries": 3,
         "undelivered": 1,
         "complete": True,
         "quarantined": {},
+        "readable": True,
         "orders": {
             "fifo": {"holds": True, "late": 0},
             "causal": {
@@ -142,7 +144,7 @@ def test_strict_minds_rows_set_aside_but_not_gaps(run: Callable[..., Said]) -> N
     report = _report(run("gap.jsonl --json"))
     assert (report["quarantined"], report["complete"]) == ({"index_gap": 5}, True)
     Path("gap.jsonl").write_bytes(Path("gap.jsonl").read_bytes() + b"nonsense\n")
-    assert run("gap.jsonl")[0] == 0
+    assert run("gap.jsonl --lenient")[0] == 0
     assert run("gap.jsonl --strict")[0] == 1
 
 
@@ -290,3 +292,60 @@ def test_a_way_that_nobody_knows_is_refused_by_every_engine(run: Callable[..., S
         "--causal must be one of auto, walk, chunks, not 'sideways'\n",
         "",
     )
+
+
+def _junk(rows: int) -> None:
+    """A trace of 18 good rows and some that are none, in ``junk.jsonl``."""
+    good = _late[:3] + [Event("p", index, "local") for index in range(2, 17)]
+    write_trace("junk.jsonl", good)
+    with open("junk.jsonl", "a") as out:
+        out.write("".join(["no row\n", '{"kind":"local"}\n', '{"process":"p","index":0,"kind":"odd"}\n'][:rows]))
+
+
+def test_a_trace_of_which_one_row_in_ten_is_unreadable_is_judged(run: Callable[..., Said]) -> None:
+    _junk(2)
+    code, out, err = run("junk.jsonl")
+    assert (code, err) == (0, "")
+    assert "causal       holds" in out
+    assert json.loads(run("junk.jsonl --json")[1])["readable"]
+
+
+def test_a_trace_of_which_more_rows_are_unreadable_is_not(run: Callable[..., Said]) -> None:
+    _junk(3)
+    code, out, err = run("junk.jsonl")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "3 of 21 rows cannot be read (1 unreadable_line, 1 missing_field, 1 unknown_kind)" in err
+    assert "--lenient" in err
+    assert "holds" not in out
+    code, out, _ = run("junk.jsonl --json")
+    report = json.loads(out)
+    assert (code, report["rows"], report["readable"]) == (2, 21, False)
+    code, out, err = run("junk.jsonl --lenient")
+    assert (code, err) == (0, "")
+    assert "causal       holds" in out
+    assert run("junk.jsonl --strict")[0] == run("junk.jsonl --strict --lenient")[0] == 1
+
+
+def test_a_cut_makes_no_trace_unreadable(run: Callable[..., Said]) -> None:
+    _junk(2)
+    code, out, _ = run("junk.jsonl --processes p,q --json")
+    assert (code, json.loads(out)["rows"]) == (0, 20)
+    assert json.loads(run("junk.jsonl --processes q --json")[1])["readable"]
+
+
+def test_a_violation_is_real_whatever_else_cannot_be_read(run: Callable[..., Said]) -> None:
+    with open("late.jsonl", "a") as out:
+        out.write("no row\n" * 100)
+    assert run("late.jsonl")[0] == run("late.jsonl --lenient")[0] == 1
+
+
+def test_strict_takes_a_clock_that_disagrees_as_a_violation(run: Callable[..., Said]) -> None:
+    right = [
+        Event("p", 0, "send", "x", ("q",), clock={"p": 1}),
+        Event("q", 0, "deliver", "x", clock={"p": 1, "q": 1}),
+        Event("q", 1, "local", clock={"p": 1, "q": 2}),
+    ]
+    write_trace("right.jsonl", right)
+    write_trace("wrong.jsonl", [*right, Event("q", 2, "local", clock={"q": 3})])
+    assert run("right.jsonl --strict")[0] == 0
+    assert (run("wrong.jsonl")[0], run("wrong.jsonl --strict")[0]) == (0, 1)

@@ -103,6 +103,22 @@ def test_a_batch_has_a_bound() -> None:
     played(play)
 
 
+def test_what_the_server_would_refuse_is_not_sent() -> None:
+    async def play(bus: Bus, line: Line) -> None:
+        with pytest.raises(UsageError, match="notification type of 401 characters"):
+            bus.post("a", "x" * 401, {})
+        with pytest.raises(UsageError, match="4097 destinations"):
+            bus.post([f"a{number}" for number in range(4_097)], "T", {})
+        with pytest.raises(UsageError, match="address of 201 characters"):
+            bus.post("a" * 201, "T", {})
+        with pytest.raises(UsageError, match="notification of 8388613 bytes"):
+            await bus.inquire("a", "T", {"x": bytes(limits.letter_bytes_max - 3)})
+        await turn()
+        assert not line.published
+
+    played(play)
+
+
 def test_too_many_outstanding() -> None:
     async def play(bus: Bus, line: Line) -> None:
         for number in range(limits.publish_window_max):
@@ -273,7 +289,8 @@ def test_letters_are_handled_in_sequence_and_once() -> None:
     played(play)
 
 
-def test_a_failing_handler_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [ValueError, asyncio.CancelledError, GeneratorExit])
+def test_a_failing_handler_is_tried_again(monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]) -> None:
     monkeypatch.setattr(limits, "reaction_pause_seconds", 0.0)
 
     async def play(bus: Bus, line: Line) -> None:
@@ -281,7 +298,7 @@ def test_a_failing_handler_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> No
 
         def fail(note: Note, letter: Letter) -> None:
             tries.append(note.number)
-            raise ValueError("no")
+            raise kind("no")
 
         bus.on(Note, fail)
         bus.delivered([_letter("x1", number=1)])
@@ -290,7 +307,7 @@ def test_a_failing_handler_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> No
         assert tries == [1] * limits.reaction_tries_max
         (letters, reason) = line.dones[0]
         assert letters == ["x1"]
-        assert reason.startswith("ValueError: no (test_client.py:")
+        assert reason.startswith(f"{kind.__name__}: no (test_client.py:")
         assert reason.endswith(" in fail)")
 
     played(play)

@@ -15,6 +15,7 @@ from antecede.engine.context import Context
 from antecede.errors import TopologyError, UsageError
 from antecede.runtime import ServerRuntime
 from antecede.runtime.metrics import HEALTHS, MetricsPage, page_address
+from antecede.server.items import Buried
 from antecede.topology import Address, parse_topology
 
 pytest.importorskip("prometheus_client")
@@ -172,6 +173,36 @@ def test_health(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         far.stopping = True
         assert (await _get(address, "/health"))[0] == 503
         far.stopping = False
+
+    _played(tmp_path, play)
+
+
+def test_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(near: ServerRuntime, far: ServerRuntime, page: MetricsPage, address: Address) -> None:
+        assert await _get(address, "/live") == (200, "text/plain", "ok\n")
+        pulse = far.pulse
+        pulse.end()
+        # At the bound it is live, beyond it it is not.
+        monkeypatch.setattr("antecede.runtime.pulse.monotonic", lambda: pulse._turned + limits.live_seconds_max)
+        assert (await _get(address, "/live"))[0] == 200
+        monkeypatch.setattr("antecede.runtime.pulse.monotonic", lambda: pulse._turned + limits.live_seconds_max + 1)
+        assert await _get(address, "/live") == (503, "text/plain", "the event loop has not turned for 31 s\n")
+        monkeypatch.undo()
+        pulse.begin()
+        assert (await _get(address, "/live"))[0] == 200, "it goes on"
+
+        # The event loop turns, and no step is taken: somebody believes that one is scheduled.
+        monkeypatch.setattr(limits, "live_seconds_max", 0.2)
+        while far._scheduled:
+            await asyncio.sleep(0.01)
+        far._scheduled = True
+        far.submit(Buried("nothing"))
+        while (found := await _get(address, "/live"))[0] == 200:
+            await asyncio.sleep(0.05)
+        assert found[2].endswith(" inputs wait\n")
+        far._loop.call_soon(far._tick)
+        while (await _get(address, "/live"))[0] != 200:
+            await asyncio.sleep(0.05)
 
     _played(tmp_path, play)
 

@@ -247,6 +247,29 @@ def test_full_mailboxes_hold_the_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     played(play)
 
 
+def test_marks_are_looked_at_again_when_much_was_taken_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However short the time: here the server never looks of its own accord."""
+    monkeypatch.setattr("antecede.runtime.housekeeping._house_seconds", 3_600)
+    monkeypatch.setattr(limits, "backlog_letter_bytes_max", 100_000)
+    monkeypatch.setattr(limits, "backlog_unwatched_bytes_max", 50_000)
+
+    async def play(world: World) -> None:
+        runtime = world.running["s1"]
+        async with runtime.bus("alice") as bus:
+            sent = 0
+            try:
+                while sent < 100:
+                    await bus.post("bob@s1", "Text", {"text": "x" * 10_000})
+                    sent += 1
+            except OverloadError:
+                pass
+            # It looks above 50,000 bytes, and again above 100,000: only then is more there than the bound allows.
+            assert 10 <= sent <= 16
+            assert runtime.machine.backlog().letter_bytes > 100_000
+
+    played(play, tmp_path)
+
+
 def test_dead_letters_count_until_an_operator_has_looked(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play(world: World) -> None:
         runtime = world.running["s2"]

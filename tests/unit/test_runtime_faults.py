@@ -12,7 +12,7 @@ import pytest
 from antecede import limits, wire
 from antecede.engine.agents import Agent, Notification
 from antecede.engine.context import Context
-from antecede.errors import BrokenStepError
+from antecede.errors import BrokenStepError, NoDescriptorError
 from antecede.runtime import ServerRuntime
 from antecede.server import Accepted
 from antecede.topology import TopologyFile, parse_topology
@@ -242,6 +242,31 @@ def test_what_waits_for_the_disk_leaves_in_sequence(tmp_path: Path, monkeypatch:
     _played(play, tmp_path)
 
 
+def test_a_snapshot_that_failed_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Soon, and not only when as much log has gathered again."""
+    monkeypatch.setattr(limits, "snapshot_retry_seconds", 0.01)
+    tries: list[int] = []
+
+    async def play(runtime: ServerRuntime) -> None:
+        real = runtime.store.snapshot
+
+        def snapshot(data: bytes, upto: int) -> None:
+            tries.append(upto)
+            if len(tries) < 3:
+                raise NoDescriptorError("no file descriptor for a snapshot")
+            real(data, upto)
+
+        monkeypatch.setattr(runtime.store, "snapshot", snapshot)
+        async with runtime.bus("alice") as bus:
+            await bus.send("bob@s1", Do(what="x"))
+        monkeypatch.setattr(limits, "snapshot_log_bytes", runtime.house.logged_bytes - 1)
+        while not runtime.store.figures.snapshot_upto:
+            await asyncio.sleep(0.01)
+        assert len(tries) == 3
+
+    _played(play, tmp_path)
+
+
 def test_who_does_not_read_is_not_listened_to(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a server has to say waits up to its bound; it does not take more questions to which the answers would wait,
     too. Once it is read all is answered."""
@@ -249,11 +274,16 @@ def test_who_does_not_read_is_not_listened_to(monkeypatch: pytest.MonkeyPatch) -
 
     async def play(runtime: ServerRuntime) -> None:
         address = runtime._topology.servers["s1"]
-        together, frames = 10, 3_000
-        reader, writer = await asyncio.open_connection(address.host, address.port)
+        together, frames = 1_000, 40
+        small = socket.socket()
+        # What the operating system takes for a program that does not read is to be little.
+        small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        small.connect((address.host, address.port))
+        reader, writer = await asyncio.open_connection(sock=small)
         writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(wire.frame([wire.ClientHello(wire.VERSION, wire.VERSION_OLDEST, "", "alice")]))
         for _ in range(frames):
-            writer.write(wire.frame([wire.Request("", "status", [])] * together))
+            writer.write(wire.frame([wire.Publish(1, ("nobody" * 30,), "Word", [b""])] * together))
         (visitor,) = [one async for one in _visitors(runtime)]
         connection: Any = visitor.connection
         while not connection.full:
@@ -265,8 +295,9 @@ def test_who_does_not_read_is_not_listened_to(monkeypatch: pytest.MonkeyPatch) -
         assert connection._deaf
         writer.transport.resume_reading()  # type: ignore[attr-defined]
         unframer, answers = wire.Unframer(), 0
+        unframer.trust()
         while answers < together * frames:
-            answers += sum(isinstance(part, wire.Answer) for part in unframer.feed(await reader.read(65_536)))
+            answers += sum(isinstance(part, wire.Refused) for part in unframer.feed(await reader.read(65_536)))
         writer.close()
 
     _played(play)

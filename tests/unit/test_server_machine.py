@@ -104,7 +104,7 @@ def test_a_timer_is_told_from_a_message_by_its_id() -> None:
     pair = _Pair({"A": ("s1", "s2")}, "matrix", {"a": "s2"})
     server = pair.servers["s2"]
     server._set_timer(5, "a", "Timeout", msgspec.msgpack.encode(Timeout(ask="q")), "q")
-    (timer,) = server.timers.values()
+    (timer,) = server.timers.waiting.values()
     assert timer[2].id.rpartition(".")[2].startswith("t")
 
 

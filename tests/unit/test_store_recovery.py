@@ -239,9 +239,23 @@ def test_snapshot_parts_are_bounded(disk: SimulatedDisk, monkeypatch: pytest.Mon
     log = small(disk)
     log.snapshot([bytes(10)] * 3, 0)
     with pytest.raises(StoreFullError, match="part of 11 bytes"):
-        log.snapshot(bytes(11), 0)
+        log.snapshot([bytes(11)], 0)
     with pytest.raises(StoreFullError, match="more than 50 bytes"):
         log.snapshot([bytes(10)] * 4, 0)
+
+
+def test_a_long_snapshot_is_cut_into_parts(disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    from antecede.store import snapshots as module
+
+    monkeypatch.setattr(module, "store_snapshot_part_bytes_max", 10)
+    monkeypatch.setattr(module, "store_snapshot_part_bytes_wanted", 10)
+    log = small(disk)
+    log.snapshot(bytes(range(25)), 0)
+    log.close()
+    snapshot = small(disk).recovered.snapshot
+    assert snapshot is not None
+    assert [len(part) for part in snapshot.parts()] == [10, 10, 5]
+    assert snapshot.data() == bytes(range(25))
 
 
 def test_a_reader_beside_a_writer_sees_no_corruption(disk: SimulatedDisk) -> None:

@@ -19,18 +19,21 @@ _lines_max = 450
 _pickles = {"pickle", "marshal", "shelve", "dill", "cloudpickle"}
 
 
-def _project_files() -> list[Path]:
-    """What belongs to the project: all that git would commit, or without git all that is not hidden or generated."""
+def _project_files(root: Path = _root) -> list[Path]:
+    """Return what belongs to the project: what git tracks, or without git all that is not hidden or generated.
+
+    A file that was not added yet is somebody's note, log or data, and none of the project's business.
+    """
     names: list[str] = []
     if shutil.which("git"):
-        asked = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-        names = subprocess.run(asked, cwd=_root, capture_output=True, text=True, check=False).stdout.splitlines()
+        asked = ["git", "ls-files", "--cached", "-z"]
+        names = subprocess.run(asked, cwd=root, capture_output=True, text=True, check=False).stdout.split("\0")
     if "pyproject.toml" not in names:
-        folders = [_root / name for name in ("src", "tests", "tools", "docs", "examples", ".ci")]
+        folders = [root / name for name in ("src", "tests", "tools", "docs", "examples", ".ci")]
         found = [path for folder in folders for path in folder.rglob("*") if "__pycache__" not in path.parts]
-        names = [str(path.relative_to(_root)) for path in [*found, *_root.iterdir()]]
+        names = [str(path.relative_to(root)) for path in [*found, *root.iterdir()]]
         names = [name for name in names if name == ".ci/run" or not Path(name).name.startswith(".")]
-    return sorted(_root / name for name in names if (_root / name).is_file())
+    return sorted(root / name for name in names if (root / name).is_file())
 
 
 _files = _project_files()
@@ -65,6 +68,19 @@ def test_there_is_something_to_check() -> None:
     assert _root / "src" / "antecede" / "messages.py" in _source
     assert _root / "run" in _python
     assert _documents
+
+
+def test_an_untracked_file_is_not_checked(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    for name in ("pyproject.toml", "src/tracked.py"):
+        (tmp_path / name).write_text("")
+    assert len(_project_files(tmp_path)) == 2, "without git, all files count"
+    if not shutil.which("git"):
+        return
+    for command in (["init", "-q"], ["add", "pyproject.toml", "src/tracked.py"]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    (tmp_path / "src" / "notes.py").write_bytes(b"\xff\tno module \n\n")
+    assert _project_files(tmp_path) == [tmp_path / "pyproject.toml", tmp_path / "src" / "tracked.py"]
 
 
 @_each(_python)

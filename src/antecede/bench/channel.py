@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from antecede.bench import nats_broker, redis_streams
-from antecede.bench.children import Child, await_listener, free_ports, party, program, resident_bytes
+from antecede.bench.children import Child, SideError, await_listener, free_ports, party, program, resident_bytes
 
 Sample = dict[str, float]
 """The figures of one side in one round."""
@@ -46,21 +46,37 @@ def measure(side: Side, messages: int, directory: str | None) -> Sample:
 # Ours.
 
 
-def _ours(role: str, *, disk: bool, embedded: bool = True, trace: bool = False, **more: Any) -> Callable[..., Sample]:
-    def run(messages: int, place: str) -> Sample:
+class Ours(msgspec.Struct, frozen=True):
+    """A side that is ours: which role sends, and what is kept."""
+
+    role: str
+    disk: bool
+    embedded: bool = True
+    """Whether the sender is a program on the bus of its own server, not a client."""
+    trace: bool = False
+    to: str | None = None
+
+    def __call__(self, messages: int, place: str, source: str | None = None) -> Sample:
+        """Measure once. With a ``source`` both processes run the package in that directory, and the CPU time of each
+        is among the figures."""
         from antecede.bench.ours import topology_text
 
         topology = topology_text(free_ports(2))
-        here: dict[str, Any] = {"data": f"{place}/s1"} if disk and embedded else {}
-        there: dict[str, Any] = {"data": f"{place}/s2"} if disk else {}
-        if trace:
+        here: dict[str, Any] = {"data": f"{place}/s1"} if self.disk and self.embedded else {}
+        there: dict[str, Any] = {"data": f"{place}/s2"} if self.disk else {}
+        if self.trace:
             here, there = {**here, "trace": True}, {**there, "trace": True}
-        with party("ours", "server", topology=topology, **there) as receiver:
-            receiver.hear(_start_seconds)
-            with party("ours", role, topology=topology, messages=messages, **here, **more) as sender:
+        if self.to is not None:
+            here["to"] = self.to
+        with party("ours", "server", source, topology=topology, **there) as receiver:
+            ready = receiver.hear(_start_seconds)
+            if source is not None:
+                package = Path(ready["package"]).resolve()
+                if not package.is_relative_to(Path(source).resolve()):
+                    raise SideError(f"the package was imported from {package.parent}")
+                here["pid"] = receiver.pid
+            with party("ours", self.role, source, topology=topology, messages=messages, **here) as sender:
                 return sender.hear(_run_seconds)
-
-    return run
 
 
 def _idle(messages: int, place: str) -> Sample:
@@ -191,14 +207,14 @@ sides = [
         "ours: bus.send(), agent without state, fdatasync at both ends",
         "per_second",
         1.0,
-        _ours("pipelined", disk=True, to="sink"),
+        Ours("pipelined", disk=True, to="sink"),
     ),
     Side(
         "durable-traced",
         "ours: the same with the trace kept",
         "per_second",
         1.0,
-        _ours("pipelined", disk=True, trace=True, to="sink"),
+        Ours("pipelined", disk=True, trace=True, to="sink"),
     ),
     Side(
         "redis-pipelined",
@@ -223,14 +239,14 @@ sides = [
         "ours: an agent whose state is saved with every reaction",
         "per_second",
         1.0,
-        _ours("pipelined", disk=True, to="ledger"),
+        Ours("pipelined", disk=True, to="ledger"),
     ),
     Side(
         "accepted",
         "ours: a client awaits each send, on the server's disk",
         "per_second",
         0.01,
-        _ours("accepted", disk=True, embedded=False),
+        Ours("accepted", disk=True, embedded=False),
     ),
     Side(
         "redis-accepted",
@@ -245,7 +261,7 @@ sides = [
         "ours: two agents, one letter to and fro, fdatasync at both ends",
         "per_second",
         0.005,
-        _ours("exchange", disk=True),
+        Ours("exchange", disk=True),
     ),
     Side("floor-exchange", "bare TCP loop, fdatasync at both ends", "per_second", 0.005, _floor_loop(True)),
     Side(
@@ -253,14 +269,14 @@ sides = [
         "ours, not durable: bus.ask() through two servers",
         "p50_us",
         0.03,
-        _ours("ask", disk=False),
+        Ours("ask", disk=False),
     ),
     Side(
         "ping-pong-client",
         "ours, not durable: a client asks an agent of its server",
         "p50_us",
         0.03,
-        _ours("ask-as-client", disk=False, embedded=False),
+        Ours("ask-as-client", disk=False, embedded=False),
     ),
     Side("echo", "bare uvloop + msgspec echo", "p50_us", 0.03, _floor_loop(False), modules=("uvloop",)),
     Side(
@@ -276,7 +292,7 @@ sides = [
         "ours: bus.send(), nothing on disk",
         "per_second",
         1.0,
-        _ours("pipelined", disk=False, to="sink"),
+        Ours("pipelined", disk=False, to="sink"),
     ),
     Side("zeromq", "ZeroMQ: PUSH to PULL through pyzmq, blocking calls", "per_second", 2.0, _zeromq(""), **_zq),
     Side("zeromq-asyncio", "ZeroMQ: the same in an event loop", "per_second", 0.2, _zeromq("async-"), **_zq),

@@ -28,12 +28,19 @@ class SideError(AntecedeError):
 class Child:
     """A process that is ended on leaving the block."""
 
-    def __init__(self, command: list[str], *, silent: bool = False) -> None:
-        """``silent``: a server that says nothing to us, and has to be told to end."""
+    def __init__(self, command: list[str], *, silent: bool = False, source: str | None = None) -> None:
+        """``silent``: a server that says nothing to us, and has to be told to end. ``source``: the directory from
+        which it imports the package, if that is another than ours."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed on leaving the block)
         out = subprocess.DEVNULL if silent else subprocess.PIPE
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=out, stderr=self._errors, bufsize=0, start_new_session=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=out,
+            stderr=self._errors,
+            bufsize=0,
+            start_new_session=True,
+            env=None if source is None else {**os.environ, "PYTHONPATH": source},
         )
         self._silent = silent
         self._heard = b""
@@ -94,9 +101,12 @@ class Child:
         return " ".join(self._command[1:4]) if self._command[0] == sys.executable else self._command[0]
 
 
-def party(module: str, role: str, **settings: Any) -> Child:
-    """Start a party."""
-    return Child([sys.executable, "-m", f"antecede.bench.{module}", role, json.dumps(settings)])
+def party(module: str, role: str, source: str | None = None, /, **settings: Any) -> Child:
+    """Start a party. With a ``source`` our module is run by its path, on the package that is in that directory."""
+    if source is None:
+        return Child([sys.executable, "-m", f"antecede.bench.{module}", role, json.dumps(settings)])
+    script = str(Path(__file__).with_name(f"{module}.py"))
+    return Child([sys.executable, "-P", script, role, json.dumps(settings)], source=source)
 
 
 def program(name: str) -> str | None:

@@ -1,10 +1,15 @@
-"""Our own parties: a server with agents; a program on the bus of a server; a client."""
+"""Our own parties: a server with agents; a program on the bus of a server; a client.
+
+``bench channel --against`` also runs this file by its path on the package of another checkout. So it imports no more of
+the package than the oldest version has that it is compared with; what it needs beyond that is here.
+"""
 
 import asyncio
 import os
 from itertools import pairwise
-from time import perf_counter
+from time import clock_gettime, perf_counter, process_time
 
+import antecede
 from antecede.bench import payload
 from antecede.bench.children import act, figures, resident_bytes, say, until_told
 from antecede.client import Bus
@@ -70,15 +75,47 @@ class Player(Agent):
 
     def on_item(self, item: Item, ctx: Context) -> None:
         _strokes.append(perf_counter())
+        if len(_strokes) == _strokes_warm[0]:
+            _meter.start()
         if len(_strokes) <= _strokes_wanted[0]:
             ctx.send("wall", Item(body=payload))
         else:
             _over.set()
 
 
+class Meter:
+    """The CPU time, user and system, of this process and of the receiver's over the messages that count."""
+
+    def __init__(self) -> None:
+        self.receiver: int | None = None
+        """Its process; without one nothing is measured."""
+        self._started = (0.0, 0.0)
+
+    def start(self) -> None:
+        if self.receiver is not None:
+            self._started = self._now(self.receiver)
+
+    def figures(self, messages: int) -> dict[str, float]:
+        """Microseconds per message since the start."""
+        if self.receiver is None:
+            return {}
+        spent = [now - then for now, then in zip(self._now(self.receiver), self._started, strict=True)]
+        return {
+            "sender_cpu_us": spent[0] / messages * 1e6,
+            "receiver_cpu_us": spent[1] / messages * 1e6,
+            "cpu_us": sum(spent) / messages * 1e6,
+        }
+
+    def _now(self, receiver: int) -> tuple[float, float]:
+        # Linux's name for the CPU clock of another process, see clock_getcpuclockid(3).
+        return process_time(), clock_gettime(~receiver << 3 | 2)
+
+
+_meter = Meter()
 _soak_parts = 10
 _strokes: list[float] = []
 _strokes_wanted = [0]
+_strokes_warm = [0]
 _over = asyncio.Event()
 
 _agents: dict[str, dict[str, type[Agent]]] = {
@@ -114,13 +151,19 @@ async def _start(topology: str, server: str, data: str | None, trace: bool) -> S
 async def server(topology: str, data: str | None = None, trace: bool = False) -> None:
     """The receiver: server s2 with its agents."""
     runtime = await _start(topology, "s2", data, trace)
-    say(ready=True)
+    say(ready=True, package=antecede.__file__)
     await until_told()
     await runtime.stop(0.1)
 
 
 async def pipelined(
-    topology: str, messages: int, to: str, data: str | None = None, trace: bool = False, warm: int = 2_000
+    topology: str,
+    messages: int,
+    to: str,
+    data: str | None = None,
+    trace: bool = False,
+    warm: int = 2_000,
+    pid: int | None = None,
 ) -> None:
     """The sender: a program on the bus of server s1."""
     runtime = await _start(topology, "s1", data, trace)
@@ -130,10 +173,13 @@ async def pipelined(
         await _send_all(bus, to, warm)
         await done.wait()
         done.clear()
+        _meter.receiver = pid
+        _meter.start()
         started = perf_counter()
         await _send_all(bus, to, messages)
         await done.wait()
-        say(per_second=messages / (perf_counter() - started))
+        seconds = perf_counter() - started
+        say(per_second=messages / seconds, **_meter.figures(messages))
     await runtime.stop(0.1)
 
 
@@ -159,53 +205,65 @@ async def _send_all(bus: Bus, to: str, messages: int) -> None:
     await bus.drain()
 
 
-async def accepted(topology: str, messages: int, warm: int = 200) -> None:
+async def accepted(topology: str, messages: int, warm: int = 200, pid: int | None = None) -> None:
     """A client that waits for each publish to be accepted."""
     address = str(parse_topology(topology).servers["s2"])
     async with connect(address, name="program") as bus:
         settle_memory()
+        _meter.receiver = pid
         times = []
-        for _ in range(warm + messages):
+        for number in range(warm + messages):
+            if number == warm:
+                _meter.start()
             started = perf_counter()
             await bus.send("sink", Item(body=payload))
             times.append(perf_counter() - started)
-        say(**figures(times[warm:]))
+        cpu = _meter.figures(messages)
+        say(**figures(times[warm:]), **cpu)
 
 
-async def ask(topology: str, messages: int, data: str | None = None, warm: int = 500) -> None:
+async def ask(topology: str, messages: int, data: str | None = None, warm: int = 500, pid: int | None = None) -> None:
     """A program on the bus of server s1 that asks, and waits for each answer."""
     runtime = await _start(topology, "s1", data, False)
     async with runtime.bus("program") as bus:
-        say(**figures(await _asked(bus, messages, warm)))
+        say(**await _asked(bus, messages, warm, pid))
     await runtime.stop(0.1)
 
 
-async def ask_as_client(topology: str, messages: int, warm: int = 500) -> None:
+async def ask_as_client(topology: str, messages: int, warm: int = 500, pid: int | None = None) -> None:
     """A client that asks an agent of its home server."""
     address = str(parse_topology(topology).servers["s2"])
     async with connect(address, name="program") as bus:
         settle_memory()
-        say(**figures(await _asked(bus, messages, warm)))
+        say(**await _asked(bus, messages, warm, pid))
 
 
-async def _asked(bus: Bus, messages: int, warm: int) -> list[float]:
+async def _asked(bus: Bus, messages: int, warm: int, pid: int | None) -> dict[str, float]:
+    _meter.receiver = pid
     times = []
-    for _ in range(warm + messages):
+    for number in range(warm + messages):
+        if number == warm:
+            _meter.start()
         started = perf_counter()
         await bus.ask("wall", Item(body=payload), expect=Item)
         times.append(perf_counter() - started)
-    return times[warm:]
+    cpu = _meter.figures(messages)
+    return figures(times[warm:]) | cpu
 
 
-async def exchange(topology: str, messages: int, data: str | None = None, warm: int = 200) -> None:
+async def exchange(
+    topology: str, messages: int, data: str | None = None, warm: int = 200, pid: int | None = None
+) -> None:
     """Server s1 with an agent that plays against the wall on the other server."""
-    _strokes_wanted[0] = warm + messages
+    _strokes_wanted[0], _strokes_warm[0] = warm + messages, warm + 1
+    _meter.receiver = pid
     runtime = await _start(topology, "s1", data, False)
     async with runtime.bus("program") as bus:
         await bus.send("player", Serve(count=messages))
         await _over.wait()
+        cpu = _meter.figures(messages)
     times = [after - before for before, after in pairwise(_strokes)]
-    say(**figures(times[warm:]))
+    say(**figures(times[warm:]), **cpu)
     await runtime.stop(0.1)
 
 

@@ -1,7 +1,6 @@
 """Rounds, medians, ratios: what ``antecede bench channel`` prints."""
 
 import os
-import platform
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from statistics import median
@@ -12,6 +11,7 @@ import msgspec
 from antecede.bench import payload
 from antecede.bench.channel import Sample, Side, measure, sides
 from antecede.bench.children import SideError
+from antecede.bench.interpreter import interpreter
 from antecede.errors import UsageError
 
 
@@ -91,7 +91,8 @@ def bench_channel(
         "payload_bytes": len(payload),
         "messages": messages,
         "rounds": rounds,
-        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "uvloop": _has("uvloop")},
+        "machine": {"cores": os.cpu_count(), "python": interpreter()["python"], "uvloop": _has("uvloop")},
+        "interpreter": interpreter(),
         "sides": [_row(side, samples.get(side.name, []), skipped.get(side.name)) for side in wanted],
         "ratios": _ratios({side.name: side for side in wanted}, samples),
     }
@@ -151,7 +152,7 @@ def table(report: dict[str, Any]) -> str:
         name = f"{row['side']} / {row['against']}" if row["against"] else row["side"]
         mark = "" if row["met"] is None else f"{row['target']}  {'met' if row['met'] else 'MISSED'}"
         lines.append(f"{name:<44}{row['value']:>10,.2f}  {mark}".rstrip())
-    return "\n".join(lines)
+    return "\n".join([*lines, "", report["interpreter"]["text"]])
 
 
 def _has(module: str) -> bool:

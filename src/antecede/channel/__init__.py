@@ -17,21 +17,42 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
-from antecede.channel.consumer import MessageConsumer, Outgoing, Taken
-from antecede.channel.letters import Letter, couple, uncouple
-from antecede.channel.returns import Returns
+import msgspec
+
+from antecede.channel.consumer import MessageConsumer, Outgoing, SavedConsumer, Taken
+from antecede.channel.letters import Destinations, Letter, couple, uncouple
+from antecede.channel.returns import Returns, SavedReturns
 from antecede.errors import NoRouteError, UnknownAgentError, UsageError, WireError
-from antecede.limits import link_resend_first_seconds
+from antecede.limits import link_resend_first_seconds, shared_addresses_max
 from antecede.link import Arrival, Frame
 from antecede.objects.replicas import ReplicasSpec
 from antecede.orders import OrderSpec
 from antecede.topology import Topology
 
-__all__ = ["Channel", "Letter", "MessageConsumer", "Outgoing", "Taken", "couple", "first_hops", "uncouple"]
+__all__ = [
+    "Channel",
+    "Letter",
+    "MessageConsumer",
+    "Outgoing",
+    "SavedChannel",
+    "SavedConsumer",
+    "SavedReturns",
+    "Taken",
+    "couple",
+    "first_hops",
+    "uncouple",
+]
 
 _Hops = tuple[tuple[str, tuple[str, ...]], ...]
 _Plan = tuple[tuple[str, ...], _Hops, str]
 """Agents that live here, for each next domain the members to send to, and the domain (if any) by which it returns."""
+
+
+class SavedChannel(msgspec.Struct, frozen=True, array_like=True):
+    """The durable state of a :class:`Channel`."""
+
+    consumers: dict[str, SavedConsumer]
+    returns: SavedReturns
 
 
 class Channel:
@@ -61,8 +82,11 @@ class Channel:
         self.objects = {one.name for spec in mine if isinstance(spec, ReplicasSpec) for one in spec.objects}
         self._first = first_hops(topology, me)
         self._plans: dict[tuple[str, tuple[str, ...]], _Plan] = {}
+        self._planned = 0
+        """The addresses of all plans together."""
         self._sound: set[tuple[str, ...]] = set()
         """Addresses that were found to be as they should be."""
+        self.destinations = Destinations()
         self.consumers = {
             name: MessageConsumer(
                 name, topology.domains[name].servers, me, orders[name], incarnation, self._delivered, resend_after
@@ -113,16 +137,15 @@ class Channel:
         """Refuse an address that cannot be reached, before anything is sent; the addresses to send to. An agent of the
         topology is known by its name alone: ``name@server`` would be the mailbox of a client, which nobody reads."""
         if to in self._sound:
-            return to
+            return to if len(to) == 1 else self.destinations.shared(to)
         if len(to) == 1 and to[0].endswith("()"):
             if to[0].removesuffix("()") not in self.objects:
                 raise UnknownAgentError(self._no_object(to[0].removesuffix("()")))
             return to
         if any("@" in address for address in to):
             to = tuple(dict.fromkeys(map(self._plain, to)))
+        to = self.destinations.shared(to)
         self._plan("", to)
-        if len(self._sound) > _plans_max:
-            self._sound.clear()
         self._sound.add(to)
         return to
 
@@ -164,13 +187,14 @@ class Channel:
 
     def _delivered(self, domain: str, train: bytes, own: bool) -> None:
         try:
-            letters = uncouple(train)
+            letters = self.destinations.uncouple(train)
         except WireError as error:
             self.unreadable.append((domain, str(error)))
             return
         self.consumers[domain].traffic.letters_delivered += len(letters)
         if not own and self._all_here(domain, letters):
             return
+        self.destinations.share(letters)
         for letter in letters:
             try:
                 self._dispatch(letter, *self._plan(domain, letter.to))
@@ -187,6 +211,8 @@ class Channel:
         plan = self._plans.get((domain, to))
         if plan is None or len(plan[0]) != 1 or plan[1] or plan[2]:
             return False
+        if len(to) > 1:
+            self.destinations.share(letters)
         agent = plan[0][0]
         if len(letters) == 1:
             self.arrived.append((agent, letters[0]))
@@ -235,8 +261,11 @@ class Channel:
         plan = self._plans.get((came_by, to))
         if plan is None:
             plan = self._make_plan(came_by, to)
-            if len(self._plans) > _plans_max:
+            self._planned += len(to) + _plan_addresses
+            if self._planned > shared_addresses_max:
                 self._plans.clear()
+                self._sound.clear()
+                self._planned = len(to) + _plan_addresses
             self._plans[(came_by, to)] = plan
         return plan
 
@@ -323,16 +352,15 @@ class Channel:
 
     # State.
 
-    def dump(self) -> Any:
-        """The durable state of all domains, as plain values."""
-        return {name: consumer.dump() for name, consumer in self.consumers.items()}, self.returns.dump()
+    def dump(self) -> SavedChannel:
+        """Return the durable state of all domains."""
+        return SavedChannel({name: one.dump() for name, one in self.consumers.items()}, self.returns.dump())
 
-    def load(self, state: Any, now: float) -> None:
+    def load(self, saved: SavedChannel, now: float) -> None:
         """Become the state that ``dump`` gave; called on a fresh channel."""
-        consumers, returns = state
-        self.returns.load(returns)
-        for name, saved in consumers.items():
-            self.consumers[name].load(saved, now)
+        self.returns.load(saved.returns)
+        for name, consumer in saved.consumers.items():
+            self.consumers[name].load(consumer, now)
 
 
 def first_hops(topology: Topology, me: str) -> dict[str, tuple[str, str]]:
@@ -350,5 +378,5 @@ def first_hops(topology: Topology, me: str) -> dict[str, tuple[str, str]]:
 _name_chars = 64
 _likened_max = 1_000
 """An unknown name is likened to so many others."""
-_plans_max = 65_536
-"""Remembered plans; agents come and go, and the memory must not grow with them."""
+_plan_addresses = 4
+"""A plan takes as much memory as this many addresses, besides those that it is for."""

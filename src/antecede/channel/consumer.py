@@ -37,6 +37,18 @@ class Taken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
     packet: bytes
 
 
+class SavedConsumer(msgspec.Struct, frozen=True, array_like=True):
+    """The durable state of a :class:`MessageConsumer`."""
+
+    sent: int
+    order: bytes
+    own: bytes
+    links: dict[str, bytes]
+    generation: int
+    lives: dict[str, int] = {}
+    """For each peer the life in which it was last met. The oldest snapshots have no lives."""
+
+
 class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A frame or an acknowledgement for a peer of a domain."""
 
@@ -81,7 +93,7 @@ class MessageConsumer:
         self.me = members.index(me)
         self.spec = spec
         self.order: Order = spec.create(self.me, len(members))
-        self.links = {peer: Link(incarnation, resend_after=resend_after) for peer in members if peer != me}
+        self.links = {peer: Link(incarnation, resend_after=resend_after, size=len) for peer in members if peer != me}
         self.sent = 0
         self.traffic = Traffic()
         self.generation = 0
@@ -267,21 +279,20 @@ class MessageConsumer:
     def _named(self, reasons: list[Reason]) -> list[dict[str, str]]:
         return [{"server": self.members[member], "what": what} for member, what in reasons[:_reasons_max]]
 
-    def dump(self) -> Any:
-        """The durable state, as plain values."""
+    def dump(self) -> SavedConsumer:
+        """Return the durable state."""
         links = {peer: link.snapshot(bytes) for peer, link in self.links.items()}
         lives = {peer: link.peer_life for peer, link in self.links.items()}
-        return (self.sent, self.order.snapshot(), self.own.snapshot(bytes), links, self.generation, lives)
+        return SavedConsumer(self.sent, self.order.snapshot(), self.own.snapshot(bytes), links, self.generation, lives)
 
-    def load(self, state: Any, now: float) -> None:
+    def load(self, saved: SavedConsumer, now: float) -> None:
         """Become the state that ``dump`` gave; called on a fresh consumer. Own packets that waited wait again."""
-        # Before lives were told there were five.
-        self.sent, order, own, links, self.generation, *lives = state
-        self.order.restore(order)
-        for peer, saved in links.items():
-            self.links[peer].restore(saved, bytes, now)
-            self.links[peer].peer_life = lives[0][peer] if lives else 0
-        self.own.restore(own, bytes, now)
+        self.sent, self.generation = saved.sent, saved.generation
+        self.order.restore(saved.order)
+        for peer, link in saved.links.items():
+            self.links[peer].restore(link, bytes, now)
+            self.links[peer].peer_life = saved.lives.get(peer, 0)
+        self.own.restore(saved.own, bytes, now)
         for frame in self.own.tick(now):
             self.receive(self.members[self.me], frame, now)
 

@@ -7,6 +7,10 @@ been one by one.
 
 An address is the name of an agent of the topology file, or ``name@server`` for one that a client or a running agent
 brought into being. Nothing here knows routes, orders or agents' code.
+
+A multicast names all its destinations in every letter. In memory each list of destinations exists once
+(:class:`Destinations`), however many letters carry it: without that, a topic with many subscribers needs memory for
+subscribers times letters.
 """
 
 from collections.abc import Iterable
@@ -14,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from antecede import limits
 from antecede.errors import WireError
 
 
@@ -37,8 +42,53 @@ class Letter(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The span that it was sent in, as a W3C trace context, for those who trace; nothing here reads it."""
 
 
+class Destinations:
+    """Lists of several destinations that were seen lately, each of them once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._addresses = 0
+        """The length of all known lists together."""
+
+    def shared(self, to: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the one list that equals this one."""
+        if len(to) == 1:
+            return to
+        known = self._known.get(to)
+        if known is not None:
+            return known
+        if self._addresses + len(to) > limits.shared_addresses_max:
+            self._known.clear()
+            self._addresses = 0
+        self._known[to] = to
+        self._addresses += len(to)
+        return to
+
+    def share(self, letters: list[Letter]) -> None:
+        """Make letters that were just decoded carry shared lists."""
+        for letter in letters:
+            if len(letter.to) > 1:
+                msgspec.structs.force_setattr(letter, "to", self.shared(letter.to))
+
+    def uncouple(self, train: bytes) -> list[Letter]:
+        """Return the letters of a train. If it is so long that it must have one large letter or many long lists,
+        decode its letters one by one and share each list at once: they never exist all at the same time."""
+        if len(train) <= 2 * limits.train_bytes_max:
+            return uncouple(train)
+        letters: list[Letter] = []
+        try:
+            for piece in _decode_pieces(train):
+                letters.append(_decode_letter(piece))
+                self.share(letters[-1:])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise WireError(f"unreadable train of letters: {error}") from None
+        return letters
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[Letter]).decode
+_decode_pieces: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_decode_letter: Final = msgspec.msgpack.Decoder(Letter).decode
 
 
 def couple(letters: Iterable[Letter]) -> bytes:

@@ -16,11 +16,19 @@ Letters that wait here were sent by a committed reaction or publish, and are par
 """
 
 from collections import deque
-from typing import Any
 
 import msgspec
 
 from antecede.channel.letters import Letter
+
+
+class SavedReturns(msgspec.Struct, frozen=True, array_like=True):
+    """The durable state of :class:`Returns`; its fields are explained there."""
+
+    left: int
+    domain: str
+    away: dict[str, tuple[int, Letter]]
+    waiting: list[tuple[int, bool, Letter]]
 
 
 class Returns:
@@ -72,15 +80,13 @@ class Returns:
         """A letter that had waited is away now itself: those behind it wait for it, too."""
         self.waiting = deque((self.left, stays, letter) for _, stays, letter in self.waiting)
 
-    def dump(self) -> Any:
-        """The durable state, as plain values."""
-        return self.left, self.domain, self.away, list(self.waiting)
+    def dump(self) -> SavedReturns:
+        """Return the durable state."""
+        return SavedReturns(self.left, self.domain, dict(self.away), list(self.waiting))
 
-    def load(self, state: Any) -> None:
+    def load(self, saved: SavedReturns) -> None:
         """Become the state that ``dump`` gave."""
-        self.left, self.domain, self.away, waiting = msgspec.convert(state, _Saved)
-        self.waiting = deque(waiting)
-        self._blocked = any(not stays for _, stays, _ in waiting)
-
-
-_Saved = tuple[int, str, dict[str, tuple[int, Letter]], list[tuple[int, bool, Letter]]]
+        self.left, self.domain = saved.left, saved.domain
+        self.away = dict(saved.away)
+        self.waiting = deque(saved.waiting)
+        self._blocked = any(not stays for _, stays, _ in saved.waiting)

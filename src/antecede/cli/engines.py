@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 
 from antecede.errors import TraceError, UsageError
 from antecede.trace.sources import shown, trace_files
@@ -19,16 +18,20 @@ _plain_bytes_max = 64 * 1024 * 1024
 
 
 def chosen_engine(engine: str, master: str | None, conf: list[str] | None, paths: list[str]) -> str:
-    """``plain`` or ``spark``, by what was asked for and by the size of the files."""
+    """Return ``plain`` or ``spark``, by what was asked for and by the size of the files; refuse a Spark that is not
+    installed before anything is read."""
     if engine not in ENGINES:
         raise UsageError(f"--engine must be one of {', '.join(ENGINES)}, not {engine!r}")
     if engine == "plain" and (master is not None or conf):
         raise UsageError("--master and --conf are for --engine spark")
-    if engine != "auto":
-        return engine
-    if master is not None or conf:
+    from antecede.pipeline import missing, require
+
+    if engine == "spark" or master is not None or conf:
+        require()
         return "spark"
-    return "spark" if _text_bytes(paths) > _plain_bytes_max and find_spec("pyspark") is not None else "plain"
+    if engine == "plain":
+        return "plain"
+    return "spark" if _text_bytes(paths) > _plain_bytes_max and not missing() else "plain"
 
 
 @contextmanager

@@ -83,9 +83,10 @@ def register(app: typer.Typer) -> None:
 
 
 def _exit_code(report: dict[str, Any], paths: list[str]) -> int:
-    from antecede.cli.wording import nothing_valid
+    from antecede.cli.wording import nothing_valid, warn_of_unread
 
     if report["deliveries"] or report["message"]:
+        warn_of_unread(report)
         return 0
     print(f"antecede: nothing could be explained: {nothing_valid(report, paths)}", file=sys.stderr)
     return 2

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from antecede import limits
 from antecede.errors import UsageError
 from antecede.topology import Address, TopologyFile
 
@@ -26,7 +27,10 @@ def read_token(path: str | None) -> str:
         raise UsageError(f"{path}: cannot be read: {error}") from None
     if not lines or not lines[0].strip():
         raise UsageError(f"{path}: expected a token on its first line")
-    return lines[0].strip()
+    token = lines[0].strip()
+    if len(token.encode()) > limits.token_bytes_max:
+        raise UsageError(f"{path}: a token of {len(token.encode())} bytes: expected at most {limits.token_bytes_max}")
+    return token
 
 
 def check_folder(data: str | None) -> None:
@@ -101,16 +105,16 @@ def ask_server(address: Address, access: "Access", command: str, *arguments: str
 
 @asynccontextmanager
 async def command_line(address: Address, access: "Access", client: str | None, patience: float) -> AsyncIterator["Bus"]:
-    """A bus for one command. Under the name that all commands share nobody waits for letters that come later, such as
-    the reply to what an earlier command sent: they are passed over, not made dead letters of."""
+    """A bus for one command: of a temporary client, unless it is told a name. Nobody waits for letters that come to a
+    temporary client beside an answer, such as the reply to what it sent: they are passed over, not made dead letters
+    of."""
     from antecede.client.line import connect
 
     def waits(where: str) -> None:
         print(f"antecede: waiting for {where}", file=sys.stderr, flush=True)
 
-    name = client or "command-line"
     async with connect(
-        str(address), name=name, token=access.token, tls=access.tls, patience=patience, waits=waits
+        str(address), name=client, token=access.token, tls=access.tls, patience=patience, waits=waits
     ) as bus:
         if client is None:
             bus.otherwise(lambda received: None)

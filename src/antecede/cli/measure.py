@@ -74,9 +74,10 @@ def register(app: typer.Typer) -> None:
 
 
 def _exit_code(report: dict[str, Any], paths: list[str]) -> int:
-    from antecede.cli.wording import nothing_valid
+    from antecede.cli.wording import nothing_valid, warn_of_unread
 
     if report["messages"]:
+        warn_of_unread(report)
         return 0
     found = nothing_valid(report, paths, "send")
     print(f"antecede: nothing could be measured: {found}", file=sys.stderr)

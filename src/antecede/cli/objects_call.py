@@ -24,7 +24,7 @@ def add_call(group: typer.Typer) -> None:
         operation: str = typer.Argument(..., metavar="OPERATION", help="One of its operations."),
         arguments: list[str] = _arguments,
         client: str | None = typer.Option(
-            None, metavar="NAME", help="The client's durable name. Default: one that all commands share."
+            None, metavar="NAME", help="The client's durable name. Default: a temporary client, gone with the command."
         ),
         server: str | None = typer.Option(None, metavar="NAME", help="Where to call. Default: at the first server."),
         timeout: float = typer.Option(10.0, help="Seconds after which the call is undone."),

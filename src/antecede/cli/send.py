@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
         kind: str = typer.Argument(..., metavar="TYPE", help="The notification's name."),
         fields: str = typer.Argument("{}", metavar="JSON", help="Its fields."),
         client: str | None = typer.Option(
-            None, metavar="NAME", help="The client's durable name. Default: one that all commands share."
+            None, metavar="NAME", help="The client's durable name. Default: a temporary client, gone with the command."
         ),
         server: str | None = typer.Option(None, metavar="NAME", help="The entry server. Default: the first."),
         ask: bool = typer.Option(False, "--ask", help="Wait for an answer and print it."),
@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
         """Send one notification; done when it is on the entry server's disk. With --ask, print the answer.
 
         Without --ask nobody waits for a reply: one to a client of your own (--client) is kept for it, any other is
-        passed over.
+        dropped.
         """
         from antecede.cli.live import Access, addresses, command_line
         from antecede.errors import UsageError

@@ -21,7 +21,12 @@ def register(app: typer.Typer) -> None:
         metrics: str | None = typer.Option(
             None,
             metavar="HOST:PORT",
-            help="Serve /metrics (Prometheus) and /health there; PORT: on loopback. Default: as the topology says.",
+            help="Serve /metrics, /health and /live there; PORT: on loopback. Default: as the topology says.",
+        ),
+        until_stdin_closes: bool = typer.Option(
+            False,
+            "--until-stdin-closes",
+            help="Stop also when standard input ends: with the process that writes to it.",
         ),
         log: str = typer.Option("text", help="text or json, one line an event, on standard error."),
     ) -> int:
@@ -53,6 +58,15 @@ def register(app: typer.Typer) -> None:
         tls = tls_contexts(certificate, key, authority)
         page = file.metrics.get(server) if metrics is None else page_address(metrics)
         main = served(
-            file, server, data, metrics=page, durability=durability, token=token, host=host, tls=tls, trace=trace
+            file,
+            server,
+            data,
+            metrics=page,
+            until_stdin_closes=until_stdin_closes,
+            durability=durability,
+            token=token,
+            host=host,
+            tls=tls,
+            trace=trace,
         )
         return run(main)

@@ -97,8 +97,9 @@ def register(app: typer.Typer) -> None:
         else:
             print(
                 f"{outcome.lies:,} mutated frames, {outcome.servers} servers, {outcome.closed:,} connections closed "
-                f"with a logged reason, {outcome.records:,} records replayed, peak {mib} MiB; "
-                f"{len(outcome.found)} found wrong"
+                f"with a logged reason, {outcome.records:,} records replayed; longest stall {outcome.stall_ms:.0f} ms, "
+                f"most processor time {outcome.cpu_ms:.0f} ms, most work {outcome.calls_per_byte:.1f} calls per byte, "
+                f"memory grew by {outcome.growth_mib} MiB, peak {mib} MiB; {len(outcome.found)} found wrong"
             )
             print("".join(f"  {line}\n" for line in outcome.found[:20]), end="")
         return 1 if outcome.found else 0

@@ -21,7 +21,9 @@ def register(app: typer.Typer) -> None:
             False, "--trace", help="Record: antecede verify DIR then judges what was sent and delivered."
         ),
         metrics_base_port: int | None = typer.Option(
-            None, metavar="PORT", help="Serve /metrics and /health of the first server on this port, and so on upwards."
+            None,
+            metavar="PORT",
+            help="Serve /metrics, /health and /live of the first server on this port, and so on upwards.",
         ),
         log: str = typer.Option("text", help="text or json."),
     ) -> int:
@@ -52,6 +54,8 @@ def register(app: typer.Typer) -> None:
 async def _run(
     topology: str, servers: list[str], folder: str, options: list[str], metrics_base_port: int | None, kept: bool
 ) -> int:
+    from antecede.runtime.process import stopping_signals
+
     processes: dict[str, asyncio.subprocess.Process] = {}
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -62,18 +66,20 @@ async def _run(
             _tell(processes, signal.SIGTERM)
         stopped.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in stopping_signals():
         loop.add_signal_handler(number, stop)
     for place, server in enumerate(servers):
         command = [sys.executable, "-m", "antecede", "serve", topology, "--server", server]
         if metrics_base_port is not None:
             command += ["--metrics", str(metrics_base_port + place)]
-        # A session of its own: Ctrl-C reaches the servers through us, once and in good order.
+        # A session of its own: Ctrl-C reaches the servers through us, once and in good order. Its input ends with us.
         processes[server] = await asyncio.create_subprocess_exec(
             *command,
             "--data",
             f"{folder}/{server}",
+            "--until-stdin-closes",
             *options,
+            stdin=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
         )

@@ -6,17 +6,17 @@ import sys
 import tempfile
 from datetime import UTC, datetime
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
 
-from antecede.cli import unheard
 from antecede.cli.engines import chosen_engine, progress, spark_settings, trace_inputs
 from antecede.cli.wording import counted, nothing_valid, shown_name
+from antecede.crashes import discard_output, print_error
 from antecede.errors import TraceError, UsageError
 from antecede.trace.conflicts import Conflicts, read_conflicts
 from antecede.trace.cut import Cut
+from antecede.trace.quarantine import unreadable_rows
 from antecede.trace.sources import shown, trace_files
 
 _orders = ("fifo", "causal", "total", "synchronous", "significant")
@@ -54,7 +54,12 @@ def register(app: typer.Typer) -> None:
             "auto", "--causal", help="How Spark judges FIFO and causal order: walk (one task), chunks (of time), auto."
         ),
         dry_run: bool = typer.Option(False, "--dry-run", help="Say what would be read and by which engine, and stop."),
-        strict: bool = typer.Option(False, "--strict", help="Also exit 1 on a row set aside or an undelivered copy."),
+        strict: bool = typer.Option(
+            False, "--strict", help="Also exit 1 on a row set aside, an undelivered copy or a clock that disagrees."
+        ),
+        lenient: bool = typer.Option(
+            False, "--lenient", help="Judge the rest even if more than one row in ten cannot be read."
+        ),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
         """Judge whether a recorded trace keeps FIFO, causal, total, synchronous or significant order.
@@ -63,7 +68,8 @@ def register(app: typer.Typer) -> None:
         instance and operation, and a table of conflicts: in the trace's metadata, or --conflicts FILE with
         {"OBJECT or *": [["operation", "operation"], …]}.
 
-        Exit 0: every order asked for holds. 1: one is violated. 2: nothing could be judged.
+        Exit 0: every order asked for holds. 1: one is violated. 2: nothing could be judged, or no order is violated but
+        more than one row in ten cannot be read (unreadable_line, missing_field, wrong_type or unknown_kind).
         """
         asked = _asked(order)
         settings = spark_settings(conf)
@@ -95,8 +101,8 @@ def register(app: typer.Typer) -> None:
                 report["cut"] = {"since": cut.since, "until": cut.until, "processes": cut.processes}
             # Where there is no event there is nothing to report either: one line says so.
             if as_json or report["events"]:
-                _tell(json.dumps(report, indent=2) if as_json else "\n".join(_lines(report)))
-            return _exit_code(report, strict, paths)
+                _tell(json.dumps(report, indent=2) if as_json else "\n".join(_lines(report, lenient)))
+            return _exit_code(report, strict, lenient, paths)
 
 
 def _tell(text: str) -> None:
@@ -104,7 +110,7 @@ def _tell(text: str) -> None:
     try:
         print(text, flush=True)
     except BrokenPipeError:
-        unheard()
+        discard_output()
 
 
 def _check_writable(option: str, folder: str) -> None:
@@ -178,7 +184,10 @@ def _rows_of(path: str) -> int | None:
     """How many rows a file says it has; only Parquet does."""
     if not path.lower().endswith(".parquet"):
         return None
-    parquet = import_module("pyarrow.parquet")
+    try:
+        parquet = import_module("pyarrow.parquet")
+    except ImportError:
+        raise TraceError(f"{shown(path)}: Parquet needs pyarrow: install antecede[spark]") from None
     try:
         return int(parquet.read_metadata(path).num_rows)
     except (OSError, ValueError) as error:
@@ -193,24 +202,32 @@ def _judge_here(
     cut: Cut,
     table: Conflicts | None,
 ) -> dict[str, Any]:
+    from antecede.pipeline import missing
     from antecede.trace import verify
 
     report = verify(paths, orders, quarantine, late, cut.keeps if cut else None, table)
-    if late is not None and find_spec("pyarrow") is not None and find_spec("numba") is not None:
+    if late is not None and not {"numba", "numpy", "pyarrow"} & set(missing()):
         import_module("antecede.pipeline.aside").late_to_parquet(late)
     return report
 
 
-def _exit_code(report: dict[str, Any], strict: bool, paths: list[str]) -> int:
+def _exit_code(report: dict[str, Any], strict: bool, lenient: bool, paths: list[str]) -> int:
     if not report["deliveries"]:
         print(f"antecede: nothing could be judged: {nothing_valid(report, paths)}", file=sys.stderr)
         return 2
     if any(entry["holds"] is False for entry in report["orders"].values()):
         return 1
-    return 1 if strict and (not report["complete"] or report["undelivered"]) else 0
+    if strict and (not report["complete"] or report["undelivered"] or report["clocks"]["disagree"]):
+        return 1
+    if lenient or report["readable"]:
+        return 0
+    hint = "--lenient judges the other rows, --quarantine DIR lists these"
+    print_error(f"no verdict: {unreadable_rows(report)} ({hint})")
+    return 2
 
 
-def _lines(report: dict[str, Any]) -> list[str]:
+def _lines(report: dict[str, Any], lenient: bool) -> list[str]:
+    doubtful = not report["readable"] and not lenient
     silent = f" (and {report['silent']} silent)" if report["silent"] else ""
     lines = [
         f"{counted(report['events'], 'event')} of {counted(report['processes'], 'process|processes')}{silent}: "
@@ -223,7 +240,7 @@ def _lines(report: dict[str, Any]) -> list[str]:
         else:
             lines.append(f"  {reason:<19} {counted(count, 'row')} set aside")
     for order, entry in report["orders"].items():
-        lines.append(f"{order:<12} {_said(entry)}")
+        lines.append(f"{order:<12} {_said(entry, doubtful)}")
         lines += _evidence(entry)
         if entry.get("unlisted"):
             named = ", ".join(map(shown_name, entry["unlisted"][:8]))
@@ -243,11 +260,11 @@ def _speed(report: dict[str, Any]) -> str:
     return f"{report['seconds']} s, {report['events_per_second']:,} events/s, " if report["seconds"] else ""
 
 
-def _said(entry: dict[str, Any]) -> str:
+def _said(entry: dict[str, Any], doubtful: bool) -> str:
     if entry["holds"] is None:
         return "not judged: no delivery"
     if entry["holds"]:
-        return "holds"
+        return "not judged: too many rows cannot be read" if doubtful else "holds"
     if "late" not in entry:
         return "violated"
     return "violated: 1 late delivery" if entry["late"] == 1 else f"violated: {entry['late']:,} late deliveries"

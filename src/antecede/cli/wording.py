@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from math import floor, log10
 from typing import Any
 
+from antecede.crashes import print_error
+
 
 def shown_name(text: str) -> str:
     """A name from a trace, safe to show on a terminal."""
@@ -21,6 +23,15 @@ def set_aside(report: Mapping[str, Any], consequence: str) -> list[str]:
     if not report["complete"]:
         lines.append(f"rows were set aside: {consequence}")
     return lines
+
+
+def warn_of_unread(report: Mapping[str, Any]) -> None:
+    """Warn on standard error if too many rows are no events; the report is about the others."""
+    from antecede.trace.quarantine import unreadable_rows
+
+    too_many = unreadable_rows(report)
+    if too_many is not None:
+        print_error(f"warning: {too_many}: this is about the other rows")
 
 
 def counted(count: int, thing: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Self, TypeVar, cast, overload
 import msgspec
 
 from antecede import limits, telemetry
+from antecede.channel.envelopes import envelope_fault
 from antecede.channel.letters import Letter
 from antecede.client.inbox import Call, Inbox, Received, read
 from antecede.client.objects import RemoteObject
@@ -156,6 +157,8 @@ class Bus:
         return RemoteObject(self._question, name, kind, timeout)
 
     async def _question(self, to: str, kind: str, body: bytes, timeout: float) -> Letter:
+        if len(body) > letter_bytes_max:
+            raise UsageError(f"notification of {len(body)} bytes: at most {letter_bytes_max}")
         self._listen()
         ticket = self._begin(to, kind, "" if self._tracing is None else self._tracing(), ask=True)
         ticket.bodies.append(body)
@@ -187,6 +190,9 @@ class Bus:
         targets = (target,) if isinstance(target, str) else tuple(sorted(set(target)))
         if not targets:
             raise UsageError("a send to nobody: expected one agent or more")
+        fault = envelope_fault(targets, kind)
+        if fault:
+            raise UsageError(fault)
         return Ticket(self._numbering.next, target, targets, kind, ask, context)
 
     def _flush(self) -> None:

@@ -2,6 +2,9 @@
 
 Letters are handled one after the other, in their sequence. One that comes again after a broken connection, though it
 was handled, is only said to be done again.
+
+A handler that raises is tried again, then its letter is dead. ``SystemExit`` and ``KeyboardInterrupt`` end the program
+instead, for unlike a server's it is the application's own; the letter comes again when the client does.
 """
 
 import asyncio
@@ -137,13 +140,18 @@ class Inbox:
         reason = ""
         for attempt in range(limits.reaction_tries_max):
             span = None if self.spans is None else self.spans.open(self._name, letter)
-            failure: Exception | None = None
+            failure: BaseException | None = None
             try:
                 result = handler(notification, letter)
                 if inspect.isawaitable(result):
                     await result
                 return ""
-            except Exception as error:
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                task = asyncio.current_task()
+                if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                    raise
                 _logger.exception("handler of %s failed", letter.type)
                 reason, failure = described(error), error
             finally:

@@ -6,8 +6,10 @@ one frame.
 
 import asyncio
 import ssl
+import time
 from collections.abc import Callable
 from random import random
+from secrets import token_hex
 
 from antecede import limits
 from antecede.client import Bus, Ticket
@@ -17,7 +19,7 @@ from antecede.topology import Address
 from antecede.topology.file import is_name
 from antecede.transports import Connection
 from antecede.transports.tcp import dial
-from antecede.wire import AnyPart
+from antecede.wire import TEMPORARY, AnyPart
 
 
 class TcpLine:
@@ -37,7 +39,7 @@ class TcpLine:
         self._tls = tls
         self._patience = patience
         self._waits = waits
-        self._line = ClientLine(_Welcomed(self, bus), token, self._flush_soon, random)
+        self._line = ClientLine(_Welcomed(self, bus), token, self._flush_soon, _clock, random)
         self._keeper: asyncio.Task[None] | None = None
         self._first: asyncio.Future[None] | None = None
         self._closed = asyncio.Event()
@@ -151,6 +153,11 @@ class _Welcomed:
         self._line.gone(error)
 
 
+def _clock() -> float:
+    """Return seconds by a clock that nobody sets back and that goes on while the machine sleeps, where there is one."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.time()
+
+
 def why_unreached(error: Exception) -> str:
     """Return why nobody could be reached, and the most likely cause."""
     if isinstance(error, ConnectionRefusedError):
@@ -161,7 +168,7 @@ def why_unreached(error: Exception) -> str:
 def connect(
     address: str,
     *,
-    name: str,
+    name: str | None = None,
     token: str = "",
     tls: ssl.SSLContext | None = None,
     patience: float = 10.0,
@@ -169,13 +176,16 @@ def connect(
 ) -> Bus:
     """Return a bus to the server at ``tcp://HOST:PORT``, to be entered with ``async with``.
 
-    ``name`` is durable: a client that comes back under it finds its mailbox. ``patience`` is how long to try the first
-    time; ``waits`` is called once, with the address and the reason, if nobody answers at first.
+    ``name`` is durable: a client that comes back under it finds its mailbox. Without a name the client is temporary: it
+    gets a name of its own, and its mailbox is removed when it closes. ``patience`` is how long to try the first time;
+    ``waits`` is called once, with the address and the reason, if nobody answers at first.
     """
     host, _, port = address.removeprefix("tcp://").rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
         raise UsageError(f"address {address!r}: expected tcp://HOST:PORT")
-    if not is_name(name):
+    if name is None:
+        name = TEMPORARY + token_hex(8)
+    elif not is_name(name):
         raise UsageError(f"client name {name!r}: expected 1 to 64 letters, digits, _, . or -")
     where = Address(host.strip("[]"), int(port))
     return Bus(name, lambda bus: TcpLine(bus, where, token, tls, patience, waits))

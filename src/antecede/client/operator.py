@@ -17,7 +17,7 @@ class _Asked:
     def __init__(self, connection: Connection, request: wire.Request) -> None:
         self._connection = connection
         self.answer: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
-        connection.trust()
+        connection.trust(server=True)
         connection.send([request])
 
     def received(self, parts: list[wire.AnyPart]) -> None:
@@ -29,9 +29,9 @@ class _Asked:
             elif isinstance(part, wire.Bye):
                 self.answer.set_exception(RefusedError(part.reason))
 
-    def closed(self, reason: str) -> None:
+    def closed(self, reason: str, now: float) -> None:
         if not self.answer.done():
-            self.answer.set_exception(ClosedError(reason))
+            self.answer.set_exception(ClosedError(reason or "the server closed the connection"))
 
     def writable(self) -> None:
         return

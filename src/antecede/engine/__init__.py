@@ -16,15 +16,17 @@ take place elsewhere.
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
-from typing import Any
 
 import msgspec
 
 from antecede import limits
+from antecede.channel.footprint import Footprint
 from antecede.channel.letters import Letter
 from antecede.engine.agents import Agent, Handler, Notification, Returned, Timeout, Unanswered, handlers_of, name_of
 from antecede.engine.context import Alarm, Birth, Context, Outbound
+from antecede.engine.counting import Counting
 from antecede.errors import AgentError, UsageError
+from antecede.whereabouts import writable
 
 __all__ = [
     "STALE",
@@ -41,6 +43,7 @@ __all__ = [
     "React",
     "Reaction",
     "Returned",
+    "SavedEngine",
     "Timeout",
     "Unanswered",
     "died",
@@ -78,6 +81,7 @@ class Reaction(msgspec.Struct, frozen=True, array_like=True, gc=False):
 def died(letter: Letter, reason: str, check: Callable[[tuple[str, ...]], object]) -> Reaction:
     """A letter is dead for this reason; if it asked, the one who asked is told. ``check`` refuses addresses that do
     not exist: a sender's address came from outside."""
+    reason = writable(reason[: limits.reason_chars_max])
     if not letter.ask:
         return Reaction(letter.id, dead=reason)
     try:
@@ -96,12 +100,27 @@ class Dead(msgspec.Struct, frozen=True, array_like=True, gc=False):
     letter: Letter
     reason: str
 
+    @property
+    def key(self) -> str:
+        """The name by which operators replay or drop it."""
+        return f"{self.letter.id} {self.agent}"
+
 
 class Question(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An ask that has not been answered."""
 
     agent: str
     handler: str
+
+
+class SavedEngine(msgspec.Struct, frozen=True, array_like=True):
+    """The durable state of an :class:`Engine`; its fields are explained there."""
+
+    mailboxes: dict[str, list[Letter]]
+    states: dict[str, bytes]
+    born: dict[str, str]
+    dead: dict[str, Dead]
+    asks: dict[str, Question]
 
 
 class Engine:
@@ -117,6 +136,10 @@ class Engine:
         """By letter and agent."""
         self.asks: dict[str, Question] = {}
         """By the id of the letter that asked."""
+        self._counting = Counting()
+        self._changed = self._counting.changed
+        self.footprint = self._counting.footprint
+        """The memory of dead letters, and of those in mailboxes as they were at the last ``count``."""
         self._reacting: set[str] = set()
         self._ready: dict[str, None] = {}
 
@@ -126,6 +149,7 @@ class Engine:
         if mailbox is None:
             mailbox = self.mailboxes[agent] = deque()
         mailbox.append(letter)
+        self._changed.add(agent)
         if agent not in self._reacting:
             self._ready[agent] = None
 
@@ -141,6 +165,24 @@ class Engine:
                 agent, append = address, self.mailboxes[address].append
             else:
                 append(letter)
+
+    def count(self) -> Footprint:
+        """Count the letters in mailboxes; return the memory of those and of dead letters."""
+        self._counting.look(self.mailboxes)
+        return self.footprint
+
+    def set_aside(self, agent: str, letter: Letter, reason: str) -> None:
+        """Keep a letter that nobody can react to, for an operator."""
+        dead = Dead(agent, letter, reason)
+        self.bury(dead.key)
+        self.dead[dead.key] = dead
+        self.footprint.add(letter)
+
+    def bury(self, key: str) -> None:
+        """Forget a dead letter, if there is such a one."""
+        dead = self.dead.pop(key, None)
+        if dead is not None:
+            self.footprint.remove(dead.letter)
 
     def due(self) -> list[React]:
         """Hand out letters to all agents that have some and are not reacting."""
@@ -193,7 +235,8 @@ class Engine:
             if letter.answers:
                 self.asks.pop(letter.answers, None)
             if reaction.dead:
-                self.dead[f"{letter.id} {agent}"] = Dead(agent, letter, reaction.dead)
+                self.set_aside(agent, letter, reaction.dead)
+        self._counting.taken(agent, letters)
         if state is not None:
             self.states[agent] = state
         self._reacting.discard(agent)
@@ -210,21 +253,21 @@ class Engine:
         if agent in self.mailboxes:
             self._ready[agent] = None
 
-    def dump(self) -> Any:
-        """The durable state, as plain values."""
+    def dump(self) -> SavedEngine:
+        """Return the durable state."""
         mailboxes = {agent: list(mailbox) for agent, mailbox in self.mailboxes.items()}
-        return (mailboxes, self.states, self.born, self.dead, self.asks)
+        return SavedEngine(mailboxes, self.states, self.born, self.dead, self.asks)
 
-    def load(self, state: Any) -> None:
+    def load(self, saved: SavedEngine) -> None:
         """Become the state that ``dump`` gave; called on a fresh engine."""
-        mailboxes, self.states, self.born, self.dead, self.asks = msgspec.convert(state, _Saved)
-        for agent, letters in mailboxes.items():
-            for letter in letters:
-                self.deliver(agent, letter)
+        self.states, self.born, self.asks = saved.states, saved.born, saved.asks
+        self.dead = saved.dead
+        for dead in saved.dead.values():
+            self.footprint.add(dead.letter)
+        self.mailboxes = {agent: deque(letters) for agent, letters in saved.mailboxes.items()}
+        self._changed.update(self.mailboxes)
+        self._ready = dict.fromkeys(self.mailboxes)
 
 
 def _is_of(letter: Letter, reaction: Reaction) -> bool:
     return letter.id == reaction.letter
-
-
-_Saved = tuple[dict[str, list[Letter]], dict[str, bytes], dict[str, str], dict[str, Dead], dict[str, Question]]

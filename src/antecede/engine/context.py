@@ -12,8 +12,10 @@ import msgspec
 
 from antecede.channel.letters import Letter
 from antecede.engine.agents import Agent, Notification, name_of
+from antecede.engine.state import encoded
 from antecede.errors import AgentError
 from antecede.limits import call_seconds_max, letter_bytes_max, timer_seconds_max
+from antecede.whereabouts import writable
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -94,7 +96,7 @@ class Context:
         if not 0 < timeout <= timer_seconds_max:
             raise AgentError(f"ask with a timeout of {timeout} s: expected more than 0, at most {timer_seconds_max}")
         milliseconds = max(round(timeout * 1000), 1)
-        self._put(Outbound((to,), _name(notification), _encode(notification), reply, milliseconds))
+        self._put(Outbound((to,), _name(notification), _encode(notification), writable(reply), milliseconds))
 
     def call(self, object_: str, operation: str, *arguments: Any, reply: str = "", timeout: float = 30.0) -> None:
         """Call an operation of a replicated object. What it returned, or why it failed, comes as a later reaction, a
@@ -106,7 +108,7 @@ class Context:
             body = _encode((milliseconds, arguments))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise AgentError(f"call of {object_}.{operation}: an argument is no plain value: {error}") from None
-        self._put(Outbound((f"{object_}()",), operation, body, reply, milliseconds))
+        self._put(Outbound((f"{object_}()",), writable(operation), body, writable(reply), milliseconds))
 
     def forward(self, to: Iterable[str], letter: Letter) -> None:
         """Send what one got on to others, whatever it is."""
@@ -126,13 +128,14 @@ class Context:
 
     def create(self, name: str, agent: Agent) -> str:
         """Bring an agent into being on this server; its address."""
-        if not name or "@" in name:
+        if not name or "@" in name or writable(name) != name:
             raise AgentError(f"agent name {name!r}: expected a name without @")
         address = f"{name}@{self.server}"
         if self._check((address,)) != (address,):
             raise AgentError(f"agent name {name!r}: the topology has an agent of that name here")
         kind = type(agent)
-        self.births = _more(self.births, Birth(name, f"{kind.__module__}:{kind.__qualname__}", _encode(agent)))
+        state = encoded(address, agent)
+        self.births = _more(self.births, Birth(name, f"{kind.__module__}:{kind.__qualname__}", state))
         self.kinds = {**self.kinds, name: kind}
         return address
 

@@ -2,7 +2,12 @@
 
 A host keeps agents in memory between reactions, in step with what was committed or is about to be. Letters that were
 handed out together are reacted to one after the other. The first that fails ends the batch: those before it stand, the
-agent goes back to its state before the failed one, and whoever drives the host decides when to try again.
+agent goes back to its state before the failed one, and whoever drives the host decides when to try again. Whatever a
+handler raises is a failure, ``SystemExit`` and ``CancelledError`` included; only Ctrl-C is not.
+
+A state that cannot be read again (:mod:`antecede.engine.state`) is a failure, too. Only the last state of a batch is
+checked, for it is the one that is committed. If the check fails, the batch runs again with a check after each reaction,
+and ends at the reaction that made the state.
 
 What an agent cannot understand does not fail, it is *dead* at once, for trying again would not help: a notification
 that no handler is for, or bytes that do not fit the notification's fields.
@@ -19,9 +24,10 @@ from antecede.durations import Durations
 from antecede.engine import STALE, React, Reaction, died
 from antecede.engine.agents import Agent, Handler, Timeout, Unanswered, handlers_of, name_of
 from antecede.engine.context import Context
+from antecede.engine.state import check, comes_back, encode, unfit
 from antecede.errors import AgentError
-
-_encode = msgspec.msgpack.Encoder().encode
+from antecede.interrupts import is_ctrl_c
+from antecede.whereabouts import text_of
 
 
 class Outcome(msgspec.Struct):
@@ -31,7 +37,7 @@ class Outcome(msgspec.Struct):
     reactions: list[Reaction]
     state: bytes | None
     """The agent's new state; ``None``: unchanged."""
-    failure: Exception | None = None
+    failure: BaseException | None = None
     """Why the letter after the last reaction could not be reacted to."""
 
 
@@ -42,7 +48,7 @@ class Watch(Protocol):
         """A reaction begins; whatever is returned is handed back at its end."""
         ...
 
-    def end(self, begun: Any, dead: str, failure: Exception | None) -> None:
+    def end(self, begun: Any, dead: str, failure: BaseException | None) -> None:
         """It has ended: well, with a dead letter for that reason, or with an exception."""
         ...
 
@@ -96,7 +102,9 @@ class Host:
         durations.add_run(marks)
         return outcome
 
-    def _react(self, due: React, clock: Callable[[], float] | None, marks: list[float]) -> Outcome:
+    def _react(
+        self, due: React, clock: Callable[[], float] | None, marks: list[float], singly: bool = False
+    ) -> Outcome:
         agent, saved = self._wake(due)
         outcome = Outcome(due.agent, [], None)
         name, server, check, watches = due.agent, self.server, self.check, self.watches
@@ -106,12 +114,13 @@ class Host:
             begun = [watch.begin(context) for watch in watches] if watches else _nobody
             try:
                 dead = call(agent, letter, named, context)
-                note(outcome, agent, letter, context, begun, dead if isinstance(dead, str) else "")
-            except Exception as error:
-                return self._failed(outcome, begun, error)
+                note(outcome, agent, letter, context, begun, dead if isinstance(dead, str) else "", singly)
+            except BaseException as error:
+                self._failed(outcome, begun, error)
+                break
             if clock is not None:
                 marks.append(clock())
-        return self._done(outcome, agent, saved)
+        return outcome if self._done(outcome, agent, saved, singly) else self._react(due, clock, marks, True)
 
     async def react_async(self, due: React) -> Outcome:
         """React to a batch whose handlers may have to be awaited."""
@@ -125,7 +134,9 @@ class Host:
         durations.add_run(marks)
         return outcome
 
-    async def _react_async(self, due: React, clock: Callable[[], float] | None, marks: list[float]) -> Outcome:
+    async def _react_async(
+        self, due: React, clock: Callable[[], float] | None, marks: list[float], singly: bool = False
+    ) -> Outcome:
         agent, saved = self._wake(due)
         outcome = Outcome(due.agent, [], None)
         for letter, named in zip(due.letters, due.handlers, strict=True):
@@ -135,12 +146,15 @@ class Host:
                 dead = self._call(agent, letter, named, context)
                 if isawaitable(dead):
                     dead = await dead
-                self._note(outcome, agent, letter, context, begun, dead if isinstance(dead, str) else "")
-            except Exception as error:
-                return self._failed(outcome, begun, error)
+                self._note(outcome, agent, letter, context, begun, dead if isinstance(dead, str) else "", singly)
+            except BaseException as error:
+                self._failed(outcome, begun, error)
+                break
             if clock is not None:
                 marks.append(clock())
-        return self._done(outcome, agent, saved)
+        if self._done(outcome, agent, saved, singly):
+            return outcome
+        return await self._react_async(due, clock, marks, True)
 
     def forget(self, agent: str) -> None:
         """Let the agent be woken from its saved state next time."""
@@ -153,14 +167,16 @@ class Host:
         kind = self._kinds[due.agent]
         try:
             agent = kind() if due.state is None else msgspec.msgpack.decode(due.state, type=kind)
-            state = _encode(agent)
-        except Exception as error:
+            state = encode(agent)
+        except BaseException as error:
             # Whatever the application's own code raises here must not be the server's end.
+            if is_ctrl_c(error):
+                raise
             if due.state is None:
                 why = f"{kind.__qualname__} cannot be made, whose fields all need a default"
             else:
                 why = f"its saved state does not fit {kind.__qualname__}"
-            raise AgentError(f"agent {due.agent}: {why}: {error}") from error
+            raise AgentError(f"agent {due.agent}: {why}: {text_of(error)}") from error
         self._alive[due.agent] = (agent, state)
         return agent, state
 
@@ -207,10 +223,24 @@ class Host:
         return decoder
 
     def _note(
-        self, outcome: Outcome, agent: Agent, letter: Letter, context: Context, begun: list[Any], dead: str
+        self,
+        outcome: Outcome,
+        agent: Agent,
+        letter: Letter,
+        context: Context,
+        begun: list[Any],
+        dead: str,
+        checked: bool,
     ) -> None:
         # A state that cannot be kept fails as the handler would that made it: before anything is noted.
-        state = _encode(agent) if not dead and type(agent).__struct_fields__ else None
+        state = None
+        if not dead and type(agent).__struct_fields__:
+            try:
+                state = encode(agent)
+            except BaseException as error:
+                raise unfit(outcome.agent, agent, error) from error
+            if checked and state != outcome.state:
+                check(outcome.agent, agent, state)
         if begun:
             self._ended(begun, dead, None)
         if dead:
@@ -225,22 +255,34 @@ class Host:
         if state is not None:
             outcome.state = state
 
-    def _ended(self, begun: list[Any], dead: str, failure: Exception | None) -> None:
+    def _ended(self, begun: list[Any], dead: str, failure: BaseException | None) -> None:
         for watch, one in zip(self.watches, begun, strict=True):
             watch.end(one, dead, failure)
 
-    def _failed(self, outcome: Outcome, begun: list[Any], error: Exception) -> Outcome:
+    def _failed(self, outcome: Outcome, begun: list[Any], error: BaseException) -> None:
         self._ended(begun, "", error)
         outcome.failure = error
         self.forget(outcome.agent)
-        return outcome
+        if is_ctrl_c(error):
+            raise error
 
-    def _done(self, outcome: Outcome, agent: Agent, saved: bytes) -> Outcome:
-        if outcome.state == saved:
+    def _done(self, outcome: Outcome, agent: Agent, saved: bytes, checked: bool) -> bool:
+        """End a batch; False: its last state cannot be read again, and nothing of it may stand."""
+        state = outcome.state
+        if state is None or state == saved:
             outcome.state = None
-        elif outcome.state is not None:
-            self._alive[outcome.agent] = (agent, outcome.state)
-        return outcome
+            return True
+        if outcome.failure is not None:
+            # The agent is not in that state any more, for the handler that failed may have changed it.
+            return checked or comes_back(type(agent), state)
+        if not checked:
+            try:
+                check(outcome.agent, agent, state)
+            except AgentError:
+                self.forget(outcome.agent)
+                return False
+        self._alive[outcome.agent] = (agent, state)
+        return True
 
 
 _timeout, _unanswered = name_of(Timeout), name_of(Unanswered)

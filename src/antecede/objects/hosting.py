@@ -20,6 +20,7 @@ import msgspec
 
 from antecede import limits
 from antecede.errors import ObjectError
+from antecede.interrupts import is_ctrl_c
 from antecede.objects.model import (
     Call,
     CallFailed,
@@ -31,6 +32,7 @@ from antecede.objects.model import (
     relation_of,
     state_of,
 )
+from antecede.whereabouts import text_of
 
 ROOT: Final = "call"
 """The operation that every server has: somebody here calls an object. It conflicts with nothing."""
@@ -128,9 +130,13 @@ def _first(name: str, kind: type[Object]) -> bytes:
         _State(name, kind).read(state)
     except ObjectError:
         raise
-    except Exception as error:
+    except BaseException as error:
         # To make an object is to run anybody's code, which may fail in any way.
-        raise ObjectError(f"{kind.__name__}() cannot be made and kept: {type(error).__name__}: {error}") from None
+        if is_ctrl_c(error):
+            raise
+        raise ObjectError(
+            f"{kind.__name__}() cannot be made and kept: {type(error).__name__}: {text_of(error)}"
+        ) from None
     return state
 
 
@@ -156,19 +162,25 @@ class _State:
 
     def read(self, kept: bytes) -> dict[str, Any]:
         raw = msgspec.msgpack.decode(kept, type=dict[str, msgspec.Raw])
-        return {
-            attribute: self._decoders[attribute].decode(value)
-            if attribute in self._decoders
-            else msgspec.msgpack.decode(value)
-            for attribute, value in raw.items()
-        }
+        state: dict[str, Any] = {}
+        try:
+            for attribute, value in raw.items():
+                decoder = self._decoders.get(attribute)
+                state[attribute] = msgspec.msgpack.decode(value) if decoder is None else decoder.decode(value)
+        except msgspec.ValidationError as error:
+            raise msgspec.ValidationError(f"attribute {attribute} of {self.kind.__name__}: {error}") from None
+        return state
 
     def take(self, whole: Any) -> Object:
         return object_with(self.kind, self.read(whole.__dict__[self.name]))
 
     def keep(self, whole: Any, one: Object) -> None:
         state = state_of(one)
-        whole.__dict__[self.name] = _within(f"state of {self.name}", state, encode_state, limits.object_state_bytes_max)
+        kept = _within(f"state of {self.name}", state, encode_state, limits.object_state_bytes_max)
+        if kept != whole.__dict__[self.name]:
+            # A state that can be written and not read would make every later operation fail.
+            self.read(kept)
+            whole.__dict__[self.name] = kept
 
 
 def _bound(state: _State, called: str, method: Callable[..., Any]) -> Callable[..., Any]:

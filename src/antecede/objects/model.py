@@ -30,7 +30,9 @@ from typing import Any, ClassVar, TypeVar, overload
 import msgspec
 
 from antecede.errors import ObjectError
+from antecede.interrupts import is_ctrl_c
 from antecede.orders.relation import Relation
+from antecede.whereabouts import text_of
 
 _mark = "__antecede_operation__"
 
@@ -147,10 +149,12 @@ def _declared(kind: type[Object]) -> Relation:
 def _allowed(kind: type[Object], compatible: Callable[[str, str], Any], one: str, other: str) -> bool:
     try:
         return bool(compatible(one, other)) and bool(compatible(other, one))
-    except Exception as error:
+    except BaseException as error:
         # It is anybody's code; a plain method, which expects an object as well, is the common mistake.
+        if is_ctrl_c(error):
+            raise
         raise ObjectError(
-            f"{kind.__name__}.compatible({one!r}, {other!r}) raises {type(error).__name__}: {error} "
+            f"{kind.__name__}.compatible({one!r}, {other!r}) raises {type(error).__name__}: {text_of(error)} "
             "(expected a static method of two names of operations)"
         ) from None
 

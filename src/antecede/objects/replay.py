@@ -15,7 +15,9 @@ from typing import Any, Protocol
 import msgspec
 
 from antecede import limits
+from antecede.interrupts import is_ctrl_c
 from antecede.objects.model import Call, CallFailed, Object, copied, lacking, object_with, operations_of, state_of
+from antecede.whereabouts import text_of
 
 State = dict[str, Any]
 
@@ -67,24 +69,18 @@ def compute(
                 program.close()
                 return outcome
         return Outcome(state_of(object_), calls, (True, result))
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:
-        # Whatever an operation raises is its answer; nothing of what it did is left. One that exits would else end its
-        # server, again at every start, and so would a state that cannot be copied.
+        # Whatever an operation raises is its answer, the same at all replicas; nothing of what it did is left. One that
+        # exits would otherwise end its server, again at every start, and so would a state that cannot be copied.
+        if is_ctrl_c(error):
+            raise
         return Outcome(state, calls, (False, reason_of(error)))
 
 
 def reason_of(error: BaseException) -> str:
     """What an operation raised, as a line that can travel: its text is anybody's, of any length, or raises itself."""
-    try:
-        text = str(error)
-    except Exception:
-        text = "its text cannot be had"
-    reason = f"{type(error).__name__}: {text}"
-    if len(reason) > limits.reason_chars_max:
-        reason = reason[: limits.reason_chars_max - 1] + "…"
-    return reason.encode(errors="backslashreplace").decode()
+    reason = f"{type(error).__name__}: {text_of(error)}"
+    return reason if len(reason) <= limits.reason_chars_max else reason[: limits.reason_chars_max - 1] + "…"
 
 
 def _drive(

@@ -19,8 +19,10 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from antecede.errors import ObjectError, UsageError
+from antecede.interrupts import is_ctrl_c
 from antecede.objects.model import Object, initial, operations_of, relation_of
 from antecede.objects.replay import Answer, Outcome, State, compute
+from antecede.whereabouts import text_of
 
 Step = tuple[str, tuple[Any, ...]]
 """An operation and its arguments."""
@@ -64,8 +66,10 @@ def search(kind: type[Object], examples: int = 300) -> list[Pair]:
     relation = relation_of(kind)
     try:
         initial(kind)
-    except Exception as error:
-        raise ObjectError(f"{kind.__name__}() cannot be made: {type(error).__name__}: {error}") from None
+    except BaseException as error:
+        if is_ctrl_c(error):
+            raise
+        raise ObjectError(f"{kind.__name__}() cannot be made: {type(error).__name__}: {text_of(error)}") from None
     found = []
     for pair in combinations_with_replacement(sorted(operations_of(kind)), 2):
         try:

@@ -86,7 +86,11 @@ def find(name: str) -> type[Order]:
         foreign = [entry for entry in _foreign() if entry.name == name]
         if not foreign:
             raise UnknownOrderError(f"unknown order {name!r}: expected one of {', '.join(names())}")
-        found = foreign[0].load()
+        try:
+            found = foreign[0].load()
+        except Exception as error:
+            # An order of another package may fail in any way.
+            raise OrderError(f"order {name!r} cannot be imported: {type(error).__name__}: {error}") from None
     if not (isinstance(found, type) and issubclass(found, Order)):
         raise OrderError(f"order {name!r} is no subclass of antecede.orders.Order")
     return found

@@ -7,12 +7,16 @@ This room knows traces, arrays and Spark; verification judges from the trace alo
   (:func:`events`, :func:`matched`, …) are functions from DataFrames to DataFrames. :func:`late`,
   :func:`measure` and :func:`explain` answer the other questions about a DataFrame.
 * :func:`session` is the one place that makes a Spark session.
+* :func:`missing` lists what of the extra ``spark`` is not installed, and :func:`require` refuses to go on without it.
 
 Nothing heavy is imported before it is needed.
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+
+from antecede.errors import SparkError
 
 if TYPE_CHECKING:
     from antecede.pipeline.dataframe import verify
@@ -45,13 +49,30 @@ __all__ = [
     "linked",
     "matched",
     "measure",
+    "missing",
     "places",
+    "require",
     "session",
     "settled",
     "verify",
     "verify_files",
     "verify_in",
 ]
+
+
+_modules = ("numba", "numpy", "pandas", "pyarrow", "pyspark")
+
+
+def missing() -> list[str]:
+    """Return the modules that the pipeline needs and that are not installed."""
+    return [name for name in _modules if find_spec(name) is None]
+
+
+def require() -> None:
+    """Raise :class:`SparkError` if a module that the pipeline needs is not installed."""
+    lacking = missing()
+    if lacking:
+        raise SparkError(f"the spark engine needs {', '.join(lacking)}: install antecede[spark]")
 
 
 def __getattr__(name: str) -> Any:

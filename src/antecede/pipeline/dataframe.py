@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from antecede import __version__
-from antecede.pipeline.framed import Table, framed, required, unweighed
+from antecede.pipeline.framed import Table, framed, required, unweighed, warn_of_unread
 from antecede.pipeline.kernels.texts import WIDE
 from antecede.pipeline.packing import unpack
 from antecede.pipeline.report import assemble_report
@@ -33,7 +33,8 @@ def verify(
     """Judge the trace in a DataFrame; the report of ``antecede verify``, without what only files have.
 
     ``conflicts`` is the table that the significant order is judged by, as ``--conflicts FILE`` has it:
-    ``{"*": [["deposit", "audit"]]}``. The DataFrame is read several times: cache it if it is costly to compute.
+    ``{"*": [["deposit", "audit"]]}``. If more than one row in ten is no event, a warning says so and the report's
+    ``readable`` is false. The DataFrame is read several times: cache it if it is costly to compute.
     """
     orders = known_orders(orders)
     significant = "significant" in orders
@@ -43,7 +44,8 @@ def verify(
         if table is not None:
             entry, _ = significant_on(framed(df, instances=True), table, report["deliveries"])
             report["orders"]["significant"] = entry
-        return report
+    warn_of_unread(report)
+    return report
 
 
 def _verify(df: DataFrame, orders: tuple[str, ...], narrow: int, partitions: int | None) -> dict[str, Any]:

@@ -120,6 +120,8 @@ class Task:
         self.fault_runs = {hop: _Runs(names) for hop, names in self.fault_names.items()}
         self.reasons: Counter[str] = Counter()
         self.kinds = np.zeros(5, np.int64)
+        self.outside = 0
+        """Events that the cut leaves out."""
         self.sequence = 0
         self._waiting: list[Any] = []
         """Batches that travel together."""
@@ -135,7 +137,8 @@ class Task:
             yield from self.fault_runs[hop].drain(self.layout, hop, fault=True)
         yield 0, pack({
             "split": self.split.number, "names": self.encoder.names.list(), "kinds": self.kinds,
-            "reasons": dict(self.reasons), "clocked": self.clocked, "lamported": self.lamported,
+            "reasons": dict(self.reasons), "outside": self.outside,
+            "clocked": self.clocked, "lamported": self.lamported,
         })  # fmt: skip
 
     def batches(self, piece: Arrow | list[Item]) -> Iterator[Any]:
@@ -166,7 +169,9 @@ class Task:
             self.fault_runs[fault.hop].take(np.array([lane], np.int32), np.array([fault.index], np.int64))
 
     def _take(self, batch: Any) -> Iterator[tuple[int, bytes]]:
+        whole = batch.num_rows
         batch = self._cut(batch)
+        self.outside += whole - batch.num_rows
         if not batch.num_rows:
             return
         kind = batch.column("kind").to_numpy()

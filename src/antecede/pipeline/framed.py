@@ -5,6 +5,7 @@ as the Arrow batches that Spark hands to Python, and what it says goes into a sh
 DataFrame has no metadata, so whoever asks about significant order brings the table of conflicts.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +19,7 @@ from antecede.pipeline.flow import Emit, SparkParts
 from antecede.pipeline.run import Trace, layout_for
 from antecede.pipeline.splits import Batches, Input
 from antecede.trace.conflicts import Conflicts, conflicts_in
+from antecede.trace.quarantine import unreadable_rows
 
 Table = Conflicts | Mapping[str, Any] | Sequence[Any] | None
 """A table of conflicts, read already or as the document that says it."""
@@ -44,6 +46,13 @@ def required(conflicts: Table) -> Conflicts:
     if found is None:
         raise UsageError('the significant order needs conflicts={"*": [["read", "write"], …]}: a DataFrame names none')
     return found
+
+
+def warn_of_unread(report: Mapping[str, Any]) -> None:
+    """Warn whoever called the pipeline if too many rows of the DataFrame are no events."""
+    too_many = unreadable_rows(report)
+    if too_many is not None:
+        warnings.warn(f"{too_many}: the report is about the other rows", stacklevel=4)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pyspark.sql import functions as fn
 from antecede.errors import UsageError
 from antecede.pipeline.explaining import explained_on
 from antecede.pipeline.flow import SparkParts
-from antecede.pipeline.framed import Table, framed, required, table_of, unweighed
+from antecede.pipeline.framed import Table, framed, required, table_of, unweighed, warn_of_unread
 from antecede.pipeline.measuring import measured_on
 from antecede.pipeline.orderings import orderings_on
 from antecede.pipeline.packing import unpack
@@ -99,4 +99,5 @@ def _reported(df: DataFrame, work: Callable[[], dict[str, Any]]) -> dict[str, An
     started = time.perf_counter()
     with one_line(), unweighed(df):
         report = work()
+    warn_of_unread(report)
     return report | {"seconds": round(time.perf_counter() - started, 3)}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from antecede.trace.quarantine import REASONS
+from antecede.trace.quarantine import REASONS, readable
 from antecede.trace.verdicts import ORDERS
 
 Ids = Callable[[Any, Any], list[str]]
@@ -29,10 +29,12 @@ def assemble_report(
     missing: int,
     ids: Ids,
     known: Callable[[Any, Any], int],
+    outside: int = 0,
 ) -> dict[str, Any]:
     """Everything but version, engine and timings.
 
-    ``unread`` counts rows that are no events, ``aside`` those set aside for their places, ``rows`` all events;
+    ``unread`` counts rows that are no events, ``aside`` those set aside for their places, ``rows`` all events
+    but those ``outside`` of what is judged;
     ``said`` is the summary of :func:`antecede.pipeline.verdict.judged`. ``known`` tells how many of some deliveries
     have sends that name their destinations: one on a cycle leaves its copy undelivered then.
     """
@@ -43,17 +45,21 @@ def assemble_report(
     reasons += Counter(unread)
     complete = not reasons
     reasons["index_gap"] = missing
+    quarantined = {reason: reasons[reason] for reason in REASONS if reasons[reason]}
+    read = rows + outside + sum(unread.values())
     deliveries = said["deliveries"] - cycle
     lost = known(said["cycle_process"], said["cycle_index"]) if cycle else 0
     return {
         "processes": processes,
         "silent": silent,
+        "rows": read,
         "events": rows - set_aside,
         "messages": said["messages"],
         "deliveries": deliveries,
         "undelivered": said["undelivered"] + lost,
         "complete": complete,
-        "quarantined": {reason: reasons[reason] for reason in REASONS if reasons[reason]},
+        "quarantined": quarantined,
+        "readable": readable(read, quarantined),
         "orders": _orders(orders, said, deliveries, names, ids),
         "clocks": said["clocks"],
         "lamport": said["lamport"],

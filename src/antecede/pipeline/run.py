@@ -62,11 +62,12 @@ class Trace:
             self.places += processes
             summaries += map(unpack, told)
         self.unread: Counter[str] = Counter()
-        self.rows = 0
+        self.rows = self.outside = 0
         self.clocked = any(said["clocked"] or said["lamported"] for said in summaries)
         for said in summaries:
             self.unread.update(said["reasons"])
             self.rows += int(said["kinds"].sum())
+            self.outside += said["outside"]
         self._number([(said["split"], said["names"]) for said in summaries])
         self._settle()
         self._matched: Parts | None = None
@@ -269,6 +270,7 @@ def verdict_on(
         unread=trace.unread,
         aside={"duplicate_row": trace.again, "duplicate_index": trace.different},
         rows=trace.rows,
+        outside=trace.outside,
         processes=int(trace.has_rows.sum()),
         silent=int((named & ~trace.has_rows).sum()),
         missing=sum(process.largest + 1 - process.distinct for process in trace.places),

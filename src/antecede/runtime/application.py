@@ -11,6 +11,7 @@ from msgspec.structs import fields
 from antecede import limits
 from antecede.engine.agents import Agent
 from antecede.errors import AgentError, ObjectError, OrderError, TopologyError, UsageError
+from antecede.interrupts import is_ctrl_c
 from antecede.objects import Object, ReplicatedObject
 from antecede.objects.replicas import Placed, replicas
 from antecede.orders import OrderSpec, parse
@@ -120,6 +121,8 @@ def _import(module: str, what: str) -> object:
     except ModuleNotFoundError as error:
         place = place_of(error)
         raise AgentError(f"{what}: cannot import {module}: {error}" + (f" ({place})" if place else "")) from None
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if is_ctrl_c(error):
+            raise
         # Whatever the module does while it is read is its author's: they want to know where, not our way there.
         raise AgentError(f"{what}: cannot import {module}: {described(error)}") from None

@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from antecede.crashes import guarded
 from antecede.errors import AntecedeError
 from antecede.runtime.recording import CONVERTER_BUSY, FOLDER, PLACE_KEY, Recording, piece_name, tidy
 from antecede.store import Files, closed_segments
@@ -90,7 +91,7 @@ def main(arguments: list[str]) -> int:
         return CONVERTER_BUSY
     except Orphaned:
         return 0
-    except AntecedeError as error:
+    except (AntecedeError, OSError) as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 2
     return 0
@@ -100,4 +101,4 @@ _lock = "lock"
 _look_rows = 10_000
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(guarded(lambda: main(sys.argv[1:])))

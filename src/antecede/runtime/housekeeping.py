@@ -1,10 +1,9 @@
-"""What a server does now and then, whatever messages do: look at its marks, keep snapshots, say that it is there."""
+"""What a server does at regular times: look at its marks, keep snapshots, watch its connections."""
 
 import asyncio
 from typing import TYPE_CHECKING
 
 from antecede import limits
-from antecede.runtime.door import keep_alive
 
 if TYPE_CHECKING:
     from antecede.runtime.server import ServerRuntime
@@ -17,6 +16,10 @@ class Housekeeping:
         self._runtime = runtime
         self.logged_bytes = 0
         """What went into the log since the last snapshot."""
+        self._covered = 0
+        """What of that is in the snapshot that is being kept."""
+        self._not_before = 0.0
+        """When the next snapshot may be tried, after one that failed."""
         self.task: asyncio.Task[None] | None = None
         self._snapshotting: asyncio.Future[None] | None = None
 
@@ -44,22 +47,17 @@ class Housekeeping:
             runtime.marks.watch(runtime.stopping)
             if runtime.recorder is not None:
                 runtime.recorder.look()
-            if self.logged_bytes > limits.snapshot_log_bytes and self._snapshotting is None:
+            due = self.logged_bytes > limits.snapshot_log_bytes and loop.time() >= self._not_before
+            if due and self._snapshotting is None:
                 self._take_snapshot()
             if turns % 10 == 0:
-                # Also what was taken long after it came, and nothing has come since.
-                runtime.peers.patience.over = True
-                now = loop.time()
-                runtime.door.watch(now)
-                for peer in runtime.peers.peers.values():
-                    if peer.dialer is not None and peer.connection is not None:
-                        keep_alive(peer.connection, now)
+                runtime.core.watch(loop.time())
 
     def _take_snapshot(self) -> None:
         runtime = self._runtime
         if runtime.behind:
             return
-        self.logged_bytes = 0
+        self._covered, self.logged_bytes = self.logged_bytes, 0
         data, upto = runtime.machine.snapshot(), runtime.store.last
         self._snapshotting = asyncio.ensure_future(asyncio.to_thread(self._keep_snapshot, data, upto))
         self._snapshotting.add_done_callback(self._kept)
@@ -74,7 +72,9 @@ class Housekeeping:
         self._snapshotting = None
         error = None if done.cancelled() else done.exception()
         if error is not None:
-            self._runtime.log.error("snapshot-failed", reason=str(error))
+            self._runtime.log.error("snapshot-failed", reason=str(error), again_seconds=limits.snapshot_retry_seconds)
+            self.logged_bytes += self._covered
+            self._not_before = asyncio.get_running_loop().time() + limits.snapshot_retry_seconds
 
 
 _house_seconds = 0.1

@@ -6,28 +6,27 @@ serve a program that has the server in its own process.
 
 import json
 from collections.abc import Callable
-from time import time
+from time import monotonic
 from typing import Any, Protocol
 
 import msgspec
 
-from antecede.engine import Dead, Reaction
+from antecede.engine import Dead
 from antecede.errors import AntecedeError, OverloadError, UsageError
-from antecede.limits import counter_max
-from antecede.runtime.peers import Peers
+from antecede.limits import address_chars_max, counter_max, frame_bytes_max, message_id_chars_max
 from antecede.runtime.reactions import Reactions
 from antecede.runtime.recorder import Recorder
-from antecede.runtime.sessions import OPERATOR, Sessions
 from antecede.server import AgentServer, Replay
-from antecede.server.items import Buried, Forgot, Reacted
+from antecede.server.core import ServerCore
+from antecede.server.items import Buried, Forgot
+from antecede.server.sessions import OPERATOR
 from antecede.store import Store
 
 
 class _Server(Protocol):
     machine: AgentServer
     store: Store
-    peers: Peers
-    sessions: Sessions
+    core: ServerCore
     reactions: Reactions
     recorder: Recorder | None
     epoch: str
@@ -60,7 +59,13 @@ class Operations:
             count, do = self._commands.get(command, (0, None))
             if do is None or len(arguments) != count:
                 raise UsageError(f"unknown request {command[:64]!r} with {len(arguments)} arguments")
-            return True, json.dumps(do(*arguments)).encode()
+            long = next((one for one in arguments if len(one) > argument_chars_max), None)
+            if long is not None:
+                raise UsageError(f"argument of {len(long)} characters: expected at most {argument_chars_max}")
+            document = json.dumps(do(*arguments)).encode()
+            if len(document) > frame_bytes_max // 2:
+                raise UsageError(f"the answer has {len(document)} bytes, too many for one answer")
+            return True, document
         except AntecedeError as error:
             return False, json.dumps(str(error)).encode()
 
@@ -97,16 +102,16 @@ class Operations:
             "trace": None if server.recorder is None else server.recorder.status(),
             "domains": {name: self._domain(name) for name in machine.channel.consumers},
             "stopped": stopped,
-            "refused": dict(server.peers.refusals),
+            "refused": dict(server.core.peering.refusals),
             "clients": {
-                "here": server.sessions.names,
+                "here": server.core.sessions.names,
                 "known": len(machine.clients),
                 "away": {address: depth for address, depth in shown.items() if self._is_away(address)},
             },
             "mailboxes": shown,
             "waiting_letters": sum(mailboxes.values()),
-            "reactions": server.reactions.done,
-            "failed_reactions": server.reactions.failed,
+            "reactions": server.core.driver.retries.done,
+            "failed_reactions": server.core.driver.retries.failed,
             "timers": len(machine.timers),
             "questions": len(machine.engine.asks),
             "calls": machine.calls.open,
@@ -114,11 +119,11 @@ class Operations:
         }
 
     def _is_away(self, address: str) -> bool:
-        return not self._server.reactions.host.lives(address) and self._server.sessions.is_away(address)
+        return not self._server.reactions.host.lives(address) and self._server.core.sessions.is_away(address)
 
     def _domain(self, name: str) -> dict[str, Any]:
         consumer = self._server.machine.channel.consumers[name]
-        peers = self._server.peers.peers
+        peers = self._server.core.peering.peers
         return {
             "order": str(consumer.spec),
             "generation": consumer.generation,
@@ -175,17 +180,12 @@ class Operations:
         machine = server.machine
         if server.reactions.host.lives(address):
             raise UsageError(f"{address} is an agent, which reacts to its letters: only a client's mailbox is dropped")
-        if not server.sessions.is_away(address):
+        if not server.core.sessions.is_away(address):
             raise UsageError(f"client {address} is here, and reads its letters: only who is away is dropped")
-        letters = [letter.id for letter in machine.engine.mailboxes.get(address, ())]
-        if not letters:
+        dropped = server.core.sessions.drop(address, "dropped by an operator")
+        if not dropped:
             raise UsageError(f"no letters wait for {address[:200]!r} on {machine.name}")
-        # All in one step: a client that comes back meanwhile finds an empty mailbox, or none was dropped.
-        reactions = tuple(Reaction(letter, dead="dropped by an operator") for letter in letters)
-        server.submit(Reacted(address, reactions, None, int(time() * 1000)))
-        for letter in letters:
-            server.submit(Buried(f"{letter} {address}"))
-        return {"server": machine.name, "dropped": len(letters), "client": address}
+        return {"server": machine.name, "dropped": dropped, "client": address}
 
     def forget(self, domain: str, generation: str) -> dict[str, Any]:
         """Let a domain begin anew at this server: its order and its links, for good. What nobody acknowledged is sent
@@ -194,14 +194,15 @@ class Operations:
         consumer = server.machine.channel.consumers.get(domain)
         if consumer is None:
             raise UsageError(f"server {server.machine.name} is not in domain {domain}")
-        if not generation.isdecimal() or not consumer.generation < int(generation) <= counter_max:
+        digits = generation if generation.isdecimal() and len(generation) <= len(str(counter_max)) else "0"
+        if not consumer.generation < int(digits) <= counter_max:
             raise UsageError(f"generation {generation[:32]}: expected a number larger than {consumer.generation}")
         if server.machine.calls.site is not None:
             raise UsageError(
                 f"domain {domain} has replicated objects, whose replicas would differ: restore the lost data directory"
             )
         again = len(consumer.unsettled())
-        server.peers.begin_anew(domain)
+        server.core.peering.reset(domain, monotonic())
         server.submit(Forgot(domain, int(generation)))
         return {"server": server.machine.name, "domain": domain, "generation": int(generation), "sent_again": again}
 
@@ -228,3 +229,5 @@ class Operations:
 
 
 _shown_max = 50
+argument_chars_max = message_id_chars_max + 1 + address_chars_max
+"""One argument of a request. The longest is the key of a dead letter: its id and the agent's address."""

@@ -19,14 +19,12 @@ The server does no I/O, owns no clock (``now`` in seconds drives resends, ``cloc
 count by) and rolls no dice.
 """
 
-from heapq import heapify, heappop, heappush
-from typing import Any
-
 import msgspec
 
 from antecede import limits
 from antecede.channel import Channel, Letter, Taken
-from antecede.engine import Dead, Engine, Outbound, Question, Timeout, name_of
+from antecede.channel.envelopes import envelope_fault
+from antecede.engine import Engine, Outbound, Question, Timeout, name_of
 from antecede.errors import (
     AntecedeError,
     LinkError,
@@ -40,6 +38,7 @@ from antecede.errors import (
 )
 from antecede.link import Ack, Frame, Hello
 from antecede.objects.replicas import Row
+from antecede.server.backlog import Backlog, backlog_of
 from antecede.server.calls import Calls, deadline_of, is_call, unfit
 from antecede.server.items import (
     Began,
@@ -49,6 +48,7 @@ from antecede.server.items import (
     Fired,
     Forgot,
     Item,
+    Left,
     Met,
     Published,
     PublishedMany,
@@ -58,13 +58,15 @@ from antecede.server.items import (
     encode_record,
     sent_again,
 )
+from antecede.server.snapshots import State, decode_state, encode_state
+from antecede.server.timers import Timers
 from antecede.server.words import Accepted, FromPeer, Plan, Refused, Replay, Step
 
 __all__ = ["CATCHING_UP", "Accepted", "AgentServer", "FromPeer", "Plan", "Refused", "Replay", "Step"]
 CATCHING_UP = "the server is catching up: try again later"
 
 
-Input = FromPeer | Published | PublishedMany | Reacted | Forgot | Buried | Replay
+Input = FromPeer | Published | PublishedMany | Reacted | Forgot | Buried | Replay | Left
 
 
 class AgentServer:
@@ -81,8 +83,7 @@ class AgentServer:
         self.calls = Calls(self.channel, f"{name}.{incarnation & 0xFFFFFF:06x}.")
         self.clients: dict[str, int] = {}
         """Clients that live here, and the number of the last publish of each."""
-        self.timers: dict[int, tuple[int, str, Letter]] = {}
-        """Number → (wall clock in ms, agent, letter)."""
+        self.timers = Timers(self.engine.footprint)
         self.stopped: dict[tuple[str, str], str] = {}
         """Links that stopped until an operator lets them begin anew: (domain, peer) → reason."""
         self.kept = True
@@ -91,8 +92,6 @@ class AgentServer:
         """Set by the driver above its high-water mark: clients' publishes are refused, all else goes on."""
         self.overload = CATCHING_UP
         """What clients are told then."""
-        self._alarms: list[tuple[int, int]] = []
-        """(when, number) of every timer, as a heap."""
         self._items: list[Item] = []
         self.channel.record_into(self._items)
         self._numbers = 0
@@ -111,7 +110,7 @@ class AgentServer:
             self._take(given, items, now, clock_ms)
         if self.calls.site is not None:
             self._expire(items, now, clock_ms)
-        if self._alarms:
+        if self.timers.alarms:
             self._fire(items, now, clock_ms)
         self._flush(now)
         if self.calls.site is not None:
@@ -159,7 +158,7 @@ class AgentServer:
 
     def alarm_ms(self) -> int | None:
         """The wall clock at which the next timer is due."""
-        timer = self._alarms[0][0] if self._alarms else None
+        timer = self.timers.alarms[0][0] if self.timers.alarms else None
         if self.calls.site is None:
             return timer
         call = self.calls.alarm_ms()
@@ -223,7 +222,7 @@ class AgentServer:
         if given.number <= last and isinstance(given, PublishedMany):
             bodies = bodies[last + 1 - given.number :]
             given = PublishedMany(given.client, last + 1, given.to, given.type, bodies, given.context)
-        refusal = self._refusal(given.to, bodies)
+        refusal = self._refusal(given.to, given.type, bodies)
         if refusal is not None:
             later = isinstance(refusal, OverloadError)
             self._replies.append(Refused(given.client, given.number, str(refusal), len(bodies), later))
@@ -243,20 +242,21 @@ class AgentServer:
             items.append(item)
             self._apply(item, now)
 
-    def _refusal(self, to: tuple[str, ...], bodies: list[bytes]) -> AntecedeError | None:
+    def _refusal(self, to: tuple[str, ...], kind: str, bodies: list[bytes]) -> AntecedeError | None:
         """Why a publish is not taken: one that cannot be sent, one too many."""
         if self.overloaded:
             return OverloadError(self.overload)
         longest = max(map(len, bodies))
         if longest > limits.letter_bytes_max:
             return UsageError(f"notification of {longest} bytes: at most {limits.letter_bytes_max}")
+        fault = envelope_fault(to, kind)
+        if fault:
+            return UsageError(fault)
         try:
             self.channel.check(to)
         except UsageError as error:
             return error
-        if not is_call(to):
-            return None
-        return self.calls.refusal(bodies)
+        return self.calls.refusal(bodies) if is_call(to) else None
 
     def _expire(self, items: list[Item], now: float, clock_ms: int) -> None:
         if (self.calls.alarm_ms() or clock_ms + 1) <= clock_ms:
@@ -264,15 +264,10 @@ class AgentServer:
             self._apply(items[-1], now)
 
     def _fire(self, items: list[Item], now: float, clock_ms: int) -> None:
-        alarms = self._alarms
-        if not alarms or alarms[0][0] > clock_ms:
-            return
-        due: list[int] = []
-        while alarms and alarms[0][0] <= clock_ms and len(due) < limits.timers_together_max:
-            due.append(heappop(alarms)[1])
-        item = Fired(tuple(due))
-        items.append(item)
-        self._apply(item, now)
+        due = self.timers.due(clock_ms)
+        if due:
+            items.append(Fired(due))
+            self._apply(items[-1], now)
 
     # What an item does, live and from the log.
 
@@ -291,11 +286,8 @@ class AgentServer:
         elif isinstance(item, PublishedMany):
             self._apply_many(item)
         elif isinstance(item, Fired):
-            for number in item.timers:
-                _, agent, letter = self.timers.pop(number)
+            for agent, letter in self.timers.fire(item.timers):
                 self.engine.deliver(agent, letter)
-            while self._alarms and self._alarms[0][1] not in self.timers:
-                heappop(self._alarms)
         elif isinstance(item, Expired):
             self.calls.expire(item.clock_ms, now)
         elif isinstance(item, Related):
@@ -303,7 +295,9 @@ class AgentServer:
         elif isinstance(item, Forgot):
             self._begin_anew(item)
         elif isinstance(item, Buried):
-            self.engine.dead.pop(item.key, None)
+            self.engine.bury(item.key)
+        elif isinstance(item, Left):
+            self.clients.pop(item.client, None)
         elif isinstance(item, Met):
             link = self.channel.consumers[item.domain].links[item.peer]
             link.peer, link.peer_life = item.incarnation, item.life
@@ -319,7 +313,7 @@ class AgentServer:
     def _apply_many(self, item: PublishedMany) -> None:
         last = item.number + len(item.bodies) - 1
         self.clients[item.client] = last
-        source, to, kind = f"{item.client}@{self.name}", item.to, item.type
+        source, to, kind = f"{item.client}@{self.name}", self.channel.destinations.shared(item.to), item.type
         prefix, first = self._prefix, self._numbers + 1
         self._numbers += len(item.bodies)
         letters = [
@@ -374,15 +368,15 @@ class AgentServer:
         """Have a letter come from the clock. Its id says so: to fire is no message, and obeys no order."""
         self._numbers += 1
         letter = Letter(f"{self._prefix}t{self._numbers}", agent, (agent,), kind, body, answers=answers)
-        self.timers[self._numbers] = (when_ms, agent, letter)
-        heappush(self._alarms, (when_ms, self._numbers))
+        self.timers.set(self._numbers, when_ms, agent, letter)
 
     def _send(self, source: str, sent: Outbound | Published, *, ask: str = "", replays: str = "") -> Letter:
         """Send the next letter. A question is quoted by its own id (``ask="."``), or as its asker says."""
         self._numbers += 1
         id_ = self._prefix + str(self._numbers)
         ask = id_ if ask == "." else ask
-        letter = Letter(id_, source, sent.to, sent.type, sent.body, ask, sent.answers, replays, sent.context)
+        to = sent.to if len(sent.to) == 1 else self.channel.destinations.shared(sent.to)
+        letter = Letter(id_, source, to, sent.type, sent.body, ask, sent.answers, replays, sent.context)
         self.channel.send(letter)
         return letter
 
@@ -397,7 +391,7 @@ class AgentServer:
                 self.engine.deliver(letter.to[0], letter)
         while channel.lost:
             letter, reason = channel.lost.pop(0)
-            self.engine.dead[f"{letter.id} {self.name}"] = Dead(self.name, letter, reason)
+            self.engine.set_aside(self.name, letter, reason)
         while channel.unreadable:
             domain, reason = channel.unreadable.pop(0)
             self._faults.append((domain, "", reason))
@@ -408,12 +402,16 @@ class AgentServer:
 
     # State.
 
+    def backlog(self, exact: bool = True) -> Backlog:
+        """Return how much waits here; if not exact, without the bytes of letters that came since the last count."""
+        return backlog_of(self.channel, self.engine, self.timers, exact)
+
     def snapshot(self) -> bytes:
-        """The whole durable state."""
-        timers = {str(number): timer for number, timer in self.timers.items()}
+        """Return the whole durable state as bytes."""
+        channel, engine = self.channel.dump(), self.engine.dump()
         stopped = [(*place, reason) for place, reason in self.stopped.items()]
         head = (self.name, self.incarnation, self.epoch, self._numbers)
-        return msgspec.msgpack.encode((*head, self.channel.dump(), self.engine.dump(), self.clients, timers, stopped))
+        return encode_state(State(*head, channel, engine, self.clients, self.timers.waiting, stopped))
 
     def check_origin(self, server: str, epoch: str, expected: str) -> None:
         """Refuse a log that another server, or another topology, has begun."""
@@ -428,25 +426,17 @@ class AgentServer:
     def restore(self, snapshot: bytes, now: float, epoch: str | None = None) -> None:
         """Become the state of a snapshot, if it is of this epoch; called on a fresh server."""
         try:
-            name, incarnation, begun, numbers, channel, engine, clients, timers, stopped = msgspec.msgpack.decode(
-                snapshot, type=_Saved
-            )
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            state = decode_state(snapshot)
+        except SnapshotError as error:
             raise SnapshotError(f"unreadable snapshot of server {self.name}: {error}") from None
         if epoch is not None:
-            self.check_origin(name, begun, epoch)
-        if (name, incarnation) != (self.name, self.incarnation):
-            raise SnapshotError(f"snapshot of server {name} ({incarnation:016x}): expected {self.name}")
-        self.epoch = begun
-        self._numbers = numbers
-        self.channel.load(channel, now)
-        self.engine.load(engine)
-        self.clients = clients
-        self.timers = {int(number): timer for number, timer in timers.items()}
-        self._alarms = [(timer[0], number) for number, timer in self.timers.items()]
-        heapify(self._alarms)
-        self.stopped = {(domain, peer): reason for domain, peer, reason in stopped}
-
-
-_Timers = dict[str, tuple[int, str, Letter]]
-_Saved = tuple[str, int, str, int, Any, Any, dict[str, int], _Timers, list[tuple[str, str, str]]]
+            self.check_origin(state.server, state.epoch, epoch)
+        if (state.server, state.incarnation) != (self.name, self.incarnation):
+            raise SnapshotError(f"snapshot of server {state.server} ({state.incarnation:016x}): expected {self.name}")
+        self.epoch = state.epoch
+        self._numbers = state.numbers
+        self.channel.load(state.channel, now)
+        self.engine.load(state.engine)
+        self.clients = state.clients
+        self.timers.load(state.timers)
+        self.stopped = {(domain, peer): reason for domain, peer, reason in state.stopped}

@@ -6,7 +6,8 @@ publish was passed over by the server, and gets new numbers.
 
 **The line** dials the home server, sends the hello, and dials again after a broken connection, with growing pauses, for
 as long as the client lives. A server that closes the connection for good (a wrong token, another client with the same
-name) ends the line.
+name) ends the line. A temporary client closes its connection for good, and is then forgotten. One that was cut off for
+so long that its server may have forgotten it gives up: what it would repeat might be taken for new.
 
 The owner of a line (:class:`antecede.client.Bus`, or a simulated client) decides what to publish and what to do with
 letters. ``now`` and randomness are arguments.
@@ -173,14 +174,23 @@ class ClientLine:
     """The connection of a client to its home server, through all reconnections."""
 
     def __init__(
-        self, owner: LineOwner, token: str, flush_soon: Callable[[], None], random: Callable[[], float]
+        self,
+        owner: LineOwner,
+        token: str,
+        flush_soon: Callable[[], None],
+        clock: Callable[[], float],
+        random: Callable[[], float],
     ) -> None:
-        """``flush_soon``: called when there is something to write; ``flush`` must follow. ``random``: returns numbers
-        from 0 to 1, for the jitter of dialing."""
+        """``flush_soon``: called when there is something to write; ``flush`` must follow. ``clock``: a clock in seconds
+        that goes on while the machine sleeps. ``random``: returns numbers from 0 to 1, for the jitter of dialing."""
         self._owner = owner
         self._token = token
         self._flush_soon = flush_soon
+        self._clock = clock
         self._random = random
+        self._temporary = wire.is_temporary(owner.name)
+        self._lost_at: float | None = None
+        """When the last connection ended that the server had welcomed."""
         self._connection: Connection | None = None
         self._parts: list[wire.Part] = []
         self._pause = _pause_first
@@ -220,7 +230,7 @@ class ClientLine:
         self.closed_here, self.dial_at = True, None
         if self._connection is not None:
             self.flush()
-            self._connection.close("done")
+            self._connection.close("done", final=self._temporary)
 
     # Writing.
 
@@ -269,7 +279,7 @@ class ClientLine:
     def opened(self, connection: Connection) -> "ClientLine":
         """The server answered: send the hello."""
         self._connection = connection
-        connection.trust()
+        connection.trust(server=True)
         connection.send([wire.ClientHello(wire.VERSION, wire.VERSION_OLDEST, self._token, self._owner.name)])
         return self
 
@@ -297,6 +307,13 @@ class ClientLine:
         version = wire.agree(part.version, part.version)
         if self._connection is not None:
             self._connection.speak(version)
+        away = 0.0 if self._lost_at is None else self._clock() - self._lost_at
+        if self._temporary and away > limits.temporary_client_seconds_max / 2:
+            self.refusal = "cut off for too long: whether what was sent has been accepted is not known"
+            if self._connection is not None:
+                self._connection.close(self.refusal)
+            return
+        self._lost_at = None
         self._parts = []
         self.welcomed = True
         self._pause = _pause_first
@@ -305,6 +322,8 @@ class ClientLine:
     def closed(self, reason: str, now: float) -> None:
         """The connection ended: dial again, unless the server closed it for good."""
         self._connection = None
+        if self.welcomed:
+            self._lost_at = self._clock()
         self.welcomed = False
         self.trouble = self.trouble or reason
         if self.refusal and not self.closed_here:

@@ -13,10 +13,12 @@ class Connection(Protocol):
     """The other end's address, for logs."""
     spoke: float
     """When something was last written."""
+    code: str
+    """The rule for which this end closed it; empty: none."""
 
     @property
     def heard(self) -> float:
-        """When the other end was last heard, by the event loop's clock."""
+        """When something was last received; while reading is paused, now."""
         ...
 
     @property
@@ -28,12 +30,13 @@ class Connection(Protocol):
         """Write parts; lost if the connection is closed."""
         ...
 
-    def close(self, reason: str, final: bool = False) -> None:
-        """Tell the other end why (``final``: it need not try again), and close. ``closed`` follows."""
+    def close(self, reason: str, final: bool = False, code: str = "") -> None:
+        """Tell the other end why (``final``: it need not try again; ``code``: the rule that it broke), and close.
+        ``closed`` follows."""
         ...
 
-    def trust(self) -> None:
-        """The other end has said who it is: frames of full length are read from now on."""
+    def trust(self, *, server: bool) -> None:
+        """The other end has proven to be a server, or a client: longer frames are read from now on."""
         ...
 
     def speak(self, version: int) -> None:
@@ -42,6 +45,10 @@ class Connection(Protocol):
 
     def hold(self, held: bool) -> None:
         """Stop reading for a while, or go on."""
+        ...
+
+    def busy(self, busy: bool) -> None:
+        """Stop reading while parts that have arrived are still to be handled, or go on; independent of ``hold``."""
         ...
 
     def expect_a_reader(self, expected: bool) -> None:

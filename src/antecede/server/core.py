@@ -5,19 +5,31 @@ these per life of a server, hand it what connections bring, and take its turns; 
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 from antecede.channel import Outgoing
 from antecede.engine import React
-from antecede.errors import WireError
 from antecede.server import AgentServer
-from antecede.server.connections import Connection, Receiver
+from antecede.server.admission import Admission
+from antecede.server.connections import Receiver
 from antecede.server.driver import Driver
 from antecede.server.entry import Entry, Operate, keep_alive
 from antecede.server.gate import Reply
+from antecede.server.marks import LogState, Marks
 from antecede.server.peering import Peering
 from antecede.server.sessions import Sessions
 from antecede.server.words import Log
 from antecede.wire import AnyPart
+
+
+class LogView(LogState, Protocol):
+    """Where the log stands."""
+
+    @property
+    def last(self) -> int: ...
+
+    @property
+    def durable(self) -> int: ...
 
 
 class ServerCore:
@@ -28,36 +40,47 @@ class ServerCore:
         machine: AgentServer,
         lives: Callable[[str], bool],
         wake: Callable[[], None],
+        store: LogView,
         log: Log,
         random: Callable[[], float],
         *,
         epoch: str = "",
         token: str = "",
-        last: int = 0,
-        durable: int = 0,
         operate: Operate | None = None,
+        admission: Admission | None = None,
+        now: float = 0.0,
     ) -> None:
         self.machine = machine
         self.peering = Peering(machine, epoch, token, log, random)
         self.sessions = Sessions(machine, log)
-        self.entry = Entry(token, self.peering, self.sessions, operate or _no_operator, log)
-        self.driver = Driver(machine, lives, self, wake, log, last, durable)
+        self.entry = Entry(
+            token, self.peering, self.sessions, operate or _no_operator, log, admission or Admission()
+        )
+        self.marks = Marks(machine, store, self.peering.hold, log)
+        self.driver = Driver(machine, lives, self, wake, log, store.last, store.durable)
         self.peering.attach(self.driver)
-        self.sessions.attach(self.driver)
+        self.sessions.attach(self.driver, now)
 
     # What the adapter calls.
 
-    def received(self, connection: Connection, receiver: Receiver, parts: list[AnyPart], now: float) -> bool:
-        """Take what a connection brings. Return True if a turn should be taken at once."""
+    def received(self, receiver: Receiver, parts: list[AnyPart], now: float) -> bool:
+        """Take what a connection brings. Return True if a turn should be taken at once. A
+        :class:`antecede.errors.WireError` must close the connection."""
+        self.driver.now = now
         gathers = self.driver.gather()
         try:
             receiver.received(parts)
-        except WireError as error:
-            connection.close(str(error))
+        except BaseException:
+            if gathers:
+                self.driver.ungather()
+            raise
         return gathers and self.driver.gathered(now)
 
     def watch(self, now: float) -> None:
-        """Send a ping where nothing was sent for a while, and close connections that are silent for too long."""
+        """Do what is to be done about once per second: send a ping where nothing was sent for a while, close
+        connections that are silent for too long, forget temporary clients that are gone."""
+        self.driver.now = now
+        self.sessions.sweep(now)
         self.entry.watch(now)
         for peer in self.peering.peers.values():
             if peer.ours_to_dial and peer.connection is not None:
@@ -65,8 +88,8 @@ class ServerCore:
 
     def deadline(self, now: float, clock_ms: int) -> float | None:
         """When something is to be done next: a turn, or a peer to be dialed."""
-        times = (self.driver.deadline(now, clock_ms), self.peering.deadline())
-        return min((time for time in times if time is not None), default=None)
+        turn, dial = self.driver.deadline(now, clock_ms), self.peering.deadline()
+        return turn if dial is None or (turn is not None and turn < dial) else dial
 
     # What the driver calls: things that may leave.
 
@@ -89,7 +112,7 @@ class ServerCore:
     def hold(self, held: bool) -> None:
         """Stop reading from all connections, or go on."""
         self.entry.hold(held)
-        self.peering.hold(held)
+        self.peering.hold(held or self.marks.held)
 
 
 def _no_operator(command: str, arguments: list[str]) -> tuple[bool, bytes]:

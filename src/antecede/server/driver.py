@@ -28,7 +28,6 @@ from antecede import limits
 from antecede.channel import Outgoing
 from antecede.engine import React
 from antecede.engine.host import Outcome
-from antecede.errors import BrokenStepError
 from antecede.server import AgentServer, Input
 from antecede.server.gate import Gate, Reply
 from antecede.server.items import Published, PublishedMany, Reacted, pieces_of
@@ -92,6 +91,10 @@ class Driver:
         self.acknowledgements = Acknowledgements()
         self.stopping = False
         """Reactions begin no more."""
+        self.broken = False
+        """A step could not be taken to its end: nothing is stepped any more, and the server must end."""
+        self.now = 0.0
+        """The time of the last turn, or of what came in since."""
         self.trouble = ""
         """Why records cannot be appended; empty: they can."""
         self._lives = lives
@@ -101,9 +104,12 @@ class Driver:
         self._inputs: deque[Input] = deque()
         self._records: deque[bytes] = deque()
         """Not yet appended to the log."""
-        self._taken = 0
+        self.taken = 0
+        """Inputs that were stepped."""
         self._when_taken: deque[tuple[int, Callable[[], None]]] = deque()
         """(inputs taken, call): what to call when that many inputs have been taken."""
+        self._deferred: list[Callable[[], None]] = []
+        """To be called at the beginning of the next turn."""
         self._awake = False
         self._steps = 0
         """Steps since the last rest."""
@@ -143,6 +149,10 @@ class Driver:
         self._wake()
         return False
 
+    def ungather(self) -> None:
+        """Not all of what came together could be taken."""
+        self._wake()
+
     def when_durable(self, call: Callable[[], None]) -> None:
         """Call when everything recorded so far is durable, in sequence with everything else that leaves."""
         self.gate.call(call)
@@ -151,8 +161,14 @@ class Driver:
 
     def when_taken(self, call: Callable[[], None]) -> None:
         """Call after the step that takes the last of the inputs that are queued now."""
-        self._when_taken.append((self._taken + len(self._inputs), call))
+        self._when_taken.append((self.taken + len(self._inputs), call))
         self.poke()
+
+    def defer(self, call: Callable[[], None]) -> None:
+        """Call at the beginning of the next run of turns: what takes long shares the time with everything else."""
+        self._deferred.append(call)
+        if not self._awake:
+            self.poke()
 
     @property
     def busy(self) -> bool:
@@ -174,7 +190,14 @@ class Driver:
 
     def turn(self, now: float, clock_ms: int) -> Turn:
         """Take one step, if the records of the previous ones have been appended."""
+        self.now = now
         self._awake = True
+        if self.broken:
+            return Turn([], [])
+        if self._deferred:
+            deferred, self._deferred = self._deferred, []
+            for call in deferred:
+                call()
         self._stepped = not self._records
         if self._records:
             return Turn(list(self._records), [])
@@ -186,10 +209,11 @@ class Driver:
         acknowledge = self.acknowledgements.due(now)
         try:
             step = self.machine.step(inputs, now, clock_ms, acknowledge)
-        except Exception as error:
+        except BaseException:
             # Half a step was taken and no record tells of it: nothing may build on that. The log is good.
-            raise BrokenStepError(f"a step failed: {type(error).__name__}: {error}") from error
-        self._taken += len(inputs)
+            self.broken = True
+            raise
+        self.taken += len(inputs)
         self.acknowledgements.stepped(self.machine.channel.acks_wait, now)
         if step.record is not None:
             self._records.extend(pieces_of(step.record))
@@ -201,7 +225,7 @@ class Driver:
                 self._outputs.deliver(due)
             elif self.retries.admit(due, now):
                 reactions.append(due)
-        while self._when_taken and self._when_taken[0][0] <= self._taken:
+        while self._when_taken and self._when_taken[0][0] <= self.taken:
             self._when_taken.popleft()[1]()
         for domain, peer, reason in step.faults:
             self._outputs.fault(domain, peer, reason)
@@ -239,7 +263,7 @@ class Driver:
         self._steps = 0
         self._awake = False
         self._retry_at = now + _full_seconds if self._records else None
-        if self._inputs and not self._records:
+        if not self.broken and (self._deferred or (self._inputs and not self._records)):
             self.poke()
         return commit_here
 
@@ -264,14 +288,17 @@ class Driver:
         if self._records:
             return self._retry_at
         alarm = self.machine.alarm_ms()
-        rings = None if alarm is None else now + max(0.0, (alarm - clock_ms) / 1000)
-        due = _earliest(rings, self.retries.deadline(), self.acknowledgements.deadline())
+        due = None if alarm is None else now + max(0.0, (alarm - clock_ms) / 1000)
+        for other in (self.retries.deadline(), self.acknowledgements.deadline()):
+            if other is not None and (due is None or other < due):
+                due = other
         known = self._wake_at
         if known is not None and now < known <= now + self.machine.plan.resend_after:
             # No frame that was sent since wants to be resent before this, so the links need not be asked at every step.
             if due is None or due >= known - 0.001:
                 return known
-        self._wake_at = _earliest(due, self.machine.deadline())
+        resend = self.machine.deadline()
+        self._wake_at = resend if due is None or (resend is not None and resend < due) else due
         return self._wake_at
 
     def _take_inputs(self) -> list[Input]:
@@ -323,20 +350,18 @@ class Acknowledgements:
         return None if self._since is None else self._since + 2 * _ack_seconds
 
 
-def _earliest(*times: float | None) -> float | None:
-    return min((time for time in times if time is not None), default=None)
-
-
 def _size(given: Any) -> int:
     if isinstance(given, FromPeer):
         return len(getattr(given.content, "body", b"")) + 64
     if isinstance(given, PublishedMany):
-        return sum(map(len, given.bodies)) + 64
+        return sum(map(len, given.bodies)) + _copy_bytes * len(given.bodies) * len(given.to)
     if isinstance(given, Published):
-        return len(given.body) + 64
+        return len(given.body) + _copy_bytes * len(given.to)
     return 4_096
 
 
+_copy_bytes: Final = limits.step_bytes_max // limits.step_letters_max
+"""What a copy of a letter counts besides its body."""
 _inputs_few: Final = 2
 _full_seconds: Final = 0.1
 """How long to wait before a record that had no room is tried again."""

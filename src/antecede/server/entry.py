@@ -1,13 +1,17 @@
 """Connections that come in: the first part says whether it is a server, a client or an operator.
 
-Before its first part a connection may send little and has little time. A connection that is refused is told why.
+Before its hello a connection is a *stranger*: it may send one short frame with one part, and has little time. An
+operator's request is such a frame; there is one request per connection, so operators remain strangers, which come and
+go. A connection that is refused is told why, with a code.
 """
 
 import hmac
 from collections.abc import Callable
+from typing import Any
 
 from antecede import limits, wire
 from antecede.errors import WireError
+from antecede.server.admission import Admission
 from antecede.server.connections import Connection, Receiver
 from antecede.server.peering import Answered, Peering
 from antecede.server.sessions import RemoteSession, Sessions
@@ -22,15 +26,26 @@ Operate = Callable[[str, list[str]], tuple[bool, bytes]]
 class Entry:
     """All connections that came in."""
 
-    def __init__(self, token: str, peering: Peering, sessions: Sessions, operate: Operate, log: Log) -> None:
+    def __init__(
+        self,
+        token: str,
+        peering: Peering,
+        sessions: Sessions,
+        operate: Operate,
+        log: Log,
+        admission: Admission,
+    ) -> None:
         self.token = token
         self.peering = peering
         self.sessions = sessions
         self.operate = operate
         self.log = log
+        self.admission = admission
         self.closed = ""
         """Why no connection is taken; empty: they are."""
         self.connections: set[Incoming] = set()
+        self._dropped = 0
+        """Strangers that made way for newer ones, as last logged."""
 
     def opened(self, connection: Connection, now: float) -> "Incoming":
         """A connection came in."""
@@ -39,13 +54,17 @@ class Entry:
         connection.expect_a_reader(True)
         if self.closed:
             connection.close(self.closed)
-        elif len(self.connections) > limits.connections_max:
-            self.log.warning("too-many-connections", remote=connection.remote)
-            connection.close(f"more than {limits.connections_max} connections")
         return incoming
+
+    def cannot_accept(self, reason: str) -> None:
+        """No connection can be accepted for a while."""
+        self.log.warning("accept-failed", reason=reason, connections=len(self.connections))
 
     def watch(self, now: float) -> None:
         """Send a ping where nothing was sent for a while, and close connections that are silent for too long."""
+        if self.admission.dropped > self._dropped:
+            self._dropped = self.admission.dropped
+            self.log.warning("strangers-dropped", since_start=self._dropped, strangers=self.admission.strangers)
         for incoming in list(self.connections):
             incoming.watch(now)
 
@@ -63,6 +82,8 @@ class Incoming:
         self.connection = connection
         self._since = now
         self._known: Receiver | None = None
+        self._asked = False
+        """An operator's request was answered."""
         self._refused = False
         """It was told why it may not connect, and that was logged."""
 
@@ -70,19 +91,16 @@ class Incoming:
         if self._known is not None:
             self._known.received(parts)
             return
-        for place, part in enumerate(parts):
+        # One part: the connection reads no more before it is trusted.
+        for part in parts:
             self._greet(part)
-            if self._known is not None:
-                rest = parts[place + 1 :]
-                if rest:
-                    self._known.received(rest)
-                return
 
     def _greet(self, part: AnyPart) -> None:
         entry, connection = self._entry, self.connection
         if isinstance(part, wire.ServerHello):
             refusal = entry.peering.refusal(part)
             if refusal:
+                self._refused = True
                 entry.peering.refuse(part.server, connection, refusal)
             else:
                 self._known = Answered(entry.peering, connection, part)
@@ -91,17 +109,26 @@ class Incoming:
             if refusal:
                 entry.log.warning("client-refused", client=part.client[:64], remote=connection.remote, reason=refusal)
                 self._refuse(refusal)
+            elif entry.admission.full:
+                reason = f"the server has {entry.admission.clients} clients, and no place for more: try again later"
+                entry.log.warning("too-many-connections", client=part.client, remote=connection.remote)
+                connection.close(reason, code="too-many-clients")
             else:
                 version = wire.agree(part.version, part.oldest)
                 self._known = RemoteSession(entry.sessions, connection, part.client, version)
         elif isinstance(part, wire.Request):
+            if self._asked:
+                raise WireError("second request on one connection: expected one", "one-request")
             if not hmac.compare_digest(part.token.encode(), entry.token.encode()):
                 entry.log.warning("operator-refused", remote=connection.remote, reason="wrong token")
                 self._refuse("wrong token")
             else:
+                self._asked = True
                 connection.send([wire.Answer(*entry.operate(part.command, part.arguments))])
-        elif not isinstance(part, wire.Bye | wire.Ping | wire.Pong):
-            raise WireError(f"{type(part).__name__} where a hello was expected")
+        elif isinstance(part, wire.Bye):
+            connection.close("")
+        else:
+            raise WireError(f"{type(part).__name__} where a hello was expected", "hello-expected")
 
     def _refuse(self, reason: str) -> None:
         self._refused = True
@@ -122,8 +149,9 @@ class Incoming:
         self._entry.connections.discard(self)
         if self._known is not None:
             self._known.closed(reason, now)
-        elif reason and not self._refused:
-            self._entry.log.warning("unknown-connection-closed", remote=self.connection.remote, reason=reason)
+        elif reason and not self._refused and self.connection.code not in _counted:
+            coded: dict[str, Any] = {"code": self.connection.code} if self.connection.code else {}
+            self._entry.log.warning("stranger-gone", remote=self.connection.remote, **coded, reason=reason)
 
     def writable(self) -> None:
         if self._known is not None:
@@ -134,9 +162,13 @@ class Incoming:
         connection = self.connection
         if self._known is None:
             if now - self._since > limits.hello_seconds_max:
-                connection.close("no hello")
+                connection.close("no hello", code="no-hello")
         else:
             keep_alive(connection, now)
+
+
+_counted = ("too-many-strangers",)
+"""Codes of closed connections that are logged as a number now and then, not one by one."""
 
 
 def keep_alive(connection: Connection, now: float) -> None:

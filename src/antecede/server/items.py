@@ -120,7 +120,27 @@ class Related(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
     conflicts: dict[str, list[list[str]]]
 
 
-Item = Taken | Published | Reacted | Fired | Forgot | Buried | PublishedMany | Met | Began | Enacted | Expired | Related
+class Left(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=13):
+    """A temporary client is gone for good: the number of its last publish is forgotten."""
+
+    client: str
+
+
+Item = (
+    Taken
+    | Published
+    | Reacted
+    | Fired
+    | Forgot
+    | Buried
+    | PublishedMany
+    | Met
+    | Began
+    | Enacted
+    | Expired
+    | Related
+    | Left
+)
 
 encode_record = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[Item]).decode

@@ -19,7 +19,7 @@ from typing import Final
 
 from antecede import limits, wire
 from antecede.channel import Outgoing
-from antecede.errors import WireError
+from antecede.errors import UsageError, WireError
 from antecede.link import Ack, Frame, Hello
 from antecede.server import AgentServer, FromPeer
 from antecede.server.connections import Connection
@@ -132,6 +132,20 @@ class Peering:
             for peer in consumer.links:
                 shared.setdefault(peer, []).append(domain)
         self.peers = {peer: Peer(peer, domains, machine.name < peer) for peer, domains in shared.items()}
+        for each in self.peers.values():
+            self._check_hello(each)
+
+    def _check_hello(self, peer: Peer) -> None:
+        """Refuse a topology, or a token, with which a hello would be longer than the other end reads."""
+        most = limits.counter_max
+        links = [wire.LinkHello(domain, most, most, most, most, most, most, most) for domain in peer.domains]
+        names = (self._epoch, self._machine.name, peer.name, self._token)
+        size = len(wire.frame([wire.ServerHello(wire.VERSION, wire.VERSION_OLDEST, *names, links)]))
+        if size > limits.hello_bytes_max:
+            raise UsageError(
+                f"the hello between {self._machine.name} and {peer.name} has {size} bytes, at most "
+                f"{limits.hello_bytes_max} are read: expected a shorter token, or less than {len(links)} shared domains"
+            )
 
     def attach(self, driver: Driver) -> None:
         """Set the driver that takes what peers send."""
@@ -182,7 +196,11 @@ class Peering:
 
     def deadline(self) -> float | None:
         """When the next peer is to be dialed."""
-        return min((peer.dial_at for peer in self.peers.values() if peer.dial_at is not None), default=None)
+        due = None
+        for peer in self.peers.values():
+            if peer.dial_at is not None and (due is None or peer.dial_at < due):
+                due = peer.dial_at
+        return due
 
     def dial_failed(self, name: str, now: float) -> None:
         """Nobody answered: try again later, and less and less often."""
@@ -238,12 +256,12 @@ class Peering:
         if not hmac.compare_digest(hello.token.encode(), self._token.encode()):
             return "wrong token"
         if hello.to != self._machine.name:
-            return f"this is server {self._machine.name}, not {hello.to}"
+            return f"this is server {self._machine.name}, not {hello.to[:64]}"
         if hello.server not in self.peers:
-            return f"server {hello.server} shares no domain with {self._machine.name}"
+            return f"server {hello.server[:64]} shares no domain with {self._machine.name}"
         if hello.epoch != self._epoch:
             return (
-                f"server {hello.server} has topology epoch {hello.epoch} and {self._machine.name} has "
+                f"server {hello.server} has topology epoch {hello.epoch[:64]} and {self._machine.name} has "
                 f"{self._epoch}: start both with the same topology file"
             )
         if sorted(link.domain for link in hello.links) != sorted(self.peers[hello.server].domains):
@@ -271,7 +289,7 @@ class Peering:
         peer.connection = connection
         peer.begin()
         self.refusals.pop(peer.name, None)
-        connection.trust()
+        connection.trust(server=True)
         peer.version = wire.agree(hello.version, hello.oldest)
         for link in hello.links:
             content = Hello(link.source, link.target, link.sent, link.accepted, link.life, link.base)
@@ -289,37 +307,39 @@ class Peering:
     def received(self, peer: Peer, parts: list[wire.AnyPart]) -> None:
         """Take frames and acknowledgements of a peer."""
         driver, name = self._driver, peer.name
+        pinged = False
         for part in parts:
             if isinstance(part, wire.PeerFrames):
                 if part.domain not in peer.domains or len(part.numbers) != len(part.bodies):
-                    raise WireError(f"malformed frames from {name} in domain {part.domain[:64]!r}")
+                    raise WireError(f"malformed frames from {name} in domain {part.domain[:64]!r}", "bad-frames")
                 driver.acknowledgements.received(len(part.numbers))
                 for number, body in zip(part.numbers, part.bodies, strict=True):
                     driver.feed(FromPeer(part.domain, name, Frame(part.source, part.target, number, body)))
             elif isinstance(part, wire.PeerAck):
                 if part.domain not in peer.domains:
-                    raise WireError(f"acknowledgement from {name} in unknown domain {part.domain[:64]!r}")
+                    raise WireError(f"acknowledgement from {name} in unknown domain {part.domain[:64]!r}", "bad-ack")
                 driver.feed(FromPeer(part.domain, name, Ack(part.source, part.target, part.upto, part.beyond)))
             elif isinstance(part, wire.Ping):
-                if peer.connection is not None:
-                    peer.connection.send([wire.Pong()])
+                pinged = True
             elif isinstance(part, wire.Bye):
                 self.closed_by_peer(peer, part)
             elif not isinstance(part, wire.Pong):
-                raise WireError(f"{type(part).__name__} from server {name}")
+                raise WireError(f"{type(part).__name__} from server {name}", "unexpected-part")
+        if pinged and peer.connection is not None:
+            peer.connection.send([wire.Pong()])
 
     def closed_by_peer(self, peer: Peer, part: wire.Bye) -> None:
         """A peer closes its connection, with a reason."""
-        peer.bye = part.reason
+        peer.bye = reason = part.reason[: limits.reason_chars_max]
         if part.final:
-            if self.refusals.get(peer.name) != part.reason:
-                self._log.warning("refused-by-peer", peer=peer.name, reason=part.reason)
-            self.refusals[peer.name] = part.reason
+            if self.refusals.get(peer.name) != reason:
+                self._log.warning("refused-by-peer", peer=peer.name, reason=reason)
+            self.refusals[peer.name] = reason
 
     def refuse(self, name: str, connection: Connection, reason: str) -> None:
         """Close a server's connection and tell it why."""
         if self.refusals.get(name) != reason:
-            self._log.warning("peer-refused", peer=name, remote=connection.remote, reason=reason)
+            self._log.warning("peer-refused", peer=name[:64], remote=connection.remote, reason=reason)
         if name in self.peers:
             self.refusals[name] = reason
         connection.close(reason, final=True)
@@ -388,12 +408,13 @@ class Dialed:
 
     def received(self, parts: list[wire.AnyPart]) -> None:
         if not self._met:
-            first, parts = parts[0], parts[1:]
+            # One part: the connection reads no more before it is trusted.
+            first = parts[0]
             if isinstance(first, wire.Bye):
                 self._peering.closed_by_peer(self._peer, first)
                 return
             if not isinstance(first, wire.ServerHello):
-                raise WireError(f"{type(first).__name__} where a server's hello was expected")
+                raise WireError(f"{type(first).__name__} where a server's hello was expected", "hello-expected")
             refusal = self._peering.refusal(first)
             if not refusal and first.server != self._peer.name:
                 refusal = f"dialed {self._peer.name} and {first.server} answered"
@@ -403,7 +424,7 @@ class Dialed:
             self._met = True
             self._peering.met(self._peer, self._connection, first)
             self._peering.open_for_frames(self._peer, self._connection)
-        if parts:
+        else:
             self._peering.received(self._peer, parts)
 
     def closed(self, reason: str, now: float) -> None:

@@ -7,18 +7,25 @@ that was not taken off the mailbox.
 
 A welcome tells the client which of its publishes the server has. So it waits until the publishes of the previous
 session have been taken or refused: otherwise the client would send some of them twice under other numbers.
+
+A temporary client (see :mod:`antecede.wire`) is forgotten when it has left: its mailbox is emptied, and the number of
+its last publish is removed. One that was killed is forgotten when it has been away for long enough; a letter for one
+that has left is dropped.
 """
 
-from typing import Final, Protocol
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 from antecede import limits, wire
 from antecede.channel import Letter, couple
+from antecede.channel.envelopes import envelope_fault
 from antecede.engine import React, Reaction, died
 from antecede.errors import WireError
 from antecede.server import Accepted, AgentServer, Refused
 from antecede.server.connections import Connection
 from antecede.server.driver import Driver
-from antecede.server.items import Published, PublishedMany, Reacted
+from antecede.server.items import Buried, Left, Published, PublishedMany, Reacted
 from antecede.server.words import Log
 
 OPERATOR: Final = "dead-letters"
@@ -55,12 +62,21 @@ class Sessions:
         self._driver: Driver
         self._sessions: dict[str, Session] = {}
         """By address."""
+        self._temporary: dict[str, float] = {}
+        """Temporary clients that are known, or that letters came for, and since when each may be away."""
         self.dead = 0
         """Letters that clients could not handle."""
 
-    def attach(self, driver: Driver) -> None:
+    def attach(self, driver: Driver, now: float) -> None:
         """Set the driver that takes what clients send."""
         self._driver = driver
+        driver.now = now
+        for client in self._machine.clients:
+            self._may_be_away(client)
+
+    def defer(self, call: Callable[[], None]) -> None:
+        """Call in the next turn."""
+        self._driver.defer(call)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -90,6 +106,7 @@ class Sessions:
         if previous is not None:
             previous.end(f"another client connected as {session.client}", REPLACED)
         self._sessions[address] = session
+        self._may_be_away(session.client)
 
         def welcome() -> None:
             last = self._machine.clients.get(session.client, 0)
@@ -97,12 +114,49 @@ class Sessions:
 
         self._driver.when_taken(welcome)
 
-    def finish(self, session: Session, reason: str = "") -> None:
-        """A session ended; ``reason``: what was wrong, empty if nothing was."""
+    def finish(self, session: Session, reason: str = "", code: str = "") -> None:
+        """A session ended; ``reason``: what was wrong, empty if nothing was; ``code``: the rule that was broken."""
         if reason:
-            self._log.warning("client-gone", client=session.client, reason=reason)
+            coded: dict[str, Any] = {"code": code} if code else {}
+            self._log.warning("client-gone", client=session.client, **coded, reason=reason)
         if self._sessions.get(session.address) is session:
             del self._sessions[session.address]
+            self._may_be_away(session.client)
+
+    def leave(self, session: Session) -> None:
+        """A client closes its connection for good."""
+        if self.is_current(session) and wire.is_temporary(session.client):
+            del self._sessions[session.address]
+            self._forget(session.client)
+
+    def sweep(self, now: float) -> None:
+        """Forget the temporary clients that have been away for too long."""
+        for client, since in list(self._temporary.items()):
+            if f"{client}@{self._machine.name}" in self._sessions:
+                continue
+            # A client that has left, or has never sent, does not come back for what is in its mailbox.
+            if client not in self._machine.clients or now - since > limits.temporary_client_seconds_max:
+                self._forget(client)
+
+    def _may_be_away(self, client: str) -> None:
+        if wire.is_temporary(client):
+            self._temporary[client] = self._driver.now
+
+    def _forget(self, client: str) -> None:
+        self._temporary.pop(client, None)
+        self.drop(f"{client}@{self._machine.name}", "the temporary client that it was for has left")
+        self._driver.feed(Left(client))
+
+    def drop(self, address: str, reason: str) -> int:
+        """Empty the mailbox of a client for good. Return how many letters were in it."""
+        letters = [letter.id for letter in self._machine.engine.mailboxes.get(address, ())]
+        if letters:
+            # All in one step: a client that comes back meanwhile finds an empty mailbox, or none was dropped.
+            reactions = tuple(Reaction(letter, dead=reason) for letter in letters)
+            self._driver.feed(Reacted(address, reactions, None, 0))
+            for letter in letters:
+                self._driver.feed(Buried(f"{letter} {address}"))
+        return len(letters)
 
     def is_current(self, session: Session) -> bool:
         """Whether no newer session took its place."""
@@ -116,18 +170,39 @@ class Sessions:
             self._machine.engine.abandon(session.address)
             self._driver.poke()
 
+    def malformed(self, client: str, part: wire.Publish) -> str:
+        """Return which rule of the client library this publish breaks; empty: none. What an application can do wrong
+        is refused by the machine instead, and the client goes on."""
+        count = len(part.bodies)
+        if not count or not part.to:
+            return "no destination" if count else "no notification"
+        if part.number < 1 or (part.ask and count > 1):
+            return f"number {part.number}" if part.number < 1 else f"one question with {count} notifications"
+        if len(part.context) > limits.trace_context_chars_max:
+            return f"trace context of {len(part.context)} characters, expected at most {limits.trace_context_chars_max}"
+        # A batch may be begun when the window is nearly full.
+        window = self._machine.clients.get(client, 0) + limits.publish_window_max + limits.publish_batch_max
+        if part.number + count - 1 > window:
+            return f"number {part.number + count - 1}, expected at most {window} before more is accepted"
+        return ""
+
     def publish(
         self, session: Session, number: int, to: tuple[str, ...], kind: str, bodies: list[bytes], ask: bool, context: str
     ) -> None:
         """A client sends one or several notifications of one type to the same destinations."""
         if not self.is_current(session):
             return
-        # What cannot be reached is refused by the machine, which knows whether it is this publish's turn.
-        to = self._machine.channel.checked(to) or to
+        # What cannot be sent is refused by the machine, which knows whether it is this publish's turn.
+        if not envelope_fault(to, kind):
+            to = self._machine.channel.checked(to) or to
         if len(bodies) == 1:
             self._driver.feed(Published(session.client, number, to, kind, bodies[0], ask, context=context))
-        else:
-            self._driver.feed(PublishedMany(session.client, number, to, kind, bodies, context))
+            return
+        # A batch for many is cut, so that no step makes too many copies.
+        most = max(1, limits.step_letters_max // len(to))
+        for at in range(0, len(bodies), most):
+            some = bodies if len(bodies) <= most else bodies[at : at + most]
+            self._driver.feed(PublishedMany(session.client, number + at, to, kind, some, context))
 
     def done(self, session: Session, letters: list[str], dead: str) -> None:
         """A client has handled letters. Letters that it was not handed, or in an earlier session, don't count."""
@@ -149,6 +224,8 @@ class Sessions:
         """Hand letters to a client; if it is not connected they wait in its mailbox."""
         session = self._sessions.get(due.agent)
         if session is None or not session.listening:
+            if session is None and wire.is_temporary(due.agent):
+                self._temporary.setdefault(due.agent.rpartition("@")[0], self._driver.now)
             return
         if len(due.letters) == 1 and not session.handed:
             letters = list(due.letters)
@@ -158,7 +235,8 @@ class Sessions:
         fresh: list[Letter] = []
         size = 0
         for letter in due.letters[len(session.handed) :]:
-            size += len(letter.body)
+            # Also its addresses: a topic has many, and one frame must be able to carry all of it.
+            size += len(letter.body) + sum(map(len, letter.to))
             if fresh and size > limits.deliver_bytes_wanted:
                 break
             fresh.append(letter)
@@ -204,7 +282,9 @@ class RemoteSession:
         self._connection = connection
         self._welcomed = False
         self._ended = False
-        connection.trust()
+        self._rest: deque[wire.AnyPart] = deque()
+        """Parts that have arrived and are still to be handled."""
+        connection.trust(server=False)
         sessions.begin(self)
 
     def welcome(self, address: str, last: int) -> None:
@@ -231,27 +311,57 @@ class RemoteSession:
     # From the connection.
 
     def received(self, parts: list[wire.AnyPart]) -> None:
+        if self._rest:
+            self._rest.extend(parts)
+        elif len(parts) > limits.session_parts_max:
+            self._rest.extend(parts)
+            self._connection.busy(True)
+            self._take_some()
+        else:
+            self._handle(parts)
+
+    def _take_some(self) -> None:
+        """Handle some of the parts that are left, and the others in the next turns."""
+        rest = self._rest
+        self._handle([rest.popleft() for _ in range(min(len(rest), limits.session_parts_max))])
+        if rest:
+            self._sessions.defer(self._go_on)
+        else:
+            self._connection.busy(False)
+
+    def _go_on(self) -> None:
+        if self._rest:
+            try:
+                self._take_some()
+            except WireError as error:
+                self._rest.clear()
+                self._connection.close(str(error), final=True, code=error.code)
+
+    def _handle(self, parts: list[wire.AnyPart]) -> None:
+        sessions, pinged = self._sessions, False
         for part in parts:
             if isinstance(part, wire.Publish):
-                self._check(part)
-                self._sessions.publish(self, part.number, part.to, part.type, part.bodies, part.ask, part.context)
+                fault = sessions.malformed(self.client, part)
+                if fault:
+                    raise WireError(f"malformed publish from client {self.client}: {fault}", "bad-publish")
+                sessions.publish(self, part.number, part.to, part.type, part.bodies, part.ask, part.context)
             elif isinstance(part, wire.Done):
-                self._sessions.done(self, part.letters, part.dead)
+                sessions.done(self, part.letters, part.dead)
             elif isinstance(part, wire.Listen):
-                self._sessions.listen(self)
+                sessions.listen(self)
             elif isinstance(part, wire.Ping):
-                self._connection.send([wire.Pong()])
-            elif not isinstance(part, wire.Pong | wire.Bye):
-                raise WireError(f"{type(part).__name__} from client {self.client}")
-
-    def _check(self, part: wire.Publish) -> None:
-        if not part.bodies or not part.to or (part.ask and len(part.bodies) > 1) or part.number < 1:
-            raise WireError(f"malformed publish from client {self.client}")
-        if len(part.context) > limits.trace_context_chars_max:
-            raise WireError(f"malformed publish from client {self.client}: trace context too long")
+                pinged = True
+            elif isinstance(part, wire.Bye):
+                if part.final:
+                    sessions.leave(self)
+            elif not isinstance(part, wire.Pong):
+                raise WireError(f"{type(part).__name__} from client {self.client}", "unexpected-part")
+        if pinged:
+            self._connection.send([wire.Pong()])
 
     def closed(self, reason: str, now: float) -> None:
-        self._sessions.finish(self, "" if self._ended else reason)
+        self._rest.clear()
+        self._sessions.finish(self, "" if self._ended else reason, self._connection.code)
 
     def writable(self) -> None:
         return

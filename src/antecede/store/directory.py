@@ -5,14 +5,13 @@ lost it is refused), and segments without an identity are either all zeros, an u
 the remains of a directory whose identity is gone, which nobody may guess at.
 """
 
-import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
-from antecede.errors import CorruptLogError, DiskFullError, StoreError, StoreLockedError
-from antecede.store.files import Files
+from antecede.errors import CorruptLogError, DiskFullError, NoDescriptorError, StoreError, StoreLockedError
+from antecede.store.files import NO_DESCRIPTOR, NO_ROOM, Files
 from antecede.store.format import (
     FORMAT,
     IDENTITY,
@@ -32,8 +31,10 @@ def named(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in NO_ROOM:
             raise DiskFullError(f"{error.filename or path}: {error.strerror}") from error
+        if error.errno in NO_DESCRIPTOR:
+            raise NoDescriptorError(f"{error.filename or path}: {error.strerror}") from error
         raise StoreError(f"{error.filename or path}: {error.strerror}") from error
 
 

@@ -17,6 +17,11 @@ import sys
 from collections.abc import Sequence
 from secrets import randbits
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""The disk is full."""
+NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+"""The process, or the machine, has too many open files. Nothing was written, so the same may be tried again."""
+
 
 class Files:
     """The real file system."""

@@ -25,6 +25,7 @@ import msgspec
 from antecede.errors import StoreError, StoreFailedError, StoreFullError, UsageError
 from antecede.limits import store_commit_here_bytes_max, store_quick_sync_seconds, store_retry_seconds
 from antecede.store.contract import Figures, OnDurable, OnFailed
+from antecede.store.directory import named
 from antecede.store.format import HEADER_BYTES, LENGTH_BYTES, VOUCHES, Group, encode_group, segment_name
 from antecede.store.recovery import Judged, Recovered
 from antecede.store.retention import Retention
@@ -204,7 +205,6 @@ class LogStore:
         return False
 
     def snapshot(self, data: bytes | Iterable[bytes], upto: int) -> None:
-        parts = (data,) if isinstance(data, bytes) else data
         with self._chores:
             self._check_open()
             self._kept.check(upto)
@@ -212,7 +212,7 @@ class LogStore:
             self.wait(upto)
             if self.durability != "disk":
                 self._sync_from_outside()
-            self._look_again(self._kept.add(parts, upto))
+            self._look_again(self._kept.add(data, upto))
             self.figures.snapshot_upto, self.figures.snapshot_at = upto, monotonic()
 
     def release(self, upto: int) -> None:
@@ -331,7 +331,8 @@ class LogStore:
                 self._waiting = [pair for pair in self._waiting if pair[0] > group.last]
 
     def _prepare(self) -> None:
-        """See to the next segment; a full disk is remembered, and tried again when somebody is refused."""
+        """See to the next segment; a full disk, or a lack of file descriptors, is remembered, and tried again when
+        somebody is refused."""
         if self._segments.spare and not self._look:
             return
         full: StoreFullError | None = None
@@ -412,8 +413,10 @@ class LogStore:
     def _sync_from_outside(self) -> None:
         """Sync the current segment in a thread that does not own it; full segments are synced already."""
         segments = self._segments
-        try:
+        # Nothing was synced in vain if the file cannot be opened: that is no failure of the log.
+        with named(segments.directory):
             file = segments.files.open(f"{segments.directory}/{segment_name(segments.current)}", write=True)
+        try:
             try:
                 segments.files.fdatasync(file)
             finally:

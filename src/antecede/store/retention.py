@@ -35,10 +35,10 @@ class Retention:
         if self.good and upto < self.good[-1]:
             raise UsageError(f"a snapshot up to record {upto}, but there is one up to {self.good[-1]}")
 
-    def add(self, parts: Iterable[bytes], upto: int) -> int:
+    def add(self, state: bytes | Iterable[bytes], upto: int) -> int:
         """Write a snapshot; how many segments went because of it."""
         segments = self.segments
-        write_snapshot(segments.files, segments.directory, self.seal, upto, parts)
+        write_snapshot(segments.files, segments.directory, self.seal, upto, state)
         self.good = sorted({*self.good, upto})[-_kept:]
         return self._prune()
 

@@ -8,12 +8,11 @@ A segment may be unlinked when all its records are below the floor and the segme
 which the chain can be taken up again.
 """
 
-import errno
 from threading import Lock
 
 import msgspec
 
-from antecede.errors import DiskFullError, StoreFullError, UsageError
+from antecede.errors import DiskFullError, NoDescriptorError, StoreFullError, UsageError
 from antecede.limits import (
     store_group_bytes_max,
     store_log_bytes_max,
@@ -21,7 +20,7 @@ from antecede.limits import (
     store_segment_bytes,
 )
 from antecede.store.directory import allocate_segment
-from antecede.store.files import Files
+from antecede.store.files import NO_DESCRIPTOR, NO_ROOM, Files
 from antecede.store.format import HEADER_BYTES, segment_name
 
 
@@ -66,6 +65,8 @@ class Segments:
         self.offset = 0
         self.end = 0
         self._file = -1
+        self._next = -1
+        """The segment after the current one, if it is allocated."""
         self._lock = Lock()
         self._starts = starts
         """The first record of each segment with a durable group, oldest first."""
@@ -103,9 +104,14 @@ class Segments:
             )
         try:
             allocate_segment(self.files, self.directory, self.current + 1, size)
+            # Held from now on, so that to turn to it takes no further descriptor.
+            self._next = self.files.open(self._path(self.current + 1), write=True)
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno in NO_ROOM:
                 raise DiskFullError(f"{self.directory}: no room for the next segment: {error.strerror}") from error
+            if error.errno in NO_DESCRIPTOR:
+                why = f"no file descriptor for the next segment: {error.strerror}"
+                raise NoDescriptorError(f"{self.directory}: {why}") from error
             raise
         with self._lock:
             self._lengths[self.current + 1] = size
@@ -121,8 +127,7 @@ class Segments:
         assert self.spare, "a record was accepted that there is no room for"
         self.files.fdatasync(self._file)
         self.files.close(self._file)
-        self._file = -1
-        self._file = self.files.open(self._path(self.current + 1), write=True)
+        self._file, self._next = self._next, -1
         self.current += 1
         self.offset, self.end, self.spare = 0, self.sizes.segment_bytes, False
 
@@ -169,9 +174,13 @@ class Segments:
 
     def close(self) -> None:
         """Let go of the file, whatever state it is in."""
-        if self._file >= 0:
-            self.files.close(self._file)
-            self._file = -1
+        file, following, self._file, self._next = self._file, self._next, -1, -1
+        try:
+            if file >= 0:
+                self.files.close(file)
+        finally:
+            if following >= 0:
+                self.files.close(following)
 
     def _path(self, number: int) -> str:
         return f"{self.directory}/{segment_name(number)}"

@@ -9,7 +9,6 @@ whole or it is damaged, never half-written. It is a sequence of *parts*, given b
 the newest that can be read, if the log reaches back to it.
 """
 
-import errno
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -17,9 +16,13 @@ from zlib import crc32
 
 import msgspec
 
-from antecede.errors import CorruptLogError, DiskFullError, StoreError, StoreFullError
-from antecede.limits import store_snapshot_bytes_max, store_snapshot_part_bytes_max
-from antecede.store.files import Files
+from antecede.errors import CorruptLogError, DiskFullError, NoDescriptorError, StoreError, StoreFullError
+from antecede.limits import (
+    store_snapshot_bytes_max,
+    store_snapshot_part_bytes_max,
+    store_snapshot_part_bytes_wanted,
+)
+from antecede.store.files import NO_DESCRIPTOR, NO_ROOM, Files
 from antecede.store.format import FORMAT, HEADERS, TEMPORARY, snapshot_name
 
 _head = struct.Struct("<8sQHxxQ")
@@ -46,8 +49,9 @@ class Snapshot(msgspec.Struct, frozen=True):
         return b"".join(self.parts())
 
 
-def write_snapshot(files: Files, directory: str, seal: int, upto: int, parts: Iterable[bytes]) -> Snapshot:
-    """Make a snapshot durable under its own name; on any error there is none."""
+def write_snapshot(files: Files, directory: str, seal: int, upto: int, state: bytes | Iterable[bytes]) -> Snapshot:
+    """Make a snapshot durable under its own name; on any error there is none. A state in one piece is cut."""
+    parts = _parts_of(state) if isinstance(state, bytes) else state
     path = f"{directory}/{snapshot_name(upto)}"
     try:
         file = files.create(path + TEMPORARY)
@@ -63,8 +67,10 @@ def write_snapshot(files: Files, directory: str, seal: int, upto: int, parts: It
             files.unlink(path + TEMPORARY)
         if not isinstance(error, OSError):
             raise
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in NO_ROOM:
             raise DiskFullError(f"{path}: no room for a snapshot: {error.strerror}") from error
+        if error.errno in NO_DESCRIPTOR:
+            raise NoDescriptorError(f"{path}: no file descriptor for a snapshot: {error.strerror}") from error
         raise StoreError(f"{path}: the snapshot could not be written: {error.strerror}") from error
     return Snapshot(files, path, seal, upto)
 
@@ -75,6 +81,12 @@ def check_snapshot(files: Files, directory: str, seal: int, upto: int) -> Snapsh
     for _ in _read(files, path, seal, upto):
         pass
     return Snapshot(files, path, seal, upto)
+
+
+def _parts_of(state: bytes) -> Iterator[bytes]:
+    # An empty state is one empty part.
+    for start in range(0, len(state) or 1, store_snapshot_part_bytes_wanted):
+        yield state[start : start + store_snapshot_part_bytes_wanted]
 
 
 def _write(files: Files, file: int, seal: int, upto: int, parts: Iterable[bytes]) -> None:

@@ -28,10 +28,12 @@ place nothing is asked of them.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
+from antecede import limits
 from antecede.errors import TraceError
 from antecede.trace.cycles import circular_deliveries
 from antecede.trace.jsonl import encode
@@ -55,6 +57,9 @@ REASONS = (
     "index_gap",
 )
 """In the order in which they are tested and reported."""
+
+UNREAD = REASONS[:4]
+"""The reasons of rows that are no events: each is found in the row itself."""
 
 
 class Sifted(msgspec.Struct):
@@ -172,3 +177,24 @@ def counts(sifted: Sifted, unread: Counter[str]) -> dict[str, int]:
     total = unread + Counter(sifted.reasons.values())
     total["index_gap"] = sifted.missing
     return {reason: total[reason] for reason in REASONS if total[reason]}
+
+
+def readable(rows: int, quarantined: Mapping[str, int]) -> bool:
+    """Return whether at most one row in ten is no event, so that a verdict on the others is worth something."""
+    return _unread(quarantined) <= limits.unread_share_max * rows
+
+
+def unreadable_rows(report: Mapping[str, Any]) -> str | None:
+    """Return a sentence about the rows that are no events, if a report counts too many of them; else ``None``."""
+    quarantined = report["quarantined"]
+    rows = report.get("rows")
+    if rows is None:
+        rows = report["events"] + sum(quarantined.values()) - quarantined.get("index_gap", 0)
+    if readable(rows, quarantined):
+        return None
+    reasons = ", ".join(f"{quarantined[reason]:,} {reason}" for reason in UNREAD if reason in quarantined)
+    return f"{_unread(quarantined):,} of {rows:,} rows cannot be read ({reasons}), more than one in ten"
+
+
+def _unread(quarantined: Mapping[str, int]) -> int:
+    return sum(quarantined.get(reason, 0) for reason in UNREAD)

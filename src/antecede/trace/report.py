@@ -15,7 +15,7 @@ from antecede import __version__
 from antecede.errors import TraceError
 from antecede.trace.clocks import check_clocks, check_lamport
 from antecede.trace.conflicts import Conflicts, needed
-from antecede.trace.quarantine import Sifted, counts, sift
+from antecede.trace.quarantine import Sifted, counts, readable, sift
 from antecede.trace.schema import Event, Metadata
 from antecede.trace.significant import judge_significant
 from antecede.trace.sources import Loaded, load
@@ -60,12 +60,14 @@ def verify(
         "engine": "plain",
         "processes": sifted.processes,
         "silent": sifted.silent,
+        "rows": loaded.rows,
         "events": sifted.events,
         "messages": len(sifted.trace.sends),
         "deliveries": verdict.deliveries,
         "undelivered": verdict.undelivered,
         "complete": not sifted.reasons and not loaded.reasons,
         "quarantined": quarantined,
+        "readable": readable(loaded.rows, quarantined),
         "orders": verdict.as_json(),
         "clocks": check_clocks(sifted.trace),
         "lamport": check_lamport(sifted.trace),

@@ -47,6 +47,8 @@ class Loaded:
         self.events: list[Event] = []
         self.files: list[str] = []
         self.metadata: list[Metadata] = []
+        self.outside = 0
+        """Events that were read and not wanted."""
         self.reasons: Counter[str] = Counter()
         """How many rows were no events, by reason."""
         self.placed: list[Fault] = []
@@ -57,6 +59,11 @@ class Loaded:
         self._file_of = array("l")
         self._line_of = array("q")
         self._raw_of: list[bytes] = []
+
+    @property
+    def rows(self) -> int:
+        """All rows that were read, events or not."""
+        return len(self.events) + self.outside + sum(self.reasons.values())
 
     def describe(self, event: int, reason: str, detail: str) -> SetAside:
         """The row behind the event with this number."""
@@ -71,6 +78,7 @@ class Loaded:
         for line, raw, said in items:
             if isinstance(said, Event):
                 if self._keep is not None and not self._keep(said):
+                    self.outside += 1
                     continue
                 self.events.append(said)
                 self._file_of.append(file)

@@ -8,6 +8,7 @@ import argparse
 import sys
 
 from antecede import limits
+from antecede.crashes import guarded, print_error
 from antecede.errors import AntecedeError
 
 
@@ -25,7 +26,10 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     for limit in given.limit:
         name, _, number = limit.partition("=")
-        setattr(limits, name, type(getattr(limits, name))(number))
+        try:
+            setattr(limits, name, type(getattr(limits, name))(number))
+        except (AttributeError, ValueError):
+            parser.error(f"--limit {limit}: expected NAME=NUMBER with a name of antecede.limits")
 
     # Only now: many modules take their limits when they are imported.
     from antecede.runtime.application import find_beside
@@ -41,10 +45,10 @@ def main(arguments: list[str]) -> int:
             topology = parse_topology(file.read(), given.topology)
         files = None if given.journal is None else TroubledFiles(given.journal, given.troubles)
         return run(serve(topology, given.server, given.data, trace=given.trace, files=files))
-    except AntecedeError as error:
-        print(f"antecede: {error}", file=sys.stderr)
+    except (AntecedeError, OSError, UnicodeDecodeError) as error:
+        print_error(str(error))
         return 2
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(guarded(lambda: main(sys.argv[1:])))

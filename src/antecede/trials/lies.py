@@ -11,13 +11,24 @@ At the end of a server's life
 3. its log replays to the state that it has, and its trace can be projected: a lie that was taken must not be found out
    only when the server starts again;
 4. what it keeps in memory is bounded.
+
+Nobody else is answered while a frame is handled, so the longest time that one takes is the longest stall. It is
+measured by the wall clock and, since other programs may use the machine, by the processor time of this thread. The
+*work* for a frame is the number of function calls, counted for every twentieth frame and every
+other long one: it must be in proportion to the frame's length.
 """
 
 import asyncio
 import logging
+import resource
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
 from random import Random
+from time import perf_counter, thread_time
 from typing import Any, cast
 
 import msgspec
@@ -119,7 +130,24 @@ class Lies(msgspec.Struct):
     """Connections that were closed with a reason; the other lies were harmless, or nobody could know."""
     servers: int = 0
     records: int = 0
+    stall_ms: float = 0.0
+    """The longest time that one conversation took, by the wall clock."""
+    cpu_ms: float = 0.0
+    """The most processor time that one conversation took."""
+    calls: int = 0
+    """The most function calls that one conversation led to."""
+    calls_per_byte: float = 0.0
+    """The same in proportion to its length, each conversation counted as ``grace_bytes`` longer than it is."""
+    growth_mib: int = 0
+    """By how much the process's memory grew, at most, between the ends of the first and of a later server."""
+    kinds: dict[str, int] = {}
+    """How many conversations there were of strangers, peers, clients and operators."""
     found: list[str] = []
+
+
+grace_bytes = 4_096
+"""Work that a conversation of any length may lead to, as if it had that many bytes: a step, a log record, letters that
+waited for this one."""
 
 
 class Victim:
@@ -156,6 +184,10 @@ class Victim:
         self.liar = Liar(self.random)
         self.peer_publishes = 0
         self.told = 0
+        self.kinds: Counter[str] = Counter()
+        self.stall = self.cpu = 0.0
+        self.calls = 0
+        self.calls_per_byte = 0.0
         self.closed = 0
         self.unsaid: list[str] = []
 
@@ -199,28 +231,57 @@ class Victim:
         return parts
 
     def _conversation(self) -> list[list[wire.Part]]:
-        kind = self.random.random()
-        if kind < 0.6:
-            words = self._parts(self._frames(self.peer, 1 + int(self.random.random() * 3)))
-            words.append(wire.PeerAck("A", 77, self.runtime.store.incarnation, 0, b""))
-            return [[self._hello(self.peer, "A")], words, [wire.Ping()]]
-        if kind < 0.85:
-            client = f"client{int(self.random.random() * 20)}"
-            number = self.runtime.machine.clients.get(client, 0) + 1
-            body = msgspec.msgpack.encode({"text": "true"})
-            publish = wire.Publish(number, ("echo",), "Word", [body] * (1 + int(self.random.random() * 3)))
-            return [
-                [wire.ClientHello(1, 1, _token, client)],
-                [wire.Listen(), publish, wire.Publish(number + len(publish.bodies), ("far",), "Word", [body], True)],
-                [wire.Done(["s1.1.1"], ""), wire.Ping(), wire.Pong()],
-            ]
-        commands: list[wire.Part] = [
-            wire.Request(_token, "status", []),
-            wire.Request(_token, "dead-list", []),
-            wire.Request(_token, "dead-show", ["x"]),
-            wire.Request(_token, "dead-replay", ["x"]),
+        draw = self.random.random()
+        kind = next(name for name, upto in _shares.items() if draw < upto)
+        self.kinds[kind] += 1
+        return cast("list[list[wire.Part]]", getattr(self, f"_of_{kind}")())
+
+    def _of_strangers(self) -> list[list[wire.Part]]:
+        """Who has not said hello, or is not let in."""
+        first: list[wire.Part] = [
+            wire.Ping(),
+            wire.Pong(),
+            wire.Bye("so long"),
+            wire.Listen(),
+            wire.Accepted(1),
+            wire.Deliver(b"\x90"),
+            wire.ClientHello(1, 1, "wrong", "client1"),
+            wire.ClientHello(99, 98, _token, "client1"),
+            wire.ClientHello(2, 1, _token, "echo"),
+            wire.Request("wrong", "status", []),
+            wire.Publish(1, ("echo",), "Word", [b""]),
+            msgspec.structs.replace(self._hello(self.peer, "A"), token="wrong"),
         ]
-        return [commands, [wire.Bye("so long")]]
+        return [[first[int(self.random.random() * len(first))]], [wire.Ping()], [wire.Ping(), wire.Pong()]]
+
+    def _of_peers(self) -> list[list[wire.Part]]:
+        words = self._parts(self._frames(self.peer, 1 + int(self.random.random() * 3)))
+        words.append(wire.PeerAck("A", 77, self.runtime.store.incarnation, 0, b""))
+        return [[self._hello(self.peer, "A")], words, [wire.Ping()]]
+
+    def _of_clients(self) -> list[list[wire.Part]]:
+        client = f"client{int(self.random.random() * 20)}"
+        machine = self.runtime.machine
+        number = machine.clients.get(client, 0) + 1
+        body = msgspec.msgpack.encode({"text": "true"})
+        publish = wire.Publish(number, ("echo",), "Word", [body] * (1 + int(self.random.random() * 3)))
+        others = ("far", f"client{int(self.random.random() * 20)}@s1")
+        done = [letter.id for letter in islice(machine.engine.mailboxes.get(f"{client}@s1", ()), 3)] or ["s1.1.1"]
+        return [
+            [wire.ClientHello(2, 1, _token, client)],
+            [
+                wire.Listen(),
+                publish,
+                wire.Publish(number + len(publish.bodies), others, "Word", [body], context="00-1"),
+            ],
+            [wire.Done(done, "" if self.random.random() < 0.7 else "why"), wire.Ping(), wire.Pong()],
+        ]
+
+    def _of_operators(self) -> list[list[wire.Part]]:
+        dead = next(iter(self.runtime.machine.engine.dead), "x")
+        name, *arguments = _requests[int(self.random.random() * len(_requests))]
+        arguments = [dead if one == "DEAD" else one for one in arguments]
+        return [[wire.Request(_token, name, arguments)], [wire.Bye("done")]]
 
     # Lies.
 
@@ -228,19 +289,42 @@ class Victim:
         """Tell one lie on a connection of its own, in one piece or in several."""
         data = self.liar.tell(self._conversation())
         transport = _Nowhere()
-        connection = TcpConnection(self.runtime.door.opened)
-        connection.connection_made(transport)
         pieces = 1 if self.random.random() < 0.8 else 3
         size = -(-len(data) // pieces) or 1
-        for at in range(0, len(data), size):
-            connection.data_received(data[at : at + size])
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        guest = self.runtime.core.entry.admission.enter("127.0.0.1", lambda reason, code: None)
+        connection = TcpConnection(self.runtime.accepted, guest)
+        connection.connection_made(transport)
+        counted = self.told % (_counted_each if len(data) < _long_bytes else 2) == 0
+        calls = 0
+
+        def count(frame: Any, event: str, argument: Any) -> None:
+            nonlocal calls
+            calls += event in ("call", "c_call")
+
+        began, cpu = perf_counter(), thread_time()
+        if counted:
+            sys.setprofile(count)
+        try:
+            for at in range(0, len(data), size):
+                connection.data_received(data[at : at + size])
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        finally:
+            if counted:
+                sys.setprofile(None)
+        if counted:
+            self.calls = max(self.calls, calls)
+            self.calls_per_byte = max(self.calls_per_byte, calls / (len(data) + grace_bytes))
+        else:
+            # Counting takes time itself.
+            self.cpu = max(self.cpu, thread_time() - cpu)
+            self.stall = max(self.stall, perf_counter() - began)
         self.told += 1
         connection.connection_lost(None)
         if transport.closed:
             self.closed += 1
-            if connection.reason not in logged and len(self.unsaid) < _shown_max:
+            known = connection.reason in logged or not connection.reason
+            if not known and len(self.unsaid) < _shown_max:
                 self.unsaid.append(f"a connection was closed and nobody logged why: {connection.reason!r}")
         # A stopped link would let nothing more in: an operator lets the domain begin anew.
         if self.runtime.machine.stopped:
@@ -294,7 +378,7 @@ class Victim:
         except (TimeoutError, AntecedeError) as error:
             return [f"an honest client is not served: {type(error).__name__}: {error}"]
         transport = _Nowhere()
-        connection = TcpConnection(self.runtime.door.opened)
+        connection = TcpConnection(self.runtime.accepted)
         connection.connection_made(transport)
         connection.data_received(wire.frame([self._hello(self.honest, "B")]))
         connection.data_received(wire.frame(self._parts(self._frames(self.honest, 3))))
@@ -310,8 +394,11 @@ class Victim:
             for peer, link in consumer.links.items():
                 if link.pending > limits.link_window_frames_max:
                     yield f"link {domain} to {peer} holds {link.pending} frames"
-        if len(self.runtime.door.inside) > 1:
-            yield f"{len(self.runtime.door.inside)} connections are still inside"
+        entry = self.runtime.core.entry
+        if len(entry.connections) > 1:
+            yield f"{len(entry.connections)} connections are still open"
+        if entry.admission.strangers or entry.admission.unfinished_bytes:
+            yield f"{entry.admission.strangers} strangers and {entry.admission.unfinished_bytes} bytes are still counted"
 
 
 def _state(machine: AgentServer) -> bytes:
@@ -319,7 +406,9 @@ def _state(machine: AgentServer) -> bytes:
         domain: (one.sent, one.order.snapshot(), {peer: link.sent for peer, link in one.links.items()})
         for domain, one in machine.channel.consumers.items()
     }
-    return msgspec.msgpack.encode((machine.engine.dump(), machine.clients, machine.timers, orders), order="sorted")
+    return msgspec.msgpack.encode(
+        (machine.engine.dump(), machine.clients, machine.timers.waiting, orders), order="sorted"
+    )
 
 
 async def trial(
@@ -333,6 +422,7 @@ async def trial(
     outcome = Lies()
     loop = asyncio.get_running_loop()
     escaped: list[str] = []
+    first = 0
     loop.set_exception_handler(lambda _, context: escaped.append(f"{context.get('exception')!r}"))
     with _listening() as ear:
         while outcome.lies < lies and not outcome.found:
@@ -347,6 +437,12 @@ async def trial(
                 outcome.found.append(f"{order}, lie {victim.told}: {type(error).__name__}: {error}")
             outcome.lies += victim.told
             outcome.closed += victim.closed
+            outcome.stall_ms = max(outcome.stall_ms, round(victim.stall * 1000, 1))
+            outcome.cpu_ms = max(outcome.cpu_ms, round(victim.cpu * 1000, 1))
+            outcome.calls = max(outcome.calls, victim.calls)
+            outcome.calls_per_byte = max(outcome.calls_per_byte, round(victim.calls_per_byte, 1))
+            for kind, count in victim.kinds.items():
+                outcome.kinds[kind] = outcome.kinds.get(kind, 0) + count
             outcome.records += len(victim.records)
             outcome.servers += 1
             told(outcome.lies)
@@ -354,7 +450,19 @@ async def trial(
             victim.runtime.reactions.stop()
             if victim.runtime._timer is not None:
                 victim.runtime._timer.cancel()
+            victim.records.clear()
+            resident = _resident_mib()
+            first = first or resident
+            outcome.growth_mib = max(outcome.growth_mib, resident - first)
     return outcome
+
+
+def _resident_mib() -> int:
+    """The memory of this process now; 0 where the operating system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() >> 20
+    except OSError:
+        return 0
 
 
 @contextmanager
@@ -372,5 +480,14 @@ def _listening() -> Iterator[_Ear]:
         logger.setLevel(before[2])
 
 
+_counted_each = 20
+_long_bytes = 50_000
+"""Of conversations of that length every other one is counted."""
+_shares = {"strangers": 0.1, "peers": 0.6, "clients": 0.85, "operators": 1.0}
+"""Up to which draw a conversation is of that kind."""
+_requests = (
+    *(("status",), ("dead-list",), ("dead-show", "DEAD"), ("dead-replay", "DEAD"), ("dead-bury", "DEAD")),
+    *(("mailbox-drop", "client1@s1"), ("mailbox-drop", "echo"), ("forget", "A", "0"), ("forget", "B", "x")),
+)
 _heard_bytes_max = 1 << 20
 _shown_max = 20

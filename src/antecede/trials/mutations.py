@@ -3,6 +3,9 @@
 A lie starts from something true: a conversation of a client, an operator or a peer, as parts. It is told at one of
 four depths: in the bytes of the frame, in a field of a part, in a packet of a domain's order (its stamp above all), or
 in a letter of the train that the packet carries. The deeper it is, the more checks it has passed before it is met.
+
+Some frames are *flooded* instead: one part again and again, or one list or text of a part made very long, up to and
+beyond the bounds of :mod:`antecede.limits`.
 """
 
 from collections.abc import Sequence
@@ -16,6 +19,10 @@ from antecede.wire import Part, PeerFrames, frame
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.decode
 
+_flooded = 0.005
+"""The share of conversations that are flooded: each is as long as thousands of others."""
+_floods = (300, 1_024, 1_025, 5_000, 65_536, 65_537, 200_000)
+_flood_bytes = 2 * 1024 * 1024
 _nest = b"\x91" * 2_000
 _odd: tuple[Any, ...] = (
     *(0, 1, -1, 127, 128, 255, 256, 2**16, 2**31, 2**32 - 1, 2**32, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -(2**63)),
@@ -35,6 +42,8 @@ class Liar:
         """One lie somewhere in a conversation, as bytes to be written to a connection."""
         random = self._random
         frames = [list(parts) for parts in conversation]
+        if random.random() < _flooded:
+            return self._flood(frames)
         depth = int(random.random() * 4)
         deep = [
             (at, place)
@@ -52,6 +61,24 @@ class Liar:
             written[at] = self._framed(parts)
         if random.random() < 0.05:
             random.shuffle(written)
+        return b"".join(written)
+
+    def _flood(self, frames: list[list[Part]]) -> bytes:
+        """A conversation in which there is too much of something."""
+        random = self._random
+        written = [frame(parts) for parts in frames]
+        at = int(random.random() * len(frames))
+        part = frames[at][int(random.random() * len(frames[at]))]
+        count = _floods[int(random.random() * len(_floods))]
+        fields: list[Any] = _decode(_encode(part))
+        long = [place for place, value in enumerate(fields) if isinstance(value, list | str | bytes) and value]
+        if long and random.random() < 0.7:
+            place = long[int(random.random() * len(long))]
+            value = fields[place]
+            fields[place] = value * min(count, max(1, _flood_bytes // len(_encode(value))))
+            written[at] = self._framed([fields])
+        else:
+            written[at] = self._framed([fields] * min(count, max(1, _flood_bytes // len(_encode(fields)))))
         return b"".join(written)
 
     def _framed(self, parts: list[Any]) -> bytes:

@@ -88,7 +88,7 @@ class Machine:
         failure = ""
         for effect in effects:
             if isinstance(effect, Send):
-                emitted.append(self._number_packet(effect.packet))
+                emitted.append(self._number_packet(effect.packet, order))
             elif isinstance(effect, Sent):
                 events.append((True, self._scope.bit_of(effect.message.id)))
             elif isinstance(effect, Deliver):
@@ -99,15 +99,24 @@ class Machine:
 
     def _number_state(self, order: Order) -> int:
         held = order.held_packets()
-        key = (order.snapshot(), tuple(map(self._number_packet, held)))
+        snapshot = order.snapshot()
+        if not isinstance(snapshot, bytes):
+            raise OrderError(f"order {order.name!r}: a snapshot must be bytes, not {type(snapshot).__name__}")
+        key = (snapshot, tuple([self._number_packet(packet, order) for packet in held]))
         number = self._states.setdefault(key, len(self._orders))
         if number == len(self._orders):
             self._orders.append(order)
             self.idle.append(not (held or order.held() or order.unposted()))
         return number
 
-    def _number_packet(self, packet: Packet) -> int:
-        number = self._packet_numbers.setdefault(packet, len(self.packets))
+    def _number_packet(self, packet: Packet, order: Order) -> int:
+        try:
+            number = self._packet_numbers.setdefault(packet, len(self.packets))
+        except TypeError as error:
+            raise OrderError(
+                f"order {order.name!r}: the stamp of a {packet.kind} must be hashable to be explored "
+                f"(a tuple, bytes or a frozen struct): {error}"
+            ) from None
         if number == len(self.packets):
             self.packets.append(packet)
         return number

@@ -1,14 +1,21 @@
 """``python -m antecede.simulator.servers SEED [SEED]``: play one seed, or all from the first up to the second."""
 
+import argparse
 import sys
 
-from antecede.simulator.servers.schedules import play
+from antecede.crashes import guarded
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 1 iff something was found."""
-    first = int(arguments[0]) if arguments else 0
-    last = int(arguments[1]) if len(arguments) > 1 else first + 1
+    """Play the seeds; the exit code is 1 if something was found."""
+    parser = argparse.ArgumentParser(prog="python -m antecede.simulator.servers")
+    parser.add_argument("first", metavar="SEED", type=int, nargs="?", default=0)
+    parser.add_argument("last", metavar="SEED", type=int, nargs="?")
+    given = parser.parse_args(arguments)
+    first = given.first
+    last = given.last if given.last is not None else first + 1
+    from antecede.simulator.servers.schedules import play
+
     bad = crashes = letters = 0
     for seed in range(first, last):
         outcome = play(seed)
@@ -22,4 +29,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(guarded(lambda: main(sys.argv[1:])))

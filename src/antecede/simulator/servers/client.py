@@ -82,7 +82,11 @@ class SimulatedClient:
         life = self._life
         self._numbering: Numbering[SimulatedTicket] = Numbering(self._settled)
         self._line = ClientLine(
-            _Owner(self, life), "", lambda: self._later(0.0, self._line.flush), self.world.random.random
+            _Owner(self, life),
+            "",
+            lambda: self._later(0.0, self._line.flush),
+            lambda: self.world.now,
+            self.world.random.random,
         )
         self._line.start(self.world.now)
         self._later(0.0, self._dial)

@@ -57,7 +57,7 @@ def _unsettled(server: SimulatedServer) -> Iterator[str]:
         yield "own letters are not back from a total order"
     for agent, mailbox in machine.engine.mailboxes.items():
         yield f"{len(mailbox)} letters wait in the mailbox of {agent}"
-    if machine.engine.asks or machine.timers:
+    if machine.engine.asks or len(machine.timers):
         yield f"{len(machine.engine.asks)} questions and {len(machine.timers)} timers are open"
     site = machine.calls.site
     if site is not None and (site.open_calls or site.table.instances or site.held()):
@@ -164,7 +164,7 @@ def _replayed(server: SimulatedServer, records: list[bytes]) -> Iterator[str]:
     for what, one, other in (
         ("agents", live.engine.dump(), again.engine.dump()),
         ("clients", live.clients, again.clients),
-        ("timers", live.timers, again.timers),
+        ("timers", live.timers.waiting, again.timers.waiting),
         ("orders", _orders(live), _orders(again)),
     ):
         if _plain(one) != _plain(other):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Protocol
 
-from antecede import wire
+from antecede import limits, wire
 from antecede.server.connections import Receiver
 
 _linger_seconds = 0.01
@@ -50,6 +50,7 @@ class End:
         called when a full connection has room again. ``effect``: called before anything is sent, where a crash may
         strike."""
         self.remote = remote
+        self.code = ""
         self.other: End
         self.receiver: Receiver | None = None
         self.spoke = self._heard = loop.now
@@ -63,7 +64,7 @@ class End:
         self._version = wire.VERSION_OLDEST
         self._unframer = wire.Unframer()
         self._arrives_at = 0.0
-        self._held = self._stalled = False
+        self._held = self._stalled = self._busy = False
         self._expects_a_reader = False
         self._unread: deque[bytes] = deque()
         self._reason = ""
@@ -92,11 +93,12 @@ class End:
             self._arrives_at = max(self._arrives_at, self._loop.now + self._loop.delay())
             self._loop.at(self._arrives_at, self.other._arrive, wire.frame(kept, self._version))
 
-    def close(self, reason: str, final: bool = False) -> None:
+    def close(self, reason: str, final: bool = False, code: str = "") -> None:
         """Send why, and close."""
         if not self.open:
             return
-        self.send([wire.Bye(reason, final)])
+        self.code = code
+        self.send([wire.Bye(reason, final, code)])
         self._reason = reason
         self.open = False
         self._loop.later(0.0, self.ended, reason)
@@ -121,8 +123,14 @@ class End:
             end.open = False
             self._loop.later(0.0, end.ended, "")
 
-    def trust(self) -> None:
-        """The other end has said who it is."""
+    def trust(self, *, server: bool) -> None:
+        """The other end has proven to be a server, or a client."""
+        self._unframer.trust(limits.frame_bytes_max if server else limits.client_frame_bytes_max)
+
+    def busy(self, busy: bool) -> None:
+        """Stop reading while parts that have arrived are still to be handled, or go on."""
+        self._busy = busy
+        self._read_on()
 
     def speak(self, version: int) -> None:
         """Both ends have agreed on a wire version."""
@@ -151,7 +159,7 @@ class End:
 
     @property
     def _paused(self) -> bool:
-        return self._held or self._stalled or (self.full and self._expects_a_reader)
+        return self._held or self._stalled or self._busy or (self.full and self._expects_a_reader)
 
     def _read_on(self) -> None:
         if self._unread and not self._paused:
@@ -171,8 +179,10 @@ class End:
 
     def _take(self, data: bytes) -> None:
         self._heard = self._loop.now
-        if self.receiver is not None:
-            self._receives(self, self._unframer.feed(data))
+        parts = self._unframer.feed(data)
+        while parts and self.receiver is not None:
+            self._receives(self, parts)
+            parts = self._unframer.more()
 
 
 def connect(one: End, other: End) -> None:

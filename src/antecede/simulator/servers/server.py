@@ -15,7 +15,8 @@ from antecede import wire
 from antecede.engine import React
 from antecede.engine.agents import Agent
 from antecede.engine.host import Host, Outcome
-from antecede.errors import AgentError, StoreError, StoreFailedError, StoreFullError
+from antecede.errors import AgentError, StoreError, StoreFailedError, StoreFullError, WireError
+from antecede.interrupts import is_ctrl_c
 from antecede.server import AgentServer, Plan
 from antecede.server.core import ServerCore
 from antecede.server.items import joined
@@ -202,7 +203,7 @@ class SimulatedServer:
             self.host.declare(address, world.class_of(born))
         draw = world.random.random
         core = WatchedCore(
-            machine, self.host.lives, self._poke, WorldLog(self), draw, last=self.store.last, durable=self.store.durable
+            machine, self.host.lives, self._poke, self.store, WorldLog(self), draw, now=world.now
         )
         core.handed_out = world.handed_out
         self.core = core
@@ -242,8 +243,11 @@ class SimulatedServer:
 
     def _received(self, end: End, parts: list[wire.AnyPart]) -> None:
         assert end.receiver is not None
-        if self.core.received(end, end.receiver, parts, self.world.now):
-            self._poke()
+        try:
+            if self.core.received(end.receiver, parts, self.world.now):
+                self._poke()
+        except WireError as error:
+            end.close(str(error), code=error.code)
 
     def _closed(self, end: End, reason: str) -> None:
         assert end.receiver is not None
@@ -349,7 +353,10 @@ class SimulatedServer:
         else:
             try:
                 outcome = _at_once(self.host, due)
-            except AgentError as error:
+            except BaseException as error:
+                if is_ctrl_c(error):
+                    raise
+                self.host.forget(due.agent)
                 outcome = Outcome(due.agent, [], None, error)
         for reaction in outcome.reactions:
             for birth in reaction.births:

@@ -1,0 +1,141 @@
+"""``antecede bench channel --against CHECKOUT``: this version and another one, in turns, by CPU time per message.
+
+Wall-clock figures of a shared machine differ by tens of percent from minute to minute; CPU time per message differs by
+a few. Both versions run in every round, each side of one right after the same side of the other, and who goes first
+alternates. A round gives one ratio, this version's CPU time over the other's. Reported are the geometric mean of the
+ratios and its confidence interval of 95 %, by Student's t on their logarithms.
+
+Both versions run with this interpreter, and both execute this version's :mod:`antecede.bench.ours`: the agents and the
+program are the same, only the package below them differs.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from math import exp, fsum, log, sqrt
+from statistics import NormalDist, fmean, median, stdev
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import antecede
+from antecede.bench import payload
+from antecede.bench.channel import Ours, Sample, Side, sides
+from antecede.bench.children import SideError
+from antecede.bench.interpreter import interpreter
+from antecede.errors import UsageError
+
+usual = ("durable", "stateful", "exchange", "ping-pong")
+"""The sides that are compared unless others are named."""
+
+FIGURES = ("sender_cpu_us", "receiver_cpu_us", "cpu_us")
+
+
+def comparable(only: str | None) -> list[Side]:
+    """Return the sides that a comma-separated list names; the usual ones without a list."""
+    ours = {side.name: side for side in sides if isinstance(side.run, Ours)}
+    names = usual if only is None else tuple(name.strip() for name in only.split(","))
+    for name in names:
+        if name not in ours:
+            raise UsageError(f"--sides {name}: with --against, expected some of {', '.join(ours)}")
+    return [side for name, side in ours.items() if name in names]
+
+
+def source_of(checkout: str) -> str:
+    """Return the directory in a checkout from which its package is imported."""
+    source = os.path.join(os.path.abspath(checkout), "src")
+    if not os.path.isfile(os.path.join(source, "antecede", "__init__.py")):
+        raise UsageError(f"--against {checkout}: no src/antecede there; expected a checkout of Antecede")
+    return source
+
+
+def compare(
+    wanted: Sequence[Side],
+    checkout: str,
+    messages: int,
+    rounds: int,
+    directory: str | None,
+    tell: Callable[[str], None],
+) -> dict[str, Any]:
+    """Measure both versions in turns; return the report."""
+    own = os.path.dirname(os.path.dirname(os.path.abspath(antecede.__file__)))
+    sources = {"this": own, "other": source_of(checkout)}
+    samples: dict[str, dict[str, list[Sample]]] = {side.name: {"this": [], "other": []} for side in wanted}
+    for number in range(rounds):
+        turns = ("this", "other") if number % 2 == 0 else ("other", "this")
+        for side in wanted:
+            for version in turns:
+                sample = _measured(side, sources[version], messages, directory)
+                samples[side.name][version].append(sample)
+            ratio = samples[side.name]["this"][-1]["cpu_us"] / samples[side.name]["other"][-1]["cpu_us"]
+            tell(f"round {number + 1}/{rounds}  {side.name:<20} {ratio:.3f}")
+    return {
+        "bench": "channel",
+        "against": os.path.abspath(checkout),
+        "payload_bytes": len(payload),
+        "messages": messages,
+        "rounds": rounds,
+        "interpreter": interpreter(),
+        "sides": [_row(side, samples[side.name]) for side in wanted],
+    }
+
+
+def _measured(side: Side, source: str, messages: int, directory: str | None) -> Sample:
+    assert isinstance(side.run, Ours)
+    with TemporaryDirectory(prefix="antecede-bench-", dir=directory) as place:
+        try:
+            return side.run(max(100, round(messages * side.share)), place, source)
+        except SideError as error:
+            raise SideError(f"{side.name} with the package in {source}: {error}") from None
+
+
+def _row(side: Side, found: dict[str, list[Sample]]) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": side.name, "says": side.says}
+    for figure in FIGURES:
+        here, there = ([sample[figure] for sample in found[version]] for version in ("this", "other"))
+        ratios = [a / b for a, b in zip(here, there, strict=True)]
+        low, high = interval(ratios)
+        row[figure] = {
+            "this": median(here),
+            "other": median(there),
+            "ratio": exp(fmean(map(log, ratios))),
+            "low": low,
+            "high": high,
+            "ratios": ratios,
+        }
+    return row
+
+
+def interval(ratios: Sequence[float]) -> tuple[float | None, float | None]:
+    """Return the confidence interval of 95 % of the geometric mean; none of a single ratio."""
+    if len(ratios) < 2:
+        return None, None
+    logs = [log(ratio) for ratio in ratios]
+    reach = _t(len(logs) - 1) * stdev(logs) / sqrt(len(logs))
+    return exp(fmean(logs) - reach), exp(fmean(logs) + reach)
+
+
+def _t(freedom: int) -> float:
+    """Return Student's 97.5 % quantile by its expansion around the normal one (Abramowitz and Stegun 26.7.5): right to
+    1 % from 4 degrees of freedom on, and too small below."""
+    z = NormalDist().inv_cdf(0.975)
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return fsum(term / float(freedom) ** power for power, term in enumerate(terms))
+
+
+def comparison_table(report: dict[str, Any]) -> str:
+    """Return the report for people."""
+    lines = [f"CPU per message against {report['against']}, {report['rounds']} rounds in turns"]
+    lines.append(f"{'side':<18}{'':<10}{'this':>10}{'other':>10}{'ratio':>8}   95 % interval")
+    for row in report["sides"]:
+        for figure, name in zip(FIGURES, ("sender", "receiver", "both"), strict=True):
+            of = row[figure]
+            span = "–" if of["low"] is None else f"{of['low']:.3f} … {of['high']:.3f}"
+            called = row["name"] if name == "sender" else ""
+            lines.append(
+                f"{called:<18}{name:<10}{of['this']:>7.1f} µs{of['other']:>7.1f} µs{of['ratio']:>8.3f}   {span}"
+            )
+    return "\n".join([*lines, report["interpreter"]["text"]])

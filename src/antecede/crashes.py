@@ -1,0 +1,159 @@
+"""Unexpected errors of our own: one line for the person, a full report in a file, exit code 2.
+
+Exit code 1 means "the property is violated", so no mistake of ours may end with it, as Python's own handler of
+uncaught exceptions does. Every entry point runs inside :func:`guarded`. The reports are private to their user, bounded
+in number and size, and hold the traceback, the versions and the command line. This module imports nothing of the
+package but its limits, so that it works when the rest cannot be imported.
+"""
+
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+
+from antecede import limits
+
+interrupted = 130
+"""The exit code after Ctrl-C."""
+
+broken_pipe = 141
+"""The exit code of a command whose output nobody reads any more, as a shell reports it for SIGPIPE."""
+
+
+def guarded(main: Callable[[], int]) -> int:
+    """Run an entry point and return its exit code: 2 for whatever it does not handle itself."""
+    try:
+        return main()
+    except KeyboardInterrupt:
+        print_error("interrupted")
+        return interrupted
+    except BrokenPipeError:
+        discard_output()
+        return broken_pipe
+    except SystemExit as stop:
+        if isinstance(stop.code, int) and (stop.code in (0, 2) or stop.code > 128):
+            return stop.code
+        return crashed(stop)
+    except BaseException as error:
+        return crashed(error)
+
+
+def crashed(error: BaseException) -> int:
+    """Report an unexpected error in one line that names the file with the full report; return the exit code."""
+    reason = _summary(error)
+    try:
+        where = f"full report: {_write(error)}"
+    except Exception as failure:
+        where = f"the full report cannot be written: {_summary(failure)}"
+    print_error(f"internal error: {reason}; {where}")
+    return 2
+
+
+def print_error(reason: str) -> None:
+    """Print one line on standard error, if anybody reads it."""
+    if sys.stderr is None:
+        return
+    with suppress(OSError, ValueError):
+        print("antecede: " + " ".join(reason.split()), file=sys.stderr, flush=True)
+        return
+    # Python would flush the line again at its end, fail, and change the exit code.
+    _redirect(2)
+
+
+def discard_output() -> None:
+    """Drop standard output, because its reader went away: also what Python flushes at its end."""
+    _redirect(1)
+
+
+def reports_folder() -> str:
+    """Return the directory of the reports: in the temporary directory, one per user."""
+    return os.path.join(tempfile.gettempdir(), f"antecede-crashes-{os.getuid()}")
+
+
+def _redirect(descriptor: int) -> None:
+    # A program that runs commands in its own process may have replaced the stream by one that is not a file.
+    stream = sys.stdout if descriptor == 1 else sys.stderr
+    with suppress(OSError, ValueError):
+        target = stream.fileno()
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, target)
+        os.close(null)
+
+
+def _summary(error: BaseException) -> str:
+    """Return type, text and place of an exception; this must not fail, whatever the exception's own methods do."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:
+        text = "(its text cannot be shown)"
+    if len(text) > _text_chars_max:
+        text = text[:_text_chars_max] + " …"
+    return type(error).__name__ + (f": {text}" if text else "") + _place(error)
+
+
+def _place(error: BaseException) -> str:
+    trace = error.__traceback__
+    if trace is None:
+        return ""
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return f" ({os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno})"
+
+
+def _write(error: BaseException) -> str:
+    import time
+    from secrets import token_hex
+
+    folder = reports_folder()
+    with suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    found = os.lstat(folder)
+    # The temporary directory is everybody's: somebody else may have made this one, or a link in its place.
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to somebody else")
+    text = _report(error).encode("utf-8", "backslashreplace")[: limits.crash_report_bytes_max]
+    path = os.path.join(folder, time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + f"{os.getpid()}-{token_hex(4)}.txt")
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as out:
+        out.write(text)
+    _drop_oldest(folder)
+    return path
+
+
+def _report(error: BaseException) -> str:
+    import platform
+    import shlex
+    import traceback
+
+    from antecede import __version__
+
+    # A deep recursion may have a million calls, of which the last ones show the circle.
+    trace = "".join(traceback.format_exception(error, limit=-_frames_max))
+    return (
+        f"command: {shlex.join(map(str, sys.orig_argv))}\n"
+        f"antecede {__version__}, Python {platform.python_version()} ({sys.executable}), {platform.platform()}\n"
+        f"{_libraries()}\n\n{trace}"
+    )
+
+
+def _libraries() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = []
+    for name in ("msgspec", "typer", "rich", "uvloop", "pyspark", "pyarrow", "numpy", "numba", "pandas"):
+        with suppress(PackageNotFoundError):
+            found.append(f"{name} {version(name)}")
+    return ", ".join(found)
+
+
+def _drop_oldest(folder: str) -> None:
+    reports = sorted(name for name in os.listdir(folder) if name.endswith(".txt"))
+    for name in reports[: -limits.crash_reports_max]:
+        # Another process may have dropped it just now.
+        with suppress(OSError):
+            os.unlink(os.path.join(folder, name))
+
+
+_text_chars_max = 300
+_frames_max = 200

@@ -1,0 +1,150 @@
+"""Which incoming connections are open, and how much they may use up.
+
+A connection is a *stranger* from the moment it is accepted, TLS handshake included, until its hello is accepted. There
+is a bounded number of strangers, in all and from each address; when there are too many the oldest is closed, since a
+correct program says hello at once. So silent connections can neither use up the file descriptors nor keep anybody else
+out. Clients are bounded by what is left; they are never closed for a stranger. Other servers always find a place: there
+is one for each.
+
+Bytes of frames that are not complete are counted as well, again in all and for each address; when there are too many
+the connection whose frame began first is closed. Frames of other servers are not counted: there are few of them.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+
+from antecede import limits
+
+Drop = Callable[[str, str], None]
+"""Close a connection: the reason, and the code for it."""
+
+
+class Guest:
+    """One incoming connection."""
+
+    __slots__ = ("address", "admission", "drop", "known", "server", "unfinished")
+
+    def __init__(self, admission: "Admission", address: str, drop: Drop) -> None:
+        self.admission = admission
+        self.address = address
+        self.drop = drop
+        self.known = False
+        """Its hello was accepted."""
+        self.server = False
+        """It is another server."""
+        self.unfinished = 0
+        """Bytes of a frame that is not complete."""
+
+    def proved(self, *, server: bool) -> None:
+        """The hello was accepted."""
+        self.admission._proved(self, server)
+
+    def left(self) -> None:
+        """The connection is closed."""
+        self.admission._left(self)
+
+    def keeps(self, unfinished: int) -> None:
+        """So many bytes of a frame are here, and the rest is not."""
+        self.admission._keeps(self, unfinished)
+
+
+class Admission:
+    """All incoming connections of one server."""
+
+    def __init__(self, connections_max: int = limits.connections_max, servers: int = 0) -> None:
+        self.strangers_max = min(limits.strangers_max, max(1, connections_max // 4))
+        self.strangers_address_max = min(limits.strangers_address_max, max(1, self.strangers_max // 2))
+        self.clients_max = max(1, connections_max - self.strangers_max - servers)
+        self.clients = 0
+        self.dropped = 0
+        """Strangers that were closed for newer ones."""
+        self._strangers: dict[Guest, None] = {}
+        """Oldest first."""
+        self._of_address: Counter[str] = Counter()
+        self._unfinished: dict[Guest, None] = {}
+        """Those with an unfinished frame, the one that began first first; no servers."""
+        self._unfinished_of: Counter[str] = Counter()
+        self.unfinished_bytes = 0
+
+    @property
+    def strangers(self) -> int:
+        """Connections that have not said hello."""
+        return len(self._strangers)
+
+    @property
+    def full(self) -> bool:
+        """Whether no further client has a place."""
+        return self.clients >= self.clients_max
+
+    def enter(self, address: str, drop: Drop) -> Guest:
+        """A new connection; ``drop`` closes it."""
+        if self._of_address[address] >= self.strangers_address_max:
+            self._drop_stranger(address)
+        elif len(self._strangers) >= self.strangers_max:
+            self._drop_stranger()
+        guest = Guest(self, address, drop)
+        self._strangers[guest] = None
+        self._of_address[address] += 1
+        return guest
+
+    def make_room(self) -> None:
+        """No file descriptor is left: close the oldest stranger, if there is one."""
+        if self._strangers:
+            self._drop_stranger()
+
+    def _drop_stranger(self, address: str = "") -> None:
+        oldest = next(guest for guest in self._strangers if not address or guest.address == address)
+        self.dropped += 1
+        oldest.left()
+        oldest.drop("too many connections that have not said hello: try again", "too-many-strangers")
+
+    def _proved(self, guest: Guest, server: bool) -> None:
+        if guest.known or guest not in self._strangers:
+            return
+        self._forget_stranger(guest)
+        guest.known, guest.server = True, server
+        self.clients += not server
+        if server:
+            self._keeps(guest, 0)
+
+    def _left(self, guest: Guest) -> None:
+        self._keeps(guest, 0)
+        if guest.known:
+            self.clients -= not guest.server
+            guest.known = False
+        elif guest in self._strangers:
+            self._forget_stranger(guest)
+
+    def _forget_stranger(self, guest: Guest) -> None:
+        del self._strangers[guest]
+        self._of_address[guest.address] -= 1
+        if not self._of_address[guest.address]:
+            del self._of_address[guest.address]
+
+    def _keeps(self, guest: Guest, unfinished: int) -> None:
+        if guest.server and unfinished:
+            return
+        more = unfinished - guest.unfinished
+        if not more:
+            return
+        if not guest.unfinished:
+            self._unfinished[guest] = None
+        guest.unfinished = unfinished
+        if not unfinished:
+            del self._unfinished[guest]
+        self.unfinished_bytes += more
+        self._unfinished_of[guest.address] += more
+        if not self._unfinished_of[guest.address]:
+            del self._unfinished_of[guest.address]
+        if more > 0:
+            self._bound_unfinished(guest.address)
+
+    def _bound_unfinished(self, address: str) -> None:
+        while self._unfinished_of[address] > limits.unfinished_address_bytes_max:
+            self._drop_unfinished(next(guest for guest in self._unfinished if guest.address == address))
+        while self.unfinished_bytes > limits.unfinished_bytes_max:
+            self._drop_unfinished(next(iter(self._unfinished)))
+
+    def _drop_unfinished(self, guest: Guest) -> None:
+        self._keeps(guest, 0)
+        guest.drop("too many bytes of frames that are not complete: try again", "too-much-unfinished")

@@ -1,0 +1,44 @@
+"""How much waits at a server, in numbers and in bytes of memory."""
+
+import msgspec
+
+from antecede.channel import Channel
+from antecede.engine import Engine
+from antecede.server.timers import Timers
+
+
+class Backlog(msgspec.Struct, frozen=True):
+    """What a server keeps until somebody else has done something."""
+
+    letters: int
+    """Letters in mailboxes, as often as they are there, and dead ones."""
+    dead: int
+    letter_bytes: int
+    """The memory of those and of timers."""
+    frames: int
+    """Frames that no peer has acknowledged."""
+    frame_bytes: int
+    """The memory of those."""
+
+
+def backlog_of(channel: Channel, engine: Engine, timers: Timers, exact: bool) -> Backlog:
+    """Count what waits. The time grows with the letters that arrived since the last count, not with all that wait."""
+    footprint = engine.count() if exact else engine.footprint
+    mailboxes = _mailbox_bytes * len(engine.mailboxes)
+    letter_bytes = footprint.bytes + mailboxes + _dead_bytes * len(engine.dead) + _timer_bytes * len(timers)
+    links = [link for one in channel.consumers.values() for link in one.links.values()]
+    return Backlog(
+        sum(map(len, engine.mailboxes.values())) + len(engine.dead),
+        len(engine.dead),
+        letter_bytes,
+        sum(link.unacknowledged for link in links),
+        sum(link.unacknowledged_bytes for link in links),
+    )
+
+
+_mailbox_bytes = 1_000
+"""A mailbox without letters: a deque with its first block, the agent's address, places in dictionaries."""
+_dead_bytes = 500
+"""What a dead letter takes besides the letter: its key and reason, which is mostly a short sentence."""
+_timer_bytes = 350
+"""What a timer takes besides its letter: two tuples, three numbers, places in a dictionary and a heap."""

@@ -1,0 +1,128 @@
+"""High-water marks: back-pressure acts where messages enter.
+
+Above a mark clients' publishes are refused with a typed error, and everything else goes on: what agents and routers
+send is always accepted. With full mailboxes nothing more is read from peers either, so that the servers before this one
+fill up and refuse in turn. Dead letters count like those in mailboxes, because they are kept in memory until an
+operator has looked at them. A disk that has no room for the next segment is such a mark, too: the room that is left is
+for what was accepted already.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from antecede import limits
+from antecede.server import CATCHING_UP, AgentServer
+from antecede.server.backlog import Backlog
+from antecede.server.words import Log
+
+
+class LogState(Protocol):
+    """How full the log is; see :class:`antecede.store.contract.Store`."""
+
+    @property
+    def pending_bytes(self) -> int: ...
+
+    @property
+    def log_bytes(self) -> int: ...
+
+    def shortage(self) -> str: ...
+
+
+class Marks:
+    """Watches how much waits at one server."""
+
+    def __init__(self, machine: AgentServer, store: LogState, hold_peers: Callable[[bool], None], log: Log) -> None:
+        """``hold_peers``: stops reading from all peers, or goes on."""
+        self._machine = machine
+        self._store = store
+        self._hold_peers = hold_peers
+        self._log = log
+        self.held = False
+        """Nothing is read from peers."""
+        self.unwatched_bytes = 0
+        """What went into the log since the last look."""
+        self._uncounted_bytes = 0
+        self._rough = 0
+        """How often in a row the letters were not counted."""
+        self.shortage = ""
+        """Why there is little room left on the disk."""
+
+    def watch(self, stopping: bool) -> None:
+        """Look at everything that may grow; to be called now and then, and when much was taken in."""
+        machine, store = self._machine, self._store
+        backlog = self._backlog()
+        dead = backlog.dead
+        load = max(backlog.letters / limits.backlog_letters_max, backlog.letter_bytes / limits.backlog_letter_bytes_max)
+        if (load > 1) if not self.held else (load > 0.5):
+            self._hold(peers=True)
+        elif self.held:
+            self._hold(peers=False)
+        self.watch_room()
+        if not self.shortage:
+            full_of_dead = load > 1 and 2 * dead > backlog.letters
+            machine.overload = f"{dead} dead letters fill the server: {_ask_operator}" if full_of_dead else CATCHING_UP
+        overloaded = (
+            stopping
+            or bool(self.shortage)
+            or load > 1
+            or backlog.frames > limits.backlog_frames_max
+            or backlog.frame_bytes > limits.backlog_bytes_max
+            or store.pending_bytes > limits.store_pending_bytes_max // 2
+            or store.log_bytes > limits.store_log_bytes_max * 3 // 4
+        )
+        if overloaded != machine.overloaded:
+            machine.overloaded = overloaded
+            if not stopping:
+                self._log.warning(
+                    "overloaded" if overloaded else "caught-up",
+                    letters=backlog.letters,
+                    letter_bytes=backlog.letter_bytes,
+                    dead=dead,
+                    frames=backlog.frames,
+                    frame_bytes=backlog.frame_bytes,
+                    pending_bytes=store.pending_bytes,
+                    log_bytes=store.log_bytes,
+                )
+
+    def _backlog(self) -> Backlog:
+        """Return what waits. To count the letters costs time for each of them, so it is done now and then, and whenever
+        they may have come near to the bound: they are no longer than what went into the log."""
+        self._uncounted_bytes += self.unwatched_bytes
+        self.unwatched_bytes = 0
+        backlog = self._machine.backlog(exact=False)
+        most = backlog.letter_bytes + self._uncounted_bytes + _letter_bytes * backlog.letters
+        if self._rough < _rough_max and self._machine.kept and 2 * most < limits.backlog_letter_bytes_max:
+            self._rough += 1
+            return backlog
+        self._rough = self._uncounted_bytes = 0
+        return self._machine.backlog()
+
+    def watch_room(self) -> None:
+        """Whether the log can go on in a next segment."""
+        shortage = self._store.shortage()
+        if shortage == self.shortage:
+            return
+        if bool(shortage) != bool(self.shortage):
+            if shortage:
+                self._log.error("disk-full", reason=shortage)
+            else:
+                self._log.info("room-again")
+        self.shortage = shortage
+        self._machine.overload = f"{shortage}: try again later" if shortage else CATCHING_UP
+        if shortage:
+            # At once, not at the next look: the rest of a segment is soon full.
+            self._machine.overloaded = True
+
+    def _hold(self, *, peers: bool) -> None:
+        """Stop reading from peers, or go on. Reactions take place all the same, so the mailboxes empty themselves."""
+        if peers != self.held:
+            self.held = peers
+            self._log.warning("peers-held" if peers else "peers-read-again")
+        self._hold_peers(peers)
+
+
+_letter_bytes = 600
+"""What a letter takes besides its body."""
+_rough_max = 9
+"""Looks without a count: a second, for some letters go into a mailbox long after they went into the log."""
+_ask_operator = "an operator replays or drops them (antecede dead)"

@@ -1,0 +1,151 @@
+"""A server's durable state as bytes, in two formats.
+
+Format 2, which is written, is a map with named fields and its format number. It has one table of letters
+(:mod:`antecede.channel.letter_table`); everything that holds a letter keeps the letter's number there.
+
+Format 1, which is still read, is an array of nine values, with each letter in full wherever it is held: a multicast to
+400 mailboxes is there 400 times. Reading it shares equal letters again.
+"""
+
+import msgspec
+
+from antecede.channel import Letter, SavedChannel, SavedConsumer, SavedReturns
+from antecede.channel.letter_table import LetterTable, Position, SavedLetters
+from antecede.channel.letters import Destinations
+from antecede.engine import Dead, Question, SavedEngine
+from antecede.errors import SnapshotError
+
+
+class State(msgspec.Struct, frozen=True):
+    """All that a server must remember; the fields are explained where the server has them."""
+
+    server: str
+    incarnation: int
+    epoch: str
+    numbers: int
+    channel: SavedChannel
+    engine: SavedEngine
+    clients: dict[str, int]
+    timers: dict[int, tuple[int, str, Letter]]
+    stopped: list[tuple[str, str, str]]
+
+
+class _Snapshot(msgspec.Struct, frozen=True, tag_field="format", tag=2):
+    """Format 2. A ``Position`` is that of a letter in ``letters``."""
+
+    server: str
+    incarnation: int
+    epoch: str
+    numbers: int
+    consumers: dict[str, SavedConsumer]
+    letters: SavedLetters
+    left: int
+    away_domain: str
+    away: list[tuple[int, Position]]
+    """Own letters that are to come back: number, letter."""
+    waiting: list[tuple[int, bool, Position]]
+    """Letters that wait for them: the last number that it waits for, whether it stays on this server, letter."""
+    mailboxes: dict[str, list[Position]]
+    states: dict[str, bytes]
+    born: dict[str, str]
+    dead: list[tuple[str, Position, str]]
+    """Agent, letter, reason."""
+    asks: dict[str, Question]
+    clients: dict[str, int]
+    timers: list[tuple[int, int, str, Position]]
+    """Number, wall clock in milliseconds, agent, letter."""
+    stopped: list[tuple[str, str, str]]
+
+
+def encode_state(state: State) -> bytes:
+    """Return the bytes of a snapshot."""
+    table = LetterTable()
+    number = table.position
+    engine, returns = state.engine, state.channel.returns
+    snapshot = _Snapshot(
+        server=state.server,
+        incarnation=state.incarnation,
+        epoch=state.epoch,
+        numbers=state.numbers,
+        consumers=state.channel.consumers,
+        left=returns.left,
+        away_domain=returns.domain,
+        away=[(place, number(letter)) for place, letter in returns.away.values()],
+        waiting=[(last, stays, number(letter)) for last, stays, letter in returns.waiting],
+        mailboxes={agent: list(table.positions(letters)) for agent, letters in engine.mailboxes.items()},
+        states=engine.states,
+        born=engine.born,
+        dead=[(dead.agent, number(dead.letter), dead.reason) for dead in engine.dead.values()],
+        asks=engine.asks,
+        clients=state.clients,
+        timers=[(place, when, agent, number(letter)) for place, (when, agent, letter) in state.timers.items()],
+        stopped=state.stopped,
+        # Last, when all letters have their numbers.
+        letters=table.saved(),
+    )
+    return msgspec.msgpack.encode(snapshot)
+
+
+def decode_state(data: bytes) -> State:
+    """Return the state of a snapshot of either format."""
+    try:
+        if data[:1] == _array_of_nine:
+            return _decode_format_1(data)
+        return _state(msgspec.msgpack.decode(data, type=_Snapshot))
+    except IndexError:
+        raise SnapshotError("a letter that is not in the table of letters") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise SnapshotError(str(error)) from None
+
+
+def _state(saved: _Snapshot) -> State:
+    letters = saved.letters.letters()
+    away = [(place, letters[position]) for place, position in saved.away]
+    dead = [Dead(agent, letters[position], reason) for agent, position, reason in saved.dead]
+    returns = SavedReturns(
+        saved.left,
+        saved.away_domain,
+        {letter.id: (place, letter) for place, letter in away},
+        [(last, stays, letters[position]) for last, stays, position in saved.waiting],
+    )
+    mailboxes = {agent: list(map(letters.__getitem__, positions)) for agent, positions in saved.mailboxes.items()}
+    return State(
+        saved.server,
+        saved.incarnation,
+        saved.epoch,
+        saved.numbers,
+        SavedChannel(saved.consumers, returns),
+        SavedEngine(mailboxes, saved.states, saved.born, {one.key: one for one in dead}, saved.asks),
+        saved.clients,
+        {place: (when, agent, letters[position]) for place, when, agent, position in saved.timers},
+        saved.stopped,
+    )
+
+
+_array_of_nine = b"\x99"
+_Mailboxes = dict[str, list[msgspec.Raw]]
+_Engine = tuple[_Mailboxes, dict[str, bytes], dict[str, str], dict[str, Dead], dict[str, Question]]
+_Timers = dict[str, tuple[int, str, Letter]]
+_Format1 = tuple[str, int, str, int, SavedChannel, _Engine, dict[str, int], _Timers, list[tuple[str, str, str]]]
+
+
+def _decode_format_1(data: bytes) -> State:
+    server, incarnation, epoch, numbers, channel, engine, clients, timers, stopped = msgspec.msgpack.decode(
+        data, type=_Format1
+    )
+    mailboxes, *rest = engine
+    known: dict[bytes, Letter] = {}
+    decode = msgspec.msgpack.Decoder(Letter).decode
+    destinations = Destinations()
+
+    def letter(raw: msgspec.Raw) -> Letter:
+        found = known.get(key := bytes(raw))
+        if found is None:
+            found = known[key] = decode(raw)
+            destinations.share([found])
+        return found
+
+    shared = {agent: list(map(letter, letters)) for agent, letters in mailboxes.items()}
+    numbered = {int(number): timer for number, timer in timers.items()}
+    saved = SavedEngine(shared, *rest)
+    return State(server, incarnation, epoch, numbers, channel, saved, clients, numbered, stopped)

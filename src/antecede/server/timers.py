@@ -1,0 +1,52 @@
+"""The timers of a server's agents, by the wall clock: which are set, which are due."""
+
+from heapq import heapify, heappop, heappush
+
+from antecede import limits
+from antecede.channel import Letter
+from antecede.channel.footprint import Footprint
+
+
+class Timers:
+    """Timers that are set; each has a number and a letter that its agent gets when it fires."""
+
+    def __init__(self, footprint: Footprint) -> None:
+        self.waiting: dict[int, tuple[int, str, Letter]] = {}
+        """Number → (wall clock in ms, agent, letter)."""
+        self.alarms: list[tuple[int, int]] = []
+        """(when, number) of every timer, as a heap."""
+        self._footprint = footprint
+
+    def __len__(self) -> int:
+        return len(self.waiting)
+
+    def set(self, number: int, when_ms: int, agent: str, letter: Letter) -> None:
+        """Set a timer."""
+        self.waiting[number] = (when_ms, agent, letter)
+        heappush(self.alarms, (when_ms, number))
+        self._footprint.add(letter)
+
+    def due(self, clock_ms: int) -> tuple[int, ...]:
+        """Return the numbers of timers whose time has come, as many as fire in one step."""
+        alarms = self.alarms
+        due: list[int] = []
+        while alarms and alarms[0][0] <= clock_ms and len(due) < limits.timers_together_max:
+            due.append(heappop(alarms)[1])
+        return tuple(due)
+
+    def fire(self, numbers: tuple[int, ...]) -> list[tuple[str, Letter]]:
+        """Take timers off; return their agents and letters."""
+        fired = [self.waiting.pop(number) for number in numbers]
+        for _, _, letter in fired:
+            self._footprint.remove(letter)
+        while self.alarms and self.alarms[0][1] not in self.waiting:
+            heappop(self.alarms)
+        return [(agent, letter) for _, agent, letter in fired]
+
+    def load(self, waiting: dict[int, tuple[int, str, Letter]]) -> None:
+        """Become what was saved; called on fresh timers."""
+        self.waiting = waiting
+        self.alarms = [(timer[0], number) for number, timer in waiting.items()]
+        heapify(self.alarms)
+        for _, _, letter in waiting.values():
+            self._footprint.add(letter)
