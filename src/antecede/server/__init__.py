@@ -23,7 +23,7 @@ import msgspec
 
 from antecede import limits
 from antecede.channel import Channel, Letter, Taken
-from antecede.channel.envelopes import envelope_fault
+from antecede.channel.envelopes import checked_envelope
 from antecede.engine import Engine, Outbound, Question, Timeout, name_of
 from antecede.errors import (
     AntecedeError,
@@ -249,11 +249,8 @@ class AgentServer:
         longest = max(map(len, bodies))
         if longest > limits.letter_bytes_max:
             return UsageError(f"notification of {longest} bytes: at most {limits.letter_bytes_max}")
-        fault = envelope_fault(to, kind)
-        if fault:
-            return UsageError(fault)
         try:
-            self.channel.check(to)
+            self.channel.check(checked_envelope(to, kind))
         except UsageError as error:
             return error
         return self.calls.refusal(bodies) if is_call(to) else None

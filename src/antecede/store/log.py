@@ -331,8 +331,7 @@ class LogStore:
                 self._waiting = [pair for pair in self._waiting if pair[0] > group.last]
 
     def _prepare(self) -> None:
-        """See to the next segment; a full disk, or a lack of file descriptors, is remembered, and tried again when
-        somebody is refused."""
+        """See to the next segment; a lack of room or descriptors is remembered; a refusal makes it try again."""
         if self._segments.spare and not self._look:
             return
         full: StoreFullError | None = None
@@ -390,10 +389,9 @@ class LogStore:
             self._failure = failure
             self._accepted_bytes_max = _shut
             self._queue.clear()
-            self._rest = []
             for _, woken in self._waiting:
                 woken.release()
-            self._waiting = []
+            self._rest, self._waiting = [], []
         _logger.error("%s", failure)
         if self._on_failed:
             self._on_failed(failure)
@@ -411,19 +409,17 @@ class LogStore:
             raise StoreError(f"{self._segments.directory}: the log is closed")
 
     def _sync_from_outside(self) -> None:
-        """Sync the current segment in a thread that does not own it; full segments are synced already."""
-        segments = self._segments
-        # Nothing was synced in vain if the file cannot be opened: that is no failure of the log.
-        with named(segments.directory):
-            file = segments.files.open(f"{segments.directory}/{segment_name(segments.current)}", write=True)
+        """Sync the current segment in a thread that does not own it; if it cannot be opened, nothing has failed."""
+        files, path = self._segments.files, f"{self._segments.directory}/{segment_name(self._segments.current)}"
+        with named(path):
+            file = files.open(path, write=True)
         try:
-            try:
-                segments.files.fdatasync(file)
-            finally:
-                segments.files.close(file)
+            files.fdatasync(file)
         except OSError as error:
             self._fail(error)
             self._check_open()
+        finally:
+            files.close(file)
 
     def _look_again(self, dropped: int) -> None:
         """Segments went: there may be room again."""

@@ -20,13 +20,11 @@ other long one: it must be in proportion to the frame's length.
 
 import asyncio
 import logging
-import resource
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
-from pathlib import Path
 from random import Random
 from time import perf_counter, thread_time
 from typing import Any, cast
@@ -47,6 +45,7 @@ from antecede.server.projection import project
 from antecede.topology import parse_topology
 from antecede.transports.tcp import TcpConnection
 from antecede.trials.mutations import Liar
+from antecede.trials.nowhere import Nowhere, resident_mib
 
 ORDERS = (
     *("none", "fifo", "matrix", "updates", "pruned", "direct", "buffer", "buffer:pipelined=true"),
@@ -72,40 +71,6 @@ class Echo(Agent):
         # Who is lied to about the sender would try again, and everybody else wait.
         with suppress(UsageError):
             ctx.reply(word)
-
-
-class _Nowhere(asyncio.Transport):
-    """The other end of a connection that is not there."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.closed = False
-        self.written = bytearray()
-
-    def write(self, data: Any) -> None:
-        if len(self.written) < _heard_bytes_max:
-            self.written += data
-
-    def close(self) -> None:
-        self.closed = True
-
-    def abort(self) -> None:
-        self.closed = True
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        return
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return ("127.0.0.1", 1) if name == "peername" else default
-
-    def pause_reading(self) -> None:
-        return
-
-    def resume_reading(self) -> None:
-        return
 
 
 class _Ear(logging.Handler):
@@ -288,7 +253,7 @@ class Victim:
     async def lie(self, logged: set[str]) -> None:
         """Tell one lie on a connection of its own, in one piece or in several."""
         data = self.liar.tell(self._conversation())
-        transport = _Nowhere()
+        transport = Nowhere()
         pieces = 1 if self.random.random() < 0.8 else 3
         size = -(-len(data) // pieces) or 1
         guest = self.runtime.core.entry.admission.enter("127.0.0.1", lambda reason, code: None)
@@ -377,7 +342,7 @@ class Victim:
                     await bus.ask("echo", Word(text="well?"), timeout=10)
         except (TimeoutError, AntecedeError) as error:
             return [f"an honest client is not served: {type(error).__name__}: {error}"]
-        transport = _Nowhere()
+        transport = Nowhere()
         connection = TcpConnection(self.runtime.accepted)
         connection.connection_made(transport)
         connection.data_received(wire.frame([self._hello(self.honest, "B")]))
@@ -451,18 +416,10 @@ async def trial(
             if victim.runtime._timer is not None:
                 victim.runtime._timer.cancel()
             victim.records.clear()
-            resident = _resident_mib()
+            resident = resident_mib()
             first = first or resident
             outcome.growth_mib = max(outcome.growth_mib, resident - first)
     return outcome
-
-
-def _resident_mib() -> int:
-    """The memory of this process now; 0 where the operating system does not say."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() >> 20
-    except OSError:
-        return 0
 
 
 @contextmanager
@@ -489,5 +446,4 @@ _requests = (
     *(("status",), ("dead-list",), ("dead-show", "DEAD"), ("dead-replay", "DEAD"), ("dead-bury", "DEAD")),
     *(("mailbox-drop", "client1@s1"), ("mailbox-drop", "echo"), ("forget", "A", "0"), ("forget", "B", "x")),
 )
-_heard_bytes_max = 1 << 20
 _shown_max = 20

@@ -1,0 +1,52 @@
+"""The other end of a connection that is not there: takes what is written, up to a bound, and says nothing. And how
+much memory this process has, to see what such connections leave behind."""
+
+import asyncio
+import resource
+from pathlib import Path
+from typing import Any
+
+
+class Nowhere(asyncio.Transport):
+    """The other end of a connection that is not there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed = False
+        self.written = bytearray()
+
+    def write(self, data: Any) -> None:
+        if len(self.written) < _heard_bytes_max:
+            self.written += data
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        return
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("127.0.0.1", 1) if name == "peername" else default
+
+    def pause_reading(self) -> None:
+        return
+
+    def resume_reading(self) -> None:
+        return
+
+
+def resident_mib() -> int:
+    """The memory of this process now; 0 where the operating system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() >> 20
+    except OSError:
+        return 0
+
+
+_heard_bytes_max = 1 << 20
