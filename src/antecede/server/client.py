@@ -129,6 +129,7 @@ class Numbering(Generic[T]):
         if self.open is not None:
             tickets.append(self.open)
             self.open = None
+        self.next = self.accepted_upto + 1
         for ticket in tickets:
             self._settled(ticket, error)
 

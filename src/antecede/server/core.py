@@ -53,9 +53,7 @@ class ServerCore:
         self.machine = machine
         self.peering = Peering(machine, epoch, token, log, random)
         self.sessions = Sessions(machine, log)
-        self.entry = Entry(
-            token, self.peering, self.sessions, operate or _no_operator, log, admission or Admission()
-        )
+        self.entry = Entry(token, self.peering, self.sessions, operate or _no_operator, log, admission or Admission())
         self.marks = Marks(machine, store, self.peering.hold, log)
         self.driver = Driver(machine, lives, self, wake, log, store.last, store.durable)
         self.peering.attach(self.driver)

@@ -293,9 +293,10 @@ class Driver:
             if other is not None and (due is None or other < due):
                 due = other
         known = self._wake_at
+        # No frame that was sent since wants to be resent before that, so the links need not be asked at every step.
         if known is not None and now < known <= now + self.machine.plan.resend_after:
-            # No frame that was sent since wants to be resent before this, so the links need not be asked at every step.
-            if due is None or due >= known - 0.001:
+            due_later = due is None or due >= known - 0.001
+            if due_later:
                 return known
         resend = self.machine.deadline()
         self._wake_at = resend if due is None or (resend is not None and resend < due) else due

@@ -115,9 +115,7 @@ def _acknowledgement(domain: str, ack: Ack) -> wire.PeerAck:
 class Peering:
     """All peers of one server."""
 
-    def __init__(
-        self, machine: AgentServer, epoch: str, token: str, log: Log, random: Callable[[], float]
-    ) -> None:
+    def __init__(self, machine: AgentServer, epoch: str, token: str, log: Log, random: Callable[[], float]) -> None:
         """``random``: returns numbers from 0 to 1, for the jitter of dialing."""
         self._machine = machine
         self._epoch = epoch

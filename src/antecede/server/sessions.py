@@ -187,7 +187,14 @@ class Sessions:
         return ""
 
     def publish(
-        self, session: Session, number: int, to: tuple[str, ...], kind: str, bodies: list[bytes], ask: bool, context: str
+        self,
+        session: Session,
+        number: int,
+        to: tuple[str, ...],
+        kind: str,
+        bodies: list[bytes],
+        ask: bool,
+        context: str,
     ) -> None:
         """A client sends one or several notifications of one type to the same destinations."""
         if not self.is_current(session):

@@ -362,8 +362,9 @@ class Victim:
         entry = self.runtime.core.entry
         if len(entry.connections) > 1:
             yield f"{len(entry.connections)} connections are still open"
-        if entry.admission.strangers or entry.admission.unfinished_bytes:
-            yield f"{entry.admission.strangers} strangers and {entry.admission.unfinished_bytes} bytes are still counted"
+        strangers, unfinished = entry.admission.strangers, entry.admission.unfinished_bytes
+        if strangers or unfinished:
+            yield f"{strangers} strangers and {unfinished} bytes are still counted"
 
 
 def _state(machine: AgentServer) -> bytes:

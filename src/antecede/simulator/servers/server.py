@@ -202,9 +202,7 @@ class SimulatedServer:
         for address, born in machine.engine.born.items():
             self.host.declare(address, world.class_of(born))
         draw = world.random.random
-        core = WatchedCore(
-            machine, self.host.lives, self._poke, self.store, WorldLog(self), draw, now=world.now
-        )
+        core = WatchedCore(machine, self.host.lives, self._poke, self.store, WorldLog(self), draw, now=world.now)
         core.handed_out = world.handed_out
         self.core = core
         core.peering.start(world.now + draw() * 0.01)

@@ -26,7 +26,14 @@ from antecede.trace import Event
 _steps_max = 200_000
 _effects_between = 40
 """A server that is to crash does so within that many effects."""
-_wrong_events = ("bad-frame", "link-stopped", "peer-refused", "client-refused", "unknown-connection-closed", "client-gone")
+_wrong_events = (
+    "bad-frame",
+    "link-stopped",
+    "peer-refused",
+    "client-refused",
+    "unknown-connection-closed",
+    "client-gone",
+)
 """What servers must not log in a world whose members are all correct."""
 
 
