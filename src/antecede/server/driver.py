@@ -282,6 +282,9 @@ class Driver:
         reactions = self.retries.settle(due, outcome, now)
         if reactions:
             self.feed(Reacted(due.agent, tuple(reactions), outcome.state, clock_ms))
+        else:
+            # The next turn ends with a look at the deadline, which is that of the next try.
+            self.poke()
 
     def deadline(self, now: float, clock_ms: int) -> float | None:
         """When ``turn`` must be called, if nothing else happens before."""

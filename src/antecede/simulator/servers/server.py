@@ -367,7 +367,6 @@ class SimulatedServer:
 
     def _reacted(self, due: React, outcome: Outcome) -> None:
         self.core.driver.reacted(due, outcome, self.world.now, self.clock_ms)
-        self._set_alarm()
 
     # The log.
 
