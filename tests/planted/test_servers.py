@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from antecede import limits
 from antecede.channel import Channel, Letter, MessageConsumer
 from antecede.channel.returns import Returns
 from antecede.engine import Engine, React, Reaction
@@ -19,7 +20,7 @@ from antecede.errors import TopologyError
 from antecede.link import Ack, Arrival, Frame, Link
 from antecede.runtime.application import plan_of
 from antecede.server import AgentServer
-from antecede.server.client import ClientLine, Numbering
+from antecede.server.client import ClientLine, Numbering, Ticket
 from antecede.server.driver import Acknowledgements, Driver
 from antecede.server.gate import Gate
 from antecede.server.items import Item, Published, Reacted
@@ -481,6 +482,25 @@ def test_numbers_that_a_client_does_not_take_back(monkeypatch: Patch) -> None:
         return None
 
     monkeypatch.setattr(Numbering, "welcomed", welcomed)
+    _caught(300, faults=_clients)
+
+
+def test_numbers_that_a_refusal_does_not_give_back(monkeypatch: Patch) -> None:
+    def refused(self: Numbering[Any], number: int, error: Any, retry: bool) -> Any:
+        after = self.next
+        wrong = real(self, number, error, retry)
+        self.next = after
+        return wrong
+
+    real = Numbering.refused
+    monkeypatch.setattr(Numbering, "refused", refused)
+    _caught(300, faults=Faults(overloads=6, resets=4, seconds=0.3))
+
+
+def test_a_batch_of_which_the_server_has_a_part(monkeypatch: Patch) -> None:
+    """What the server has of it is sent again, under the numbers of the rest."""
+    monkeypatch.setattr(limits, "step_letters_max", 2)
+    monkeypatch.setattr(Ticket, "drop", lambda self, count: setattr(self, "number", self.number + count))
     _caught(300, faults=_clients)
 
 

@@ -29,6 +29,10 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """Times that a server's syncs take very long for a while."""
     full_disks: int = 0
     """Times that a server's log has no room for more records for a while."""
+    overloads: int = 0
+    """Times that a server is above its high-water mark for a while, and refuses publishes."""
+    replays: int = 0
+    """Times that an operator sends a server's dead letters again."""
     client_kills: int = 0
     """Clients whose process is killed; another one starts under the same name."""
     takeovers: int = 0
@@ -55,6 +59,8 @@ ROUGH = Faults(
     resets=2,
     slow_disks=1,
     full_disks=1,
+    overloads=1,
+    replays=1,
     client_kills=1,
     takeovers=1,
     stalls=2,

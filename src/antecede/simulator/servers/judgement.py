@@ -12,8 +12,10 @@ from collections.abc import Iterator
 
 import msgspec
 
+from antecede.channel import Letter
 from antecede.server import AgentServer
 from antecede.server.items import Published, PublishedMany, decode_record
+from antecede.server.sessions import OPERATOR
 from antecede.simulator.servers.client import Publish
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.simulator.servers.world import ServerWorld
@@ -83,7 +85,7 @@ def _trace(world: ServerWorld, rows: list[Event], orders: tuple[str, ...]) -> It
         elif row.type is not None:
             # A message between objects, which is no letter.
             continue
-        elif letter is None or (letter.source, tuple(sorted(set(letter.to)))) != (sent.process, sent.to):
+        elif letter is None or (_sender(letter, sent), tuple(sorted(set(letter.to)))) != (sent.process, sent.to):
             yield f"{row.message} of {sent.process} was really {letter}"
     places = Counter((row.process, row.index) for row in rows if row.kind != "hop")
     yield from (f"{process} has two events {index}" for (process, index), count in places.items() if count > 1)
@@ -105,6 +107,11 @@ def _trace(world: ServerWorld, rows: list[Event], orders: tuple[str, ...]) -> It
         if verdict.holds(order) is False:
             first = (verdict.causal if order == "causal" else verdict.fifo if order == "fifo" else [None])[:1]
             yield f"{order} order does not hold: {first[0] if first else ''}"
+
+
+def _sender(letter: Letter, sent: Event) -> str:
+    """Return who sent a letter. A dead letter that is sent again keeps its source, and is sent by the operator."""
+    return letter.source if not letter.replays else f"{OPERATOR}@{sent.process.rpartition('@')[2]}"
 
 
 def _clients(world: ServerWorld, rows: list[Event], records: dict[str, list[bytes]]) -> Iterator[str]:

@@ -183,7 +183,12 @@ def play(
         watch(world)
     try:
         world.run()
-        found = findings(world, promised, _riddles(world), replayed=seed % 4 == 0) + _states(world)
+        if random.random() < 0.1:
+            world.reset_domain(_one(random, list(topology.domains)))
+            for address in dice.clients:
+                world.send(address, dice.some(), Work(id=dice.id(), depth=1))
+            world.run()
+        found = findings(world, promised, None, replayed=seed % 4 == 0) + _dead(world) + _states(world)
     except Exception as error:
         # Whatever it is, it must not happen, and the seed shows it again.
         return Outcome(seed, [*world.wrongs, f"{type(error).__name__}: {error}"], world.crashes)
@@ -248,6 +253,8 @@ def _faults(random: Random) -> Faults:
         resets=upto(3),
         slow_disks=upto(1),
         full_disks=upto(1),
+        overloads=upto(1),
+        replays=upto(1),
         client_kills=upto(1),
         takeovers=upto(1),
         stalls=upto(2),
@@ -282,9 +289,15 @@ def _workload(world: ServerWorld, random: Random, dice: Dice) -> None:
                 world.later(when, world.send, source, to, Work(id=dice.id(), depth=0))
 
 
-def _riddles(world: ServerWorld) -> int:
-    """Count the letters that must be dead: riddles that were sent, whether their client learned so or not."""
-    return sum(letter.type == "Riddle" for letter in world.letters.values())
+def _dead(world: ServerWorld) -> list[str]:
+    """Riddles are dead, and nothing else. One that was sent again is dead again, and no longer the first time."""
+    riddles = [letter for letter in world.letters.values() if letter.type == "Riddle"]
+    expected = len(riddles) - sum(bool(letter.replays) for letter in riddles)
+    kept = sum(len(server.machine.engine.dead) for server in world.servers.values())
+    dead = sum(bool(row.dead) for row in world.trace())
+    if (kept, dead) == (expected, len(riddles)):
+        return []
+    return [f"{kept} dead letters are kept and {dead} died: expected {expected} and {len(riddles)}"]
 
 
 def _states(world: ServerWorld) -> list[str]:

@@ -11,15 +11,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from antecede import wire
+from antecede import limits, wire
 from antecede.engine import React
 from antecede.engine.agents import Agent
 from antecede.engine.host import Host, Outcome
 from antecede.errors import AgentError, StoreError, StoreFailedError, StoreFullError, WireError
 from antecede.interrupts import is_ctrl_c
-from antecede.server import AgentServer, Plan
+from antecede.server import AgentServer, Plan, Replay
 from antecede.server.core import ServerCore
-from antecede.server.items import joined
+from antecede.server.items import Forgot, joined
+from antecede.server.sessions import OPERATOR
 from antecede.simulator.servers.network import End, Loop
 from antecede.store import LogStore, Sizes, open_log, read_records
 from antecede.store.simulated import PowerCut, SimulatedDisk
@@ -62,6 +63,32 @@ class WorldLog:
     error = warning
 
 
+class WatchedLog:
+    """A server's log as the high-water marks see it; while the server is crowded, too much waits to be written."""
+
+    def __init__(self, server: "SimulatedServer") -> None:
+        self._server = server
+
+    @property
+    def last(self) -> int:
+        return self._server.store.last
+
+    @property
+    def durable(self) -> int:
+        return self._server.store.durable
+
+    @property
+    def pending_bytes(self) -> int:
+        return limits.store_pending_bytes_max if self._server.crowded else self._server.store.pending_bytes
+
+    @property
+    def log_bytes(self) -> int:
+        return self._server.store.log_bytes
+
+    def shortage(self) -> str:
+        return self._server.store.shortage()
+
+
 class WatchedCore(ServerCore):
     """The core that ships, with an eye on the letters that it hands out."""
 
@@ -101,6 +128,8 @@ class SimulatedServer:
         self.commit_seconds = 0.001
         self.disk_full = False
         """Whether the log has no room for more records."""
+        self.crowded = False
+        """Whether the server is above its high-water mark."""
         self.archived: list[bytes] = []
         """Records that were copied before the log removed them."""
         self.reactions = 0
@@ -202,9 +231,10 @@ class SimulatedServer:
         for address, born in machine.engine.born.items():
             self.host.declare(address, world.class_of(born))
         draw = world.random.random
-        core = WatchedCore(machine, self.host.lives, self._poke, self.store, WorldLog(self), draw, now=world.now)
+        core = WatchedCore(machine, self.host.lives, self._poke, WatchedLog(self), WorldLog(self), draw, now=world.now)
         core.handed_out = world.handed_out
         self.core = core
+        core.marks.watch(stopping=False)
         core.peering.start(world.now + draw() * 0.01)
         core.driver.poke()
         self._set_alarm()
@@ -340,6 +370,23 @@ class SimulatedServer:
         if self.up:
             self._wake_at = None
             self.core.driver.poke()
+
+    def crowd(self, crowded: bool) -> None:
+        """Be above the high-water mark, or no more."""
+        self.crowded = crowded
+        if self.up:
+            self.core.marks.watch(stopping=False)
+
+    def reset_domain(self, domain: str, generation: int) -> None:
+        """An operator resets a domain at this server."""
+        self.core.peering.reset(domain, self.world.now)
+        self.core.driver.feed(Forgot(domain, generation))
+        self._set_alarm()
+
+    def replay_dead(self) -> None:
+        """An operator sends all dead letters again."""
+        for key, dead in list(self.machine.engine.dead.items()):
+            self.core.driver.feed(Replay(key, (dead.agent,), OPERATOR))
 
     # Reactions.
 
