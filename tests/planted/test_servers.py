@@ -19,7 +19,7 @@ from antecede.engine import Engine, React, Reaction
 from antecede.errors import TopologyError
 from antecede.link import Ack, Arrival, Frame, Link
 from antecede.runtime.application import plan_of
-from antecede.server import AgentServer
+from antecede.server import AgentServer, driver
 from antecede.server.client import ClientLine, Numbering, Ticket
 from antecede.server.driver import Acknowledgements, Driver
 from antecede.server.gate import Gate
@@ -499,7 +499,8 @@ def test_numbers_that_a_refusal_does_not_give_back(monkeypatch: Patch) -> None:
 
 def test_a_batch_of_which_the_server_has_a_part(monkeypatch: Patch) -> None:
     """What the server has of it is sent again, under the numbers of the rest."""
-    monkeypatch.setattr(limits, "step_letters_max", 2)
+    monkeypatch.setattr(limits, "step_letters_max", 1)
+    monkeypatch.setattr(driver, "_copy_bytes", limits.step_bytes_max)
     monkeypatch.setattr(Ticket, "drop", lambda self, count: setattr(self, "number", self.number + count))
     _caught(300, faults=_clients)
 

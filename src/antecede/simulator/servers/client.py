@@ -232,13 +232,13 @@ class SimulatedClient:
         if error is not None:
             self.world.wrong(self.address, str(error))
             return
+        for ticket in numbering.tickets:
+            self._line.publish(ticket)
         if not self._started:
             self._started = True
             for publish in self.published:
                 if publish.state == "sent":
                     self._put(publish)
-        for ticket in numbering.tickets:
-            self._line.publish(ticket)
         self._line.listen()
 
     def accepted(self, upto: int) -> None:
