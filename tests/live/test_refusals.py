@@ -257,9 +257,7 @@ def test_a_client_learns_that_its_server_lost_data(cluster: Callable[..., Any]) 
             world.kill("s1")
             shutil.rmtree(world.folder / "s1")
             await asyncio.to_thread(world.start, "s1")
-            with pytest.raises(
-                antecede.RefusedError, match="lost its data: it had accepted 1 publish"
-            ):
+            with pytest.raises(antecede.RefusedError, match="lost its data: it had accepted 1 publish"):
                 await bus.send("echo", Ping(number=2))
 
     _run(main())

@@ -12,45 +12,27 @@ from typing import Any
 import msgspec
 import pytest
 
-from antecede import limits
 from antecede.channel import Channel, Letter, MessageConsumer
 from antecede.channel.returns import Returns
 from antecede.engine import Engine, React, Reaction
 from antecede.errors import TopologyError
 from antecede.link import Ack, Arrival, Frame, Link
 from antecede.runtime.application import plan_of
-from antecede.server import AgentServer, driver
-from antecede.server.client import ClientLine, Numbering, Ticket
-from antecede.server.driver import Acknowledgements, Driver
+from antecede.server import AgentServer
+from antecede.server.driver import Driver
 from antecede.server.gate import Gate
 from antecede.server.items import Item, Published, Reacted
 from antecede.server.peering import Peering
-from antecede.server.retries import Retries
-from antecede.server.sessions import Sessions
 from antecede.server.timers import Timers
 from antecede.simulator.servers import schedules
 from antecede.simulator.servers.faults import Faults
-from antecede.simulator.servers.schedules import Outcome, play
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.store import walk as walk_module
 from antecede.store.segments import Segments
 from antecede.topology import Domain, Topology, parse_topology
+from helpers.planted import caught
 
 Patch = pytest.MonkeyPatch
-
-
-def _caught(budget: int, *symptoms: str, orders: tuple[str, ...] = (), faults: Faults | None = None) -> Outcome:
-    """The first schedule in which something was found, and with it one of these symptoms, if any are named."""
-    pick = (lambda random: orders[int(random.random() * len(orders))]) if orders else None
-    others: set[str] = set()
-    for seed in range(budget):
-        outcome = play(seed, orders=pick, faults=faults)
-        said = "\n".join(outcome.found)
-        if said and (not symptoms or any(symptom in said for symptom in symptoms)):
-            print(f"after {seed + 1} schedules: {outcome}")
-            return outcome
-        others |= {line[:80] for line in outcome.found}
-    raise AssertionError(f"not caught in {budget} schedules; seen instead: {sorted(others)[:5]}")
 
 
 # Link.
@@ -64,7 +46,7 @@ def test_acknowledging_before_it_is_durable(monkeypatch: Patch) -> None:
 
     real = Gate.put
     monkeypatch.setattr(Gate, "put", put)
-    _caught(150)
+    caught(150)
 
 
 def test_duplicates_that_are_not_recognised(monkeypatch: Patch) -> None:
@@ -77,7 +59,7 @@ def test_duplicates_that_are_not_recognised(monkeypatch: Patch) -> None:
 
     real = Link.receive
     monkeypatch.setattr(Link, "receive", receive)
-    _caught(30)
+    caught(30)
 
 
 def test_numbers_that_are_used_again_after_a_crash(monkeypatch: Patch) -> None:
@@ -87,7 +69,7 @@ def test_numbers_that_are_used_again_after_a_crash(monkeypatch: Patch) -> None:
 
     real = Link.load
     monkeypatch.setattr(Link, "load", load)
-    _caught(150)
+    caught(150)
 
 
 def test_a_hello_that_says_more_than_is_durable(monkeypatch: Patch) -> None:
@@ -96,7 +78,7 @@ def test_a_hello_that_says_more_than_is_durable(monkeypatch: Patch) -> None:
         then()
 
     monkeypatch.setattr(Peering, "say_hello", say_hello)
-    _caught(300, faults=Faults(crashes=8, powercuts=1.0, resets=20, slow_disks=4, seconds=0.5))
+    caught(300, faults=Faults(crashes=8, powercuts=1.0, resets=20, slow_disks=4, seconds=0.5))
 
 
 # Channel.
@@ -124,7 +106,7 @@ def test_a_hop_in_a_later_step(monkeypatch: Patch) -> None:
     real, real_flush = Channel._dispatch, Channel.flush
     monkeypatch.setattr(Channel, "_dispatch", dispatch)
     monkeypatch.setattr(Channel, "flush", flush)
-    _caught(150, "causal order does not hold", "fifo order does not hold")
+    caught(150, "causal order does not hold", "fifo order does not hold")
 
 
 def test_trains_that_are_stamped_in_any_sequence(monkeypatch: Patch) -> None:
@@ -134,7 +116,7 @@ def test_trains_that_are_stamped_in_any_sequence(monkeypatch: Patch) -> None:
 
     real = MessageConsumer.flush
     monkeypatch.setattr(MessageConsumer, "flush", flush)
-    _caught(100, "causal order does not hold", "fifo order does not hold")
+    caught(100, "causal order does not hold", "fifo order does not hold")
 
 
 def test_trains_that_are_stamped_with_the_state_before_the_step(monkeypatch: Patch) -> None:
@@ -152,7 +134,7 @@ def test_trains_that_are_stamped_with_the_state_before_the_step(monkeypatch: Pat
 
     real = MessageConsumer.flush
     monkeypatch.setattr(MessageConsumer, "flush", flush)
-    _caught(60, orders=("matrix", "pruned", "updates", "direct"))
+    caught(60, orders=("matrix", "pruned", "updates", "direct"))
 
 
 _total = ("lamport", "token", "coordinator", "skeen:causal=true")
@@ -165,12 +147,12 @@ def test_a_local_copy_that_does_not_go_through_the_total_order(monkeypatch: Patc
 
     real = Channel.__init__
     monkeypatch.setattr(Channel, "__init__", create)
-    _caught(300, "total order does not hold", orders=_total)
+    caught(300, "total order does not hold", orders=_total)
 
 
 def test_what_overtakes_an_own_letter_in_a_total_order(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Returns, "admits", lambda self, domains: domains in ([], [self.domain]))
-    _caught(150, "causal order does not hold", orders=_total)
+    caught(150, "causal order does not hold", orders=_total)
 
 
 def test_an_own_letter_that_is_forwarded_twice(monkeypatch: Patch) -> None:
@@ -182,7 +164,7 @@ def test_an_own_letter_that_is_forwarded_twice(monkeypatch: Patch) -> None:
 
     real = Channel._dispatch
     monkeypatch.setattr(Channel, "_dispatch", dispatch)
-    _caught(150, "delivered 2 times", orders=_total)
+    caught(150, "delivered 2 times", orders=_total)
 
 
 # Router.
@@ -195,7 +177,7 @@ def test_a_multicast_as_unicasts(monkeypatch: Patch) -> None:
 
     real = MessageConsumer.enqueue
     monkeypatch.setattr(MessageConsumer, "enqueue", enqueue)
-    _caught(400, "causal order does not hold", "total order does not hold")
+    caught(400, "causal order does not hold", "total order does not hold")
 
 
 def test_a_router_that_sends_back_where_it_came_from(monkeypatch: Patch) -> None:
@@ -205,7 +187,7 @@ def test_a_router_that_sends_back_where_it_came_from(monkeypatch: Patch) -> None
 
     real = Channel._make_plan
     monkeypatch.setattr(Channel, "_make_plan", plan)
-    _caught(60)
+    caught(60)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +211,7 @@ def test_an_organisation_that_is_no_forest(domains: dict[str, str], cycle: str, 
     topology = Topology([Domain(name, servers) for name, servers in members.items()])
     monkeypatch.setattr(schedules, "forest", lambda random: topology)
     faults = Faults(loss=0.3, slow_disks=2, partitions=2, seconds=0.3)
-    _caught(600, "causal order does not hold", orders=("matrix", "pruned"), faults=faults)
+    caught(600, "causal order does not hold", orders=("matrix", "pruned"), faults=faults)
 
 
 # Engine.
@@ -254,7 +236,7 @@ def test_a_mailbox_that_is_emptied_before_the_commit(monkeypatch: Patch) -> None
     real, real_finish = Engine._hand_out, Engine.finish
     monkeypatch.setattr(Engine, "_hand_out", hand_out)
     monkeypatch.setattr(Engine, "finish", finish)
-    _caught(300)
+    caught(300)
 
 
 def test_sends_of_a_reaction_outside_of_its_record(monkeypatch: Patch) -> None:
@@ -265,7 +247,7 @@ def test_sends_of_a_reaction_outside_of_its_record(monkeypatch: Patch) -> None:
 
     real = AgentServer._take
     monkeypatch.setattr(AgentServer, "_take", take)
-    _caught(20)
+    caught(20)
 
 
 def test_states_that_are_saved_before_the_commit(monkeypatch: Patch) -> None:
@@ -277,7 +259,7 @@ def test_states_that_are_saved_before_the_commit(monkeypatch: Patch) -> None:
 
     real = SimulatedServer._recover
     monkeypatch.setattr(SimulatedServer, "_recover", recover)
-    _caught(150, "remembers", "did something twice")
+    caught(150, "remembers", "did something twice")
 
 
 def test_an_answer_and_a_timeout_of_one_question(monkeypatch: Patch) -> None:
@@ -287,7 +269,7 @@ def test_an_answer_and_a_timeout_of_one_question(monkeypatch: Patch) -> None:
 
     real = Engine._handler
     monkeypatch.setattr(Engine, "_handler", handler)
-    _caught(1000, "were settled")
+    caught(1000, "were settled")
 
 
 # Store.
@@ -295,12 +277,12 @@ def test_an_answer_and_a_timeout_of_one_question(monkeypatch: Patch) -> None:
 
 def test_a_sync_that_is_skipped(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Segments, "sync", lambda self: None)
-    _caught(60)
+    caught(60)
 
 
 def test_a_torn_group_that_is_kept(monkeypatch: Patch) -> None:
     monkeypatch.setattr(walk_module, "checked", lambda header, body: True)
-    _caught(300, faults=Faults(crashes=12, powercuts=1.0, seconds=0.5))
+    caught(300, faults=Faults(crashes=12, powercuts=1.0, seconds=0.5))
 
 
 # Server.
@@ -308,7 +290,7 @@ def test_a_torn_group_that_is_kept(monkeypatch: Patch) -> None:
 
 def test_what_leaves_before_it_is_durable(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Gate, "put", lambda self, outgoing, replies: self._release(outgoing, replies, None))
-    _caught(100)
+    caught(100)
 
 
 def test_what_leaves_when_only_its_own_record_is_durable(monkeypatch: Patch) -> None:
@@ -328,7 +310,7 @@ def test_what_leaves_when_only_its_own_record_is_durable(monkeypatch: Patch) -> 
 
     real, real_put = Driver.turn, Gate.put
     monkeypatch.setattr(Driver, "turn", turn)
-    _caught(1500)
+    caught(1500)
 
 
 def test_a_replay_that_stamps_nothing(monkeypatch: Patch) -> None:
@@ -339,7 +321,7 @@ def test_a_replay_that_stamps_nothing(monkeypatch: Patch) -> None:
 
     real = AgentServer.replay
     monkeypatch.setattr(AgentServer, "replay", replay)
-    _caught(60)
+    caught(60)
 
 
 def test_publishes_whose_numbers_are_not_remembered(monkeypatch: Patch) -> None:
@@ -350,7 +332,7 @@ def test_publishes_whose_numbers_are_not_remembered(monkeypatch: Patch) -> None:
 
     real = AgentServer._publish
     monkeypatch.setattr(AgentServer, "_publish", publish)
-    _caught(150, "published")
+    caught(150, "published")
 
 
 @pytest.mark.parametrize("lost", ["timers", "clients"])
@@ -364,158 +346,9 @@ def test_what_a_snapshot_forgets(lost: str, monkeypatch: Patch) -> None:
 
     real = AgentServer.restore
     monkeypatch.setattr(AgentServer, "restore", restore)
-    _caught(400)
+    caught(400)
 
 
 def test_own_letters_that_a_snapshot_forgets(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Returns, "load", lambda self, state: None)
-    _caught(1500, orders=_total)
-
-
-# Driver.
-
-
-def test_a_record_without_room_that_is_dropped(monkeypatch: Patch) -> None:
-    def appended(self: Driver, count: int, reason: str = "") -> None:
-        real(self, len(self._records))
-
-    real = Driver.appended
-    monkeypatch.setattr(Driver, "appended", appended)
-    _caught(300)
-
-
-def test_a_step_while_a_record_has_no_room(monkeypatch: Patch) -> None:
-    """Its record then comes before the one that waits."""
-
-    def turn(self: Driver, now: float, clock_ms: int) -> Any:
-        waiting, self._records = self._records, deque()
-        taken = real(self, now, clock_ms)
-        self._records.extend(waiting)
-        taken.records += waiting
-        return taken
-
-    real = Driver.turn
-    monkeypatch.setattr(Driver, "turn", turn)
-    _caught(300)
-
-
-def test_acknowledgements_that_wait_for_ever(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Acknowledgements, "due", lambda self, now: False)
-    monkeypatch.setattr(Acknowledgements, "deadline", lambda self: None)
-    _caught(300)
-
-
-def test_a_failed_reaction_that_is_not_tried_again(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Retries, "_wait", lambda self, due, tries, now: None)
-    _caught(300, "letters wait in the mailbox")
-
-
-def test_a_failed_reaction_whose_batch_is_committed(monkeypatch: Patch) -> None:
-    def settle(self: Retries, due: React, outcome: Any, now: float) -> list[Reaction]:
-        failed = outcome.failure is not None
-        reactions = real(self, due, outcome, now)
-        return [Reaction(letter.id) for letter in due.letters] if failed else reactions
-
-    real = Retries.settle
-    monkeypatch.setattr(Retries, "settle", settle)
-    _caught(300)
-
-
-# Peering.
-
-
-def test_a_peer_that_is_not_dialed_again(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Peering, "_dial_later", lambda self, peer, now: None)
-    _caught(300)
-
-
-# Sessions.
-
-
-def test_a_welcome_before_the_publishes_of_the_last_session_were_taken(monkeypatch: Patch) -> None:
-    def begin(self: Sessions, session: Any) -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(Driver, "when_taken", lambda self, call: call())
-            real(self, session)
-
-    real = Sessions.begin
-    monkeypatch.setattr(Sessions, "begin", begin)
-    _caught(300, faults=_clients)
-
-
-def test_a_welcome_that_is_not_durable(monkeypatch: Patch) -> None:
-    def begin(self: Sessions, session: Any) -> None:
-        def when_taken(self: Driver, call: Any) -> None:
-            def hurried() -> None:
-                with monkeypatch.context() as patch:
-                    patch.setattr(Driver, "when_durable", lambda self, call: call())
-                    call()
-
-            real_taken(self, hurried)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Driver, "when_taken", when_taken)
-            real(self, session)
-
-    real, real_taken = Sessions.begin, Driver.when_taken
-    monkeypatch.setattr(Sessions, "begin", begin)
-    _caught(300, faults=Faults(crashes=6, powercuts=1.0, resets=40, slow_disks=6, seconds=0.3))
-
-
-def test_letters_that_reach_a_client_before_they_are_durable(monkeypatch: Patch) -> None:
-    def deliver(self: Sessions, due: React) -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(Driver, "when_durable", lambda self, call: call())
-            real(self, due)
-
-    real = Sessions.deliver
-    monkeypatch.setattr(Sessions, "deliver", deliver)
-    _caught(300, faults=_clients)
-
-
-# Client.
-
-
-def test_numbers_that_a_client_does_not_take_back(monkeypatch: Patch) -> None:
-    def welcomed(self: Numbering[Any], last: int) -> Any:
-        self.accepted(last)
-        return None
-
-    monkeypatch.setattr(Numbering, "welcomed", welcomed)
-    _caught(300, faults=_clients)
-
-
-def test_numbers_that_a_refusal_does_not_give_back(monkeypatch: Patch) -> None:
-    def refused(self: Numbering[Any], number: int, error: Any, retry: bool) -> Any:
-        after = self.next
-        wrong = real(self, number, error, retry)
-        self.next = after
-        return wrong
-
-    real = Numbering.refused
-    monkeypatch.setattr(Numbering, "refused", refused)
-    _caught(300, faults=Faults(overloads=6, resets=4, seconds=0.3))
-
-
-def test_a_batch_of_which_the_server_has_a_part(monkeypatch: Patch) -> None:
-    """What the server has of it is sent again, under the numbers of the rest."""
-    monkeypatch.setattr(limits, "step_letters_max", 1)
-    monkeypatch.setattr(driver, "_copy_bytes", limits.step_bytes_max)
-    monkeypatch.setattr(Ticket, "drop", lambda self, count: setattr(self, "number", self.number + count))
-    _caught(300, faults=_clients)
-
-
-def test_a_client_that_forgets_what_was_not_accepted(monkeypatch: Patch) -> None:
-    def closed(self: ClientLine, reason: str, now: float) -> None:
-        self._owner._client._numbering.tickets.clear()  # type: ignore[attr-defined]
-        real(self, reason, now)
-
-    real = ClientLine.closed
-    monkeypatch.setattr(ClientLine, "closed", closed)
-    _caught(300)
-
-
-_clients = Faults(
-    crashes=3, powercuts=1.0, resets=12, takeovers=4, client_kills=2, slow_disks=3, full_disks=2, stalls=4, seconds=0.3
-)
-"""Hard on clients: many connections that break, and servers whose disks are slow."""
+    caught(1500, orders=_total)

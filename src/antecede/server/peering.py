@@ -6,8 +6,7 @@ durable. A server that may not connect (another topology, another token, a link 
 told why and disconnected; ``refusals`` keeps the last reason per peer.
 
 While there is no connection nothing is kept for it: every frame is in its link until it is acknowledged, and the next
-hello makes the link send it again. On a connection, frames that may leave together share a write. While it is full,
-first copies wait, up to a bound, and resends are dropped: their link sends them again.
+hello makes the link send it again. What leaves on a connection: :mod:`antecede.server.peer`.
 
 This class does no I/O and owns no clock. ``dials`` returns the peers to dial now; whoever dials reports with ``dialed``
 or ``dial_failed``.
@@ -15,7 +14,6 @@ or ``dial_failed``.
 
 import hmac
 from collections.abc import Callable
-from typing import Final
 
 from antecede import limits, wire
 from antecede.channel import Outgoing
@@ -24,92 +22,8 @@ from antecede.link import Ack, Frame, Hello
 from antecede.server import AgentServer, FromPeer
 from antecede.server.connections import Connection
 from antecede.server.driver import Driver
+from antecede.server.peer import PAUSE_FIRST, Peer
 from antecede.server.words import Log
-
-
-class Peer:
-    """Another server that shares a domain with this one."""
-
-    def __init__(self, name: str, domains: list[str], ours_to_dial: bool) -> None:
-        self.name = name
-        self.domains = domains
-        self.ours_to_dial = ours_to_dial
-        self.connection: Connection | None = None
-        self.ready = False
-        """Both hellos were sent."""
-        self.deferred: list[Outgoing] = []
-        """First copies that wait for room on the connection."""
-        self.newest: dict[str, int] = {}
-        """Domain → the largest frame number written to this connection; a larger one is not a resend."""
-        self.version = wire.VERSION_OLDEST
-        """The wire version that both ends speak."""
-        self.connections = 0
-        """How often a connection was made: all but the first are reconnections."""
-        self.bye = ""
-        """The reason that the other end gave for closing the connection."""
-        self.dial_at: float | None = None
-        """When to dial; None: not now."""
-        self.pause = _pause_first
-
-    def begin(self) -> None:
-        """Forget what was written to an earlier connection."""
-        self.ready = False
-        self.deferred.clear()
-        self.newest.clear()
-
-    def write(self, several: list[Outgoing]) -> None:
-        """Write frames and acknowledgements, or keep them until the connection has room."""
-        connection = self.connection
-        assert connection is not None
-        if not connection.full:
-            connection.send(self._parts(several))
-            return
-        for one in several:
-            content = one.content
-            again = isinstance(content, Frame) and content.number <= self.newest.get(one.domain, 0)
-            if not again and len(self.deferred) < limits.deferred_frames_max:
-                self.deferred.append(one)
-
-    def writable(self) -> None:
-        """The connection has room again."""
-        if self.ready and self.deferred:
-            deferred, self.deferred = self.deferred, []
-            self.write(deferred)
-
-    def _parts(self, several: list[Outgoing]) -> list[wire.Part]:
-        """Put frames of one link into one part."""
-        newest = self.newest
-        if len(several) == 1:
-            domain, content = several[0].domain, several[0].content
-            if isinstance(content, Ack):
-                return [_acknowledgement(domain, content)]
-            if content.number > newest.get(domain, 0):
-                newest[domain] = content.number
-            return [wire.PeerFrames(domain, content.source, content.target, [content.number], [content.body])]
-        parts: list[wire.Part] = []
-        open_: tuple[str, int, int] | None = None
-        numbers: list[int] = []
-        bodies: list[bytes] = []
-        size = 0
-        for one in several:
-            content = one.content
-            if isinstance(content, Ack):
-                parts.append(_acknowledgement(one.domain, content))
-                continue
-            link = (one.domain, content.source, content.target)
-            if link != open_ or size > limits.frame_bytes_wanted:
-                numbers, bodies, size, open_ = [], [], 0, link
-                parts.append(wire.PeerFrames(*link, numbers, bodies))
-            numbers.append(content.number)
-            bodies.append(content.body)
-            size += len(content.body)
-            if content.number > newest.get(one.domain, 0):
-                newest[one.domain] = content.number
-        return parts
-
-
-def _acknowledgement(domain: str, ack: Ack) -> wire.PeerAck:
-    return wire.PeerAck(domain, ack.source, ack.target, ack.upto, ack.beyond)
 
 
 class Peering:
@@ -179,7 +93,7 @@ class Peering:
                     connection.close(f"domain {domain} was reset")
                     self.lost(peer, connection, f"domain {domain} was reset", now)
                 if peer.ours_to_dial:
-                    peer.pause, peer.dial_at = _pause_first, now
+                    peer.pause, peer.dial_at = PAUSE_FIRST, now
 
     # Connections.
 
@@ -354,7 +268,7 @@ class Peering:
     def lost_dialed(self, peer: Peer, connection: Connection, reason: str, now: float) -> None:
         """A connection that we dialed ended: dial again, later if the peer refused us."""
         self.lost(peer, connection, reason, now)
-        peer.pause = max(peer.pause, 1.0) if peer.name in self.refusals else _pause_first
+        peer.pause = max(peer.pause, 1.0) if peer.name in self.refusals else PAUSE_FIRST
         self._dial_later(peer, now)
 
     def fault(self, domain: str, name: str, reason: str) -> None:
@@ -451,6 +365,3 @@ class Answered:
 
     def writable(self) -> None:
         self._peer.writable()
-
-
-_pause_first: Final = 0.05

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from antecede import limits, wire
+from antecede import wire
 from antecede.engine import React
 from antecede.engine.agents import Agent
 from antecede.engine.host import Host, Outcome
@@ -22,6 +22,7 @@ from antecede.server.core import ServerCore
 from antecede.server.items import Forgot, joined
 from antecede.server.sessions import OPERATOR
 from antecede.simulator.servers.network import End, Loop
+from antecede.simulator.servers.watched import WatchedCore, WatchedLog, WorldLog
 from antecede.store import LogStore, Sizes, open_log, read_records
 from antecede.store.simulated import PowerCut, SimulatedDisk
 
@@ -45,58 +46,6 @@ class Surroundings(Loop, Protocol):
     def went(self, server: "SimulatedServer") -> None: ...
 
     def logged(self, server: "SimulatedServer", event: str, fields: dict[str, Any]) -> None: ...
-
-
-class WorldLog:
-    """A server's log: the world looks for what must not happen."""
-
-    def __init__(self, server: "SimulatedServer") -> None:
-        self._server = server
-
-    def info(self, event: str, **fields: Any) -> None:
-        """Log an event."""
-
-    def warning(self, event: str, *, raised: BaseException | None = None, **fields: Any) -> None:
-        """Log a warning."""
-        self._server.world.logged(self._server, event, fields)
-
-    error = warning
-
-
-class WatchedLog:
-    """A server's log as the high-water marks see it; while the server is crowded, too much waits to be written."""
-
-    def __init__(self, server: "SimulatedServer") -> None:
-        self._server = server
-
-    @property
-    def last(self) -> int:
-        return self._server.store.last
-
-    @property
-    def durable(self) -> int:
-        return self._server.store.durable
-
-    @property
-    def pending_bytes(self) -> int:
-        return limits.store_pending_bytes_max if self._server.crowded else self._server.store.pending_bytes
-
-    @property
-    def log_bytes(self) -> int:
-        return self._server.store.log_bytes
-
-    def shortage(self) -> str:
-        return self._server.store.shortage()
-
-
-class WatchedCore(ServerCore):
-    """The core that ships, with an eye on the letters that it hands out."""
-
-    handed_out: Callable[[React], None]
-
-    def deliver(self, due: React) -> None:
-        self.handed_out(due)
-        super().deliver(due)
 
 
 class SimulatedServer:

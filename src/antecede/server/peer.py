@@ -1,0 +1,100 @@
+"""One other server, and what leaves on the connection to it.
+
+Frames that may leave together share a write. While the connection is full, first copies wait, up to a bound, and
+resends are dropped: their link sends them again.
+"""
+
+from typing import Final
+
+from antecede import limits, wire
+from antecede.channel import Outgoing
+from antecede.link import Ack, Frame
+from antecede.server.connections import Connection
+
+PAUSE_FIRST: Final = 0.05
+"""How long to wait, in seconds, before a peer is dialed again for the first time."""
+
+
+class Peer:
+    """Another server that shares a domain with this one."""
+
+    def __init__(self, name: str, domains: list[str], ours_to_dial: bool) -> None:
+        self.name = name
+        self.domains = domains
+        self.ours_to_dial = ours_to_dial
+        self.connection: Connection | None = None
+        self.ready = False
+        """Both hellos were sent."""
+        self.deferred: list[Outgoing] = []
+        """First copies that wait for room on the connection."""
+        self.newest: dict[str, int] = {}
+        """Domain → the largest frame number written to this connection; a larger one is not a resend."""
+        self.version = wire.VERSION_OLDEST
+        """The wire version that both ends speak."""
+        self.connections = 0
+        """How often a connection was made: all but the first are reconnections."""
+        self.bye = ""
+        """The reason that the other end gave for closing the connection."""
+        self.dial_at: float | None = None
+        """When to dial; None: not now."""
+        self.pause = PAUSE_FIRST
+
+    def begin(self) -> None:
+        """Forget what was written to an earlier connection."""
+        self.ready = False
+        self.deferred.clear()
+        self.newest.clear()
+
+    def write(self, several: list[Outgoing]) -> None:
+        """Write frames and acknowledgements, or keep them until the connection has room."""
+        connection = self.connection
+        assert connection is not None
+        if not connection.full:
+            connection.send(self._parts(several))
+            return
+        for one in several:
+            content = one.content
+            again = isinstance(content, Frame) and content.number <= self.newest.get(one.domain, 0)
+            if not again and len(self.deferred) < limits.deferred_frames_max:
+                self.deferred.append(one)
+
+    def writable(self) -> None:
+        """The connection has room again."""
+        if self.ready and self.deferred:
+            deferred, self.deferred = self.deferred, []
+            self.write(deferred)
+
+    def _parts(self, several: list[Outgoing]) -> list[wire.Part]:
+        """Put frames of one link into one part."""
+        newest = self.newest
+        if len(several) == 1:
+            domain, content = several[0].domain, several[0].content
+            if isinstance(content, Ack):
+                return [_acknowledgement(domain, content)]
+            if content.number > newest.get(domain, 0):
+                newest[domain] = content.number
+            return [wire.PeerFrames(domain, content.source, content.target, [content.number], [content.body])]
+        parts: list[wire.Part] = []
+        open_: tuple[str, int, int] | None = None
+        numbers: list[int] = []
+        bodies: list[bytes] = []
+        size = 0
+        for one in several:
+            content = one.content
+            if isinstance(content, Ack):
+                parts.append(_acknowledgement(one.domain, content))
+                continue
+            link = (one.domain, content.source, content.target)
+            if link != open_ or size > limits.frame_bytes_wanted:
+                numbers, bodies, size, open_ = [], [], 0, link
+                parts.append(wire.PeerFrames(*link, numbers, bodies))
+            numbers.append(content.number)
+            bodies.append(content.body)
+            size += len(content.body)
+            if content.number > newest.get(one.domain, 0):
+                newest[one.domain] = content.number
+        return parts
+
+
+def _acknowledgement(domain: str, ack: Ack) -> wire.PeerAck:
+    return wire.PeerAck(domain, ack.source, ack.target, ack.upto, ack.beyond)
