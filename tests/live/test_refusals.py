@@ -175,7 +175,7 @@ def test_two_clients_of_one_name(cluster: Callable[..., Any]) -> None:
             async with antecede.connect(world.addresses["s1"], name="alice") as second:
                 await second.send("echo", Ping(number=2))
                 await asyncio.sleep(0.1)
-                with pytest.raises(antecede.RefusedError, match="another client came as alice"):
+                with pytest.raises(antecede.RefusedError, match="another client connected as alice"):
                     await first.send("echo", Ping(number=3))
 
     _run(main())
@@ -257,7 +257,7 @@ def test_a_client_learns_that_its_server_lost_data(cluster: Callable[..., Any]) 
             world.kill("s1")
             shutil.rmtree(world.folder / "s1")
             await asyncio.to_thread(world.start, "s1")
-            with pytest.raises(antecede.RefusedError, match="lost its data: it had accepted 1 publishes of alice"):
+            with pytest.raises(antecede.RefusedError, match="lost its data: it had accepted 1 publish"):
                 await bus.send("echo", Ping(number=2))
 
     _run(main())

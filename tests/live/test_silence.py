@@ -71,7 +71,7 @@ def test_half_open_connections_end(servers: Processes) -> None:
         half.sendall(frame([wire.ClientHello(1, 1, "", "dave")])[:9])
         assert b"no hello" in _hears_the_end(silent)
         assert b"no hello" in _hears_the_end(half)
-        assert b"no word for 3 s" in _hears_the_end(client)
+        assert b"nothing received for 3 s" in _hears_the_end(client)
     said = servers.log("s1")
     assert said.count("no hello") == 2
     assert "client-gone client=carol" in said

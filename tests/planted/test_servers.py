@@ -19,46 +19,34 @@ from antecede.errors import TopologyError
 from antecede.link import Ack, Arrival, Frame, Link
 from antecede.runtime.application import plan_of
 from antecede.server import AgentServer
+from antecede.server.driver import Driver
+from antecede.server.gate import Gate
 from antecede.server.items import Item, Published, Reacted
+from antecede.server.peering import Peering
 from antecede.server.timers import Timers
 from antecede.simulator.servers import schedules
 from antecede.simulator.servers.faults import Faults
-from antecede.simulator.servers.schedules import Outcome, play
 from antecede.simulator.servers.server import SimulatedServer
-from antecede.simulator.servers.world import ServerWorld
 from antecede.store import walk as walk_module
 from antecede.store.segments import Segments
 from antecede.topology import Domain, Topology, parse_topology
+from helpers.planted import caught
 
 Patch = pytest.MonkeyPatch
-
-
-def _caught(budget: int, *symptoms: str, orders: tuple[str, ...] = (), faults: Faults | None = None) -> Outcome:
-    """The first schedule in which something was found, and with it one of these symptoms, if any are named."""
-    pick = (lambda random: orders[int(random.random() * len(orders))]) if orders else None
-    others: set[str] = set()
-    for seed in range(budget):
-        outcome = play(seed, orders=pick, faults=faults)
-        said = "\n".join(outcome.found)
-        if said and (not symptoms or any(symptom in said for symptom in symptoms)):
-            print(f"after {seed + 1} schedules: {outcome}")
-            return outcome
-        others |= {line[:80] for line in outcome.found}
-    raise AssertionError(f"not caught in {budget} schedules; seen instead: {sorted(others)[:5]}")
 
 
 # Link.
 
 
 def test_acknowledging_before_it_is_durable(monkeypatch: Patch) -> None:
-    def send(self: SimulatedServer, outgoing: list[Any], replies: list[Any]) -> None:
+    def put(self: Gate, outgoing: list[Any], replies: list[Any]) -> None:
         early = [one for one in outgoing if isinstance(one.content, Ack)]
-        self._release(early, [])
+        self._send(early)
         real(self, [one for one in outgoing if one not in early], replies)
 
-    real = SimulatedServer.send
-    monkeypatch.setattr(SimulatedServer, "send", send)
-    _caught(150)
+    real = Gate.put
+    monkeypatch.setattr(Gate, "put", put)
+    caught(150)
 
 
 def test_duplicates_that_are_not_recognised(monkeypatch: Patch) -> None:
@@ -71,7 +59,7 @@ def test_duplicates_that_are_not_recognised(monkeypatch: Patch) -> None:
 
     real = Link.receive
     monkeypatch.setattr(Link, "receive", receive)
-    _caught(30)
+    caught(30)
 
 
 def test_numbers_that_are_used_again_after_a_crash(monkeypatch: Patch) -> None:
@@ -81,18 +69,16 @@ def test_numbers_that_are_used_again_after_a_crash(monkeypatch: Patch) -> None:
 
     real = Link.load
     monkeypatch.setattr(Link, "load", load)
-    _caught(150)
+    caught(150)
 
 
 def test_a_hello_that_says_more_than_is_durable(monkeypatch: Patch) -> None:
-    def say_hello(self: ServerWorld, connection: Any, me: SimulatedServer, peer: SimulatedServer) -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(SimulatedServer, "when_durable", lambda self, call: call())
-            real(self, connection, me, peer)
+    def say_hello(self: Peering, peer: Any, connection: Any, then: Any) -> None:
+        connection.send([self.hello(peer)])
+        then()
 
-    real = ServerWorld._say_hello
-    monkeypatch.setattr(ServerWorld, "_say_hello", say_hello)
-    _caught(400, faults=Faults(crashes=8, powercuts=1.0, resets=20, slow_disks=4, seconds=0.5))
+    monkeypatch.setattr(Peering, "say_hello", say_hello)
+    caught(300, faults=Faults(crashes=8, powercuts=1.0, resets=20, slow_disks=4, seconds=0.5))
 
 
 # Channel.
@@ -120,7 +106,7 @@ def test_a_hop_in_a_later_step(monkeypatch: Patch) -> None:
     real, real_flush = Channel._dispatch, Channel.flush
     monkeypatch.setattr(Channel, "_dispatch", dispatch)
     monkeypatch.setattr(Channel, "flush", flush)
-    _caught(150, "causal order does not hold", "fifo order does not hold")
+    caught(150, "causal order does not hold", "fifo order does not hold")
 
 
 def test_trains_that_are_stamped_in_any_sequence(monkeypatch: Patch) -> None:
@@ -130,7 +116,7 @@ def test_trains_that_are_stamped_in_any_sequence(monkeypatch: Patch) -> None:
 
     real = MessageConsumer.flush
     monkeypatch.setattr(MessageConsumer, "flush", flush)
-    _caught(100, "causal order does not hold", "fifo order does not hold")
+    caught(100, "causal order does not hold", "fifo order does not hold")
 
 
 def test_trains_that_are_stamped_with_the_state_before_the_step(monkeypatch: Patch) -> None:
@@ -148,7 +134,7 @@ def test_trains_that_are_stamped_with_the_state_before_the_step(monkeypatch: Pat
 
     real = MessageConsumer.flush
     monkeypatch.setattr(MessageConsumer, "flush", flush)
-    _caught(60, orders=("matrix", "pruned", "updates", "direct"))
+    caught(60, orders=("matrix", "pruned", "updates", "direct"))
 
 
 _total = ("lamport", "token", "coordinator", "skeen:causal=true")
@@ -161,12 +147,12 @@ def test_a_local_copy_that_does_not_go_through_the_total_order(monkeypatch: Patc
 
     real = Channel.__init__
     monkeypatch.setattr(Channel, "__init__", create)
-    _caught(300, "total order does not hold", orders=_total)
+    caught(300, "total order does not hold", orders=_total)
 
 
 def test_what_overtakes_an_own_letter_in_a_total_order(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Returns, "admits", lambda self, domains: domains in ([], [self.domain]))
-    _caught(150, "causal order does not hold", orders=_total)
+    caught(150, "causal order does not hold", orders=_total)
 
 
 def test_an_own_letter_that_is_forwarded_twice(monkeypatch: Patch) -> None:
@@ -178,7 +164,7 @@ def test_an_own_letter_that_is_forwarded_twice(monkeypatch: Patch) -> None:
 
     real = Channel._dispatch
     monkeypatch.setattr(Channel, "_dispatch", dispatch)
-    _caught(150, "delivered 2 times", orders=_total)
+    caught(150, "delivered 2 times", orders=_total)
 
 
 # Router.
@@ -191,7 +177,7 @@ def test_a_multicast_as_unicasts(monkeypatch: Patch) -> None:
 
     real = MessageConsumer.enqueue
     monkeypatch.setattr(MessageConsumer, "enqueue", enqueue)
-    _caught(400, "causal order does not hold", "total order does not hold")
+    caught(400, "causal order does not hold", "total order does not hold")
 
 
 def test_a_router_that_sends_back_where_it_came_from(monkeypatch: Patch) -> None:
@@ -201,7 +187,7 @@ def test_a_router_that_sends_back_where_it_came_from(monkeypatch: Patch) -> None
 
     real = Channel._make_plan
     monkeypatch.setattr(Channel, "_make_plan", plan)
-    _caught(60)
+    caught(60)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +211,7 @@ def test_an_organisation_that_is_no_forest(domains: dict[str, str], cycle: str, 
     topology = Topology([Domain(name, servers) for name, servers in members.items()])
     monkeypatch.setattr(schedules, "forest", lambda random: topology)
     faults = Faults(loss=0.3, slow_disks=2, partitions=2, seconds=0.3)
-    _caught(600, "causal order does not hold", orders=("matrix", "pruned"), faults=faults)
+    caught(600, "causal order does not hold", orders=("matrix", "pruned"), faults=faults)
 
 
 # Engine.
@@ -250,7 +236,7 @@ def test_a_mailbox_that_is_emptied_before_the_commit(monkeypatch: Patch) -> None
     real, real_finish = Engine._hand_out, Engine.finish
     monkeypatch.setattr(Engine, "_hand_out", hand_out)
     monkeypatch.setattr(Engine, "finish", finish)
-    _caught(300)
+    caught(300)
 
 
 def test_sends_of_a_reaction_outside_of_its_record(monkeypatch: Patch) -> None:
@@ -261,7 +247,7 @@ def test_sends_of_a_reaction_outside_of_its_record(monkeypatch: Patch) -> None:
 
     real = AgentServer._take
     monkeypatch.setattr(AgentServer, "_take", take)
-    _caught(20)
+    caught(20)
 
 
 def test_states_that_are_saved_before_the_commit(monkeypatch: Patch) -> None:
@@ -273,7 +259,7 @@ def test_states_that_are_saved_before_the_commit(monkeypatch: Patch) -> None:
 
     real = SimulatedServer._recover
     monkeypatch.setattr(SimulatedServer, "_recover", recover)
-    _caught(150, "remembers", "did something twice")
+    caught(150, "remembers", "did something twice")
 
 
 def test_an_answer_and_a_timeout_of_one_question(monkeypatch: Patch) -> None:
@@ -283,7 +269,7 @@ def test_an_answer_and_a_timeout_of_one_question(monkeypatch: Patch) -> None:
 
     real = Engine._handler
     monkeypatch.setattr(Engine, "_handler", handler)
-    _caught(1000, "were settled")
+    caught(1000, "were settled")
 
 
 # Store.
@@ -291,40 +277,40 @@ def test_an_answer_and_a_timeout_of_one_question(monkeypatch: Patch) -> None:
 
 def test_a_sync_that_is_skipped(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Segments, "sync", lambda self: None)
-    _caught(60)
+    caught(60)
 
 
 def test_a_torn_group_that_is_kept(monkeypatch: Patch) -> None:
     monkeypatch.setattr(walk_module, "checked", lambda header, body: True)
-    _caught(300, faults=Faults(crashes=12, powercuts=1.0, seconds=0.5))
+    caught(300, faults=Faults(crashes=12, powercuts=1.0, seconds=0.5))
 
 
 # Server.
 
 
 def test_what_leaves_before_it_is_durable(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(SimulatedServer, "send", SimulatedServer._release)
-    _caught(100)
+    monkeypatch.setattr(Gate, "put", lambda self, outgoing, replies: self._release(outgoing, replies, None))
+    caught(100)
 
 
 def test_what_leaves_when_only_its_own_record_is_durable(monkeypatch: Patch) -> None:
     """A step without a record may acknowledge again what an earlier step took, whose record is not durable yet."""
 
-    def tick(self: SimulatedServer) -> None:
-        before = self.store.last
+    def turn(self: Driver, now: float, clock_ms: int) -> Any:
+        before = self.gate.last
         with monkeypatch.context() as patch:
-            patch.setattr(SimulatedServer, "send", lambda self, *sent: hurried(self, before, *sent))
-            real(self)
+            patch.setattr(Gate, "put", lambda self, *sent: hurried(self, before, *sent))
+            return real(self, now, clock_ms)
 
-    def hurried(self: SimulatedServer, before: int, outgoing: list[Any], replies: list[Any]) -> None:
-        if self.store.last == before:
-            self._release(outgoing, replies)
+    def hurried(self: Gate, before: int, outgoing: list[Any], replies: list[Any]) -> None:
+        if self.last == before:
+            self._release(outgoing, replies, None)
         else:
-            real_send(self, outgoing, replies)
+            real_put(self, outgoing, replies)
 
-    real, real_send = SimulatedServer._tick, SimulatedServer.send
-    monkeypatch.setattr(SimulatedServer, "_tick", tick)
-    _caught(1500)
+    real, real_put = Driver.turn, Gate.put
+    monkeypatch.setattr(Driver, "turn", turn)
+    caught(1500)
 
 
 def test_a_replay_that_stamps_nothing(monkeypatch: Patch) -> None:
@@ -335,7 +321,7 @@ def test_a_replay_that_stamps_nothing(monkeypatch: Patch) -> None:
 
     real = AgentServer.replay
     monkeypatch.setattr(AgentServer, "replay", replay)
-    _caught(60)
+    caught(60)
 
 
 def test_publishes_whose_numbers_are_not_remembered(monkeypatch: Patch) -> None:
@@ -346,7 +332,7 @@ def test_publishes_whose_numbers_are_not_remembered(monkeypatch: Patch) -> None:
 
     real = AgentServer._publish
     monkeypatch.setattr(AgentServer, "_publish", publish)
-    _caught(150, "published")
+    caught(150, "published")
 
 
 @pytest.mark.parametrize("lost", ["timers", "clients"])
@@ -360,9 +346,9 @@ def test_what_a_snapshot_forgets(lost: str, monkeypatch: Patch) -> None:
 
     real = AgentServer.restore
     monkeypatch.setattr(AgentServer, "restore", restore)
-    _caught(400)
+    caught(400)
 
 
 def test_own_letters_that_a_snapshot_forgets(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Returns, "load", lambda self, state: None)
-    _caught(1500, orders=_total)
+    caught(1500, orders=_total)

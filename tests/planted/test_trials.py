@@ -10,8 +10,8 @@ from antecede.channel import consumer
 from antecede.errors import WireError
 from antecede.messages import Packet
 from antecede.orders.pruned import Pruned
-from antecede.runtime.sessions import Sessions
 from antecede.server import projection
+from antecede.server.sessions import Sessions
 from antecede.trials.kills import Kills
 from antecede.trials.lies import trial
 from antecede.trials.powercuts import PowerCuts
@@ -23,9 +23,9 @@ Segments.sync = lambda self: None
 """
 _too_early = """
 import time
-from antecede.runtime.server import ServerRuntime
+from antecede.server.gate import Gate
 from antecede.store.log import LogStore
-ServerRuntime._last = lambda self: 0
+Gate.put = lambda self, outgoing, replies: self._waiting.append((0, outgoing, replies, None))
 write = LogStore._write
 def slowly(self, *given):
     time.sleep(0.05)

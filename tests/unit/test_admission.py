@@ -8,7 +8,7 @@ import pytest
 from antecede import limits
 from antecede.errors import UsageError
 from antecede.runtime import descriptors
-from antecede.transports.admission import Admission, Guest
+from antecede.server.admission import Admission, Guest
 
 
 class _Dropped(list[tuple[int, str]]):

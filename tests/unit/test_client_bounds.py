@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-from collections import deque
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,8 +12,7 @@ from antecede.channel.envelopes import envelope_fault
 from antecede.cli.live import read_token
 from antecede.errors import UsageError
 from antecede.runtime import ServerRuntime
-from antecede.runtime.intake import take_inputs
-from antecede.runtime.sessions import LocalSession
+from antecede.runtime.local import LocalSession
 from antecede.server.items import PublishedMany
 from antecede.topology import parse_topology
 
@@ -57,7 +54,7 @@ def test_a_client_may_be_as_far_ahead_as_its_window() -> None:
     async def play(runtime: ServerRuntime) -> None:
         runtime.machine.clients["alice"] = 7
         last = 7 + limits.publish_window_max + limits.publish_batch_max
-        malformed = runtime.sessions.malformed
+        malformed = runtime.core.sessions.malformed
         assert not malformed("alice", wire.Publish(last - 1, ("a",), "T", [b"", b""]))
         assert "expected at most" in malformed("alice", wire.Publish(last, ("a",), "T", [b"", b""]))
         context = "x" * limits.trace_context_chars_max
@@ -68,10 +65,15 @@ def test_a_client_may_be_as_far_ahead_as_its_window() -> None:
 
 
 def test_a_step_takes_a_bounded_number_of_copies_however_short() -> None:
-    for to, count in ((("a",), 1_024), (("a", "b", "c", "d"), 256)):
-        inputs: deque[Any] = deque(PublishedMany("alice", 1, to, "T", [b""] * count) for _ in range(1_000))
-        taken = take_inputs(inputs)
-        assert len(taken) * count * len(to) == limits.step_letters_max
+    async def play(runtime: ServerRuntime) -> None:
+        driver = runtime.driver
+        for to, count in ((("a",), 1_024), (("a", "b", "c", "d"), 256)):
+            driver._inputs.extend(PublishedMany("alice", 1, to, "T", [b""] * count) for _ in range(1_000))
+            taken = driver._take_inputs()
+            driver._inputs.clear()
+            assert len(taken) * count * len(to) == limits.step_letters_max
+
+    _with_a_server(play)
 
 
 def test_a_batch_for_many_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,17 +81,18 @@ def test_a_batch_for_many_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     submitted: list[PublishedMany] = []
 
     async def play(runtime: ServerRuntime) -> None:
-        session = LocalSession(runtime.sessions, runtime.bus("alice"))
-        runtime.sessions.begin(session)
-        monkeypatch.setattr(runtime.sessions, "_submit", submitted.append)
+        sessions = runtime.core.sessions
+        session = LocalSession(sessions, runtime.bus("alice"))
+        sessions.begin(session)
+        monkeypatch.setattr(runtime.driver, "feed", submitted.append)
         to = tuple(f"a{number}@s1" for number in range(limits.publish_to_max))
         bodies = [b"%d" % number for number in range(limits.publish_batch_max)]
-        runtime.sessions.publish(session, wire.Publish(1, to, "T", bodies))
+        sessions.publish(session, 1, to, "T", bodies, False, "")
         assert {len(one.bodies) * len(one.to) for one in submitted} == {limits.step_letters_max}
         assert [one.number for one in submitted] == list(range(1, 1_025, 16))
         assert [body for one in submitted for body in one.bodies] == bodies
         submitted.clear()
-        runtime.sessions.publish(session, wire.Publish(1, to[:64], "T", bodies))
+        sessions.publish(session, 1, to[:64], "T", bodies, False, "")
         assert [one.bodies for one in submitted] == [bodies]
 
     _with_a_server(play)

@@ -140,8 +140,8 @@ def test_what_the_parser_reads(tmp_path: Path) -> None:
         assert found["process_resident_memory_bytes", ()] > 0
 
         await asyncio.to_thread(far.store.snapshot, far.machine.snapshot(), far.store.last)
-        near.peers.peers["s2"].connection.close("once more")  # type: ignore[union-attr]
-        while near.peers.peers["s2"].meetings < 2 or far.peers.peers["s1"].meetings < 2:
+        near.core.peering.peers["s2"].connection.close("once more")  # type: ignore[union-attr]
+        while near.core.peering.peers["s2"].connections < 2 or far.core.peering.peers["s1"].connections < 2:
             await asyncio.sleep(0.01)
         found = _samples((await _get(address, "/metrics"))[2])
         assert found["antecede_peer_reconnections_total", ("s1",)] == 1
@@ -193,14 +193,12 @@ def test_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
         # The event loop turns, and no step is taken: somebody believes that one is scheduled.
         monkeypatch.setattr(limits, "live_seconds_max", 0.2)
-        while far._scheduled:
-            await asyncio.sleep(0.01)
-        far._scheduled = True
+        far.driver._awake = True
         far.submit(Buried("nothing"))
         while (found := await _get(address, "/live"))[0] == 200:
             await asyncio.sleep(0.05)
         assert found[2].endswith(" inputs wait\n")
-        far._loop.call_soon(far._tick)
+        far._loop.call_soon(far.tick)
         while (await _get(address, "/live"))[0] != 200:
             await asyncio.sleep(0.05)
 

@@ -131,12 +131,12 @@ def test_recovery(snapshot: bool, tmp_path: Path) -> None:
 async def _abandon(runtime: ServerRuntime) -> None:
     """As if killed: the log ends where it ends, no snapshot."""
     runtime.reactions.stop()
-    await runtime.peers.stop()
+    runtime._leave("killed")
     assert runtime._listener is not None
     runtime._listener.close()
     runtime.house.end()
     await asyncio.sleep(0.01)
-    runtime._scheduled = True
+    runtime._ended = True
     runtime.store.close()
 
 
@@ -147,16 +147,17 @@ def test_nothing_leaves_before_it_is_durable(tmp_path: Path) -> None:
         runtime, far = world.running["s1"], world.running["s2"]
         async with runtime.bus("alice") as bus:
             await bus.ask("sum", Tell())
-            reactions, durable, commit_here = far.reactions.done, runtime._became_durable, runtime.store.commit_here
-            runtime._became_durable = lambda number: None  # type: ignore[method-assign]
+            reactions, durable = far.driver.retries.done, runtime.driver.durable
+            commit_here = runtime.store.commit_here
+            runtime.driver.durable = lambda upto: None  # type: ignore[method-assign]
             runtime.store.commit_here = lambda: None  # type: ignore[method-assign]
             ticket = bus.send("sum", Add(amount=1))
             await asyncio.sleep(0.1)
-            runtime._release()
+            runtime.driver.gate.open(runtime.driver.gate.durable)
             await asyncio.sleep(0.1)
             assert not ticket.settled
-            assert far.reactions.done == reactions
-            runtime._became_durable = durable  # type: ignore[method-assign]
+            assert far.driver.retries.done == reactions
+            runtime.driver.durable = durable  # type: ignore[method-assign]
             runtime.store.commit_here = commit_here  # type: ignore[method-assign]
             runtime.store.commit_soon()
             await ticket
@@ -175,9 +176,9 @@ def test_nothing_leaves_before_the_loop_itself_has_made_it_durable(tmp_path: Pat
             commit, seen = runtime.store.commit_here, []
 
             def commit_here() -> None:
-                seen.append((ticket.settled, runtime.peers.peers["s2"].newest.get("A"), runtime.store.durable))
+                seen.append((ticket.settled, runtime.core.peering.peers["s2"].newest.get("A"), runtime.store.durable))
                 commit()
-                seen.append((ticket.settled, runtime.peers.peers["s2"].newest.get("A"), runtime.store.durable))
+                seen.append((ticket.settled, runtime.core.peering.peers["s2"].newest.get("A"), runtime.store.durable))
 
             await asyncio.sleep(0.05)
             runtime.store.commit_here = commit_here  # type: ignore[method-assign]
@@ -186,7 +187,7 @@ def test_nothing_leaves_before_the_loop_itself_has_made_it_durable(tmp_path: Pat
             (settled, frames, durable), (settled_after, frames_after, durable_after) = seen[:2]
             assert (settled, settled_after, frames) == (False, False, frames_after)
             assert durable_after == runtime.store.last > durable
-            assert runtime.peers.peers["s2"].newest["A"] == (frames or 0) + 1
+            assert runtime.core.peering.peers["s2"].newest["A"] == (frames or 0) + 1
             assert (await bus.ask("sum", Tell(), expect=Total)).amount == 1
 
     played(play, tmp_path)
@@ -412,11 +413,10 @@ def test_a_cancelled_dial_is_not_taken_for_a_failed_one(monkeypatch: pytest.Monk
         runtime = ServerRuntime(_topology(), "s1", durability="memory", agents={})
         await runtime.start()
         await asyncio.sleep(0.01)
-        dialer = runtime.peers.peers["s2"].dialer
-        assert dialer is not None
+        [dialer] = runtime._dialing
         await runtime.stop()
         async with asyncio.timeout(5):
             await asyncio.wait([dialer])
 
-    monkeypatch.setattr("antecede.runtime.peers.dial", stubborn)
+    monkeypatch.setattr("antecede.runtime.server.dial", stubborn)
     asyncio.run(main())

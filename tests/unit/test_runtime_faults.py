@@ -230,13 +230,14 @@ def test_what_waits_for_the_disk_leaves_in_sequence(tmp_path: Path, monkeypatch:
     async def play(runtime: ServerRuntime) -> None:
         left: list[object] = []
         await asyncio.to_thread(runtime.store.wait, runtime.store.last)
-        runtime._became_durable(runtime.store.durable)
-        monkeypatch.setattr(runtime.sessions, "replies", lambda replies: left.extend(one.number for one in replies))
-        monkeypatch.setattr(runtime.peers, "send", left.extend)
-        runtime._waiting.append((0, ["frame"], [Accepted("alice", 1)], None))  # type: ignore[list-item]
-        runtime._when_durable(lambda: left.append("call"))
-        runtime._waiting.append((0, ["another"], [Accepted("alice", 2)], None))  # type: ignore[list-item]
-        runtime._release()
+        gate = runtime.driver.gate
+        runtime.driver.durable(runtime.store.durable)
+        monkeypatch.setattr(gate, "_reply", lambda replies: left.extend(one.number for one in replies))
+        monkeypatch.setattr(gate, "_send", left.extend)
+        gate.put(["frame"], [Accepted("alice", 1)])  # type: ignore[list-item]
+        gate.call(lambda: left.append("call"))
+        gate.put(["another"], [Accepted("alice", 2)])  # type: ignore[list-item]
+        gate.open(gate.last)
         assert left == [1, "frame", "call", 2, "another"]
 
     _played(play, tmp_path)
@@ -304,9 +305,9 @@ def test_who_does_not_read_is_not_listened_to(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def _visitors(runtime: ServerRuntime) -> Any:
-    while not runtime.door.inside:
+    while not runtime.core.entry.connections:
         await asyncio.sleep(0.01)
-    for visitor in runtime.door.inside:
+    for visitor in runtime.core.entry.connections:
         yield visitor
 
 

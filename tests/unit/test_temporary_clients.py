@@ -82,14 +82,14 @@ def test_one_that_is_away_is_forgotten_at_the_bound_also_after_a_restart(tmp_pat
         async with temporary() as bus:
             await bus.send("echo", Word())
             bus._line._keeper.cancel()  # type: ignore[attr-defined]
-            bus._line._connection._transport.abort()  # type: ignore[attr-defined]
-            await _until(lambda: not len(runtime.sessions))
+            bus._line._line._connection._transport.abort()  # type: ignore[attr-defined]
+            await _until(lambda: not len(runtime.core.sessions))
 
     async def sweep(runtime: ServerRuntime, temporary: Callable[[], Bus]) -> None:
-        [(client, since)] = runtime.sessions._temporary.items()
-        runtime.sessions.sweep(since + limits.temporary_client_seconds_max)
+        [(client, since)] = runtime.core.sessions._temporary.items()
+        runtime.core.sessions.sweep(since + limits.temporary_client_seconds_max)
         assert list(runtime.machine.clients) == [client]
-        runtime.sessions.sweep(since + limits.temporary_client_seconds_max + 0.001)
+        runtime.core.sessions.sweep(since + limits.temporary_client_seconds_max + 0.001)
         await _until(lambda: not runtime.machine.clients and not runtime.machine.engine.mailboxes)
 
     async def look(runtime: ServerRuntime, temporary: Callable[[], Bus]) -> None:
@@ -103,10 +103,10 @@ def test_one_that_was_cut_off_for_too_long_gives_up(tmp_path: Path, away: float)
     async def play(runtime: ServerRuntime, temporary: Callable[[], Bus]) -> None:
         async with temporary() as bus:
             await bus.send("echo", Word())
-            line: Any = bus._line
+            line: Any = bus._line._line  # type: ignore[attr-defined]
             line._connection._transport.abort()
-            await _until(lambda: line._broke is not None)
-            line._broke = (line._broke[0] - away, line._broke[1])
+            await _until(lambda: line._lost_at is not None)
+            line._lost_at -= away
             ticket = bus.send("echo", Word())
             if away < limits.temporary_client_seconds_max / 2:
                 await ticket

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tomllib
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -42,12 +43,19 @@ _source = [path for path in _python if path.is_relative_to(_root / "src")]
 _documents = [path for path in _files if path.suffix == ".md"]
 
 
-def _each(paths: list[Path]) -> Callable[..., object]:
-    return pytest.mark.parametrize("path", paths, ids=lambda path: str(path.relative_to(_root)))
+def _offenders(paths: list[Path], wrong: Callable[[Path], object]) -> dict[str, object]:
+    """The files that break a rule, and how."""
+    found = {str(path.relative_to(_root)): wrong(path) for path in paths}
+    return {name: how for name, how in found.items() if how}
 
 
 def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(_text(path))
 
 
 def _lines(path: Path, wrong: re.Pattern[str]) -> list[str]:
@@ -83,70 +91,73 @@ def test_an_untracked_file_is_not_checked(tmp_path: Path) -> None:
     assert _project_files(tmp_path) == [tmp_path / "pyproject.toml", tmp_path / "src" / "tracked.py"]
 
 
-@_each(_python)
-def test_module_states_its_idea(path: Path) -> None:
-    said = ast.get_docstring(ast.parse(_text(path)))
-    assert said or not _text(path).strip(), "expected a docstring that states the module's idea"
+def test_modules_state_their_idea() -> None:
+    def silent(path: Path) -> bool:
+        return bool(_text(path).strip()) and not ast.get_docstring(_tree(path))
+
+    assert _offenders(_python, silent) == {}, "expected a docstring that states the module's idea"
 
 
-@_each(_python)
-def test_file_is_one_idea(path: Path) -> None:
-    assert len(_text(path).splitlines()) <= _lines_max
+def test_files_are_one_idea_each() -> None:
+    assert _offenders(_python, lambda path: max(0, len(_text(path).splitlines()) - _lines_max)) == {}
 
 
-@_each(_source)
-def test_public_classes_and_functions_of_a_module_are_documented(path: Path) -> None:
+def test_public_classes_and_functions_of_a_module_are_documented() -> None:
     """Methods may be explained by the contract they fulfil; what a module offers by itself is not."""
-    body = ast.parse(_text(path)).body
-    public = [n for n in body if isinstance(n, ast.ClassDef | ast.FunctionDef) and not n.name.startswith("_")]
-    silent = [node.name for node in public if not ast.get_docstring(node)]
-    # A command's module has one entry, the same in all of them; cli/__init__.py says what it is.
-    assert [name for name in silent if not (name == "register" and path.parent.name == "cli")] == []
+
+    def silent(path: Path) -> list[str]:
+        public = [node for node in _tree(path).body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+        names = [node.name for node in public if not node.name.startswith("_") and not ast.get_docstring(node)]
+        # A command's module has one entry, the same in all of them; cli/__init__.py says what it is.
+        return [name for name in names if not (name == "register" and path.parent.name == "cli")]
+
+    assert _offenders(_source, silent) == {}
 
 
-@_each(_python)
-def test_nothing_is_pickled(path: Path) -> None:
-    assert _pickles & set(_imports(ast.parse(_text(path)))) == set()
+def test_nothing_is_pickled() -> None:
+    assert _offenders(_python, lambda path: _pickles & set(_imports(_tree(path)))) == {}
 
 
-@_each(_python)
-def test_no_error_is_swallowed_whole(path: Path) -> None:
-    handlers = [node for node in ast.walk(ast.parse(_text(path))) if isinstance(node, ast.ExceptHandler)]
-    assert [node.lineno for node in handlers if node.type is None] == []
+def test_no_error_is_swallowed_whole() -> None:
+    def bare(path: Path) -> list[int]:
+        return [node.lineno for node in ast.walk(_tree(path)) if isinstance(node, ast.ExceptHandler) and not node.type]
+
+    assert _offenders(_python, bare) == {}
 
 
-@_each(_files)
-def test_text_is_clean(path: Path) -> None:
+def test_text_is_clean() -> None:
     """UTF-8, a newline at the end and only one, no tabs, no blanks at the ends of lines."""
-    text = _text(path)
-    assert _lines(path, re.compile(r"\t|\r|[ \t]$")) == []
-    assert not text or (text.endswith("\n") and not text.endswith("\n\n"))
+
+    def unclean(path: Path) -> object:
+        text = _text(path)
+        ends = not text or (text.endswith("\n") and not text.endswith("\n\n"))
+        return _lines(path, re.compile(r"\t|\r|[ \t]$")) or not ends
+
+    assert _offenders(_files, unclean) == {}
 
 
-@_each(_files)
-def test_nothing_is_left_for_later(path: Path) -> None:
-    assert _lines(path, re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")) == []
+def test_nothing_is_left_for_later() -> None:
+    later = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")
+    assert _offenders(_files, lambda path: _lines(path, later)) == {}
 
 
-@_each(_files)
-def test_no_path_of_one_machine(path: Path) -> None:
+def test_no_path_of_one_machine() -> None:
     folders = "|".join(("root", "work", "Users", "home/[a-z]+", "opt"))
-    assert _lines(path, re.compile(rf"(?<![\w.}}>)\]*-])/({folders})/")) == []
+    machine = re.compile(rf"(?<![\w.}}>)\]*-])/({folders})/")
+    assert _offenders(_files, lambda path: _lines(path, machine)) == {}
 
 
-@_each(_files)
-def test_every_reference_can_be_followed(path: Path) -> None:
+def test_every_reference_can_be_followed() -> None:
     """A paper is cited by its authors; a document that is not in the project is not cited at all."""
-    assert (
-        _lines(path, re.compile(r"\b(" + "|".join(("READ" + "INGS", "DES" + "IGN", "PE" + r"ERS\.md")) + r")\b")) == []
-    )
+    elsewhere = re.compile(r"\b(" + "|".join(("READ" + "INGS", "DES" + "IGN", "PE" + r"ERS\.md")) + r")\b")
+    assert _offenders(_files, lambda path: _lines(path, elsewhere)) == {}
 
 
-@_each(_files)
-def test_no_registry_is_named(path: Path) -> None:
+def test_no_registry_is_named() -> None:
     """Where packages come from is the configuration of whoever installs them."""
-    registries = "|".join(("py" + r"pi\.(org|io)", "python" + r"hosted\.org", "index-url *=", "artifact" + r"ory\."))
-    assert _lines(path, re.compile(registries)) == []
+    names = ("py" + r"pi\.(org|io)", "python" + r"hosted\.org", "index-url *=", "artifact" + r"ory\.")
+    registries = re.compile("|".join(names))
+    assert _offenders(_files, lambda path: _lines(path, registries)) == {}
 
 
 @pytest.mark.parametrize("name", ["run", "requirements.lock", "tools/find_pip.py", ".ci/run", "pyproject.toml"])
@@ -154,12 +165,14 @@ def test_installation_knows_no_address(name: str) -> None:
     assert _lines(_root / name, re.compile(r"\w+://\w")) == []
 
 
-@_each(_documents)
-def test_links_of_documents_lead_somewhere(path: Path) -> None:
-    prose = re.sub(r"```.*?```|`[^`\n]*`", "", _text(path), flags=re.DOTALL)
-    targets = re.findall(r"\]\(([^)\s]+)\)", prose)
-    inside = [target.partition("#")[0] for target in targets if not re.match(r"\w+:", target)]
-    assert [target for target in inside if target and not (path.parent / target).exists()] == []
+def test_links_of_documents_lead_somewhere() -> None:
+    def lost(path: Path) -> list[str]:
+        prose = re.sub(r"```.*?```|`[^`\n]*`", "", _text(path), flags=re.DOTALL)
+        targets = re.findall(r"\]\(([^)\s]+)\)", prose)
+        inside = [target.partition("#")[0] for target in targets if not re.match(r"\w+:", target)]
+        return [target for target in inside if target and not (path.parent / target).exists()]
+
+    assert _offenders(_documents, lost) == {}
 
 
 def _plain_name(requirement: str) -> str:

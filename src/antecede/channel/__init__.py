@@ -74,6 +74,8 @@ class Channel:
         """Letters that came by here and can go nowhere, and why."""
         self.unreadable: list[tuple[str, str]] = []
         """(domain, reason) of trains that could not be read."""
+        self.acks_wait = False
+        """Whether the last step left acknowledgements for a later one."""
         self._homes = homes
         self._servers = set(topology.servers)
         mine = [orders[name] for name in topology.domains_of(me)]
@@ -323,9 +325,13 @@ class Channel:
     def leaving(self, now: float, acknowledge: bool) -> list[Outgoing]:
         """What leaves once the step is durable: new frames, acknowledgements, what was not acknowledged in time."""
         outgoing = self.drain_outgoing()
+        self.acks_wait = False
         for domain, peer, link in self._links:
-            if acknowledge and link.ack_due and (ack := link.ack()) is not None:
-                outgoing.append(Outgoing(domain, peer, ack))
+            if link.ack_due:
+                if not acknowledge:
+                    self.acks_wait = True
+                elif (ack := link.ack()) is not None:
+                    outgoing.append(Outgoing(domain, peer, ack))
             if link.timers and link.timers[0][0] <= now:
                 outgoing += [Outgoing(domain, peer, frame) for frame in link.tick(now)]
         return outgoing

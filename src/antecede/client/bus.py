@@ -1,7 +1,6 @@
 """The bus itself: numbers, tickets, questions; see :mod:`antecede.client`."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Self, TypeVar, cast, overload
 
@@ -21,12 +20,12 @@ from antecede.errors import (
     AntecedeError,
     ClosedError,
     OverloadError,
-    RefusedError,
     UnansweredError,
     UsageError,
 )
 from antecede.limits import letter_bytes_max, publish_batch_max, train_bytes_max
 from antecede.objects import Object
+from antecede.server.client import Numbering
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -42,12 +41,8 @@ class Bus:
         """``name@server``, once welcomed."""
         self._line = line(self)
         self._loop: asyncio.AbstractEventLoop = cast(Any, None)
-        self._next = 1
-        self._accepted = 0
-        self._open: Ticket | None = None
+        self._numbering: Numbering[Ticket] = Numbering(self._settled)
         self._scheduled = False
-        self._tickets: deque[Ticket] = deque()
-        self._outstanding = 0
         self._failed: list[Ticket] = []
         self._calm: list[asyncio.Future[None]] = []
         self._names: dict[type, str] = {}
@@ -83,7 +78,7 @@ class Bus:
     @property
     def outstanding(self) -> int:
         """Publishes that are not accepted yet."""
-        return self._outstanding
+        return self._numbering.outstanding
 
     def send(self, to: str | Iterable[str], notification: Notification) -> Ticket:
         """Send to one agent, or one multicast to several."""
@@ -94,7 +89,7 @@ class Bus:
         return self._put(to, kind, _encode(fields))
 
     def _put(self, to: str | Iterable[str], kind: str, body: bytes) -> Ticket:
-        ticket = self._open
+        ticket = self._numbering.open
         context = "" if self._tracing is None else self._tracing()
         if (
             ticket is None
@@ -104,7 +99,7 @@ class Bus:
             or len(ticket.bodies) >= publish_batch_max
             or ticket.bytes > train_bytes_max
         ):
-            ticket = self._open = self._begin(to, kind, context)
+            ticket = self._numbering.open = self._begin(to, kind, context)
             if not self._scheduled:
                 self._scheduled = True
                 self._loop.call_soon(self._flush)
@@ -112,7 +107,6 @@ class Bus:
             raise UsageError(f"notification of {len(body)} bytes: at most {letter_bytes_max}")
         ticket.bodies.append(body)
         ticket.bytes += len(body)
-        self._outstanding += 1
         return ticket
 
     async def ready(self) -> None:
@@ -120,12 +114,12 @@ class Bus:
         if self._pause:
             pause, self._pause = self._pause, 0.0
             await asyncio.sleep(pause)
-        while self._outstanding > limits.publish_window_max // 2:
+        while self.outstanding > limits.publish_window_max // 2:
             await self._change()
 
     async def drain(self) -> None:
         """Wait until all that was sent is accepted; raises the first refusal that no ticket's owner saw."""
-        while self._outstanding:
+        while self.outstanding:
             self._check_open()
             await self._change()
         failed, self._failed = self._failed, []
@@ -168,14 +162,16 @@ class Bus:
         self._listen()
         ticket = self._begin(to, kind, "" if self._tracing is None else self._tracing(), ask=True)
         ticket.bodies.append(body)
-        self._outstanding += 1
-        self._keep(ticket)
+        numbering = self._numbering
+        numbering.asks[ticket.number] = ticket
+        numbering.keep(ticket)
         self._line.publish(ticket, False)
-        question = self._questions.open(ticket.number, to, timeout, self._loop)
+        question = self._questions.open(ticket, to, timeout, self._loop)
         try:
             return await question.answer
         finally:
-            self._questions.close(ticket.number)
+            self._questions.close(ticket)
+            numbering.asks.pop(ticket.number, None)
 
     def _name(self, notification: Notification) -> str:
         kind = type(notification)
@@ -186,10 +182,10 @@ class Bus:
 
     def _begin(self, to: str | Iterable[str], kind: str, context: str, *, ask: bool = False) -> Ticket:
         self._check_open()
-        if self._open is not None:
+        if self._numbering.open is not None:
             self._flush_open(False)
-        if self._outstanding >= limits.publish_window_max:
-            raise OverloadError(f"{self._outstanding} publishes are not accepted yet: await bus.ready() or a ticket")
+        if self.outstanding >= limits.publish_window_max:
+            raise OverloadError(f"{self.outstanding} publishes are not accepted yet: await bus.ready() or a ticket")
         target = to if isinstance(to, str) else tuple(to)
         targets = (target,) if isinstance(target, str) else tuple(sorted(set(target)))
         if not targets:
@@ -197,21 +193,17 @@ class Bus:
         fault = envelope_fault(targets, kind)
         if fault:
             raise UsageError(fault)
-        return Ticket(self._next, target, targets, kind, ask, context)
+        return Ticket(self._numbering.next, target, targets, kind, ask, context)
 
     def _flush(self) -> None:
         self._scheduled = False
         self._flush_open()
 
     def _flush_open(self, last: bool = True) -> None:
-        ticket, self._open = self._open, None
+        ticket, self._numbering.open = self._numbering.open, None
         if ticket is not None and ticket.bodies:
-            self._keep(ticket)
+            self._numbering.keep(ticket)
             self._line.publish(ticket, last)
-
-    def _keep(self, ticket: Ticket) -> None:
-        self._next = ticket.number + len(ticket.bodies)
-        self._tickets.append(ticket)
 
     async def _change(self) -> None:
         """Wait until something was accepted or refused."""
@@ -224,12 +216,11 @@ class Bus:
             raise type(self._closed)(str(self._closed))
 
     def _settled(self, ticket: Ticket, error: AntecedeError | None = None) -> None:
-        self._outstanding -= len(ticket.bodies)
         ticket.settle(error)
         if error is not None:
             self._failed.append(ticket)
             del self._failed[:-64]
-            if ticket.ask and self._questions.fail(ticket.number, error):
+            if ticket.ask and self._questions.fail(ticket, error):
                 ticket.seen = True
 
     def _stir(self) -> None:
@@ -238,82 +229,45 @@ class Bus:
             if not future.done():
                 future.set_result(None)
 
-    # What the line tells.
+    # What the line calls.
 
     def welcomed(self, address: str, last: int) -> None:
-        """The server knows us, and has our publishes up to a number: the others are sent again."""
+        """The server knows us, and has our publishes up to this number: send the others again."""
         self.address = address
-        if self._tickets and last >= self._next:
-            self.gone(UsageError(f"another client publishes as {self.name}: expected one at a time"))
+        error = self._numbering.welcomed(last)
+        if error is not None:
+            self.gone(type(error)(f"{address}: {error}"))
             return
-        if last < self._accepted:
-            lost = f"it had accepted {self._accepted} publishes of {self.name} and knows of {last}"
-            self.gone(RefusedError(f"the server of {address} lost its data: {lost}"))
-            return
-        self.accepted(last)
-        tickets, self._tickets = self._tickets, deque()
-        self._next = last + 1
-        self._renumber(tickets)
+        self._send_again()
         if self._listening:
             self._inbox.begin()
             self._line.listen()
 
     def accepted(self, upto: int) -> None:
         """All publishes up to this number are on the server's disk."""
-        self._accepted = max(self._accepted, upto)
-        tickets = self._tickets
-        while tickets and tickets[0].number <= upto:
-            ticket = tickets[0]
-            if ticket.number + len(ticket.bodies) - 1 > upto:
-                # Only some of a batch, after a broken connection: the rest becomes a batch of its own.
-                known = upto + 1 - ticket.number
-                self._outstanding -= known
-                ticket.number += known
-                del ticket.bodies[:known]
-                break
-            tickets.popleft()
-            self._settled(ticket)
+        self._numbering.accepted(upto)
         self._stir()
 
-    def refused(self, number: int, reason: str, retry: bool) -> None:
-        """The publish of this number was not taken, nor any after it."""
-        tickets, self._tickets = self._tickets, deque()
-        self._next = number
-        if not tickets or tickets[0].number != number:
-            self._tickets = tickets
-            self.gone(UsageError(f"the server refused publish {number}, which is not the next"))
-        elif retry:
-            self._pause = 0.05
-            for ticket in tickets:
-                self._settled(ticket, OverloadError(reason))
-            if self._open is not None:
-                self._open.number = self._next
+    def refused(self, number: int, error: AntecedeError, retry: bool) -> None:
+        """The publish of this number was not accepted, nor any after it."""
+        if retry:
+            self._pause = _pause_seconds
+        wrong = self._numbering.refused(number, error, retry)
+        if wrong is not None:
+            self.gone(wrong)
         else:
-            self._settled(tickets.popleft(), UsageError(reason))
-            self._renumber(tickets)
-        self._stir()
+            self._send_again()
 
-    def _renumber(self, tickets: deque[Ticket]) -> None:
-        moved = self._questions.moved({ticket.number for ticket in tickets if ticket.ask})
-        for ticket in [*tickets, *([self._open] if self._open is not None else [])]:
-            question = moved.get(ticket.number)
-            ticket.number = self._next
-            if question is not None:
-                self._questions.put(ticket.number, question)
-            if ticket is not self._open:
-                self._keep(ticket)
-                self._line.publish(ticket, False)
+    def _send_again(self) -> None:
+        for ticket in self._numbering.tickets:
+            self._line.publish(ticket, False)
+        self._stir()
 
     def gone(self, error: AntecedeError) -> None:
         """There will be no server any more."""
         if self._closed is None:
             self._closed = error
-        tickets, self._tickets = self._tickets, deque()
-        if self._open is not None:
-            tickets.append(self._open)
-            self._open = None
-        for ticket in tickets:
-            self._settled(ticket, self._closed)
+        self._numbering.fail(self._closed)
         self._questions.fail_all(self._closed)
         self._stir()
 
@@ -322,7 +276,9 @@ class Bus:
         self._inbox.delivered(letters)
 
     def _answered(self, letter: Letter) -> None:
-        answer = self._questions.answer(letter.answers)
+        quoted = letter.answers[1:]
+        ticket = self._numbering.asks.get(int(quoted)) if quoted.isdecimal() else None
+        answer = self._questions.answer(ticket)
         if answer is None or answer.done():
             return
         if letter.type == name_of(Unanswered):
@@ -359,6 +315,10 @@ class Bus:
         if not self._listening:
             self._listening = True
             self._loop.call_soon(self._line.listen)
+
+
+_pause_seconds = 0.05
+"""How long ``ready`` waits after the server refused a publish because of overload."""
 
 
 def _unanswered(letter: Letter) -> AgentError:

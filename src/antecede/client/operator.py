@@ -29,9 +29,9 @@ class _Asked:
             elif isinstance(part, wire.Bye):
                 self.answer.set_exception(RefusedError(part.reason))
 
-    def closed(self, reason: str) -> None:
+    def closed(self, reason: str, now: float) -> None:
         if not self.answer.done():
-            self.answer.set_exception(ClosedError(reason))
+            self.answer.set_exception(ClosedError(reason or "the server closed the connection"))
 
     def writable(self) -> None:
         return

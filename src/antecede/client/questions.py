@@ -1,17 +1,18 @@
-"""Questions of a bus that nobody has answered yet, and when their time is up.
+"""Open questions of a bus, and when each times out.
 
-A timer for each would be set and cancelled with every question. There is one for all: it goes off when the first of
-those that were open when it was set is due, and then looks which still are.
+A timer per question would be set and cancelled with every question. There is one for all: it fires when the first of
+the questions that were open when it was set is due, and then looks which are.
 """
 
 import asyncio
 
 from antecede.channel.letters import Letter
+from antecede.client.ticket import Ticket
 from antecede.errors import AntecedeError
 
 
 class Question:
-    """One of them."""
+    """One open question."""
 
     __slots__ = ("answer", "due", "timeout", "to")
 
@@ -23,50 +24,42 @@ class Question:
 
 
 class Questions:
-    """All of them, by the number of the publish that asked."""
+    """All open questions, by the ticket that asked."""
 
     def __init__(self) -> None:
-        self._open: dict[int, Question] = {}
+        self._open: dict[Ticket, Question] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 
-    def open(self, number: int, to: str, timeout: float, loop: asyncio.AbstractEventLoop) -> Question:
-        """A question is being asked."""
+    def open(self, ticket: Ticket, to: str, timeout: float, loop: asyncio.AbstractEventLoop) -> Question:
+        """Begin to wait for the answer to a ticket."""
         due = loop.time() + timeout
-        question = self._open[number] = Question(loop.create_future(), to, timeout, due)
+        question = self._open[ticket] = Question(loop.create_future(), to, timeout, due)
         if self._timer is None or due < self._timer_at:
             self._set(due, loop)
         return question
 
-    def close(self, number: int) -> None:
+    def close(self, ticket: Ticket) -> None:
         """Nobody waits for the answer any more."""
-        self._open.pop(number, None)
+        self._open.pop(ticket, None)
 
-    def answer(self, quoted: str) -> "asyncio.Future[Letter] | None":
-        """Who waits for an answer that quotes this."""
-        question = self._open.get(int(quoted[1:])) if quoted[1:].isdecimal() else None
+    def answer(self, ticket: Ticket | None) -> "asyncio.Future[Letter] | None":
+        """Return what waits for the answer to a ticket."""
+        question = None if ticket is None else self._open.get(ticket)
         return None if question is None else question.answer
 
-    def moved(self, numbers: set[int]) -> dict[int, Question]:
-        """Take those off that get other numbers."""
-        return {number: self._open.pop(number) for number in numbers if number in self._open}
-
-    def put(self, number: int, question: Question) -> None:
-        """One of them under its new number."""
-        self._open[number] = question
-
-    def fail(self, number: int, error: AntecedeError) -> bool:
-        """There will be no answer to this one; whether somebody was told."""
-        question = self._open.pop(number, None)
+    def fail(self, ticket: Ticket, error: AntecedeError) -> bool:
+        """There will be no answer to this ticket. Return whether somebody was told."""
+        question = self._open.pop(ticket, None)
         if question is None or question.answer.done():
             return False
         question.answer.set_exception(type(error)(str(error)))
         return True
 
     def fail_all(self, error: AntecedeError) -> None:
-        """There will be no answer to any, nor to any that is asked later."""
-        for number in list(self._open):
-            self.fail(number, error)
+        """There will be no answers any more."""
+        for ticket in list(self._open):
+            self.fail(ticket, error)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

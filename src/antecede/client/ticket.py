@@ -1,45 +1,26 @@
-"""What is on its way from a bus, and the way itself."""
+"""A bus's publishes as something to await, and the line that they travel on."""
 
 import asyncio
 from collections.abc import Generator
 from typing import Any, Protocol
 
 from antecede.errors import AntecedeError
+from antecede.server.client import Ticket as BareTicket
 
 
-class Ticket:
+class Ticket(BareTicket):
     """A batch of publishes on their way; to await it is to wait until they are accepted."""
 
-    __slots__ = (
-        "_waiting",
-        "ask",
-        "bodies",
-        "bytes",
-        "context",
-        "error",
-        "kind",
-        "number",
-        "seen",
-        "settled",
-        "target",
-        "to",
-    )
+    __slots__ = ("_waiting", "error", "seen", "settled")
 
     def __init__(
         self, number: int, target: str | tuple[str, ...], to: tuple[str, ...], kind: str, ask: bool, context: str = ""
     ) -> None:
-        self.number = number
-        self.target = target
-        self.to = to
-        self.kind = kind
-        self.ask = ask
-        self.context = context
-        """The span that all of them were sent in, as a W3C trace context; empty: none."""
-        self.bodies: list[bytes] = []
-        self.bytes = 0
+        super().__init__(number, target, to, kind, ask, context)
         self.settled = False
         self.error: AntecedeError | None = None
         self.seen = False
+        """Whether somebody was told of the error."""
         self._waiting: list[asyncio.Future[None]] | None = None
 
     def __await__(self) -> Generator[Any, None, None]:
@@ -54,7 +35,7 @@ class Ticket:
             raise type(self.error)(str(self.error))
 
     def settle(self, error: AntecedeError | None = None) -> None:
-        """Accepted, or refused."""
+        """The batch was accepted, or failed with this error."""
         self.settled = True
         self.error = error
         for future in self._waiting or ():
@@ -63,14 +44,14 @@ class Ticket:
 
 
 class Line(Protocol):
-    """The way from a bus to its home server."""
+    """The connection of a bus to its home server."""
 
     async def open(self) -> None:
         """Reach the server; the bus has been welcomed when this returns."""
         ...
 
     def publish(self, ticket: Ticket, last: bool) -> None:
-        """Say it; ``last``: nothing else will be published in this turn of the event loop."""
+        """Send a ticket; ``last``: nothing else will be published in this turn of the event loop."""
         ...
 
     def done(self, letters: list[str], dead: str) -> None: ...

@@ -1,11 +1,9 @@
-"""What a server does now and then, whatever messages do: look at its marks, keep snapshots, say that it is there."""
+"""What a server does at regular times: look at its marks, keep snapshots, watch its connections."""
 
 import asyncio
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from antecede import limits
-from antecede.runtime.door import keep_alive
 
 if TYPE_CHECKING:
     from antecede.runtime.server import ServerRuntime
@@ -53,14 +51,7 @@ class Housekeeping:
             if due and self._snapshotting is None:
                 self._take_snapshot()
             if turns % 10 == 0:
-                # Also what was taken long after it came, and nothing has come since.
-                runtime.peers.patience.over = True
-                now = loop.time()
-                runtime.door.watch(now)
-                runtime.sessions.sweep(monotonic())
-                for peer in runtime.peers.peers.values():
-                    if peer.dialer is not None and peer.connection is not None:
-                        keep_alive(peer.connection, now)
+                runtime.core.watch(loop.time())
 
     def _take_snapshot(self) -> None:
         runtime = self._runtime

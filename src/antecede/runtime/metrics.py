@@ -64,28 +64,28 @@ class Collector:
         }
         frames = {place: link.unacknowledged for place, link in links.items()}
         yield _gauge("unacknowledged_frames", "Frames that a peer has not acknowledged.", frames, "domain", "peer")
-        peers = self._runtime.peers.peers
+        peers = self._runtime.core.peering.peers
         ready = {(name,): int(peer.ready) for name, peer in peers.items()}
         yield _gauge("peer_connected", "Whether there is a connection to a peer.", ready, "peer")
-        again = {(name,): max(0, peer.meetings - 1) for name, peer in peers.items()}
+        again = {(name,): max(0, peer.connections - 1) for name, peer in peers.items()}
         yield _counter("peer_reconnections", "Connections to a peer after the first.", again, "peer")
         stopped = {place: int(place in self._runtime.machine.stopped) for place in links}
         yield _gauge("link_stopped", "Whether a link stopped because data was lost.", stopped, "domain", "peer")
 
     def _engine(self) -> "Iterator[Metric]":
         runtime = self._runtime
-        engine, reactions = runtime.machine.engine, runtime.reactions
+        engine, retries, lives = runtime.machine.engine, runtime.driver.retries, runtime.reactions.host.lives
         agents = clients = 0
         for address, mailbox in engine.mailboxes.items():
-            if reactions.host.lives(address):
+            if lives(address):
                 agents += len(mailbox)
             else:
                 clients += len(mailbox)
         depths = {("agents",): agents, ("clients",): clients}
         yield _gauge("mailbox_letters", "Letters delivered and not reacted to.", depths, "of")
-        yield _one("counter", "reactions", "Reactions that ended well or with a dead letter.", reactions.done)
-        yield _one("counter", "reaction_failures", "Reactions that raised, each try counted.", reactions.failed)
-        yield _one("counter", "letters_died", "Letters that became dead.", reactions.dead + runtime.sessions.dead)
+        yield _one("counter", "reactions", "Reactions that ended well or with a dead letter.", retries.done)
+        yield _one("counter", "reaction_failures", "Reactions that raised, each try counted.", retries.failed)
+        yield _one("counter", "letters_died", "Letters that became dead.", retries.dead + runtime.core.sessions.dead)
         yield _one("gauge", "dead_letters_kept", "Dead letters at an operator's disposal.", len(engine.dead))
         yield _one("gauge", "open_questions", "Questions of agents that nobody has answered yet.", len(engine.asks))
         yield _one("gauge", "timers", "Timers that are set.", len(runtime.machine.timers))
@@ -107,9 +107,9 @@ class Collector:
     def _state(self) -> "Iterator[Metric]":
         runtime = self._runtime
         connections = {
-            ("peers",): sum(peer.ready for peer in runtime.peers.peers.values()),
-            ("clients",): len(runtime.sessions),
-            ("all incoming",): len(runtime.door.inside),
+            ("peers",): sum(peer.ready for peer in runtime.core.peering.peers.values()),
+            ("clients",): len(runtime.core.sessions),
+            ("all incoming",): len(runtime.core.entry.connections),
         }
         yield _gauge("connections", "Connections that are open.", connections, "of")
         health = runtime.operations.health()

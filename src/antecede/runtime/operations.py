@@ -6,6 +6,7 @@ serve a program that has the server in its own process.
 
 import json
 from collections.abc import Callable
+from time import monotonic
 from typing import Any, Protocol
 
 import msgspec
@@ -13,20 +14,19 @@ import msgspec
 from antecede.engine import Dead
 from antecede.errors import AntecedeError, OverloadError, UsageError
 from antecede.limits import address_chars_max, counter_max, frame_bytes_max, message_id_chars_max
-from antecede.runtime.peers import Peers
 from antecede.runtime.reactions import Reactions
 from antecede.runtime.recorder import Recorder
-from antecede.runtime.sessions import OPERATOR, Sessions
 from antecede.server import AgentServer, Replay
+from antecede.server.core import ServerCore
 from antecede.server.items import Buried, Forgot
+from antecede.server.sessions import OPERATOR
 from antecede.store import Store
 
 
 class _Server(Protocol):
     machine: AgentServer
     store: Store
-    peers: Peers
-    sessions: Sessions
+    core: ServerCore
     reactions: Reactions
     recorder: Recorder | None
     epoch: str
@@ -102,16 +102,16 @@ class Operations:
             "trace": None if server.recorder is None else server.recorder.status(),
             "domains": {name: self._domain(name) for name in machine.channel.consumers},
             "stopped": stopped,
-            "refused": dict(server.peers.refusals),
+            "refused": dict(server.core.peering.refusals),
             "clients": {
-                "here": server.sessions.names,
+                "here": server.core.sessions.names,
                 "known": len(machine.clients),
                 "away": {address: depth for address, depth in shown.items() if self._is_away(address)},
             },
             "mailboxes": shown,
             "waiting_letters": sum(mailboxes.values()),
-            "reactions": server.reactions.done,
-            "failed_reactions": server.reactions.failed,
+            "reactions": server.core.driver.retries.done,
+            "failed_reactions": server.core.driver.retries.failed,
             "timers": len(machine.timers),
             "questions": len(machine.engine.asks),
             "calls": machine.calls.open,
@@ -119,11 +119,11 @@ class Operations:
         }
 
     def _is_away(self, address: str) -> bool:
-        return not self._server.reactions.host.lives(address) and self._server.sessions.is_away(address)
+        return not self._server.reactions.host.lives(address) and self._server.core.sessions.is_away(address)
 
     def _domain(self, name: str) -> dict[str, Any]:
         consumer = self._server.machine.channel.consumers[name]
-        peers = self._server.peers.peers
+        peers = self._server.core.peering.peers
         return {
             "order": str(consumer.spec),
             "generation": consumer.generation,
@@ -180,9 +180,9 @@ class Operations:
         machine = server.machine
         if server.reactions.host.lives(address):
             raise UsageError(f"{address} is an agent, which reacts to its letters: only a client's mailbox is dropped")
-        if not server.sessions.is_away(address):
+        if not server.core.sessions.is_away(address):
             raise UsageError(f"client {address} is here, and reads its letters: only who is away is dropped")
-        dropped = server.sessions.drop(address, "dropped by an operator")
+        dropped = server.core.sessions.drop(address, "dropped by an operator")
         if not dropped:
             raise UsageError(f"no letters wait for {address[:200]!r} on {machine.name}")
         return {"server": machine.name, "dropped": dropped, "client": address}
@@ -202,7 +202,7 @@ class Operations:
                 f"domain {domain} has replicated objects, whose replicas would differ: restore the lost data directory"
             )
         again = len(consumer.unsettled())
-        server.peers.begin_anew(domain)
+        server.core.peering.reset(domain, monotonic())
         server.submit(Forgot(domain, int(generation)))
         return {"server": server.machine.name, "domain": domain, "generation": int(generation), "sent_again": again}
 

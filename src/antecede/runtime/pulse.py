@@ -37,8 +37,8 @@ class Pulse:
     def _beat(self) -> None:
         runtime = self._runtime
         self._turned = monotonic()
-        if runtime.taken != self._taken or not runtime.unstepped:
-            self._taken, self._stepped = runtime.taken, self._turned
+        if runtime.driver.taken != self._taken or not runtime.unstepped:
+            self._taken, self._stepped = runtime.driver.taken, self._turned
         self._handle = asyncio.get_running_loop().call_later(_beat_seconds, self._beat)
 
     def trouble(self) -> str:

@@ -175,7 +175,10 @@ class AgentServer:
         elif kind is Replay:
             self._replay_dead(given, items, now)  # type: ignore[arg-type]
         elif kind is not Reacted or self.engine.expects(given.agent, given.reactions):  # type: ignore[union-attr]
-            if kind is Forgot:
+            if kind is Reacted:
+                if not given.clock_ms:  # type: ignore[union-attr]
+                    given = msgspec.structs.replace(given, clock_ms=clock_ms)
+            elif kind is Forgot:
                 # What was acknowledged is not in the log, so the record says what was not.
                 again = self.channel.consumers[given.domain].unsettled()  # type: ignore[union-attr]
                 given = Forgot(given.domain, given.generation, again)  # type: ignore[union-attr]

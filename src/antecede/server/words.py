@@ -1,5 +1,7 @@
 """What goes into a server's step besides records' items, and what comes out of it."""
 
+from typing import Any, Protocol
+
 import msgspec
 
 from antecede import limits
@@ -65,3 +67,19 @@ class Step(msgspec.Struct):
     due: list[React]
     faults: list[tuple[str, str, str]]
     """(domain, peer, reason): what peers did wrong. The driver closes that connection and logs the reason."""
+
+
+class Log(Protocol):
+    """Where a server's classes write what operators should know: one event with its fields per call."""
+
+    def info(self, event: str, **fields: Any) -> None:
+        """Log something that an operator may want to know."""
+        ...
+
+    def warning(self, event: str, *, raised: BaseException | None = None, **fields: Any) -> None:
+        """Log something that an operator should look at; ``raised``: with its traceback."""
+        ...
+
+    def error(self, event: str, **fields: Any) -> None:
+        """Log something that keeps the server from doing its work."""
+        ...

@@ -17,13 +17,13 @@ from typing import cast
 
 from antecede import limits
 from antecede.errors import UsageError, WireError
-from antecede.transports.admission import Admission, Guest
-from antecede.transports.contract import Receiver
+from antecede.server.admission import Admission, Guest
+from antecede.server.connections import Receiver
 from antecede.wire import VERSION_OLDEST, Bye, Part, Unframer, frames
 
 
 class TcpConnection(asyncio.Protocol):
-    """One end of a TCP connection; see :class:`antecede.transports.contract.Connection`."""
+    """One end of a TCP connection; see :class:`antecede.server.connections.Connection`."""
 
     def __init__(self, opened: "Callable[[TcpConnection], Receiver]", guest: Guest | None = None) -> None:
         """``guest``: its entry among the incoming connections, if it is one."""
@@ -90,7 +90,7 @@ class TcpConnection(asyncio.Protocol):
             self._linger.cancel()
         if self._guest is not None:
             self._guest.left()
-        self._receiver.closed(self.reason or (str(exc) if exc else "the other end hung up"))
+        self._receiver.closed(self.reason or (str(exc) if exc else ""), self._loop.time())
 
     def _drop(self, reason: str, code: str) -> None:
         """Make way for others."""

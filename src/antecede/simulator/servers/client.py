@@ -1,34 +1,54 @@
-"""A simulated client: a durable name at a home server, publishes numbered 1, 2, 3 …, letters handed to handlers.
+"""A simulated client: the shipped line and numbering, with an application that can be killed.
 
-What was not accepted is sent again, in sequence, on the next connection: sometimes all of it, as by a client that lost
-the welcome. Letters may be handed out again after a disconnection (a client's handlers run at least once); ``inbox``
-holds each once.
+What was not accepted is sent again after a reconnection; letters may be handed out again (a client's handlers run at
+least once), and ``inbox`` holds each once. A client that is killed forgets everything, also which of its publishes were
+accepted, and starts again under the same name; one that is taken over learns that another has its name.
 """
 
-from collections.abc import Callable, Iterator
-from itertools import groupby
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
 
+from antecede import wire
 from antecede.channel import Letter
-from antecede.engine import React, Reaction
 from antecede.engine.agents import Notification, name_of
-from antecede.server import Accepted, Refused
-from antecede.server.items import Published, PublishedMany, Reacted
-from antecede.simulator.servers.server import SimulatedServer, Surroundings
+from antecede.errors import AntecedeError, OverloadError
+from antecede.server.client import ClientLine, Numbering, Ticket
+from antecede.simulator.servers.network import End, Loop, connect
+from antecede.simulator.servers.server import SimulatedServer
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class _Session:
-    """One presence of a client at its server."""
+class ClientWorld(Loop, Protocol):
+    """What a client sees of its world."""
 
-    def __init__(self) -> None:
-        self.welcomed = False
-        self.listening = False
-        """Known to the server a little later."""
-        self.handed: list[str] = []
+    def wrong(self, where: str, reason: str) -> None: ...
+
+
+class Publish(msgspec.Struct):
+    """Something that a client published, and what it knows of it."""
+
+    to: tuple[str, ...]
+    kind: str
+    body: bytes
+    ask: bool = False
+    state: str = "sent"
+    """``sent``, ``accepted``; ``unknown``: the client was killed before it knew; ``refused``."""
+
+
+class SimulatedTicket(Ticket):
+    """A ticket that remembers what it publishes."""
+
+    __slots__ = ("publishes",)
+    publishes: list[Publish]
+
+    def drop(self, count: int) -> None:
+        for publish in self.publishes[:count]:
+            publish.state = "accepted"
+        del self.publishes[:count]
+        super().drop(count)
 
 
 class Receives(Protocol):
@@ -38,137 +58,235 @@ class Receives(Protocol):
 
 
 class SimulatedClient:
-    """Somebody outside, through all connections."""
+    """A client, through all connections and lives."""
 
-    def __init__(self, world: Surroundings, name: str, home: SimulatedServer) -> None:
+    def __init__(self, world: ClientWorld, name: str, home: SimulatedServer) -> None:
         self.world = world
         self.name = name
         self.home = home
         self.address = f"{name}@{home.name}"
-        self.published: list[Published] = []
-        self.accepted = 0
+        self.published: list[Publish] = []
         self.inbox: list[Letter] = []
         self.on_letter: list[Receives] = []
-        self.session: _Session | None = None
+        self.end: End | None = None
         self._seen: set[str] = set()
-        self._out_at = 0.0
-        self._in_at = 0.0
+        self._life = 0
+        self._handled_at = 0.0
+        self._begin()
 
-    def send(self, to: tuple[str, ...], notification: Notification, *, ask: bool = False, replays: str = "") -> int:
-        """Publish; the number of it."""
-        return self._publish(to, name_of(type(notification)), _encode(notification), ask, replays)
+    def _begin(self) -> None:
+        """A new process of this client: it knows nothing but its name."""
+        self._life += 1
+        self._started = False
+        """Whether this process was welcomed once; before that it publishes nothing."""
+        life = self._life
+        self._numbering: Numbering[SimulatedTicket] = Numbering(self._settled)
+        self._line = ClientLine(
+            _Owner(self, life),
+            "",
+            lambda: self._later(0.0, self._line.flush),
+            lambda: self.world.now,
+            self.world.random.random,
+        )
+        self._line.start(self.world.now)
+        self._later(0.0, self._dial)
 
-    def call(self, object_: str, operation: str, arguments: tuple[Any, ...], timeout: float) -> int:
-        """Call an operation of a replicated object; the number of the publish. What it returned comes as a letter."""
-        return self._publish((f"{object_}()",), operation, _encode((round(timeout * 1000), arguments)), True)
+    def _later(self, seconds: float, call: Callable[..., None], *given: Any) -> None:
+        """Call something later, if this process still lives."""
+        self.world.later(seconds, self._guard, self._life, call, *given)
 
-    def _publish(self, to: tuple[str, ...], kind: str, body: bytes, ask: bool, replays: str = "") -> int:
-        number = len(self.published) + 1
-        self.published.append(Published(self.name, number, to, kind, body, ask, "", replays))
-        if self.session is not None and self.session.welcomed:
-            self._transmit(self.session, self.home.submit, self.published[-1])
-        return number
+    def _guard(self, life: int, call: Callable[..., None], *given: Any) -> None:
+        if life == self._life:
+            call(*given)
+
+    # Publishing.
+
+    def send(self, to: tuple[str, ...], notification: Notification) -> None:
+        """Publish a notification."""
+        self._publish(Publish(to, name_of(type(notification)), _encode(notification)))
+
+    def call(self, object_: str, operation: str, arguments: tuple[Any, ...], timeout: float) -> None:
+        """Call an operation of a replicated object. What it returned comes as a letter."""
+        body = _encode((round(timeout * 1000), arguments))
+        self._publish(Publish((f"{object_}()",), operation, body, True))
+
+    def _publish(self, publish: Publish) -> None:
+        self.published.append(publish)
+        if self._started:
+            self._put(publish)
+
+    def _put(self, publish: Publish) -> None:
+        numbering = self._numbering
+        ticket = numbering.open
+        if ticket is not None and (publish.ask or (ticket.to, ticket.kind) != (publish.to, publish.kind)):
+            self._flush()
+            ticket = None
+        if ticket is None:
+            ticket = SimulatedTicket(numbering.next, publish.to, publish.to, publish.kind, publish.ask)
+            ticket.publishes = []
+            numbering.open = ticket
+            self._later(self.world.random.random() * 0.001, self._flush)
+        ticket.bodies.append(publish.body)
+        ticket.publishes.append(publish)
+        if publish.ask:
+            self._flush()
+
+    def _flush(self) -> None:
+        ticket, self._numbering.open = self._numbering.open, None
+        if ticket is not None:
+            self._numbering.keep(ticket)
+            self._line.publish(ticket)
+
+    def _settled(self, ticket: SimulatedTicket, error: AntecedeError | None) -> None:
+        if error is None:
+            for publish in ticket.publishes:
+                publish.state = "accepted"
+        elif isinstance(error, OverloadError):
+            # Try again: as the application would, one after the other.
+            for publish in ticket.publishes:
+                self._later(0.05, self._put_again, publish)
+        else:
+            for publish in ticket.publishes:
+                publish.state = "refused"
+            self.world.wrong(self.address, f"a publish was refused: {error}")
+
+    def _put_again(self, publish: Publish) -> None:
+        # What is published again comes after what was published meanwhile.
+        self.published = [one for one in self.published if one is not publish]
+        self._publish(publish)
 
     # Connections.
 
-    def connect(self) -> None:
-        """Come to the home server, if it is there; else try again."""
-        if self.session is not None:
+    def _dial(self) -> None:
+        if not self._line.dials(self.world.now):
             return
-        if not self.home.up:
-            self.world.later(0.02, self.connect)
-            return
-        session = self.session = _Session()
-        self._transmit(session, self.home.when_stepped, lambda: self._welcome(session))
-
-    def disconnect(self) -> None:
-        """The connection breaks; it will come again."""
-        self.session = None
-        self.world.later(0.005 + self.world.random.random() * 0.05, self.connect)
-
-    def _welcome(self, session: _Session) -> None:
-        last = self.home.machine.clients.get(self.name, 0)
-        self.home.when_durable(lambda: self._answer(session, self._welcomed, last))
-
-    def _welcomed(self, last: int) -> None:
-        session = self.session
-        assert session is not None
-        if self.world.random.random() < 0.7:
-            self.accepted = max(self.accepted, last)
-        for publish in self._batches(self.published[self.accepted :]):
-            self._transmit(session, self.home.submit, publish)
-        session.welcomed = True
-        self._transmit(session, self._listen, session)
-
-    def _batches(self, publishes: list[Published]) -> Iterator[Published | PublishedMany]:
-        """Runs of one type to the same destinations as one, where that is possible."""
-        for (to, kind), several in groupby(publishes, lambda publish: (publish.to, publish.type)):
-            run = list(several)
-            if len(run) > 1 and not any(one.ask or one.replays for one in run):
-                yield PublishedMany(self.name, run[0].number, to, kind, [one.body for one in run])
-            else:
-                yield from run
-
-    def _listen(self, session: _Session) -> None:
-        session.listening = True
-        session.handed = []
-        self.home.machine.engine.abandon(self.address)
-        self.home.poke()
-
-    def _transmit(self, session: _Session, call: Callable[..., None], *given: Any) -> None:
-        """To the server, in sequence; what is under way when the connection breaks is lost."""
-        self._out_at = max(self._out_at, self.world.now + self.world.random.random() * 0.002)
-        self.world.later(self._out_at - self.world.now, self._arrive, session, self.home.life, call, *given)
-
-    def _arrive(self, session: _Session, life: int, call: Callable[..., None], *given: Any) -> None:
-        if session is self.session:
-            self.home.guard(life, call, *given)
-
-    def _answer(self, session: _Session, call: Callable[..., None], *given: Any) -> None:
-        """From the server, in sequence."""
-        self._in_at = max(self._in_at, self.world.now + self.world.random.random() * 0.002)
-        self.world.later(self._in_at - self.world.now, self._hear, session, call, *given)
-
-    def _hear(self, session: _Session, call: Callable[..., None], *given: Any) -> None:
-        if session is self.session:
-            call(*given)
-
-    # From the server.
-
-    def reply(self, reply: Accepted | Refused) -> None:
-        """The server says what became of publishes."""
-        if self.session is not None:
-            self._answer(self.session, self._replied, reply)
-
-    def _replied(self, reply: Accepted | Refused) -> None:
-        if isinstance(reply, Refused):
-            self.world.misbehaved(self.home, f"publish {reply.number} of {self.address} was refused: {reply.reason}")
+        if self.home.up:
+            self._later(self.world.delay(), self._connect)
         else:
-            self.accepted = max(self.accepted, reply.number)
+            self._line.dial_failed("connection refused", self.world.now)
+            self._dial_at()
 
-    def due(self, due: React) -> None:
-        """Letters for this client."""
-        session = self.session
-        if session is None or not session.listening:
+    def _dial_at(self) -> None:
+        if self._line.dial_at is not None:
+            self._later(max(0.0, self._line.dial_at - self.world.now), self._dial)
+
+    def _connect(self) -> None:
+        if not self.home.up:
+            self._line.dial_failed("connection refused", self.world.now)
+            self._dial_at()
             return
-        fresh = list(due.letters[len(session.handed) :])
-        if fresh:
-            session.handed += [letter.id for letter in fresh]
-            self.home.when_durable(lambda: self._answer(session, self._deliver, fresh))
+        life = self._life
+        mine = End(
+            self.world,
+            self.home.name,
+            lambda end, parts: self._guard(life, self._received, end, parts),
+            lambda end, reason: self._guard(life, self._closed, end, reason),
+            lambda end: self._guard(life, self._line.writable),
+        )
+        theirs = self.home.end(self.address)
+        connect(mine, theirs)
+        self.end = mine
+        self.home.guard(self.home.life, self.home.accept, theirs)
+        mine.receiver = self._line.opened(mine)
 
-    def _deliver(self, letters: list[Letter]) -> None:
-        session = self.session
-        assert session is not None
+    def _received(self, end: End, parts: list[wire.AnyPart]) -> None:
+        self._line.received(parts)
+
+    def _closed(self, end: End, reason: str) -> None:
+        if end is self.end:
+            self.end = None
+        self._line.closed(reason, self.world.now)
+        self._dial_at()
+
+    def reset(self) -> None:
+        """The connection breaks; the line dials again."""
+        if self.end is not None:
+            self.end.snap()
+
+    def kill(self) -> None:
+        """The client's process is gone; another one starts, under the same name."""
+        if self._line.welcomed and self.end is not None:
+            self.end.vanish()
+            self._forget()
+            self._begin()
+
+    def take_over(self) -> None:
+        """Another process connects under the same name while this one is still connected, which ends this one."""
+        if self._line.welcomed:
+            self._forget()
+            self._begin()
+
+    def _forget(self) -> None:
+        self._life += 1
+        self.end = None
+        for publish in self.published:
+            if publish.state == "sent":
+                publish.state = "unknown"
+
+    # From the line.
+
+    def welcomed(self, last: int) -> None:
+        """The server has our publishes up to this number."""
+        numbering = self._numbering
+        error = numbering.welcomed(last)
+        if error is not None:
+            self.world.wrong(self.address, str(error))
+            return
+        for ticket in numbering.tickets:
+            self._line.publish(ticket)
+        if not self._started:
+            self._started = True
+            for publish in self.published:
+                if publish.state == "sent":
+                    self._put(publish)
+        self._line.listen()
+
+    def accepted(self, upto: int) -> None:
+        """All publishes up to this number are on the server's disk."""
+        self._numbering.accepted(upto)
+
+    def refused(self, number: int, error: AntecedeError, retry: bool) -> None:
+        """The publish of this number was not accepted, nor any after it."""
+        numbering = self._numbering
+        wrong = numbering.refused(number, error, retry)
+        if wrong is not None:
+            self.world.wrong(self.address, str(wrong))
+        elif not retry:
+            for ticket in numbering.tickets:
+                self._line.publish(ticket)
+
+    def delivered(self, letters: list[Letter]) -> None:
+        """Letters arrived."""
         for letter in letters:
             if letter.id not in self._seen:
                 self._seen.add(letter.id)
                 self.inbox.append(letter)
                 for receives in self.on_letter:
                     receives(letter)
-        self._transmit(session, self._done, session, [letter.id for letter in letters])
+        self._handled_at = max(self._handled_at, self.world.now + self.world.random.random() * 0.002)
+        ids = [letter.id for letter in letters]
+        self.world.at(self._handled_at, self._guard, self._life, self._line.done, ids, "")
 
-    def _done(self, session: _Session, letters: list[str]) -> None:
-        if session.handed[: len(letters)] == letters:
-            del session.handed[: len(letters)]
-            reactions = tuple(Reaction(letter) for letter in letters)
-            self.home.submit(Reacted(self.address, reactions, None, self.home.clock_ms))
+
+class _Owner:
+    """One life of a client, as its line sees it."""
+
+    def __init__(self, client: SimulatedClient, life: int) -> None:
+        self.name = client.name
+        self._client = client
+        self._life = life
+
+    def welcomed(self, address: str, last: int) -> None:
+        self._client.welcomed(last)
+
+    def accepted(self, upto: int) -> None:
+        self._client.accepted(upto)
+
+    def refused(self, number: int, error: AntecedeError, retry: bool) -> None:
+        self._client.refused(number, error, retry)
+
+    def delivered(self, letters: list[Letter]) -> None:
+        self._client.delivered(letters)
+
+    def gone(self, error: AntecedeError) -> None:
+        self._client.world.wrong(self._client.address, str(error))

@@ -27,6 +27,18 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """Connections, of servers or clients, that break and come back."""
     slow_disks: int = 0
     """Times that a server's syncs take very long for a while."""
+    full_disks: int = 0
+    """Times that a server's log has no room for more records for a while."""
+    overloads: int = 0
+    """Times that a server is above its high-water mark for a while, and refuses publishes."""
+    replays: int = 0
+    """Times that an operator sends a server's dead letters again."""
+    client_kills: int = 0
+    """Clients whose process is killed; another one starts under the same name."""
+    takeovers: int = 0
+    """Clients whose name another process takes while the first is still connected."""
+    stalls: int = 0
+    """Connections, of servers or clients, of which one end stops reading for a while."""
     clock_jumps: int = 0
     """Times that a server's wall clock is set, forward or back."""
     snapshots: int = 0
@@ -46,6 +58,12 @@ ROUGH = Faults(
     partitions=1,
     resets=2,
     slow_disks=1,
+    full_disks=1,
+    overloads=1,
+    replays=1,
+    client_kills=1,
+    takeovers=1,
+    stalls=2,
     clock_jumps=2,
     snapshots=3,
     failures=0.05,

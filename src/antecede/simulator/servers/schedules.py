@@ -178,12 +178,17 @@ def play(
     durability = "os" if random.random() < 0.15 else "disk"
     world = world_class(plan, agents, seed, faults or _faults(random), durability)
     dice = Worker.dice = Dice(random, [name for name in agents if name[0] == "a"], topics, clients)
-    dead = _workload(world, random, dice)
+    _workload(world, random, dice)
     if watch:
         watch(world)
     try:
         world.run()
-        found = findings(world, promised, dead, replayed=seed % 4 == 0) + _states(world)
+        if random.random() < 0.1:
+            world.reset_domain(_one(random, list(topology.domains)))
+            for address in dice.clients:
+                world.send(address, dice.some(), Work(id=dice.id(), depth=1))
+            world.run()
+        found = findings(world, promised, None, replayed=seed % 4 == 0) + _dead(world) + _states(world)
     except Exception as error:
         # Whatever it is, it must not happen, and the seed shows it again.
         return Outcome(seed, [*world.wrongs, f"{type(error).__name__}: {error}"], world.crashes)
@@ -247,6 +252,12 @@ def _faults(random: Random) -> Faults:
         partitions=upto(2),
         resets=upto(3),
         slow_disks=upto(1),
+        full_disks=upto(1),
+        overloads=upto(1),
+        replays=upto(1),
+        client_kills=upto(1),
+        takeovers=upto(1),
+        stalls=upto(2),
         clock_jumps=upto(2),
         snapshots=upto(4),
         failures=_one(random, [0.0, 0.05, 0.15]),
@@ -254,9 +265,8 @@ def _faults(random: Random) -> Faults:
     )
 
 
-def _workload(world: ServerWorld, random: Random, dice: Dice) -> int:
-    """Clients publish at moments within the faults' time; how many letters will be dead."""
-    dead = 0
+def _workload(world: ServerWorld, random: Random, dice: Dice) -> None:
+    """Let clients publish at moments within the faults' time."""
     for address in dice.clients:
         world.client(address)
     if dice.below(2):
@@ -269,7 +279,6 @@ def _workload(world: ServerWorld, random: Random, dice: Dice) -> int:
         what = random.random()
         if what < 0.02:
             to, notification = [dice.one(dice.agents)], Riddle(id=dice.id())
-            dead += 1
         elif what < 0.1:
             to = [dice.topics[0]]
         when = random.random() * world.faults.seconds * 0.8
@@ -278,7 +287,17 @@ def _workload(world: ServerWorld, random: Random, dice: Dice) -> int:
             # Several to the same: a client may put them together.
             for _ in range(1 + dice.below(3)):
                 world.later(when, world.send, source, to, Work(id=dice.id(), depth=0))
-    return dead
+
+
+def _dead(world: ServerWorld) -> list[str]:
+    """Riddles are dead, and nothing else. One that was sent again is dead again, and no longer the first time."""
+    riddles = [letter for letter in world.letters.values() if letter.type == "Riddle"]
+    expected = len(riddles) - sum(bool(letter.replays) for letter in riddles)
+    kept = sum(len(server.machine.engine.dead) for server in world.servers.values())
+    dead = sum(bool(row.dead) for row in world.trace())
+    if (kept, dead) == (expected, len(riddles)):
+        return []
+    return [f"{kept} dead letters are kept and {dead} died: expected {expected} and {len(riddles)}"]
 
 
 def _states(world: ServerWorld) -> list[str]:

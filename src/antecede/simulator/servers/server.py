@@ -1,49 +1,39 @@
-"""One simulated server: the real machine, the real log on a disk that forgets, the real host of agents.
+"""One simulated server: the classes that run live, the real log on a disk that forgets, the real host of agents.
 
-It does what the runtime does, one tick at a time: take the inputs that gathered, step, append the record, run what is
-due, and let what the step sends leave when everything appended so far is durable. ``effect`` is called between any two
-of these, and by the disk before each operation; at the one that the faults chose, the server is gone.
+This is the second adapter around :class:`antecede.server.core.ServerCore`; the first is :mod:`antecede.runtime`. It
+takes turns, appends records, commits after a while, and runs reactions, all in virtual time. ``effect`` is called
+between any two of these, and by the disk before each operation; at the one that the faults chose, the server crashes.
 """
 
 import errno
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from random import Random
 from typing import Any, Protocol
 
-from antecede.channel import Outgoing
-from antecede.engine import React, died
+from antecede import wire
+from antecede.engine import React
 from antecede.engine.agents import Agent
 from antecede.engine.host import Host, Outcome
-from antecede.errors import AgentError, StoreError, StoreFailedError
+from antecede.errors import AgentError, StoreError, StoreFailedError, StoreFullError, WireError
 from antecede.interrupts import is_ctrl_c
-from antecede.server import Accepted, AgentServer, Plan, Refused
-from antecede.server.items import Reacted
+from antecede.server import AgentServer, Plan, Replay
+from antecede.server.core import ServerCore
+from antecede.server.items import Forgot, joined
+from antecede.server.sessions import OPERATOR
+from antecede.simulator.servers.network import End, Loop
+from antecede.simulator.servers.watched import WatchedCore, WatchedLog, WorldLog
 from antecede.store import LogStore, Sizes, open_log, read_records
 from antecede.store.simulated import PowerCut, SimulatedDisk
-from antecede.whereabouts import described
 
 SIZES = Sizes(segment_bytes=65_536, group_bytes_max=16_384, pending_bytes_max=32_768, log_bytes_max=1 << 24)
 _directory = "data"
-_tries_max = 5
-_pause_seconds = 0.1
 
 
-class Surroundings(Protocol):
+class Surroundings(Loop, Protocol):
     """What a server sees of its world."""
 
-    now: float
-    random: Random
-
-    def later(self, seconds: float, call: Callable[..., None], *given: Any) -> None: ...
-
-    def leaves(self, server: "SimulatedServer", outgoing: Outgoing) -> None: ...
-
-    def replies(self, server: "SimulatedServer", reply: Accepted | Refused) -> None: ...
-
-    def due_client(self, server: "SimulatedServer", due: React) -> None: ...
+    def dial(self, server: "SimulatedServer", peer: str) -> None: ...
 
     def handed_out(self, due: React) -> None: ...
 
@@ -55,9 +45,7 @@ class Surroundings(Protocol):
 
     def went(self, server: "SimulatedServer") -> None: ...
 
-    def came(self, server: "SimulatedServer") -> None: ...
-
-    def misbehaved(self, server: "SimulatedServer", reason: str) -> None: ...
+    def logged(self, server: "SimulatedServer", event: str, fields: dict[str, Any]) -> None: ...
 
 
 class SimulatedServer:
@@ -79,27 +67,29 @@ class SimulatedServer:
         self.up = False
         self.life = 0
         self.machine: AgentServer
+        self.core: ServerCore
         self.store: LogStore
         self.host: Host
         self.effects_left = 0
-        """After so many effects the server is gone; 0: not foreseen."""
+        """After this many effects the server crashes; 0: not planned."""
         self.how = "kill"
         self.clock_offset_ms = 1_700_000_000_000
         self.commit_seconds = 0.001
+        self.disk_full = False
+        """Whether the log has no room for more records."""
+        self.crowded = False
+        """Whether the server is above its high-water mark."""
         self.archived: list[bytes] = []
-        """Records that were kept elsewhere before the log let go of them."""
+        """Records that were copied before the log removed them."""
         self.reactions = 0
         self._broken = self._failed = False
         self._reset()
 
     def _reset(self) -> None:
-        self.inputs: list[Any] = []
+        self.ends: set[End] = set()
         self._ticking = False
         self._committing = False
-        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
-        self._stepped: list[Callable[[], None]] = []
         self._wake_at: float | None = None
-        self._tries: dict[str, tuple[str, int]] = {}
 
     @property
     def clock_ms(self) -> int:
@@ -109,7 +99,7 @@ class SimulatedServer:
     # Crashes.
 
     def effect(self) -> None:
-        """Between two effects."""
+        """Crash here, if this is the effect that the faults chose."""
         if self.effects_left:
             self.effects_left -= 1
             if not self.effects_left:
@@ -125,7 +115,7 @@ class SimulatedServer:
         self.effect()
 
     def guard(self, life: int, call: Callable[..., None], *given: Any) -> None:
-        """Do something of this life; the server may be gone after it."""
+        """Call something of this life; the server may crash in it."""
         if life != self.life or not self.up:
             return
         try:
@@ -140,15 +130,17 @@ class SimulatedServer:
             self.crash()
 
     def later(self, seconds: float, call: Callable[..., None], *given: Any) -> None:
-        """Do something later, if the server still lives."""
+        """Call something later, if the server is still in this life."""
         self.world.later(seconds, self.guard, self.life, call, *given)
 
     def crash(self) -> None:
-        """The server is gone, and with it whatever its disk had not been made to keep."""
+        """The server is gone, and with it everything that its disk had not been made to keep."""
         self.up = False
         self.life += 1
         self.effects_left = 0
         self._broken = self._failed = False
+        for end in self.ends:
+            end.vanish()
         self._reset()
         self.disk.script = None
         if self.how == "power":
@@ -175,82 +167,115 @@ class SimulatedServer:
             on_durable=self._became_durable,
             on_failed=self._disk_failed,
         )
-        self.machine = self.machine_class(self.name, self.plan, self.store.incarnation)
+        self.machine = machine = self.machine_class(self.name, self.plan, self.store.incarnation)
         found = self.store.recovered
         if found.snapshot is not None:
-            self.machine.restore(found.snapshot.data(), world.now)
-        for _, record in found.records():
-            self.machine.replay(record, world.now)
-        self.machine.begin_life(self.life + 1)
-        self.host = self.host_class(self.name, self.machine.channel.check)
+            machine.restore(found.snapshot.data(), world.now)
+        for record in joined(record for _, record in found.records()):
+            machine.replay(record, world.now)
+        machine.begin_life(self.life + 1)
+        self.host = self.host_class(self.name, machine.channel.check)
         for agent, kind in self.agents.items():
             self.host.declare(agent, kind)
-        for address, born in self.machine.engine.born.items():
+        for address, born in machine.engine.born.items():
             self.host.declare(address, world.class_of(born))
-        world.came(self)
-        self.poke()
+        draw = world.random.random
+        core = WatchedCore(machine, self.host.lives, self._poke, WatchedLog(self), WorldLog(self), draw, now=world.now)
+        core.handed_out = world.handed_out
+        self.core = core
+        core.marks.watch(stopping=False)
+        core.peering.start(world.now + draw() * 0.01)
+        core.driver.poke()
+        self._set_alarm()
 
-    # Ticks.
+    # Connections.
 
-    def submit(self, given: Any) -> None:
-        """Something for the next step."""
-        self.inputs.append(given)
-        self.poke()
+    def end(self, remote: str) -> End:
+        """Create this server's end of a new connection."""
+        life = self.life
+        end = End(
+            self.world,
+            remote,
+            lambda end, parts: self.guard(life, self._received, end, parts),
+            lambda end, reason: self.guard(life, self._closed, end, reason),
+            lambda end: self.guard(life, self._writable, end),
+            self.effect,
+        )
+        self.ends.add(end)
+        return end
 
-    def poke(self) -> None:
-        """Take a step soon."""
+    def accept(self, end: End) -> None:
+        """A connection came in."""
+        end.receiver = self.core.entry.opened(end, self.world.now)
+
+    def dialed(self, peer: str, end: End) -> None:
+        """A peer that we dialed answered."""
+        end.receiver = self.core.peering.dialed(peer, end)
+        self._set_alarm()
+
+    def dial_failed(self, peer: str) -> None:
+        """A peer that we dialed did not answer."""
+        self.core.peering.dial_failed(peer, self.world.now)
+        self._set_alarm()
+
+    def _received(self, end: End, parts: list[wire.AnyPart]) -> None:
+        assert end.receiver is not None
+        try:
+            if self.core.received(end.receiver, parts, self.world.now):
+                self._poke()
+        except WireError as error:
+            end.close(str(error), code=error.code)
+
+    def _closed(self, end: End, reason: str) -> None:
+        assert end.receiver is not None
+        self.ends.discard(end)
+        end.receiver.closed(reason, self.world.now)
+        self._set_alarm()
+
+    def _writable(self, end: End) -> None:
+        assert end.receiver is not None
+        end.receiver.writable()
+
+    # Turns.
+
+    def _poke(self) -> None:
         if not self._ticking:
             self._ticking = True
             self.later(self.world.random.random() * 0.0005, self._tick)
 
-    def when_stepped(self, call: Callable[[], None]) -> None:
-        """Call after the next step has taken all that is here now."""
-        self._stepped.append(call)
-        self.poke()
-
-    def when_durable(self, call: Callable[[], None]) -> None:
-        """Call when all that was appended so far is durable."""
-        if self.store.last <= self.store.durable and not self._waiting:
-            call()
-        else:
-            self._waiting.append((self.store.last, call))
-
     def _tick(self) -> None:
         self._ticking = False
-        inputs, self.inputs = self.inputs, []
-        step = self.machine.step(inputs, self.world.now, self.clock_ms)
-        self.effect()
-        if step.record is not None:
-            self.store.append(step.record)
-            if not self._committing:
-                self._committing = True
-                self.later(self.world.random.random() * 2 * self.commit_seconds, self._commit)
-        for _, peer, reason in step.faults:
-            self.world.misbehaved(self, f"{peer}: {reason}")
-        self.send(step.outgoing, step.replies)
-        for due in step.due:
-            self.world.handed_out(due)
-            if self.host.lives(due.agent):
+        driver, now = self.core.driver, self.world.now
+        while True:
+            turn = driver.turn(now, self.clock_ms)
+            self.effect()
+            self._append(turn.records)
+            for due in turn.reactions:
+                self.world.handed_out(due)
                 self._run(due)
-            else:
-                self.world.due_client(self, due)
-        stepped, self._stepped = self._stepped, []
-        for call in stepped:
-            call()
+            if not driver.goes_on:
+                break
+        if driver.rest(now) and self.world.random.random() < 0.5:
+            self._commit()
+        elif not self._committing and self.store.last > self.store.durable:
+            self._committing = True
+            self.later(self.world.random.random() * 2 * self.commit_seconds, self._commit)
+        driver.durable(self.store.durable)
+        driver.committed(now)
         self._set_alarm()
 
-    def send(self, outgoing: list[Outgoing], replies: list[Accepted | Refused]) -> None:
-        """Let these leave when all that was appended so far is durable."""
-        if outgoing or replies:
-            self.when_durable(lambda: self._release(outgoing, replies))
-
-    def _release(self, outgoing: list[Outgoing], replies: list[Accepted | Refused]) -> None:
-        for reply in replies:
-            self.effect()
-            self.world.replies(self, reply)
-        for one in outgoing:
-            self.effect()
-            self.world.leaves(self, one)
+    def _append(self, records: list[bytes]) -> None:
+        count, reason = 0, ""
+        for record in records:
+            try:
+                if self.disk_full:
+                    raise StoreFullError("the simulated disk is full")
+                self.store.append(record)
+            except StoreFullError as error:
+                reason = str(error)
+                break
+            count += 1
+        self.core.driver.appended(count, reason)
 
     def _commit(self) -> None:
         self._committing = False
@@ -261,48 +286,60 @@ class SimulatedServer:
 
     def _became_durable(self, number: int) -> None:
         self.effect()
-        waiting = self._waiting
-        while waiting and waiting[0][0] <= number:
-            waiting.popleft()[1]()
+        self.core.driver.durable(number)
 
     def _disk_failed(self, error: StoreFailedError) -> None:
         """Nothing more will be durable: the server ends."""
         raise PowerCut
 
     def _set_alarm(self) -> None:
-        """Be woken when a link wants to resend or an agent's timer is due."""
+        """Be called when a turn is needed or a peer is to be dialed."""
         now = self.world.now
-        due = self.machine.deadline()
-        alarm = self.machine.alarm_ms()
-        if alarm is not None:
-            rings = now + max(0.0, (alarm - self.clock_ms) / 1000)
-            due = rings if due is None else min(due, rings)
+        due = self.core.deadline(now, self.clock_ms)
         if due is not None and (self._wake_at is None or due < self._wake_at):
             self._wake_at = due
             self.later(max(0.0005, due - now), self._alarm, due)
 
     def _alarm(self, due: float) -> None:
-        if self._wake_at == due:
-            self._wake_at = None
-            self.poke()
+        if self._wake_at != due:
+            return
+        self._wake_at = None
+        now = self.world.now
+        for peer in self.core.peering.dials(now):
+            self.world.dial(self, peer)
+        driver = self.core.driver
+        turn_at = driver.deadline(now, self.clock_ms)
+        if turn_at is not None and turn_at <= now + 0.0005:
+            driver.poke()
+        self._set_alarm()
 
     def set_clock(self, milliseconds: int) -> None:
         """The wall clock is set."""
         self.clock_offset_ms += milliseconds
         if self.up:
             self._wake_at = None
-            self.poke()
+            self.core.driver.poke()
+
+    def crowd(self, crowded: bool) -> None:
+        """Be above the high-water mark, or no more."""
+        self.crowded = crowded
+        if self.up:
+            self.core.marks.watch(stopping=False)
+
+    def reset_domain(self, domain: str, generation: int) -> None:
+        """An operator resets a domain at this server."""
+        self.core.peering.reset(domain, self.world.now)
+        self.core.driver.feed(Forgot(domain, generation))
+        self._set_alarm()
+
+    def replay_dead(self) -> None:
+        """An operator sends all dead letters again."""
+        for key, dead in list(self.machine.engine.dead.items()):
+            self.core.driver.feed(Replay(key, (dead.agent,), OPERATOR))
 
     # Reactions.
 
     def _run(self, due: React) -> None:
-        trouble = self._tries.get(due.agent)
-        if trouble is not None and trouble[0] == due.letters[0].id:
-            self.later(_pause_seconds * 2 ** (trouble[1] - 1), self._react, due)
-        else:
-            self._react(due)
-
-    def _react(self, due: React) -> None:
         self.reactions += 1
         if self.world.fails(due):
             self.host.forget(due.agent)
@@ -319,55 +356,41 @@ class SimulatedServer:
             for birth in reaction.births:
                 self.world.born(birth.kind, self.host.kind_of(f"{birth.name}@{self.name}"))
         self.effect()
-        self._finish(due, outcome)
+        if self.world.random.random() < 0.3:
+            self._reacted(due, outcome)
+        else:
+            self.later(self.world.random.random() * 0.002, self._reacted, due, outcome)
 
-    def _finish(self, due: React, outcome: Outcome) -> None:
-        reactions = outcome.reactions
-        if outcome.failure is not None:
-            letter = due.letters[len(reactions)]
-            before = self._tries.get(due.agent, ("", 0))
-            tries = before[1] + 1 if before[0] == letter.id else 1
-            if tries >= _tries_max:
-                self._tries.pop(due.agent, None)
-                reason = described(outcome.failure)
-                reactions.append(died(letter, reason, self.machine.channel.check))
-            else:
-                self._tries[due.agent] = (letter.id, tries)
-        else:
-            self._tries.pop(due.agent, None)
-        if reactions:
-            reacted = Reacted(due.agent, tuple(reactions), outcome.state, self.clock_ms)
-            self.later(self.world.random.random() * 0.002, self.submit, reacted)
-        else:
-            self.later(_pause_seconds * 2 ** (self._tries[due.agent][1] - 1), self._react, due)
+    def _reacted(self, due: React, outcome: Outcome) -> None:
+        self.core.driver.reacted(due, outcome, self.world.now, self.clock_ms)
 
     # The log.
 
     def take_snapshot(self) -> None:
-        """Keep the state, let old segments go; what they hold is kept elsewhere first."""
+        """Keep the state and release old segments; what they hold is copied first."""
         upto = self.store.last
-        if not upto:
+        if not upto or self.core.driver.behind:
             return
         try:
             self.store.snapshot(self.machine.snapshot(), upto)
         except StoreFailedError:
             raise
         except StoreError:
-            # A snapshot that could not be written is none; the log has all that it would have held.
+            # A snapshot that could not be written does not exist; the log has everything that it would have held.
             return
         self.archived += [record for _, record in self._stored(len(self.archived), upto)]
         self.store.release(upto)
 
     def records(self) -> list[bytes]:
-        """All records from the first, as the disk has them."""
-        return self.archived + [record for _, record in self._stored(len(self.archived))]
+        """Return all records from the first, as the disk has them."""
+        return list(joined(self.archived + [record for _, record in self._stored(len(self.archived))]))
 
     def _stored(self, after: int, upto: int | None = None) -> Iterator[tuple[int, bytes]]:
         return read_records(_directory, after, upto, self.disk)
 
 
 def _at_once(host: Host, due: React) -> Outcome:
-    """A batch's outcome; a handler that is a coroutine must come to its end without waiting for anything."""
+    """Run a batch; a handler that is a coroutine must end without waiting for anything."""
     if not host.is_async(due.agent):
         return host.react(due)
     reacting = host.react_async(due)
@@ -382,7 +405,7 @@ def _at_once(host: Host, due: React) -> Outcome:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Torn groups and failed disks are what these worlds are made of: the log need not mention them."""
+    """Suppress the store's log: torn groups and failed disks are expected here."""
     logger = logging.getLogger("antecede.store")
     before, logger.disabled = logger.disabled, True
     try:

@@ -1,9 +1,6 @@
 """A world of servers: one loop of events in virtual time, a network that mistreats frames, clients, and faults.
 
-Two neighbours share one connection at a time. Each end says hello once its links are durable; frames travel when both
-hellos were said and heard, and may be lost, repeated and reordered, which is worse than any real connection. When a
-connection breaks, what was under way on it is gone. Hellos are neither lost nor overtaken: a connection that loses one
-is none.
+Servers and clients are the classes that ship, connected by :mod:`antecede.simulator.servers.network`.
 
 Everything is drawn from one seed. When the faults' time is over the world is **calm**: what is down comes up, what is
 cut off is reached again, nothing more is lost, and the loop runs until nobody has anything to do.
@@ -14,33 +11,30 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
-from antecede.channel import Letter, Outgoing
+from antecede.channel import Letter
 from antecede.engine import React
 from antecede.engine.agents import Agent, Notification
 from antecede.errors import UsageError
-from antecede.link import Hello
-from antecede.server import Accepted, FromPeer, Plan, Refused
+from antecede.server import Plan
 from antecede.server.projection import project
 from antecede.simulator.servers.client import SimulatedClient
 from antecede.simulator.servers.faults import NONE, Faults
+from antecede.simulator.servers.network import End, connect
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.trace import Event
 
 _steps_max = 200_000
 _effects_between = 40
 """A server that is to crash does so within that many effects."""
-
-
-class Connection:
-    """One connection of two neighbours."""
-
-    def __init__(self, ends: tuple[str, str]) -> None:
-        self.said = dict.fromkeys(ends, False)
-        self.heard = dict.fromkeys(ends, False)
-
-    @property
-    def ready(self) -> bool:
-        return all(self.said.values()) and all(self.heard.values())
+_wrong_events = (
+    "bad-frame",
+    "link-stopped",
+    "peer-refused",
+    "client-refused",
+    "unknown-connection-closed",
+    "client-gone",
+)
+"""What servers must not log in a world whose members are all correct."""
 
 
 class ServerWorld:
@@ -70,12 +64,15 @@ class ServerWorld:
         self.wrongs: list[str] = []
         """What servers and clients complained about."""
         self.crashes = 0
+        self._resetting = False
+        """Whether a domain is reset: until all its members have been, they refuse each other."""
         self._failed: set[str] = set()
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._posted = 0
         self._steps = 0
         self._cut: set[frozenset[str]] = set()
-        self._connections: dict[frozenset[str], Connection] = {}
+        self._connections: dict[frozenset[str], End] = {}
+        """The latest connection of each pair of peers, by the end that dialed."""
         self._neighbours: dict[frozenset[str], list[str]] = {}
         for name, domain in plan.topology.domains.items():
             for one in domain.servers:
@@ -92,9 +89,13 @@ class ServerWorld:
     # The loop.
 
     def later(self, seconds: float, call: Callable[..., None], *given: Any) -> None:
-        """Do something later."""
+        """Call something later."""
+        self.at(self.now + seconds, call, *given)
+
+    def at(self, time: float, call: Callable[..., None], *given: Any) -> None:
+        """Call something at a time; calls of the same time in the sequence in which they were asked for."""
         self._posted += 1
-        heappush(self._heap, (self.now + seconds, self._posted, call, given))
+        heappush(self._heap, (time, self._posted, call, given))
 
     def run(self, seconds: float | None = None) -> None:
         """Let faults happen for their time, then let everything come to rest; or run for so many seconds only, faults
@@ -129,6 +130,12 @@ class ServerWorld:
             (faults.partitions, self._partition),
             (faults.resets, self._reset),
             (faults.slow_disks, lambda: self._slow_disk(self._any(names))),
+            (faults.full_disks, lambda: self._fill_disk(self._any(names))),
+            (faults.overloads, lambda: self._crowd(self._any(names))),
+            (faults.replays, lambda: self._replay_dead(self._any(names))),
+            (faults.client_kills, lambda: self._to_client(SimulatedClient.kill)),
+            (faults.takeovers, lambda: self._to_client(SimulatedClient.take_over)),
+            (faults.stalls, self._stall),
             (faults.clock_jumps, lambda: self._jump(self._any(names))),
             (faults.snapshots, lambda: self._snapshot(self._any(names))),
         ]
@@ -142,10 +149,10 @@ class ServerWorld:
         for server in self.servers.values():
             server.effects_left = 0
             server.commit_seconds = 0.001
+            server.disk_full = False
+            server.crowd(False)
             if not server.up:
                 server.start()
-        for pair in self._pairs:
-            self._connect(pair)
 
     def _any(self, names: list[str]) -> str:
         return names[int(self.random.random() * len(names))]
@@ -177,12 +184,13 @@ class ServerWorld:
         if pair not in self._neighbours:
             raise UsageError(f"{one} and {other} are no neighbours")
         self._cut.add(pair)
-        self._connections.pop(pair, None)
-        self.later(seconds, self._heal, (one, other))
+        self._snap(pair)
+        self.later(seconds, self._cut.discard, pair)
 
-    def _heal(self, pair: tuple[str, str]) -> None:
-        self._cut.discard(frozenset(pair))
-        self._connect(pair)
+    def _snap(self, pair: frozenset[str]) -> None:
+        end = self._connections.pop(pair, None)
+        if end is not None:
+            end.snap()
 
     def _partition(self) -> None:
         if self._pairs and not self.calm:
@@ -194,14 +202,52 @@ class ServerWorld:
             return
         which = int(self.random.random() * (len(self._pairs) + len(self.clients)))
         if which < len(self._pairs):
-            self._connections.pop(frozenset(self._pairs[which]), None)
-            self.later(self.random.random() * 0.05, self._connect, self._pairs[which])
+            self._snap(frozenset(self._pairs[which]))
         else:
-            list(self.clients.values())[which - len(self._pairs)].disconnect()
+            list(self.clients.values())[which - len(self._pairs)].reset()
 
     def _slow_disk(self, name: str) -> None:
         if not self.calm:
             self.servers[name].commit_seconds = 0.2
+
+    def _fill_disk(self, name: str) -> None:
+        if not self.calm:
+            self.servers[name].disk_full = True
+            self.later(self.random.random() * 0.3, self._free_disk, name)
+
+    def _free_disk(self, name: str) -> None:
+        self.servers[name].disk_full = False
+
+    def _crowd(self, name: str) -> None:
+        if not self.calm:
+            self.servers[name].crowd(True)
+            self.later(self.random.random() * 0.3, self.servers[name].crowd, False)
+
+    def _replay_dead(self, name: str) -> None:
+        server = self.servers[name]
+        server.guard(server.life, server.replay_dead)
+
+    def reset_domain(self, name: str) -> None:
+        """An operator resets a domain that is at rest: its order and its links begin again at every member."""
+        self._resetting = True
+        members = [self.servers[server] for server in self.plan.topology.domains[name].servers]
+        generation = 1 + max(server.machine.channel.consumers[name].generation for server in members)
+        for server in members:
+            server.guard(server.life, server.reset_domain, name, generation)
+
+    def _to_client(self, strikes: Callable[[SimulatedClient], None]) -> None:
+        if self.clients and not self.calm:
+            strikes(self.clients[self._any(list(self.clients))])
+
+    def _stall(self) -> None:
+        ends = [end for end in (*self._connections.values(), *(one.end for one in self.clients.values())) if end]
+        if not ends or self.calm:
+            return
+        end = ends[int(self.random.random() * len(ends))]
+        if self.random.random() < 0.5:
+            end = end.other
+        end.stall(True)
+        self.later(self.random.random() * 0.3, end.stall, False)
 
     def _jump(self, name: str) -> None:
         self.servers[name].set_clock(int((self.random.random() - 0.5) * 4000))
@@ -213,14 +259,8 @@ class ServerWorld:
     # What servers ask for.
 
     def went(self, server: SimulatedServer) -> None:
-        """A server is gone: its connections are, too, and it comes back later."""
+        """A server is gone; it comes back later."""
         self.crashes += 1
-        for pair in self._pairs:
-            if server.name in pair:
-                self._connections.pop(frozenset(pair), None)
-        for client in self.clients.values():
-            if client.home is server and client.session is not None:
-                client.disconnect()
         self.later(0.002 + self.random.random() ** 2 * 0.3, self._come_back, server)
 
     def _come_back(self, server: SimulatedServer) -> None:
@@ -232,15 +272,14 @@ class ServerWorld:
             server.effects_left = 1 + int(self.random.random() * 40)
         server.start()
 
-    def came(self, server: SimulatedServer) -> None:
-        """A server is there (again)."""
-        for pair in self._pairs:
-            if server.name in pair:
-                self.later(self.random.random() * 0.01, self._connect, pair)
+    def wrong(self, where: str, reason: str) -> None:
+        """Something happened that must not happen, whatever the faults."""
+        self.wrongs.append(f"{where}: {reason}")
 
-    def misbehaved(self, server: SimulatedServer, reason: str) -> None:
-        """Something that must not happen, whatever the faults."""
-        self.wrongs.append(f"{server.name}: {reason}")
+    def logged(self, server: SimulatedServer, event: str, fields: dict[str, Any]) -> None:
+        """A server logged a warning or an error: some must not happen."""
+        if event in _wrong_events and not (self._resetting and event == "peer-refused"):
+            self.wrong(server.name, f"{event}: {fields}")
 
     def born(self, kind: str, agent: type[Agent]) -> None:
         """A reaction creates an agent of this class; a server that comes back must find it again."""
@@ -263,59 +302,33 @@ class ServerWorld:
         self._failed.add(letter)
         return True
 
-    # Connections of servers.
+    # The network.
 
-    def _connect(self, pair: tuple[str, str]) -> None:
-        key = frozenset(pair)
-        if key in self._cut or key in self._connections:
+    def dial(self, server: SimulatedServer, peer: str) -> None:
+        """A server dials a peer."""
+        server.later(self.delay(), self._dialed, server, peer)
+
+    def _dialed(self, server: SimulatedServer, peer: str) -> None:
+        other, pair = self.servers[peer], frozenset((server.name, peer))
+        if not other.up or pair in self._cut:
+            server.dial_failed(peer)
             return
-        ends = [self.servers[name] for name in pair]
-        if not all(end.up for end in ends):
-            return
-        connection = self._connections[key] = Connection(pair)
-        for me, peer in (ends, ends[::-1]):
-            me.guard(me.life, self._say_hello, connection, me, peer)
+        mine, theirs = server.end(peer), other.end(server.name)
+        connect(mine, theirs)
+        self._connections[pair] = mine
+        other.guard(other.life, other.accept, theirs)
+        server.dialed(peer, mine)
 
-    def _say_hello(self, connection: Connection, me: SimulatedServer, peer: SimulatedServer) -> None:
-        hellos = [
-            (domain, me.machine.channel.consumers[domain].links[peer.name].hello())
-            for domain in self._neighbours[frozenset((me.name, peer.name))]
-        ]
-        me.when_durable(lambda: self._hello_leaves(connection, me, peer, hellos))
+    def copies(self) -> int:
+        """How many copies of a frame between servers arrive."""
+        if self.calm:
+            return 1
+        if self.random.random() < self.faults.loss:
+            return 0
+        return 1 + (self.random.random() < self.faults.duplicates)
 
-    def _hello_leaves(
-        self, connection: Connection, me: SimulatedServer, peer: SimulatedServer, hellos: list[tuple[str, Hello]]
-    ) -> None:
-        connection.said[me.name] = True
-        self.later(self._delay(), self._hello_arrives, connection, me, peer, hellos)
-
-    def _hello_arrives(
-        self, connection: Connection, me: SimulatedServer, peer: SimulatedServer, hellos: list[tuple[str, Hello]]
-    ) -> None:
-        if self._connections.get(frozenset((me.name, peer.name))) is not connection:
-            return
-        for domain, hello in hellos:
-            peer.submit(FromPeer(domain, me.name, hello))
-        connection.heard[peer.name] = True
-
-    def leaves(self, server: SimulatedServer, outgoing: Outgoing) -> None:
-        """A frame or an acknowledgement enters the network."""
-        connection = self._connections.get(frozenset((server.name, outgoing.peer)))
-        if connection is None or not connection.ready:
-            return
-        copies = 1
-        if not self.calm:
-            if self.random.random() < self.faults.loss:
-                return
-            copies += self.random.random() < self.faults.duplicates
-        for _ in range(copies):
-            self.later(self._delay(), self._arrives, connection, server.name, outgoing)
-
-    def _arrives(self, connection: Connection, source: str, outgoing: Outgoing) -> None:
-        if self._connections.get(frozenset((source, outgoing.peer))) is connection:
-            self.servers[outgoing.peer].submit(FromPeer(outgoing.domain, source, outgoing.content))
-
-    def _delay(self) -> float:
+    def delay(self) -> float:
+        """How long something travels."""
         draw = self.random.random
         return 0.0005 + draw() * 0.002 if draw() < 0.8 else draw() * 0.05
 
@@ -329,7 +342,6 @@ class ServerWorld:
             if not name or home not in self.servers:
                 raise UsageError(f"client {address!r}: expected name@server, and a server of the topology")
             known = self.clients[address] = SimulatedClient(self, name, self.servers[home])
-            known.connect()
         return known
 
     def send(self, source: str, to: str | Iterable[str], notification: Notification) -> None:
@@ -339,18 +351,6 @@ class ServerWorld:
         # Addresses that cannot be reached are refused by the server; here whoever asks is told at once.
         client.home.machine.channel.check(targets)
         client.send(targets, notification)
-
-    def replies(self, server: SimulatedServer, reply: Accepted | Refused) -> None:
-        """A server answers a client's publish."""
-        client = self.clients.get(f"{reply.client}@{server.name}")
-        if client is not None:
-            client.reply(reply)
-
-    def due_client(self, server: SimulatedServer, due: React) -> None:
-        """A server has letters for a client."""
-        client = self.clients.get(due.agent)
-        if client is not None:
-            client.due(due)
 
     # The trace.
 

@@ -1,4 +1,4 @@
-"""What a transport offers, and what it wants of whoever uses it."""
+"""One end of a connection, as the sans-I/O classes see it: TCP in a live server, simulated in the simulator."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -18,7 +18,7 @@ class Connection(Protocol):
 
     @property
     def heard(self) -> float:
-        """When the other end was last heard, by the event loop's clock."""
+        """When something was last received; while reading is paused, now."""
         ...
 
     @property
@@ -58,14 +58,14 @@ class Connection(Protocol):
 
 
 class Receiver(Protocol):
-    """Whom a connection calls."""
+    """What a connection calls."""
 
     def received(self, parts: list[AnyPart]) -> None:
         """Parts arrived. A :class:`antecede.errors.WireError` closes the connection with its text as the reason."""
         ...
 
-    def closed(self, reason: str) -> None:
-        """The connection ended, by either end; called once."""
+    def closed(self, reason: str, now: float) -> None:
+        """The connection ended, by either end; called once. ``reason`` is empty if the other end closed it."""
         ...
 
     def writable(self) -> None:

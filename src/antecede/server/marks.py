@@ -1,27 +1,41 @@
-"""High-water marks: back-pressure acts where messages enter (see :mod:`antecede.runtime`).
+"""High-water marks: back-pressure acts where messages enter.
 
-Above a mark clients' publishes are refused, by name, and everything else goes on: what agents and routers send is
-always taken. With full mailboxes nothing more is read from peers either, so that the servers before this one fill up
-and refuse in turn. Dead letters count like those in mailboxes, for they are kept in memory until an operator has
-looked at them. A disk on which there is no next segment is such a mark: what room is left is for those who are inside
-already.
+Above a mark clients' publishes are refused with a typed error, and everything else goes on: what agents and routers
+send is always accepted. With full mailboxes nothing more is read from peers either, so that the servers before this one
+fill up and refuse in turn. Dead letters count like those in mailboxes, because they are kept in memory until an
+operator has looked at them. A disk that has no room for the next segment is such a mark, too: the room that is left is
+for what was accepted already.
 """
 
+from collections.abc import Callable
+from typing import Protocol
+
 from antecede import limits
-from antecede.runtime.logs import ServerLog
-from antecede.runtime.peers import Peers
 from antecede.server import CATCHING_UP, AgentServer
 from antecede.server.backlog import Backlog
-from antecede.store import Store
+from antecede.server.words import Log
+
+
+class LogState(Protocol):
+    """How full the log is; see :class:`antecede.store.contract.Store`."""
+
+    @property
+    def pending_bytes(self) -> int: ...
+
+    @property
+    def log_bytes(self) -> int: ...
+
+    def shortage(self) -> str: ...
 
 
 class Marks:
     """Watches how much waits at one server."""
 
-    def __init__(self, machine: AgentServer, store: Store, peers: Peers, log: ServerLog) -> None:
+    def __init__(self, machine: AgentServer, store: LogState, hold_peers: Callable[[bool], None], log: Log) -> None:
+        """``hold_peers``: stops reading from all peers, or goes on."""
         self._machine = machine
         self._store = store
-        self._peers = peers
+        self._hold_peers = hold_peers
         self._log = log
         self.held = False
         """Nothing is read from peers."""
@@ -104,7 +118,7 @@ class Marks:
         if peers != self.held:
             self.held = peers
             self._log.warning("peers-held" if peers else "peers-read-again")
-        self._peers.hold(peers)
+        self._hold_peers(peers)
 
 
 _letter_bytes = 600

@@ -1,45 +1,48 @@
-"""Clients that are here: over a connection, or in the same process.
+"""Connected clients: one session each.
 
-A session is one presence of a client. A client has at most one; a newer one takes its place. Publishes become inputs of
-the machine; what the machine says of them, and letters for the client, leave when they are durable. Letters are handed
-out again from the first that was not taken off the mailbox when a session begins to listen.
+A session is one connection of a client, or one bus in the server's own process. A client has at most one; a newer one
+takes its place, and the older one is ended with the code ``replaced``. Publishes become inputs of the machine; replies
+and letters leave when they are durable. When a session begins to listen, letters are handed out again from the first
+that was not taken off the mailbox.
+
+A welcome tells the client which of its publishes the server has. So it waits until the publishes of the previous
+session have been taken or refused: otherwise the client would send some of them twice under other numbers.
 
 A temporary client (see :mod:`antecede.wire`) is forgotten when it has left: its mailbox is emptied, and the number of
-its last publish goes. One that was killed is forgotten when it has been away for long enough; a letter that comes for
-one that has left is dropped.
+its last publish is removed. One that was killed is forgotten when it has been away for long enough; a letter for one
+that has left is dropped.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
-from time import monotonic, time
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from antecede import limits, wire
 from antecede.channel import Letter, couple
 from antecede.channel.envelopes import envelope_fault
-from antecede.client import Bus, Ticket
 from antecede.engine import React, Reaction, died
-from antecede.errors import RefusedError, WireError
-from antecede.runtime.intake import Intake
-from antecede.runtime.logs import ServerLog
+from antecede.errors import WireError
 from antecede.server import Accepted, AgentServer, Refused
+from antecede.server.connections import Connection
+from antecede.server.driver import Driver
 from antecede.server.items import Buried, Left, Published, PublishedMany, Reacted
-from antecede.transports import Connection
+from antecede.server.words import Log
 
-OPERATOR = "dead-letters"
+OPERATOR: Final = "dead-letters"
 """The client as which dead letters are sent again."""
+REPLACED: Final = "replaced"
+STOPPING: Final = "stopping"
 
 
 class Session(Protocol):
-    """A client that is here, as the server sees it."""
+    """A connected client, as the server sees it."""
 
     client: str
     address: str
     """``client@server``, once it has begun."""
     listening: bool
     handed: list[str]
-    """The letters that it has and has not yet said to have handled."""
+    """Letters that were handed out and not yet reported as handled."""
 
     def welcome(self, address: str, last: int) -> None: ...
 
@@ -47,126 +50,125 @@ class Session(Protocol):
 
     def deliver(self, letters: list[Letter]) -> None: ...
 
-    def end(self, reason: str) -> None: ...
+    def end(self, reason: str, code: str) -> None: ...
 
 
 class Sessions:
-    """All clients of a server that are here."""
+    """All sessions of one server."""
 
-    def __init__(
-        self,
-        machine: AgentServer,
-        intake: Intake,
-        poke: Callable[[], None],
-        when_stepped: Callable[[Callable[[], None]], None],
-        when_durable: Callable[[Callable[[], None]], None],
-        log: ServerLog,
-    ) -> None:
+    def __init__(self, machine: AgentServer, log: Log) -> None:
         self._machine = machine
-        self.intake = intake
-        self._submit = intake.submit
-        self._poke = poke
-        self._when_stepped = when_stepped
-        self._when_durable = when_durable
         self._log = log
-        self._here: dict[str, Session] = {}
+        self._driver: Driver
+        self._sessions: dict[str, Session] = {}
         """By address."""
-        self._temporary = {client: monotonic() for client in machine.clients if wire.is_temporary(client)}
+        self._temporary: dict[str, float] = {}
         """Temporary clients that are known, or that letters came for, and since when each may be away."""
         self.dead = 0
         """Letters that clients could not handle."""
 
+    def attach(self, driver: Driver, now: float) -> None:
+        """Set the driver that takes what clients send."""
+        self._driver = driver
+        driver.now = now
+        for client in self._machine.clients:
+            self._may_be_away(client)
+
+    def defer(self, call: Callable[[], None]) -> None:
+        """Call in the next turn."""
+        self._driver.defer(call)
+
     def __len__(self) -> int:
-        return len(self._here)
+        return len(self._sessions)
 
     @property
     def names(self) -> list[str]:
-        """Who is here."""
-        return sorted(session.client for session in self._here.values())
+        """The clients that are connected."""
+        return sorted(session.client for session in self._sessions.values())
 
-    def unwelcome(self, client: str) -> str:
-        """Why nobody may come under that name; empty: one may. An agent's name stands for its own mailbox."""
+    def refusal(self, client: str) -> str:
+        """Return why no client may have this name; empty: one may. An agent's name stands for its own mailbox."""
         machine = self._machine
         if client in machine.channel.objects:
-            return f"{client} is the name of a replicated object: a client needs another"
+            return f"{client} is the name of a replicated object: choose another name for the client"
         if client in machine.plan.homes or f"{client}@{machine.name}" in machine.engine.born:
-            return f"{client} is the name of an agent: a client needs another"
-        return f"{client} is who sends dead letters again" if client == OPERATOR else ""
+            return f"{client} is the name of an agent: choose another name for the client"
+        return f"{client} is reserved for dead letters that are sent again" if client == OPERATOR else ""
 
     def is_away(self, address: str) -> bool:
-        """Whether this is the mailbox of a client that nobody reads now."""
-        return address not in self._here
+        """Whether no session reads this client's mailbox now."""
+        return address not in self._sessions
 
     def begin(self, session: Session) -> None:
-        """A client came: it is welcomed once the publishes of its last session have been taken or refused."""
+        """A client connects: welcome it once the publishes of its last session have been taken or refused."""
         address = session.address = f"{session.client}@{self._machine.name}"
-        before = self._here.get(address)
-        if before is not None:
-            before.end(f"another client came as {session.client}")
-        self._here[address] = session
+        previous = self._sessions.get(address)
+        if previous is not None:
+            previous.end(f"another client connected as {session.client}", REPLACED)
+        self._sessions[address] = session
         self._may_be_away(session.client)
 
         def welcome() -> None:
             last = self._machine.clients.get(session.client, 0)
-            self._when_durable(lambda: session.welcome(address, last))
+            self._driver.when_durable(lambda: session.welcome(address, last))
 
-        self._when_stepped(welcome)
+        self._driver.when_taken(welcome)
 
     def finish(self, session: Session, reason: str = "", code: str = "") -> None:
-        """A client went; if it did not simply go, why, and which rule it broke."""
-        if reason not in _usual:
+        """A session ended; ``reason``: what was wrong, empty if nothing was; ``code``: the rule that was broken."""
+        if reason:
             coded: dict[str, Any] = {"code": code} if code else {}
             self._log.warning("client-gone", client=session.client, **coded, reason=reason)
-        if self._here.get(session.address) is session:
-            del self._here[session.address]
+        if self._sessions.get(session.address) is session:
+            del self._sessions[session.address]
             self._may_be_away(session.client)
 
     def leave(self, session: Session) -> None:
-        """A client goes for good."""
-        if self.is_here(session) and wire.is_temporary(session.client):
-            del self._here[session.address]
+        """A client closes its connection for good."""
+        if self.is_current(session) and wire.is_temporary(session.client):
+            del self._sessions[session.address]
             self._forget(session.client)
 
     def sweep(self, now: float) -> None:
         """Forget the temporary clients that have been away for too long."""
         for client, since in list(self._temporary.items()):
-            if f"{client}@{self._machine.name}" in self._here:
+            if f"{client}@{self._machine.name}" in self._sessions:
                 continue
-            # Who has left, or has never sent, does not come back for what is in its mailbox.
+            # A client that has left, or has never sent, does not come back for what is in its mailbox.
             if client not in self._machine.clients or now - since > limits.temporary_client_seconds_max:
                 self._forget(client)
 
     def _may_be_away(self, client: str) -> None:
         if wire.is_temporary(client):
-            self._temporary[client] = monotonic()
+            self._temporary[client] = self._driver.now
 
     def _forget(self, client: str) -> None:
         self._temporary.pop(client, None)
         self.drop(f"{client}@{self._machine.name}", "the temporary client that it was for has left")
-        self._submit(Left(client))
+        self._driver.feed(Left(client))
 
     def drop(self, address: str, reason: str) -> int:
-        """Empty the mailbox of a client for good; how many letters were in it."""
+        """Empty the mailbox of a client for good. Return how many letters were in it."""
         letters = [letter.id for letter in self._machine.engine.mailboxes.get(address, ())]
         if letters:
             # All in one step: a client that comes back meanwhile finds an empty mailbox, or none was dropped.
             reactions = tuple(Reaction(letter, dead=reason) for letter in letters)
-            self._submit(Reacted(address, reactions, None, int(time() * 1000)))
+            self._driver.feed(Reacted(address, reactions, None, 0))
             for letter in letters:
-                self._submit(Buried(f"{letter} {address}"))
+                self._driver.feed(Buried(f"{letter} {address}"))
         return len(letters)
 
-    def is_here(self, session: Session) -> bool:
+    def is_current(self, session: Session) -> bool:
         """Whether no newer session took its place."""
-        return self._here.get(session.address) is session
+        return self._sessions.get(session.address) is session
 
     def listen(self, session: Session) -> None:
-        """From now on letters are handed out to this session."""
-        if self.is_here(session):
+        """Hand out letters to this session from now on."""
+        if self.is_current(session):
             session.listening = True
             session.handed = []
             self._machine.engine.abandon(session.address)
-            self._poke()
+            self._driver.poke()
 
     def malformed(self, client: str, part: wire.Publish) -> str:
         """Return which rule of the client library this publish breaks; empty: none. What an application can do wrong
@@ -184,27 +186,34 @@ class Sessions:
             return f"number {part.number + count - 1}, expected at most {window} before more is accepted"
         return ""
 
-    def publish(self, session: Session, part: wire.Publish | Ticket) -> None:
-        """A client sends."""
-        if not self.is_here(session):
+    def publish(
+        self,
+        session: Session,
+        number: int,
+        to: tuple[str, ...],
+        kind: str,
+        bodies: list[bytes],
+        ask: bool,
+        context: str,
+    ) -> None:
+        """A client sends one or several notifications of one type to the same destinations."""
+        if not self.is_current(session):
             return
-        kind = part.kind if isinstance(part, Ticket) else part.type
-        bodies, to = part.bodies, part.to
         # What cannot be sent is refused by the machine, which knows whether it is this publish's turn.
         if not envelope_fault(to, kind):
             to = self._machine.channel.checked(to) or to
         if len(bodies) == 1:
-            self._submit(Published(session.client, part.number, to, kind, bodies[0], part.ask, context=part.context))
+            self._driver.feed(Published(session.client, number, to, kind, bodies[0], ask, context=context))
             return
         # A batch for many is cut, so that no step makes too many copies.
         most = max(1, limits.step_letters_max // len(to))
         for at in range(0, len(bodies), most):
             some = bodies if len(bodies) <= most else bodies[at : at + most]
-            self._submit(PublishedMany(session.client, part.number + at, to, kind, some, part.context))
+            self._driver.feed(PublishedMany(session.client, number + at, to, kind, some, context))
 
     def done(self, session: Session, letters: list[str], dead: str) -> None:
-        """A client has handled letters; those that it was not handed, or handled in an earlier session, don't count."""
-        if not self.is_here(session) or not letters or session.handed[: len(letters)] != letters:
+        """A client has handled letters. Letters that it was not handed, or in an earlier session, don't count."""
+        if not self.is_current(session) or not letters or session.handed[: len(letters)] != letters:
             return
         del session.handed[: len(letters)]
         reactions = [Reaction(letter) for letter in letters]
@@ -216,19 +225,19 @@ class Sessions:
             if last is not None:
                 reactions[-1] = died(last, reason, self._machine.channel.check)
             self._log.warning("dead-letter", agent=session.client, letter=letters[-1], reason=reason)
-        self._submit(Reacted(address, tuple(reactions), None, int(time() * 1000)))
+        self._driver.feed(Reacted(address, tuple(reactions), None, 0))
 
-    def due(self, due: React) -> None:
-        """Letters for a client; if it is not here they wait in its mailbox."""
-        session = self._here.get(due.agent)
+    def deliver(self, due: React) -> None:
+        """Hand letters to a client; if it is not connected they wait in its mailbox."""
+        session = self._sessions.get(due.agent)
         if session is None or not session.listening:
             if session is None and wire.is_temporary(due.agent):
-                self._temporary.setdefault(due.agent.rpartition("@")[0], monotonic())
+                self._temporary.setdefault(due.agent.rpartition("@")[0], self._driver.now)
             return
         if len(due.letters) == 1 and not session.handed:
             letters = list(due.letters)
             session.handed = [letters[0].id]
-            self._when_durable(lambda: session.deliver(letters))
+            self._driver.when_durable(lambda: session.deliver(letters))
             return
         fresh: list[Letter] = []
         size = 0
@@ -240,31 +249,31 @@ class Sessions:
             fresh.append(letter)
         if fresh:
             session.handed += [letter.id for letter in fresh]
-            self._when_durable(lambda: session.deliver(fresh))
+            self._driver.when_durable(lambda: session.deliver(fresh))
 
-    def replies(self, replies: list[Accepted | Refused]) -> None:
-        """What the machine says of publishes; of several acceptances of a client only the last counts."""
+    def reply(self, replies: list[Accepted | Refused]) -> None:
+        """Send replies to publishes; of several acceptances for one client only the last is sent."""
         if len(replies) == 1:
-            self._tell(replies[0])
+            self._reply(replies[0])
             return
         newest: dict[str, Accepted | Refused] = {}
         for reply in replies:
             before = newest.get(reply.client)
             if before is not None and not (isinstance(before, Accepted) and isinstance(reply, Accepted)):
-                self._tell(before)
+                self._reply(before)
             newest[reply.client] = reply
         for reply in newest.values():
-            self._tell(reply)
+            self._reply(reply)
 
-    def _tell(self, reply: Accepted | Refused) -> None:
-        session = self._here.get(f"{reply.client}@{self._machine.name}")
+    def _reply(self, reply: Accepted | Refused) -> None:
+        session = self._sessions.get(f"{reply.client}@{self._machine.name}")
         if session is not None:
             session.reply(reply)
 
     def end(self, reason: str) -> None:
-        """Send all away."""
-        for session in list(self._here.values()):
-            session.end(reason)
+        """End all sessions."""
+        for session in list(self._sessions.values()):
+            session.end(reason, STOPPING)
 
 
 class RemoteSession:
@@ -279,6 +288,7 @@ class RemoteSession:
         self._sessions = sessions
         self._connection = connection
         self._welcomed = False
+        self._ended = False
         self._rest: deque[wire.AnyPart] = deque()
         """Parts that have arrived and are still to be handled."""
         connection.trust(server=False)
@@ -298,11 +308,12 @@ class RemoteSession:
             self._connection.send([wire.Refused(reply.number, reply.count, reply.reason, reply.retry)])
 
     def deliver(self, letters: list[Letter]) -> None:
-        if self._sessions.is_here(self):
+        if self._sessions.is_current(self):
             self._connection.send([wire.Deliver(couple(letters))])
 
-    def end(self, reason: str) -> None:
-        self._connection.close(reason, final=reason.startswith("another"))
+    def end(self, reason: str, code: str) -> None:
+        self._ended = True
+        self._connection.close(reason, final=code == REPLACED)
 
     # From the connection.
 
@@ -312,117 +323,55 @@ class RemoteSession:
         elif len(parts) > limits.session_parts_max:
             self._rest.extend(parts)
             self._connection.busy(True)
-            self._take_turn()
+            self._take_some()
         else:
             self._handle(parts)
 
-    def _take_turn(self) -> None:
-        """Handle some of the parts that are left, and the others in the next turns of the event loop."""
+    def _take_some(self) -> None:
+        """Handle some of the parts that are left, and the others in the next turns."""
         rest = self._rest
         self._handle([rest.popleft() for _ in range(min(len(rest), limits.session_parts_max))])
         if rest:
-            asyncio.get_running_loop().call_soon(self._go_on)
+            self._sessions.defer(self._go_on)
         else:
             self._connection.busy(False)
 
     def _go_on(self) -> None:
         if self._rest:
             try:
-                self._take_turn()
+                self._take_some()
             except WireError as error:
                 self._rest.clear()
                 self._connection.close(str(error), final=True, code=error.code)
 
     def _handle(self, parts: list[wire.AnyPart]) -> None:
-        intake = self._sessions.intake
-        gathers = intake.gather()
-        try:
-            self._sort(parts)
-        finally:
-            if gathers:
-                intake.go()
-
-    def _sort(self, parts: list[wire.AnyPart]) -> None:
-        pinged = False
+        sessions, pinged = self._sessions, False
         for part in parts:
             if isinstance(part, wire.Publish):
-                fault = self._sessions.malformed(self.client, part)
+                fault = sessions.malformed(self.client, part)
                 if fault:
                     raise WireError(f"malformed publish from client {self.client}: {fault}", "bad-publish")
-                self._sessions.publish(self, part)
+                sessions.publish(self, part.number, part.to, part.type, part.bodies, part.ask, part.context)
             elif isinstance(part, wire.Done):
-                self._sessions.done(self, part.letters, part.dead)
+                sessions.done(self, part.letters, part.dead)
             elif isinstance(part, wire.Listen):
-                self._sessions.listen(self)
+                sessions.listen(self)
             elif isinstance(part, wire.Ping):
                 pinged = True
             elif isinstance(part, wire.Bye):
                 if part.final:
-                    self._sessions.leave(self)
+                    sessions.leave(self)
             elif not isinstance(part, wire.Pong):
                 raise WireError(f"{type(part).__name__} from client {self.client}", "unexpected-part")
         if pinged:
             self._connection.send([wire.Pong()])
 
-    def closed(self, reason: str) -> None:
+    def closed(self, reason: str, now: float) -> None:
         self._rest.clear()
-        self._sessions.finish(self, reason, self._connection.code)
+        self._sessions.finish(self, "" if self._ended else reason, self._connection.code)
 
     def writable(self) -> None:
         return
 
 
-class LocalSession:
-    """A client in the server's own process: its bus, and the bus's line (:class:`antecede.client.Line`)."""
-
-    def __init__(self, sessions: Sessions, bus: Bus) -> None:
-        self.client = bus.name
-        self.address = ""
-        self.listening = False
-        self.handed: list[str] = []
-        self._sessions = sessions
-        self._bus = bus
-        self._welcomed = asyncio.Event()
-
-    async def open(self) -> None:
-        unwelcome = self._sessions.unwelcome(self.client)
-        if unwelcome:
-            raise RefusedError(unwelcome)
-        self._sessions.begin(self)
-        await self._welcomed.wait()
-
-    def publish(self, ticket: Ticket, last: bool) -> None:
-        self._sessions.publish(self, ticket)
-
-    def done(self, letters: list[str], dead: str) -> None:
-        self._sessions.done(self, letters, dead)
-
-    def listen(self) -> None:
-        self._sessions.listen(self)
-
-    async def close(self) -> None:
-        self._sessions.finish(self)
-
-    # From the server.
-
-    def welcome(self, address: str, last: int) -> None:
-        self._bus.welcomed(address, last)
-        self._welcomed.set()
-
-    def reply(self, reply: Accepted | Refused) -> None:
-        if isinstance(reply, Accepted):
-            self._bus.accepted(reply.number)
-        else:
-            self._bus.refused(reply.number, reply.reason, reply.retry)
-
-    def deliver(self, letters: list[Letter]) -> None:
-        if self._sessions.is_here(self):
-            self._bus.delivered(letters)
-
-    def end(self, reason: str) -> None:
-        self._sessions.finish(self)
-        self._bus.gone(RefusedError(reason))
-
-
-_usual = ("", "the other end hung up", "the server stops")
-_reason_chars = 1_000
+_reason_chars: Final = 1_000

@@ -1,0 +1,350 @@
+"""A client's end of the protocol, without I/O: its publishes and their numbers, and the line to its home server.
+
+**Publishes** are numbered 1, 2, 3 … without gaps and kept until the server has accepted them. After a broken connection
+the server's welcome says which ones it has; the others are sent again, so none is sent twice. What follows a refused
+publish was passed over by the server, and gets new numbers.
+
+**The line** dials the home server, sends the hello, and dials again after a broken connection, with growing pauses, for
+as long as the client lives. A server that closes the connection for good (a wrong token, another client with the same
+name) ends the line. A temporary client closes its connection for good, and is then forgotten. One that was cut off for
+so long that its server may have forgotten it gives up: what it would repeat might be taken for new.
+
+The owner of a line (:class:`antecede.client.Bus`, or a simulated client) decides what to publish and what to do with
+letters. ``now`` and randomness are arguments.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Generic, Protocol, TypeVar
+
+from antecede import limits, wire
+from antecede.channel.letters import Letter, uncouple
+from antecede.errors import AntecedeError, OverloadError, RefusedError, UsageError
+from antecede.server.connections import Connection
+
+
+class Ticket:
+    """A batch of publishes: one or several notifications of one type to the same destinations."""
+
+    __slots__ = ("ask", "bodies", "bytes", "context", "kind", "number", "target", "to")
+
+    def __init__(
+        self, number: int, target: str | tuple[str, ...], to: tuple[str, ...], kind: str, ask: bool, context: str = ""
+    ) -> None:
+        self.number = number
+        """Of the first."""
+        self.target = target
+        """The destinations as the caller gave them."""
+        self.to = to
+        self.kind = kind
+        self.ask = ask
+        self.context = context
+        """The span that all of them were sent in, as a W3C trace context; empty: none."""
+        self.bodies: list[bytes] = []
+        self.bytes = 0
+
+    def drop(self, count: int) -> None:
+        """The first of the batch were accepted: the rest becomes a batch of its own."""
+        self.number += count
+        del self.bodies[:count]
+
+
+T = TypeVar("T", bound=Ticket)
+
+
+class Numbering(Generic[T]):
+    """The publishes of one client that are not accepted yet, and the next number."""
+
+    def __init__(self, settled: Callable[[T, AntecedeError | None], None]) -> None:
+        """``settled``: called for each ticket that is accepted, or fails with an error."""
+        self._settled = settled
+        self.next = 1
+        """The number of the next publish."""
+        self.accepted_upto = 0
+        self.open: T | None = None
+        """The batch that is being filled; it has a number, but was not sent yet."""
+        self.tickets: deque[T] = deque()
+        """Sent and not accepted, by number."""
+        self.asks: dict[int, T] = {}
+        """Questions that wait for an answer, by the number that an answer quotes."""
+
+    def keep(self, ticket: T) -> None:
+        """A ticket is complete: keep it until it is accepted."""
+        self.next = ticket.number + len(ticket.bodies)
+        self.tickets.append(ticket)
+
+    @property
+    def outstanding(self) -> int:
+        """How many publishes are not accepted yet."""
+        return self.next - 1 - self.accepted_upto + (0 if self.open is None else len(self.open.bodies))
+
+    def accepted(self, upto: int) -> None:
+        """The server has all publishes up to this number."""
+        self.accepted_upto = max(self.accepted_upto, upto)
+        tickets = self.tickets
+        while tickets and tickets[0].number <= upto:
+            ticket = tickets[0]
+            known = upto + 1 - ticket.number
+            if known < len(ticket.bodies):
+                # After a broken connection the server may have only a part of a batch.
+                ticket.drop(known)
+                return
+            tickets.popleft()
+            self._settled(ticket, None)
+
+    def welcomed(self, last: int) -> AntecedeError | None:
+        """The server has our publishes up to ``last``. Give the others their numbers again, from there on; they are
+        then to be sent again. Return why the client cannot go on, if it cannot."""
+        if self.tickets and last >= self.next:
+            return UsageError("another client publishes under the same name: expected one at a time")
+        if last < self.accepted_upto:
+            return RefusedError(
+                f"the server lost its data: it had accepted {self.accepted_upto} publishes and now knows of {last}"
+            )
+        self.accepted(last)
+        self.next = last + 1
+        self._renumber()
+        return None
+
+    def refused(self, number: int, error: AntecedeError, retry: bool) -> AntecedeError | None:
+        """The publish of this number was not accepted, nor any after it. With ``retry`` all of them fail, and their
+        owners may try again later; otherwise only this one fails, and the others get new numbers and are to be sent
+        again. Return why the client cannot go on, if it cannot."""
+        tickets = self.tickets
+        if not tickets or tickets[0].number != number:
+            return UsageError(f"the server refused publish {number}, which is not the next")
+        self.next = number
+        if retry:
+            self.tickets = deque()
+            for ticket in tickets:
+                self._settled(ticket, error)
+        else:
+            self._settled(tickets.popleft(), error)
+        self._renumber()
+        return None
+
+    def fail(self, error: AntecedeError) -> None:
+        """There is no server any more: everything that is not accepted fails."""
+        tickets, self.tickets = self.tickets, deque()
+        if self.open is not None:
+            tickets.append(self.open)
+            self.open = None
+        self.next = self.accepted_upto + 1
+        for ticket in tickets:
+            self._settled(ticket, error)
+
+    def _renumber(self) -> None:
+        tickets, self.tickets = self.tickets, deque()
+        moved = [*tickets, *([] if self.open is None else [self.open])]
+        asks = {id(ticket): self.asks.pop(ticket.number) for ticket in moved if ticket.number in self.asks}
+        for ticket in moved:
+            ticket.number = self.next
+            if id(ticket) in asks:
+                self.asks[ticket.number] = ticket
+            if ticket is not self.open:
+                self.keep(ticket)
+
+
+class LineOwner(Protocol):
+    """What a line calls."""
+
+    name: str
+
+    def welcomed(self, address: str, last: int) -> None:
+        """The server knows us, and has our publishes up to this number."""
+        ...
+
+    def accepted(self, upto: int) -> None:
+        """All publishes up to this number are on the server's disk."""
+        ...
+
+    def refused(self, number: int, error: AntecedeError, retry: bool) -> None:
+        """The publish of this number was not accepted, nor any after it."""
+        ...
+
+    def delivered(self, letters: list[Letter]) -> None:
+        """Letters arrived."""
+        ...
+
+    def gone(self, error: AntecedeError) -> None:
+        """The server closed the connection for good."""
+        ...
+
+
+class ClientLine:
+    """The connection of a client to its home server, through all reconnections."""
+
+    def __init__(
+        self,
+        owner: LineOwner,
+        token: str,
+        flush_soon: Callable[[], None],
+        clock: Callable[[], float],
+        random: Callable[[], float],
+    ) -> None:
+        """``flush_soon``: called when there is something to write; ``flush`` must follow. ``clock``: a clock in seconds
+        that goes on while the machine sleeps. ``random``: returns numbers from 0 to 1, for the jitter of dialing."""
+        self._owner = owner
+        self._token = token
+        self._flush_soon = flush_soon
+        self._clock = clock
+        self._random = random
+        self._temporary = wire.is_temporary(owner.name)
+        self._lost_at: float | None = None
+        """When the last connection ended that the server had welcomed."""
+        self._connection: Connection | None = None
+        self._parts: list[wire.Part] = []
+        self._pause = _pause_first
+        self._flushing = False
+        self.welcomed = False
+        self.dial_at: float | None = None
+        """When to dial; None: not now."""
+        self.trouble = ""
+        """Why the last connection could not be made, or ended."""
+        self.refusal = ""
+        """Why the server closed the connection for good; empty: it did not."""
+        self.closed_here = False
+
+    def start(self, now: float) -> None:
+        """Dial the server."""
+        self.dial_at = now
+
+    def dials(self, now: float) -> bool:
+        """Whether to dial now; ``opened`` or ``dial_failed`` must follow."""
+        if self.dial_at is None or self.dial_at > now:
+            return False
+        self.dial_at = None
+        return True
+
+    def dial_failed(self, reason: str, now: float) -> None:
+        """Nobody answered: try again later, and less and less often."""
+        self.trouble = reason
+        self._dial_later(now)
+
+    def _dial_later(self, now: float) -> None:
+        if not self.closed_here and not self.refusal:
+            self.dial_at = now + self._pause * (1 + self._random()) / 2
+            self._pause = min(2 * self._pause, limits.dial_seconds_max)
+
+    def close(self) -> None:
+        """Write what waits, and close the connection."""
+        self.closed_here, self.dial_at = True, None
+        if self._connection is not None:
+            self.flush()
+            self._connection.close("done", final=self._temporary)
+
+    # Writing.
+
+    def publish(self, ticket: Ticket, *, flush: bool = False) -> None:
+        """Send a ticket, if there is a connection; otherwise it is sent after the next welcome."""
+        if self.welcomed:
+            bodies = list(ticket.bodies)
+            self._parts.append(
+                wire.Publish(ticket.number, ticket.to, ticket.kind, bodies, ticket.ask, context=ticket.context)
+            )
+            if flush:
+                self.flush()
+            else:
+                self._soon()
+
+    def done(self, letters: list[str], dead: str) -> None:
+        """Report letters as handled."""
+        self._put(wire.Done(letters, dead))
+
+    def listen(self) -> None:
+        """Ask for letters."""
+        self._put(wire.Listen())
+
+    def _put(self, part: wire.Part) -> None:
+        """Send a part, if there is a connection. Otherwise it is dropped: the owner repeats it after the next
+        welcome."""
+        if self.welcomed:
+            self._parts.append(part)
+            self._soon()
+
+    def _soon(self) -> None:
+        if not self._flushing:
+            self._flushing = True
+            self._flush_soon()
+
+    def flush(self) -> None:
+        """Write what waits, unless the connection is full."""
+        self._flushing = False
+        if self._connection is None or not self._parts or self._connection.full:
+            return
+        parts, self._parts = self._parts, []
+        self._connection.send(parts)
+
+    # The connection.
+
+    def opened(self, connection: Connection) -> "ClientLine":
+        """The server answered: send the hello."""
+        self._connection = connection
+        connection.trust(server=True)
+        connection.send([wire.ClientHello(wire.VERSION, wire.VERSION_OLDEST, self._token, self._owner.name)])
+        return self
+
+    def received(self, parts: list[wire.AnyPart]) -> None:
+        """Take what the server sent."""
+        owner = self._owner
+        for part in parts:
+            if isinstance(part, wire.Accepted):
+                owner.accepted(part.upto)
+            elif isinstance(part, wire.Deliver):
+                owner.delivered(uncouple(part.train))
+            elif isinstance(part, wire.Refused):
+                error = OverloadError(part.reason) if part.retry else UsageError(part.reason)
+                owner.refused(part.number, error, part.retry)
+            elif isinstance(part, wire.Welcome):
+                self._welcome(part)
+            elif isinstance(part, wire.Ping):
+                self._put(wire.Pong())
+            elif isinstance(part, wire.Bye):
+                self.trouble = part.reason
+                if part.final:
+                    self.refusal = part.reason
+
+    def _welcome(self, part: wire.Welcome) -> None:
+        version = wire.agree(part.version, part.version)
+        if self._connection is not None:
+            self._connection.speak(version)
+        away = 0.0 if self._lost_at is None else self._clock() - self._lost_at
+        if self._temporary and away > limits.temporary_client_seconds_max / 2:
+            self.refusal = "cut off for too long: whether what was sent has been accepted is not known"
+            if self._connection is not None:
+                self._connection.close(self.refusal)
+            return
+        self._lost_at = None
+        self._parts = []
+        self.welcomed = True
+        self._pause = _pause_first
+        self._owner.welcomed(part.address, part.last)
+
+    def closed(self, reason: str, now: float) -> None:
+        """The connection ended: dial again, unless the server closed it for good."""
+        self._connection = None
+        if self.welcomed:
+            self._lost_at = self._clock()
+        self.welcomed = False
+        self.trouble = self.trouble or reason
+        if self.refusal and not self.closed_here:
+            self._owner.gone(RefusedError(self.refusal))
+        else:
+            self._dial_later(now)
+
+    def writable(self) -> None:
+        """The connection has room again."""
+        self.flush()
+
+    def watch(self, now: float) -> None:
+        """Send a ping now and then; close a connection that nothing comes from."""
+        connection = self._connection
+        if connection is None:
+            return
+        if now - connection.heard > 3 * limits.heartbeat_seconds:
+            connection.close("nothing received from the server")
+        elif now - connection.spoke >= limits.heartbeat_seconds:
+            connection.send([wire.Ping()])
+
+
+_pause_first: Final = 0.05

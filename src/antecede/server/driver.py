@@ -1,0 +1,377 @@
+"""The driver: everything between :class:`antecede.server.AgentServer` and a socket, a disk or a clock.
+
+It queues inputs and decides how many of them one step takes; numbers the records and cuts long ones into pieces; lets
+nothing leave before it is durable (:mod:`antecede.server.gate`); delays acknowledgements; tries failed reactions again
+(:mod:`antecede.server.retries`); stops stepping while the disk is full; and knows when it must be called next. It does
+no I/O and owns no clock. The live server and the simulator are two adapters around this class, so every rule above is
+tested in the simulator.
+
+An adapter calls, in this sequence:
+
+    turn = driver.turn(now, clock_ms)       one step at most
+    append turn.records, driver.appended(how many, why not all)
+    run turn.reactions, driver.reacted(…) for each, at once or later
+    repeat while driver.goes_on
+    driver.rest(now)                        commit here or soon
+    driver.durable(upto)                    whenever the log says so: this lets things leave
+
+and calls ``turn`` again when ``wake`` was called or ``deadline`` has come.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from antecede import limits
+from antecede.channel import Outgoing
+from antecede.engine import React
+from antecede.engine.host import Outcome
+from antecede.server import AgentServer, Input
+from antecede.server.gate import Gate, Reply
+from antecede.server.items import Published, PublishedMany, Reacted, pieces_of
+from antecede.server.retries import Retries
+from antecede.server.words import FromPeer, Log
+
+
+class Turn(msgspec.Struct):
+    """What one turn asks of the adapter, in this sequence."""
+
+    records: list[bytes]
+    """FIRST append these to the log, in this sequence, and report with ``appended``. What depends on them waits in the
+    gate until they are durable. If the log has no room for one, stop there: the next turn returns it again."""
+    reactions: list[React]
+    """THEN run these, each agent's in its own time, and report each with ``reacted``. They need not wait for the
+    records: what they bring about is a later record."""
+
+
+class Outputs(Protocol):
+    """Where things go: what the gate lets leave, and what the driver reports."""
+
+    def send(self, outgoing: list[Outgoing]) -> None:
+        """Write frames and acknowledgements to peers; called by the gate only."""
+        ...
+
+    def reply(self, replies: list[Reply]) -> None:
+        """Send replies to clients' publishes; called by the gate only."""
+        ...
+
+    def deliver(self, due: React) -> None:
+        """Letters for a client are due; they must leave through the gate."""
+        ...
+
+    def fault(self, domain: str, peer: str, reason: str) -> None:
+        """A peer did something wrong."""
+        ...
+
+    def hold(self, held: bool) -> None:
+        """Stop reading from all connections, or go on."""
+        ...
+
+
+class Driver:
+    """One server, from its inputs to what leaves it."""
+
+    def __init__(
+        self,
+        machine: AgentServer,
+        lives: Callable[[str], bool],
+        outputs: Outputs,
+        wake: Callable[[], None],
+        log: Log,
+        last: int = 0,
+        durable: int = 0,
+    ) -> None:
+        """``lives``: whether an address is an agent of this server, not a client. ``wake``: called when a turn is
+        needed soon, at most once per turn. ``last``, ``durable``: where the log stands after recovery."""
+        self.machine = machine
+        self.gate = Gate(last, durable, outputs.send, outputs.reply)
+        self.retries = Retries(machine.channel.check, log)
+        self.acknowledgements = Acknowledgements()
+        self.stopping = False
+        """Reactions begin no more."""
+        self.broken = False
+        """A step could not be taken to its end: nothing is stepped any more, and the server must end."""
+        self.now = 0.0
+        """The time of the last turn, or of what came in since."""
+        self.trouble = ""
+        """Why records cannot be appended; empty: they can."""
+        self._lives = lives
+        self._outputs = outputs
+        self._wake = wake
+        self._log = log
+        self._inputs: deque[Input] = deque()
+        self._records: deque[bytes] = deque()
+        """Not yet appended to the log."""
+        self.taken = 0
+        """Inputs that were stepped."""
+        self._when_taken: deque[tuple[int, Callable[[], None]]] = deque()
+        """(inputs taken, call): what to call when that many inputs have been taken."""
+        self._deferred: list[Callable[[], None]] = []
+        """To be called at the beginning of the next turn."""
+        self._awake = False
+        self._steps = 0
+        """Steps since the last rest."""
+        self._stepped = True
+        """Whether the last turn took a step."""
+        self._calm = True
+        self._rested = 0.0
+        self._retry_at: float | None = None
+        self._wake_at: float | None = None
+
+    # Inputs.
+
+    def feed(self, given: Input) -> None:
+        """Queue an input for the next step."""
+        self._inputs.append(given)
+        if not self._awake:
+            self.poke()
+
+    def poke(self) -> None:
+        """Ask for a turn, even if there is no input."""
+        if not self._awake:
+            self._awake = True
+            self._wake()
+
+    def gather(self) -> bool:
+        """Inputs that are fed from now on came together. If this returns True, ``gathered`` must follow."""
+        if self._awake:
+            return False
+        self._awake = True
+        return True
+
+    def gathered(self, now: float) -> bool:
+        """All inputs that came together are here. Return True if a turn should be taken at once, because nothing else
+        is going on; under load it waits for what else arrives."""
+        if now - self._rested > _calm_seconds:
+            return True
+        self._wake()
+        return False
+
+    def ungather(self) -> None:
+        """Not all of what came together could be taken."""
+        self._wake()
+
+    def when_durable(self, call: Callable[[], None]) -> None:
+        """Call when everything recorded so far is durable, in sequence with everything else that leaves."""
+        self.gate.call(call)
+        if self.gate.ready:
+            self.poke()
+
+    def when_taken(self, call: Callable[[], None]) -> None:
+        """Call after the step that takes the last of the inputs that are queued now."""
+        self._when_taken.append((self.taken + len(self._inputs), call))
+        self.poke()
+
+    def defer(self, call: Callable[[], None]) -> None:
+        """Call at the beginning of the next run of turns: what takes long shares the time with everything else."""
+        self._deferred.append(call)
+        if not self._awake:
+            self.poke()
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is on its way to this server's agents or to its disk."""
+        waits = any(self._lives(agent) for agent in self.machine.engine.mailboxes)
+        return bool(self._inputs or self._records or len(self.gate) or waits)
+
+    @property
+    def behind(self) -> bool:
+        """Whether the machine is ahead of the log, for want of room there."""
+        return bool(self._records)
+
+    @property
+    def queued(self) -> int:
+        """Inputs that no step has taken yet."""
+        return len(self._inputs)
+
+    # Turns.
+
+    def turn(self, now: float, clock_ms: int) -> Turn:
+        """Take one step, if the records of the previous ones have been appended."""
+        self.now = now
+        self._awake = True
+        if self.broken:
+            return Turn([], [])
+        if self._deferred:
+            deferred, self._deferred = self._deferred, []
+            for call in deferred:
+                call()
+        self._stepped = not self._records
+        if self._records:
+            return Turn(list(self._records), [])
+        if not self._steps:
+            self._calm = now - self._rested > _calm_seconds
+        self._steps += 1
+        reactions = self.retries.due(now) if len(self.retries) else []
+        inputs = self._take_inputs()
+        acknowledge = self.acknowledgements.due(now)
+        try:
+            step = self.machine.step(inputs, now, clock_ms, acknowledge)
+        except BaseException:
+            # Half a step was taken and no record tells of it: nothing may build on that. The log is good.
+            self.broken = True
+            raise
+        self.taken += len(inputs)
+        self.acknowledgements.stepped(self.machine.channel.acks_wait, now)
+        if step.record is not None:
+            self._records.extend(pieces_of(step.record))
+            self.gate.last += len(self._records)
+        if step.outgoing or step.replies:
+            self.gate.put(step.outgoing, step.replies)
+        for due in step.due:
+            if not self._lives(due.agent):
+                self._outputs.deliver(due)
+            elif self.retries.admit(due, now):
+                reactions.append(due)
+        while self._when_taken and self._when_taken[0][0] <= self.taken:
+            self._when_taken.popleft()[1]()
+        for domain, peer, reason in step.faults:
+            self._outputs.fault(domain, peer, reason)
+        return Turn(list(self._records), [] if self.stopping else reactions)
+
+    def appended(self, count: int, reason: str = "") -> None:
+        """Report how many of the turn's records the log has taken, and why not all. Until the rest has room nothing is
+        stepped and nothing is read."""
+        records = self._records
+        for _ in range(count):
+            records.popleft()
+        if records:
+            if not self.trouble:
+                self._log.error("no-room", reason=reason)
+                self._outputs.hold(True)
+            self.trouble = reason
+        elif self.trouble:
+            self.trouble = ""
+            self._log.info("trouble-over")
+            self._outputs.hold(False)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether to take another turn at once: what the reactions of a step bring about shares its group in the log,
+        and its write; and a turn that only appended records has to be followed by a step."""
+        if self._records:
+            return False
+        return not self._stepped or (bool(self._inputs) and self._steps < _steps_together)
+
+    def rest(self, now: float) -> bool:
+        """End a run of turns. Return True if the log should be committed here and now, because nothing else is going
+        on; otherwise it is committed soon, with what else arrives."""
+        commit_here = self._calm and not self._inputs
+        self._rested = now
+        self._steps = 0
+        self._awake = False
+        self._retry_at = now + _full_seconds if self._records else None
+        if not self.broken and (self._deferred or (self._inputs and not self._records)):
+            self.poke()
+        return commit_here
+
+    def committed(self, now: float) -> None:
+        """The commit that ``rest`` asked for is over, and what it made durable has left. What came meanwhile came
+        together; but without a disk to wait for, the answer to what has just left may be here by now."""
+        if self.machine.kept or not self._calm:
+            self._rested = now
+
+    def durable(self, upto: int) -> None:
+        """All records up to this number are durable: let everything leave that waited for them."""
+        self.gate.open(upto)
+
+    def reacted(self, due: React, outcome: Outcome, now: float, clock_ms: int) -> None:
+        """Report what became of a batch of reactions."""
+        reactions = self.retries.settle(due, outcome, now)
+        if reactions:
+            self.feed(Reacted(due.agent, tuple(reactions), outcome.state, clock_ms))
+        else:
+            # The next turn ends with a look at the deadline, which is that of the next try.
+            self.poke()
+
+    def deadline(self, now: float, clock_ms: int) -> float | None:
+        """When ``turn`` must be called, if nothing else happens before."""
+        if self._records:
+            return self._retry_at
+        alarm = self.machine.alarm_ms()
+        due = None if alarm is None else now + max(0.0, (alarm - clock_ms) / 1000)
+        for other in (self.retries.deadline(), self.acknowledgements.deadline()):
+            if other is not None and (due is None or other < due):
+                due = other
+        known = self._wake_at
+        # No frame that was sent since wants to be resent before that, so the links need not be asked at every step.
+        if known is not None and now < known <= now + self.machine.plan.resend_after:
+            due_later = due is None or due >= known - 0.001
+            if due_later:
+                return known
+        resend = self.machine.deadline()
+        self._wake_at = resend if due is None or (resend is not None and resend < due) else due
+        return self._wake_at
+
+    def _take_inputs(self) -> list[Input]:
+        """Take the inputs of the next step off the queue; the step's record must stay small enough to write at once."""
+        inputs = self._inputs
+        if len(inputs) <= _inputs_few:
+            taken = list(inputs)
+            inputs.clear()
+            return taken
+        taken, size = [], 0
+        while inputs and size < limits.step_bytes_max:
+            given = inputs.popleft()
+            taken.append(given)
+            size += _size(given)
+        return taken
+
+
+class Acknowledgements:
+    """When steps acknowledge frames.
+
+    A connection loses nothing, and a frame that is not acknowledged costs its sender only a little memory. To
+    acknowledge each frame at once would be a good part of the work that the frame itself is, at both ends. So steps
+    acknowledge nothing for some milliseconds, or until many frames wait; the next step that takes place anyway then
+    does, and its acknowledgements travel with its frames. If none takes place for as long again, one is taken for it.
+    """
+
+    def __init__(self) -> None:
+        self._frames = 0
+        self._since: float | None = None
+        """When the first step took place that left acknowledgements for later."""
+
+    def received(self, frames: int) -> None:
+        """Frames came that want to be acknowledged."""
+        self._frames += frames
+
+    def due(self, now: float) -> bool:
+        """Whether a step that takes place now acknowledges."""
+        return self._frames >= _frames_together or (self._since is not None and now >= self._since + _ack_seconds)
+
+    def stepped(self, waiting: bool, now: float) -> None:
+        """A step took place; ``waiting``: it left acknowledgements for later."""
+        if not waiting:
+            self._frames, self._since = 0, None
+        elif self._since is None:
+            self._since = now
+
+    def deadline(self) -> float | None:
+        """When a step must take place to acknowledge."""
+        return None if self._since is None else self._since + 2 * _ack_seconds
+
+
+def _size(given: Any) -> int:
+    if isinstance(given, FromPeer):
+        return len(getattr(given.content, "body", b"")) + 64
+    if isinstance(given, PublishedMany):
+        return sum(map(len, given.bodies)) + _copy_bytes * len(given.bodies) * len(given.to)
+    if isinstance(given, Published):
+        return len(given.body) + _copy_bytes * len(given.to)
+    return 4_096
+
+
+_copy_bytes: Final = limits.step_bytes_max // limits.step_letters_max
+"""What a copy of a letter counts besides its body."""
+_inputs_few: Final = 2
+_full_seconds: Final = 0.1
+"""How long to wait before a record that had no room is tried again."""
+_calm_seconds: Final = 0.00005
+"""After this long without a step nothing is going on: what comes need not wait for more."""
+_steps_together: Final = 4
+"""Steps of one run of turns; other work of the process wants its turn too."""
+_ack_seconds: Final = 0.003
+_frames_together: Final = 64

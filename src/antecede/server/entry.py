@@ -1,0 +1,179 @@
+"""Connections that come in: the first part says whether it is a server, a client or an operator.
+
+Before its hello a connection is a *stranger*: it may send one short frame with one part, and has little time. An
+operator's request is such a frame; there is one request per connection, so operators remain strangers, which come and
+go. A connection that is refused is told why, with a code.
+"""
+
+import hmac
+from collections.abc import Callable
+from typing import Any
+
+from antecede import limits, wire
+from antecede.errors import WireError
+from antecede.server.admission import Admission
+from antecede.server.connections import Connection, Receiver
+from antecede.server.peering import Answered, Peering
+from antecede.server.sessions import RemoteSession, Sessions
+from antecede.server.words import Log
+from antecede.topology.file import is_name
+from antecede.wire import AnyPart
+
+Operate = Callable[[str, list[str]], tuple[bool, bytes]]
+"""Runs an operator's command: whether it succeeded, and the JSON document to answer with."""
+
+
+class Entry:
+    """All connections that came in."""
+
+    def __init__(
+        self,
+        token: str,
+        peering: Peering,
+        sessions: Sessions,
+        operate: Operate,
+        log: Log,
+        admission: Admission,
+    ) -> None:
+        self.token = token
+        self.peering = peering
+        self.sessions = sessions
+        self.operate = operate
+        self.log = log
+        self.admission = admission
+        self.closed = ""
+        """Why no connection is taken; empty: they are."""
+        self.connections: set[Incoming] = set()
+        self._dropped = 0
+        """Strangers that made way for newer ones, as last logged."""
+
+    def opened(self, connection: Connection, now: float) -> "Incoming":
+        """A connection came in."""
+        incoming = Incoming(self, connection, now)
+        self.connections.add(incoming)
+        connection.expect_a_reader(True)
+        if self.closed:
+            connection.close(self.closed)
+        return incoming
+
+    def cannot_accept(self, reason: str) -> None:
+        """No connection can be accepted for a while."""
+        self.log.warning("accept-failed", reason=reason, connections=len(self.connections))
+
+    def watch(self, now: float) -> None:
+        """Send a ping where nothing was sent for a while, and close connections that are silent for too long."""
+        if self.admission.dropped > self._dropped:
+            self._dropped = self.admission.dropped
+            self.log.warning("strangers-dropped", since_start=self._dropped, strangers=self.admission.strangers)
+        for incoming in list(self.connections):
+            incoming.watch(now)
+
+    def hold(self, held: bool) -> None:
+        """Stop reading from all connections, or go on."""
+        for incoming in self.connections:
+            incoming.connection.hold(held)
+
+
+class Incoming:
+    """One connection: unknown at first, then what its first part says."""
+
+    def __init__(self, entry: Entry, connection: Connection, now: float) -> None:
+        self._entry = entry
+        self.connection = connection
+        self._since = now
+        self._known: Receiver | None = None
+        self._asked = False
+        """An operator's request was answered."""
+        self._refused = False
+        """It was told why it may not connect, and that was logged."""
+
+    def received(self, parts: list[AnyPart]) -> None:
+        if self._known is not None:
+            self._known.received(parts)
+            return
+        # One part: the connection reads no more before it is trusted.
+        for part in parts:
+            self._greet(part)
+
+    def _greet(self, part: AnyPart) -> None:
+        entry, connection = self._entry, self.connection
+        if isinstance(part, wire.ServerHello):
+            refusal = entry.peering.refusal(part)
+            if refusal:
+                self._refused = True
+                entry.peering.refuse(part.server, connection, refusal)
+            else:
+                self._known = Answered(entry.peering, connection, part)
+        elif isinstance(part, wire.ClientHello):
+            refusal = self._refusal(part)
+            if refusal:
+                entry.log.warning("client-refused", client=part.client[:64], remote=connection.remote, reason=refusal)
+                self._refuse(refusal)
+            elif entry.admission.full:
+                reason = f"the server has {entry.admission.clients} clients, and no place for more: try again later"
+                entry.log.warning("too-many-connections", client=part.client, remote=connection.remote)
+                connection.close(reason, code="too-many-clients")
+            else:
+                version = wire.agree(part.version, part.oldest)
+                self._known = RemoteSession(entry.sessions, connection, part.client, version)
+        elif isinstance(part, wire.Request):
+            if self._asked:
+                raise WireError("second request on one connection: expected one", "one-request")
+            if not hmac.compare_digest(part.token.encode(), entry.token.encode()):
+                entry.log.warning("operator-refused", remote=connection.remote, reason="wrong token")
+                self._refuse("wrong token")
+            else:
+                self._asked = True
+                connection.send([wire.Answer(*entry.operate(part.command, part.arguments))])
+        elif isinstance(part, wire.Bye):
+            connection.close("")
+        else:
+            raise WireError(f"{type(part).__name__} where a hello was expected", "hello-expected")
+
+    def _refuse(self, reason: str) -> None:
+        self._refused = True
+        self.connection.close(reason, final=True)
+
+    def _refusal(self, part: wire.ClientHello) -> str:
+        try:
+            wire.agree(part.version, part.oldest)
+        except WireError as error:
+            return str(error)
+        if not hmac.compare_digest(part.token.encode(), self._entry.token.encode()):
+            return "wrong token"
+        if not is_name(part.client):
+            return "a client's name is 1 to 64 letters, digits, _, . or -"
+        return self._entry.sessions.refusal(part.client)
+
+    def closed(self, reason: str, now: float) -> None:
+        self._entry.connections.discard(self)
+        if self._known is not None:
+            self._known.closed(reason, now)
+        elif reason and not self._refused and self.connection.code not in _counted:
+            coded: dict[str, Any] = {"code": self.connection.code} if self.connection.code else {}
+            self._entry.log.warning("stranger-gone", remote=self.connection.remote, **coded, reason=reason)
+
+    def writable(self) -> None:
+        if self._known is not None:
+            self._known.writable()
+
+    def watch(self, now: float) -> None:
+        """Close the connection if it has been silent for too long; send a ping now and then."""
+        connection = self.connection
+        if self._known is None:
+            if now - self._since > limits.hello_seconds_max:
+                connection.close("no hello", code="no-hello")
+        else:
+            keep_alive(connection, now)
+
+
+_counted = ("too-many-strangers",)
+"""Codes of closed connections that are logged as a number now and then, not one by one."""
+
+
+def keep_alive(connection: Connection, now: float) -> None:
+    """Send a ping when nothing was sent for a while; close a connection that nothing comes from."""
+    if now - connection.heard > 3 * limits.heartbeat_seconds:
+        connection.close(f"nothing received for {3 * limits.heartbeat_seconds:.0f} s")
+    elif now - connection.spoke >= limits.heartbeat_seconds:
+        connection.send([wire.Ping()])

@@ -1,0 +1,79 @@
+"""The gate: nothing leaves a server before everything that was recorded before it is durable.
+
+*Persist, then send, then acknowledge* (Laumay et al. §5): frames, acknowledgements, replies to clients, letters for
+clients, welcomes and hellos all pass through one queue. Each waits for the newest record that existed when it was put
+there, also one that still waits for room on the disk: a step without a record of its own may acknowledge again what an
+earlier step took. Nothing overtakes anything, so a connection or a session that a call opens gets nothing that was
+meant for the previous one.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from antecede.channel import Outgoing
+from antecede.server.words import Accepted, Refused
+
+Reply = Accepted | Refused
+_Waiting = tuple[int, list[Outgoing], list[Reply], Callable[[], None] | None]
+
+
+class Gate:
+    """What waits for the log, and the only way past it."""
+
+    def __init__(
+        self,
+        last: int,
+        durable: int,
+        send: Callable[[list[Outgoing]], None],
+        reply: Callable[[list[Reply]], None],
+    ) -> None:
+        self.last = last
+        """The number of the newest record, also of one that waits for room on the disk."""
+        self.durable = durable
+        """All records up to this number are durable."""
+        self._send = send
+        self._reply = reply
+        self._waiting: deque[_Waiting] = deque()
+
+    @property
+    def ready(self) -> bool:
+        """Whether something may leave now."""
+        return bool(self._waiting) and self._waiting[0][0] <= self.durable
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, outgoing: list[Outgoing], replies: list[Reply]) -> None:
+        """Let these leave when everything recorded so far is durable; replies leave before frames."""
+        self._waiting.append((self.last, outgoing, replies, None))
+
+    def call(self, call: Callable[[], None]) -> None:
+        """Call when everything recorded so far is durable, in sequence with everything that waits for that."""
+        self._waiting.append((self.last, [], [], call))
+
+    def open(self, durable: int) -> None:
+        """All records up to ``durable`` are durable: let everything leave that waited for them, in sequence."""
+        if durable > self.durable:
+            self.durable = durable
+        durable, waiting = self.durable, self._waiting
+        if len(waiting) == 1 and waiting[0][0] <= durable:
+            # The usual case under little load.
+            self._release(*waiting.popleft()[1:])
+            return
+        outgoing: list[Outgoing] = []
+        replies: list[Reply] = []
+        while waiting and waiting[0][0] <= durable:
+            _, frames, told, call = waiting.popleft()
+            outgoing += frames
+            replies += told
+            if call is not None or not waiting or waiting[0][0] > durable:
+                self._release(outgoing, replies, call)
+                outgoing, replies = [], []
+
+    def _release(self, outgoing: list[Outgoing], replies: list[Reply], call: Callable[[], None] | None) -> None:
+        if replies:
+            self._reply(replies)
+        if outgoing:
+            self._send(outgoing)
+        if call is not None:
+            call()

@@ -1,0 +1,367 @@
+"""The other servers: one connection to each peer, dialed by the server whose name is smaller.
+
+The first part on a connection is a hello with version, topology epoch, names, token, and where each shared link stands.
+A hello says which frames were accepted, and the peer then forgets them; so it leaves only when everything it says is
+durable. A server that may not connect (another topology, another token, a link that stopped because data was lost) is
+told why and disconnected; ``refusals`` keeps the last reason per peer.
+
+While there is no connection nothing is kept for it: every frame is in its link until it is acknowledged, and the next
+hello makes the link send it again. What leaves on a connection: :mod:`antecede.server.peer`.
+
+This class does no I/O and owns no clock. ``dials`` returns the peers to dial now; whoever dials reports with ``dialed``
+or ``dial_failed``.
+"""
+
+import hmac
+from collections.abc import Callable
+
+from antecede import limits, wire
+from antecede.channel import Outgoing
+from antecede.errors import UsageError, WireError
+from antecede.link import Ack, Frame, Hello
+from antecede.server import AgentServer, FromPeer
+from antecede.server.connections import Connection
+from antecede.server.driver import Driver
+from antecede.server.peer import PAUSE_FIRST, Peer
+from antecede.server.words import Log
+
+
+class Peering:
+    """All peers of one server."""
+
+    def __init__(self, machine: AgentServer, epoch: str, token: str, log: Log, random: Callable[[], float]) -> None:
+        """``random``: returns numbers from 0 to 1, for the jitter of dialing."""
+        self._machine = machine
+        self._epoch = epoch
+        self._token = token
+        self._log = log
+        self._random = random
+        self._driver: Driver
+        self.refusals: dict[str, str] = {}
+        """Peer → why it was last refused, or refused us."""
+        shared: dict[str, list[str]] = {}
+        for domain, consumer in machine.channel.consumers.items():
+            for peer in consumer.links:
+                shared.setdefault(peer, []).append(domain)
+        self.peers = {peer: Peer(peer, domains, machine.name < peer) for peer, domains in shared.items()}
+        for each in self.peers.values():
+            self._check_hello(each)
+
+    def _check_hello(self, peer: Peer) -> None:
+        """Refuse a topology, or a token, with which a hello would be longer than the other end reads."""
+        most = limits.counter_max
+        links = [wire.LinkHello(domain, most, most, most, most, most, most, most) for domain in peer.domains]
+        names = (self._epoch, self._machine.name, peer.name, self._token)
+        size = len(wire.frame([wire.ServerHello(wire.VERSION, wire.VERSION_OLDEST, *names, links)]))
+        if size > limits.hello_bytes_max:
+            raise UsageError(
+                f"the hello between {self._machine.name} and {peer.name} has {size} bytes, at most "
+                f"{limits.hello_bytes_max} are read: expected a shorter token, or less than {len(links)} shared domains"
+            )
+
+    def attach(self, driver: Driver) -> None:
+        """Set the driver that takes what peers send."""
+        self._driver = driver
+
+    def start(self, now: float) -> None:
+        """Dial the peers that are ours to dial."""
+        for peer in self.peers.values():
+            if peer.ours_to_dial:
+                peer.dial_at = now
+
+    def stop(self, reason: str) -> None:
+        """Close all connections and dial no more."""
+        for peer in self.peers.values():
+            peer.dial_at, peer.ours_to_dial = None, False
+            if peer.connection is not None:
+                peer.connection.close(reason)
+
+    def hold(self, held: bool) -> None:
+        """Stop reading from all peers, or go on."""
+        for peer in self.peers.values():
+            if peer.connection is not None:
+                peer.connection.hold(held)
+
+    def reset(self, domain: str, now: float) -> None:
+        """Close the connections to all members of a domain, so that nothing of its earlier generation is read any
+        more; then connect again."""
+        for peer in self.peers.values():
+            if domain in peer.domains:
+                self.refusals.pop(peer.name, None)
+                if peer.connection is not None:
+                    connection = peer.connection
+                    connection.close(f"domain {domain} was reset")
+                    self.lost(peer, connection, f"domain {domain} was reset", now)
+                if peer.ours_to_dial:
+                    peer.pause, peer.dial_at = PAUSE_FIRST, now
+
+    # Connections.
+
+    def dials(self, now: float) -> list[str]:
+        """Return the peers to dial now; each call of ``dialed`` or ``dial_failed`` ends one of these attempts."""
+        found = []
+        for peer in self.peers.values():
+            if peer.dial_at is not None and peer.dial_at <= now:
+                peer.dial_at = None
+                found.append(peer.name)
+        return found
+
+    def deadline(self) -> float | None:
+        """When the next peer is to be dialed."""
+        due = None
+        for peer in self.peers.values():
+            if peer.dial_at is not None and (due is None or peer.dial_at < due):
+                due = peer.dial_at
+        return due
+
+    def dial_failed(self, name: str, now: float) -> None:
+        """Nobody answered: try again later, and less and less often."""
+        self._dial_later(self.peers[name], now)
+
+    def dialed(self, name: str, connection: Connection) -> "Dialed":
+        """A peer that we dialed is connected; return what receives from it."""
+        return Dialed(self, self.peers[name], connection)
+
+    def _dial_later(self, peer: Peer, now: float) -> None:
+        if peer.ours_to_dial:
+            peer.dial_at = now + peer.pause * (1 + self._random()) / 2
+            peer.pause = min(2 * peer.pause, limits.dial_seconds_max)
+
+    def say_hello(self, peer: Peer, connection: Connection, then: Callable[[], None]) -> None:
+        """Send where our links stand, once that is durable."""
+        hello = self.hello(peer)
+
+        def send() -> None:
+            connection.send([hello])
+            then()
+
+        self._driver.when_durable(send)
+
+    def hello(self, peer: Peer) -> wire.ServerHello:
+        """Return our hello to a peer, as the links stand now."""
+        links = []
+        for domain in peer.domains:
+            consumer = self._machine.channel.consumers[domain]
+            mine = consumer.links[peer.name].hello()
+            links.append(
+                wire.LinkHello(
+                    domain,
+                    mine.source,
+                    mine.target,
+                    mine.sent,
+                    mine.accepted,
+                    consumer.generation,
+                    mine.life,
+                    mine.base,
+                )
+            )
+        return wire.ServerHello(
+            wire.VERSION, wire.VERSION_OLDEST, self._epoch, self._machine.name, peer.name, self._token, links
+        )
+
+    def refusal(self, hello: wire.ServerHello) -> str:
+        """Return why this server may not connect; empty: it may."""
+        try:
+            wire.agree(hello.version, hello.oldest)
+        except WireError as error:
+            return str(error)
+        if not hmac.compare_digest(hello.token.encode(), self._token.encode()):
+            return "wrong token"
+        if hello.to != self._machine.name:
+            return f"this is server {self._machine.name}, not {hello.to[:64]}"
+        if hello.server not in self.peers:
+            return f"server {hello.server[:64]} shares no domain with {self._machine.name}"
+        if hello.epoch != self._epoch:
+            return (
+                f"server {hello.server} has topology epoch {hello.epoch[:64]} and {self._machine.name} has "
+                f"{self._epoch}: start both with the same topology file"
+            )
+        if sorted(link.domain for link in hello.links) != sorted(self.peers[hello.server].domains):
+            return f"server {hello.server} names other links than the topology"
+        for link in hello.links:
+            mine = self._machine.channel.consumers[link.domain].generation
+            if link.generation != mine:
+                return (
+                    f"domain {link.domain} was reset {link.generation} times at {hello.server} and {mine} times "
+                    f"at {self._machine.name}: reset it at all its members (antecede topology forget)"
+                )
+        return self.stopped(hello.server)
+
+    def stopped(self, peer: str) -> str:
+        """Return why the link to a peer is stopped; empty: it is not."""
+        for (domain, name), reason in self._machine.stopped.items():
+            if name == peer:
+                return f"link {domain} with {peer} is stopped: {reason}"
+        return ""
+
+    def met(self, peer: Peer, connection: Connection, hello: wire.ServerHello) -> None:
+        """A peer's hello was accepted: from now on this is its connection."""
+        if peer.connection is not None and peer.connection is not connection:
+            peer.connection.close("another connection took its place")
+        peer.connection = connection
+        peer.begin()
+        self.refusals.pop(peer.name, None)
+        connection.trust(server=True)
+        peer.version = wire.agree(hello.version, hello.oldest)
+        for link in hello.links:
+            content = Hello(link.source, link.target, link.sent, link.accepted, link.life, link.base)
+            self._driver.feed(FromPeer(link.domain, peer.name, content))
+
+    def open_for_frames(self, peer: Peer, connection: Connection) -> None:
+        """Both hellos were sent: frames may flow."""
+        if peer.connection is connection:
+            # Our own hello was sent in the oldest version, which every version reads.
+            connection.speak(peer.version)
+            peer.ready = True
+            peer.connections += 1
+            self._log.info("peer-connected", peer=peer.name, remote=connection.remote)
+
+    def received(self, peer: Peer, parts: list[wire.AnyPart]) -> None:
+        """Take frames and acknowledgements of a peer."""
+        driver, name = self._driver, peer.name
+        pinged = False
+        for part in parts:
+            if isinstance(part, wire.PeerFrames):
+                if part.domain not in peer.domains or len(part.numbers) != len(part.bodies):
+                    raise WireError(f"malformed frames from {name} in domain {part.domain[:64]!r}", "bad-frames")
+                driver.acknowledgements.received(len(part.numbers))
+                for number, body in zip(part.numbers, part.bodies, strict=True):
+                    driver.feed(FromPeer(part.domain, name, Frame(part.source, part.target, number, body)))
+            elif isinstance(part, wire.PeerAck):
+                if part.domain not in peer.domains:
+                    raise WireError(f"acknowledgement from {name} in unknown domain {part.domain[:64]!r}", "bad-ack")
+                driver.feed(FromPeer(part.domain, name, Ack(part.source, part.target, part.upto, part.beyond)))
+            elif isinstance(part, wire.Ping):
+                pinged = True
+            elif isinstance(part, wire.Bye):
+                self.closed_by_peer(peer, part)
+            elif not isinstance(part, wire.Pong):
+                raise WireError(f"{type(part).__name__} from server {name}", "unexpected-part")
+        if pinged and peer.connection is not None:
+            peer.connection.send([wire.Pong()])
+
+    def closed_by_peer(self, peer: Peer, part: wire.Bye) -> None:
+        """A peer closes its connection, with a reason."""
+        peer.bye = reason = part.reason[: limits.reason_chars_max]
+        if part.final:
+            if self.refusals.get(peer.name) != reason:
+                self._log.warning("refused-by-peer", peer=peer.name, reason=reason)
+            self.refusals[peer.name] = reason
+
+    def refuse(self, name: str, connection: Connection, reason: str) -> None:
+        """Close a server's connection and tell it why."""
+        if self.refusals.get(name) != reason:
+            self._log.warning("peer-refused", peer=name[:64], remote=connection.remote, reason=reason)
+        if name in self.peers:
+            self.refusals[name] = reason
+        connection.close(reason, final=True)
+
+    def lost(self, peer: Peer, connection: Connection, reason: str, now: float) -> None:
+        """A connection ended; one that we dialed is dialed again."""
+        if peer.connection is connection:
+            if peer.ready or reason:
+                self._log.info("peer-lost", peer=peer.name, reason=peer.bye or reason or "closed by the peer")
+            peer.bye = ""
+            peer.connection = None
+            peer.begin()
+
+    def lost_dialed(self, peer: Peer, connection: Connection, reason: str, now: float) -> None:
+        """A connection that we dialed ended: dial again, later if the peer refused us."""
+        self.lost(peer, connection, reason, now)
+        peer.pause = max(peer.pause, 1.0) if peer.name in self.refusals else PAUSE_FIRST
+        self._dial_later(peer, now)
+
+    def fault(self, domain: str, name: str, reason: str) -> None:
+        """A peer did something wrong: close its connection, with the reason."""
+        peer = self.peers.get(name)
+        if (domain, name) in self._machine.stopped:
+            self._log.error("link-stopped", domain=domain, peer=name, reason=reason)
+            reason = self.stopped(name)
+            self.refusals[name] = reason
+        else:
+            self._log.warning("bad-frame", domain=domain, peer=name, reason=reason)
+        if peer is not None and peer.connection is not None:
+            # After our own hello, if that still waits: the other end has to learn which incarnation we are.
+            connection, told = peer.connection, reason
+            self._driver.when_durable(lambda: connection.close(told, final=True))
+
+    def send(self, outgoing: list[Outgoing]) -> None:
+        """Write what may leave: one write per connection."""
+        if len(outgoing) == 1:
+            peer = self.peers[outgoing[0].peer]
+            if peer.ready:
+                peer.write(outgoing)
+            return
+        to: dict[str, list[Outgoing]] = {}
+        for one in outgoing:
+            if one.peer in to:
+                to[one.peer].append(one)
+            else:
+                to[one.peer] = [one]
+        for name, several in to.items():
+            peer = self.peers[name]
+            if peer.ready:
+                peer.write(several)
+
+
+class Dialed:
+    """The dialing end of a connection to a peer."""
+
+    def __init__(self, peering: Peering, peer: Peer, connection: Connection) -> None:
+        self._peering = peering
+        self._peer = peer
+        self._connection = connection
+        self._met = False
+        stopped = peering.stopped(peer.name)
+        if stopped:
+            peering.refuse(peer.name, connection, stopped)
+        else:
+            peering.say_hello(peer, connection, lambda: None)
+
+    def received(self, parts: list[wire.AnyPart]) -> None:
+        if not self._met:
+            # One part: the connection reads no more before it is trusted.
+            first = parts[0]
+            if isinstance(first, wire.Bye):
+                self._peering.closed_by_peer(self._peer, first)
+                return
+            if not isinstance(first, wire.ServerHello):
+                raise WireError(f"{type(first).__name__} where a server's hello was expected", "hello-expected")
+            refusal = self._peering.refusal(first)
+            if not refusal and first.server != self._peer.name:
+                refusal = f"dialed {self._peer.name} and {first.server} answered"
+            if refusal:
+                self._peering.refuse(self._peer.name, self._connection, refusal)
+                return
+            self._met = True
+            self._peering.met(self._peer, self._connection, first)
+            self._peering.open_for_frames(self._peer, self._connection)
+        else:
+            self._peering.received(self._peer, parts)
+
+    def closed(self, reason: str, now: float) -> None:
+        self._peering.lost_dialed(self._peer, self._connection, reason, now)
+
+    def writable(self) -> None:
+        self._peer.writable()
+
+
+class Answered:
+    """The answering end of a connection to a peer, after its hello was accepted."""
+
+    def __init__(self, peering: Peering, connection: Connection, hello: wire.ServerHello) -> None:
+        self._peering = peering
+        self._connection = connection
+        self._peer = peering.peers[hello.server]
+        connection.expect_a_reader(False)
+        peering.met(self._peer, connection, hello)
+        peering.say_hello(self._peer, connection, lambda: peering.open_for_frames(self._peer, connection))
+
+    def received(self, parts: list[wire.AnyPart]) -> None:
+        self._peering.received(self._peer, parts)
+
+    def closed(self, reason: str, now: float) -> None:
+        self._peering.lost(self._peer, self._connection, reason, now)
+
+    def writable(self) -> None:
+        self._peer.writable()

@@ -1,0 +1,199 @@
+"""Simulated connections: two ends, virtual time, and a network that mistreats what travels.
+
+What is sent in one call travels as one frame of real bytes. Hellos, welcomes, publishes and letters arrive in sequence
+and are not lost unless the connection breaks. Frames between servers and their acknowledgements may also be lost,
+repeated and reordered, which is worse than any real connection. When a connection breaks, everything under way on it
+is gone.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, Protocol
+
+from antecede import limits, wire
+from antecede.server.connections import Receiver
+
+_linger_seconds = 0.01
+
+
+class Loop(Protocol):
+    """Virtual time."""
+
+    now: float
+    random: Random
+
+    def later(self, seconds: float, call: Callable[..., None], *given: Any) -> None: ...
+
+    def at(self, time: float, call: Callable[..., None], *given: Any) -> None: ...
+
+    def delay(self) -> float: ...
+
+    def copies(self) -> int:
+        """How many copies of a frame between servers arrive."""
+        ...
+
+
+class End:
+    """One end of a connection; see :class:`antecede.server.connections.Connection`."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        remote: str,
+        receives: "Callable[[End, list[wire.AnyPart]], None]",
+        closed: "Callable[[End, str], None]",
+        writable: "Callable[[End], None]",
+        effect: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``receives``: called with what arrives. ``closed``: called when the connection has ended. ``writable``:
+        called when a full connection has room again. ``effect``: called before anything is sent, where a crash may
+        strike."""
+        self.remote = remote
+        self.code = ""
+        self.other: End
+        self.receiver: Receiver | None = None
+        self.spoke = self._heard = loop.now
+        self.full = False
+        self.open = True
+        self._loop = loop
+        self._receives = receives
+        self._closed = closed
+        self._writable = writable
+        self._effect = effect
+        self._version = wire.VERSION_OLDEST
+        self._unframer = wire.Unframer()
+        self._arrives_at = 0.0
+        self._held = self._stalled = self._busy = False
+        self._expects_a_reader = False
+        self._unread: deque[bytes] = deque()
+        self._reason = ""
+
+    @property
+    def heard(self) -> float:
+        """When the other end was last heard; while reading is paused, now."""
+        return self._loop.now if self._paused else self._heard
+
+    def send(self, parts: Sequence[wire.Part]) -> None:
+        """Let parts travel to the other end."""
+        if not self.open:
+            return
+        self.spoke = self._loop.now
+        kept: list[wire.Part] = []
+        for part in parts:
+            if isinstance(part, wire.PeerFrames | wire.PeerAck):
+                for single in _singly(part):
+                    self._effect()
+                    for _ in range(self._loop.copies()):
+                        self._loop.later(self._loop.delay(), self.other._arrive, wire.frame([single], self._version))
+            else:
+                kept.append(part)
+        if kept:
+            self._effect()
+            self._arrives_at = max(self._arrives_at, self._loop.now + self._loop.delay())
+            self._loop.at(self._arrives_at, self.other._arrive, wire.frame(kept, self._version))
+
+    def close(self, reason: str, final: bool = False, code: str = "") -> None:
+        """Send why, and close."""
+        if not self.open:
+            return
+        self.code = code
+        self.send([wire.Bye(reason, final, code)])
+        self._reason = reason
+        self.open = False
+        self._loop.later(0.0, self.ended, reason)
+        self._loop.at(max(self._loop.now, self._arrives_at) + _linger_seconds, self.other.ended, "")
+
+    def ended(self, reason: str = "") -> None:
+        """The connection is gone."""
+        self.open = False
+        if self.receiver is not None:
+            self._closed(self, self._reason or reason)
+            self.receiver = None
+
+    def vanish(self) -> None:
+        """This end is gone without a word, as its process is; the other end learns of it."""
+        self.open = False
+        self.receiver = None
+        self._loop.later(self._loop.delay(), self.other.ended, "")
+
+    def snap(self) -> None:
+        """The connection breaks: both ends learn of it, and what is under way is lost."""
+        for end in (self, self.other):
+            end.open = False
+            self._loop.later(0.0, end.ended, "")
+
+    def trust(self, *, server: bool) -> None:
+        """The other end has proven to be a server, or a client."""
+        self._unframer.trust(limits.frame_bytes_max if server else limits.client_frame_bytes_max)
+
+    def busy(self, busy: bool) -> None:
+        """Stop reading while parts that have arrived are still to be handled, or go on."""
+        self._busy = busy
+        self._read_on()
+
+    def speak(self, version: int) -> None:
+        """Both ends have agreed on a wire version."""
+        self._version = version
+
+    def hold(self, held: bool) -> None:
+        """Stop reading for a while, or go on."""
+        self._held = held
+        self._read_on()
+
+    def expect_a_reader(self, expected: bool) -> None:
+        """Read nothing while the connection is full."""
+        self._expects_a_reader = expected
+
+    def stall(self, stalled: bool) -> None:
+        """This end's process stops reading for a while, so the other end's buffer fills; or it goes on."""
+        self._stalled = stalled
+        self._read_on()
+        self.other._fill(stalled)
+
+    def _fill(self, full: bool) -> None:
+        self.full = full
+        if not full and self.open and self.receiver is not None:
+            self._read_on()
+            self._writable(self)
+
+    @property
+    def _paused(self) -> bool:
+        return self._held or self._stalled or self._busy or (self.full and self._expects_a_reader)
+
+    def _read_on(self) -> None:
+        if self._unread and not self._paused:
+            self._loop.later(0.0, self._read)
+
+    def _read(self) -> None:
+        while self._unread and not self._paused:
+            self._take(self._unread.popleft())
+
+    def _arrive(self, data: bytes) -> None:
+        if self.receiver is None:
+            return
+        if self._paused or self._unread:
+            self._unread.append(data)
+        else:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        self._heard = self._loop.now
+        parts = self._unframer.feed(data)
+        while parts and self.receiver is not None:
+            self._receives(self, parts)
+            parts = self._unframer.more()
+
+
+def connect(one: End, other: End) -> None:
+    """Make two ends one connection."""
+    one.other, other.other = other, one
+
+
+def _singly(part: wire.PeerFrames | wire.PeerAck) -> list[wire.Part]:
+    if isinstance(part, wire.PeerAck):
+        return [part]
+    return [
+        wire.PeerFrames(part.domain, part.source, part.target, [number], [body])
+        for number, body in zip(part.numbers, part.bodies, strict=True)
+    ]

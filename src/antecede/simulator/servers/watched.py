@@ -1,0 +1,63 @@
+"""What a simulated server lets its world see of the classes that ship: its log, its events, its letters."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from antecede import limits
+from antecede.engine import React
+from antecede.server.core import ServerCore
+
+if TYPE_CHECKING:
+    from antecede.simulator.servers.server import SimulatedServer
+
+
+class WorldLog:
+    """A server's log: the world looks for what must not happen."""
+
+    def __init__(self, server: "SimulatedServer") -> None:
+        self._server = server
+
+    def info(self, event: str, **fields: Any) -> None:
+        """Log an event."""
+
+    def warning(self, event: str, *, raised: BaseException | None = None, **fields: Any) -> None:
+        """Log a warning."""
+        self._server.world.logged(self._server, event, fields)
+
+    error = warning
+
+
+class WatchedLog:
+    """A server's log as the high-water marks see it; while the server is crowded, too much waits to be written."""
+
+    def __init__(self, server: "SimulatedServer") -> None:
+        self._server = server
+
+    @property
+    def last(self) -> int:
+        return self._server.store.last
+
+    @property
+    def durable(self) -> int:
+        return self._server.store.durable
+
+    @property
+    def pending_bytes(self) -> int:
+        return limits.store_pending_bytes_max if self._server.crowded else self._server.store.pending_bytes
+
+    @property
+    def log_bytes(self) -> int:
+        return self._server.store.log_bytes
+
+    def shortage(self) -> str:
+        return self._server.store.shortage()
+
+
+class WatchedCore(ServerCore):
+    """The core that ships, with an eye on the letters that it hands out."""
+
+    handed_out: Callable[[React], None]
+
+    def deliver(self, due: React) -> None:
+        self.handed_out(due)
+        super().deliver(due)

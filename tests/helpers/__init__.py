@@ -1,0 +1,1 @@
+"""What several tests share; ``pythonpath`` in ``pyproject.toml`` makes it importable."""
