@@ -315,7 +315,11 @@ class ServerRuntime:
 
     def set_timer(self) -> None:
         """Be called when a turn is needed or a peer is to be dialed."""
-        due = self.core.deadline(monotonic(), int(time() * 1000))
+        now = monotonic()
+        if self._timer is not None and self._timer_at <= now + _soon_seconds and self.machine.alarm_ms() is None:
+            # It looks again then; to set the timer after every turn would cost more than the turn's own work.
+            return
+        due = self.core.deadline(now, int(time() * 1000))
         if due is None or self._ended:
             return
         if self._timer is not None:
@@ -323,12 +327,12 @@ class ServerRuntime:
                 return
             self._timer.cancel()
         self._timer_at = due
-        self._timer = self._loop.call_at(self._loop.time() + max(0.001, due - monotonic()), self._alarm)
+        self._timer = self._loop.call_at(self._loop.time() + max(0.001, due - now), self._alarm)
 
     def _alarm(self) -> None:
         self._timer = None
+        self.driver.alarm(monotonic(), int(time() * 1000))
         self._dial()
-        self.driver.poke()
 
     # Durability.
 
@@ -374,3 +378,5 @@ class ServerRuntime:
 
 
 STOPS = "the server stops"
+_soon_seconds = 0.006
+"""A timer that is due this soon is early enough for everything but an agent's own timers."""

@@ -305,6 +305,13 @@ class Driver:
         self._wake_at = resend if due is None or (resend is not None and resend < due) else due
         return self._wake_at
 
+    def alarm(self, now: float, clock_ms: int) -> None:
+        """The deadline has come, or another one that was earlier: ask for a turn if one is needed."""
+        self._wake_at = None
+        due = self.deadline(now, clock_ms)
+        if due is not None and due <= now + _early_seconds:
+            self.poke()
+
     def _take_inputs(self) -> list[Input]:
         """Take the inputs of the next step off the queue; the step's record must stay small enough to write at once."""
         inputs = self._inputs
@@ -373,5 +380,7 @@ _calm_seconds: Final = 0.00005
 """After this long without a step nothing is going on: what comes need not wait for more."""
 _steps_together: Final = 4
 """Steps of one run of turns; other work of the process wants its turn too."""
+_early_seconds: Final = 0.001
+"""An alarm that comes so much too early counts: timers of event loops are no finer."""
 _ack_seconds: Final = 0.003
 _frames_together: Final = 64

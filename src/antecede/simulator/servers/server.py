@@ -307,10 +307,7 @@ class SimulatedServer:
         now = self.world.now
         for peer in self.core.peering.dials(now):
             self.world.dial(self, peer)
-        driver = self.core.driver
-        turn_at = driver.deadline(now, self.clock_ms)
-        if turn_at is not None and turn_at <= now + 0.0005:
-            driver.poke()
+        self.core.driver.alarm(now, self.clock_ms)
         self._set_alarm()
 
     def set_clock(self, milliseconds: int) -> None:
