@@ -310,7 +310,7 @@ def test_what_leaves_when_only_its_own_record_is_durable(monkeypatch: Patch) -> 
 
     real, real_put = Driver.turn, Gate.put
     monkeypatch.setattr(Driver, "turn", turn)
-    caught(1500)
+    caught(300, faults=Faults(crashes=10, powercuts=1.0, slow_disks=6, seconds=0.5))
 
 
 def test_a_replay_that_stamps_nothing(monkeypatch: Patch) -> None:

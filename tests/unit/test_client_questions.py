@@ -6,27 +6,33 @@ import pytest
 
 from antecede.channel.letters import Letter
 from antecede.client.questions import Questions
+from antecede.client.ticket import Ticket
 from antecede.errors import ClosedError
+
+
+def _ticket(number: int) -> Ticket:
+    return Ticket(number, "a", ("a",), "Note", True)
 
 
 def test_each_question_is_late_at_its_own_time() -> None:
     async def play() -> None:
         loop = asyncio.get_running_loop()
         questions = Questions()
-        long = questions.open(1, "a", 30.0, loop)
-        short = questions.open(2, "b", 0.02, loop)
-        answered = questions.open(3, "c", 0.01, loop)
-        later = questions.open(4, "d", 0.06, loop)
+        first, second, third, fourth = map(_ticket, range(1, 5))
+        long = questions.open(first, "a", 30.0, loop)
+        short = questions.open(second, "b", 0.02, loop)
+        answered = questions.open(third, "c", 0.01, loop)
+        later = questions.open(fourth, "d", 0.06, loop)
         letter = Letter("s.1", "c", ("x",), "Note", b"", answers="?3")
-        found = questions.answer("?3")
+        found = questions.answer(third)
         assert found is not None
         found.set_result(letter)
-        questions.close(3)
+        questions.close(third)
         with pytest.raises(TimeoutError, match=r"no answer from b within 0.02 s"):
             await short.answer
         assert not later.answer.done(), "it has more time"
         assert await answered.answer is letter
-        questions.close(2)
+        questions.close(second)
         with pytest.raises(TimeoutError, match="no answer from d"):
             await later.answer
         questions.fail_all(ClosedError("the bus is closed"))
@@ -36,19 +42,18 @@ def test_each_question_is_late_at_its_own_time() -> None:
     asyncio.run(play())
 
 
-def test_numbers_change_and_answers_that_quote_nothing_are_nobodys() -> None:
+def test_a_question_fails_once_and_unknown_tickets_have_no_answer() -> None:
     async def play() -> None:
         loop = asyncio.get_running_loop()
         questions = Questions()
-        question = questions.open(7, "a", 30.0, loop)
-        for number, one in questions.moved({6, 7}).items():
-            questions.put(number + 1, one)
-        assert questions.answer("?7") is None
-        assert questions.answer("?8") is question.answer
-        assert questions.answer("") is None
-        assert questions.answer("?x") is None
-        assert questions.fail(8, ClosedError("gone"))
-        assert not questions.fail(8, ClosedError("gone"))
+        asked = _ticket(7)
+        question = questions.open(asked, "a", 30.0, loop)
+        asked.number = 8
+        assert questions.answer(asked) is question.answer, "a question keeps its ticket, whatever its number"
+        assert questions.answer(_ticket(7)) is None
+        assert questions.answer(None) is None
+        assert questions.fail(asked, ClosedError("gone"))
+        assert not questions.fail(asked, ClosedError("gone"))
         with pytest.raises(ClosedError):
             await question.answer
         questions.fail_all(ClosedError("gone"))

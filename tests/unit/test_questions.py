@@ -135,7 +135,7 @@ def test_an_agent_by_name_and_server(played: Callable[[Play], None]) -> None:
             assert (await alice.ask("greeter@s2", Hello(name="Ada"), expect=Greeting)).text == "Hello Ada"
             await alice.send(["greeter@s2", "greeter"], Hello(name="Bea"))
             await alice.ask("greeter", Tell())
-            assert far.reactions.done == 3, "one agent gets a multicast once, whatever it is called"
+            assert far.driver.retries.done == 3, "one agent gets a multicast once, whatever it is called"
             with pytest.raises(UsageError, match="unknown agent 'greeter@s1': greeter lives on s2"):
                 await alice.send("greeter@s1", Hello(name="Ada"))
         assert not far.machine.engine.mailboxes

@@ -12,7 +12,7 @@ from antecede.channel.letters import Letter
 from antecede.client.line import connect
 from antecede.engine.agents import Agent, Notification
 from antecede.engine.context import Context
-from antecede.errors import UnansweredError
+from antecede.errors import RefusedError, UnansweredError
 from antecede.runtime import ServerRuntime
 
 pytest.importorskip("opentelemetry.sdk")
@@ -145,9 +145,8 @@ def test_a_context_that_is_none(played: Callable[[Play], None], exporter: Any) -
         alice = await connect(str(near._topology.servers["s1"]), name="alice").__aenter__()
         alice._tracing = lambda: "x" * (limits.trace_context_chars_max + 1)
         ticket = alice.send("echo", Ping(number=1))
-        while alice._line._welcomed:  # type: ignore[attr-defined]
-            await asyncio.sleep(0.01)
-        assert not ticket.settled
+        with pytest.raises(RefusedError, match="malformed publish"):
+            await ticket
         await alice.close()
 
     played(play)

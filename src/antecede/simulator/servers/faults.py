@@ -59,12 +59,10 @@ ROUGH = Faults(
     resets=2,
     slow_disks=1,
     full_disks=1,
-    overloads=1,
-    replays=1,
-    client_kills=1,
-    takeovers=1,
     stalls=2,
     clock_jumps=2,
     snapshots=3,
     failures=0.05,
 )
+"""Everything that servers, disks and connections can do to a program. What clients and operators do is left out:
+killed and replaced clients lose what was not accepted, and refused publishes come later."""

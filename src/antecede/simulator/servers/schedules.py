@@ -187,7 +187,7 @@ def play(
             world.reset_domain(_one(random, list(topology.domains)))
             for address in dice.clients:
                 world.send(address, dice.some(), Work(id=dice.id(), depth=1))
-            world.run()
+            world.settle()
         found = findings(world, promised, None, replayed=seed % 4 == 0) + _dead(world) + _states(world)
     except Exception as error:
         # Whatever it is, it must not happen, and the seed shows it again.

@@ -104,6 +104,10 @@ class ServerWorld:
             self._plan_faults()
         self._until(None if seconds is None else self.now + seconds)
 
+    def settle(self) -> None:
+        """Let everything come to rest, without faults."""
+        self._until(None)
+
     def _until(self, end: float | None) -> None:
         heap = self._heap
         budget = self._steps + _steps_max
