@@ -2,13 +2,20 @@
 
 import json
 import sys
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
+from antecede.cli.mapped import mapped_lines
 from antecede.cli.wording import counted
+from antecede.errors import TraceError, UsageError
 
-_formats = "auto, shiviz, govector, zipkin, otlp, jaeger, spans, editing"
+if TYPE_CHECKING:
+    from antecede.trace.foreign import Mapping
+
+_formats = "auto, shiviz, govector, zipkin, otlp, jaeger, spans, editing; with a mapping json, csv, parquet, text"
 
 
 def register(app: typer.Typer) -> None:
@@ -24,34 +31,118 @@ def register(app: typer.Typer) -> None:
             help="The trace to write: .jsonl, .jsonl.gz or .parquet; without: look only.",
         ),
         form: str = typer.Option("auto", "--format", help=f"One of {_formats}."),
-        pattern: str | None = typer.Option(
-            None, "--pattern", metavar="RE", help="For logs: a regular expression with groups event, host, clock."
-        ),
+        pattern: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--pattern",
+                metavar="RE",
+                help="For lines of text: a regular expression with named groups; event, host and clock for logs with "
+                "vector clocks. With a mapping it may be repeated: the first that is found in a line counts.",
+            ),
+        ] = None,
         instances: bool = typer.Option(
             False, "--instances", help="Each instance of a service (pod, address) is a process of its own."
         ),
+        pairs: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--map",
+                metavar="NAME=PATH,…",
+                help="Read any event log: where a record has its process, kind, message, to and time.",
+            ),
+        ] = None,
+        send: str | None = typer.Option(None, "--send", metavar="RE", help="The kinds of records that are sends."),
+        deliver: str | None = typer.Option(
+            None, "--deliver", metavar="RE", help="The kinds of records that are deliveries."
+        ),
+        index: str | None = typer.Option(
+            None,
+            "--index",
+            metavar="file|time|PATH",
+            help="What orders the events of a process: their lines (file), their times, or a number in them.",
+        ),
+        others: str | None = typer.Option(
+            None, "--others", metavar="local|skip", help="What becomes of records that are neither. Default: local."
+        ),
+        clock: str | None = typer.Option(
+            None, "--time", metavar="FORM", help="How times are written: ns, us, ms, s or a format such as %d.%m.%Y."
+        ),
+        mapping: str | None = typer.Option(
+            None, "--mapping", metavar="FILE", help="A mapping kept in a TOML file; options overrule it."
+        ),
+        save_mapping: str | None = typer.Option(
+            None, "--save-mapping", metavar="FILE", help="Keep the mapping in a file."
+        ),
+        preview: bool = typer.Option(
+            False, "--preview", help="With a mapping: show the first events and what did not match; write nothing."
+        ),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> None:
-        """Make a trace of ShiViz or GoVector logs, Zipkin, OpenTelemetry or Jaeger spans, or editing sessions.
+        """Make a trace of what others recorded.
+
+        Known formats: logs with vector clocks (shiviz, govector), spans (zipkin, otlp, jaeger, spans), editing
+        sessions (editing). Any other log of sends and deliveries (JSON, CSV, Parquet, text) by --map or --mapping.
 
         All sources together make one trace. Exit 0: done. 2: nothing could be read.
         """
-        report = _convert(source, to, form, pattern, instances)
-        if as_json:
-            print(json.dumps(report, indent=2))
+        given = {"send": send, "deliver": deliver, "index": index, "others": others, "time": clock}
+        if pairs or mapping is not None or any(value is not None for value in given.values()):
+            if instances:
+                raise UsageError("--instances is for spans: a mapping says itself what a process is")
+            chosen = _mapping(mapping, pairs, given | {"format": form if form != "auto" else None}, pattern)
+            if save_mapping is not None:
+                _save(chosen, save_mapping)
+            report = _watched(lambda say: _foreign().convert_mapped(source, chosen, to, preview, say))
+            lines = mapped_lines(report, preview)
         else:
-            print("\n".join(_lines(report)))
+            if preview or save_mapping is not None:
+                raise UsageError("--preview and --save-mapping are for mappings: give --map or --mapping")
+            if len(pattern or ()) > 1:
+                raise UsageError("several --pattern are for mappings: give --map, or one pattern")
+            one = pattern[0] if pattern else None
+            report = _watched(lambda say: _foreign().convert(source, to, form, one, instances, say))
+            lines = _lines(report)
+        print(json.dumps(report, indent=2) if as_json else "\n".join(lines))
+        if preview and report["advice"] is not None:
+            raise TraceError(report["advice"])
 
 
-def _convert(source: list[str], to: str | None, form: str, pattern: str | None, instances: bool) -> dict[str, Any]:
-    from antecede.trace.foreign import convert
+def _foreign() -> Any:
+    from antecede.trace import foreign
 
+    return foreign
+
+
+def _watched(work: Callable[[Callable[[str], None]], dict[str, Any]]) -> dict[str, Any]:
+    """Do some work, and show on a terminal what it is doing."""
     if not sys.stderr.isatty():
-        return convert(source, to, form, pattern, instances)
+        return work(lambda text: None)
     from rich.console import Console
 
     with Console(stderr=True).status("reading") as status:
-        return convert(source, to, form, pattern, instances, lambda text: status.update(_shown(text)))
+        return work(lambda text: status.update(_shown(text)))
+
+
+def _mapping(
+    path: str | None, pairs: list[str] | None, given: dict[str, str | None], pattern: list[str] | None
+) -> "Mapping":
+    """Return the mapping in the file, if there is one, with what the options say instead."""
+    kept = _foreign().read_mapping(path) if path is not None else _foreign().Mapping()
+    changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    if pattern:
+        changes["pattern"] = pattern
+    if pairs:
+        changes["map"] = kept.map | _foreign().pairs_of(pairs)
+    changed: Mapping = msgspec.structs.replace(kept, **changes)
+    return changed
+
+
+def _save(mapping: "Mapping", path: str) -> None:
+    from antecede.trace.foreign.mapping import Plan
+
+    # A mapping that cannot be used is not kept.
+    Plan(mapping)
+    _foreign().write_mapping(mapping, path)
 
 
 def _lines(report: dict[str, Any]) -> list[str]:
