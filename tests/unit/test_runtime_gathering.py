@@ -85,7 +85,7 @@ def test_a_server_that_cannot_be_read_is_not_left_out(
 
     monkeypatch.setattr(os, "scandir", denied(os.scandir))
     assert run(["verify", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"antecede: {closed}: Permission denied\n"
+    assert capsys.readouterr().err == f"antecede: {closed}: cannot be read: Permission denied\n"
     monkeypatch.setattr(os, "listdir", denied(os.listdir))
     with pytest.raises(StoreError, match="Permission denied"), gathered([closed]):
         pass

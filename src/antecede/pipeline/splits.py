@@ -10,6 +10,7 @@ Arrow's file systems know (``s3://``, ``gs://``, ``hdfs://``, ``file://``).
 """
 
 import io
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, cast
 
@@ -151,6 +152,9 @@ def _remote(address: str) -> list[str]:
     """The trace files at an address, which may be a directory."""
     system, inner = _filesystem(address)
     scheme = address.split("://", 1)[0]
+    if isinstance(system, fs.LocalFileSystem):
+        # Arrow's own walk does not end where a link leads back.
+        return [f"{scheme}://{os.path.abspath(path)}" for path in trace_files([inner])[0]]
     try:
         about = system.get_file_info(inner)
         if about.type == fs.FileType.File:

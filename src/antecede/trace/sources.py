@@ -1,7 +1,7 @@
 """From what a person names (files, directories, patterns, ``-``) to events with the place that each came from.
 
-A directory stands for the trace files in it and below, in the order of their paths; names that begin with a dot or an
-underscore, and metadata, are passed over. A file counts once, however often it is named. Whether a file is Parquet or
+A directory stands for the trace files in it and below, in the order of their paths, also behind symbolic links; names
+that begin with a dot or an underscore, and metadata, are passed over. A file counts once, however often it is named. Whether a file is Parquet or
 gzipped is seen from its first bytes; a name ending in ``.parquet`` must be Parquet.
 """
 
@@ -159,22 +159,43 @@ def _expand(path: str, metadata: list[Metadata]) -> list[str]:
 
 
 def _below(directory: str, metadata: list[Metadata]) -> list[str]:
-    def refuse(error: OSError) -> None:
-        raise TraceError(f"{shown(str(error.filename))}: cannot be read: {error.strerror}")
-
     _read_metadata(os.path.join(directory, _metadata_name), metadata)
-    found = []
-    for folder, folders, names in os.walk(directory, onerror=refuse):
-        folders[:] = [name for name in folders if name[0] not in "._"]
-        for name in names:
-            if is_trace_name(name):
-                found.append(os.path.join(folder, name))
+    found = [os.path.join(folder, name) for folder, _, names in folders_of(directory) for name in names]
+    found = [path for path in found if is_trace_name(os.path.basename(path))]
     if not found:
         raise TraceError(
             f"{shown(directory)}: no trace in this directory: neither files ending in "
             f"{', '.join(_endings)}, nor a server's data directory"
         )
     return sorted(found)
+
+
+def folders_of(directory: str) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Walk a directory as ``os.walk`` does, in the order of names, through symbolic links, each folder once.
+
+    Names that begin with a dot or an underscore are passed over. What cannot be looked into, and a link that leads
+    nowhere, is an error: a verdict without it would be about less than was named.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise TraceError(f"{shown(str(error.filename))}: cannot be read: {error.strerror}")
+
+    seen = {os.path.realpath(directory)}
+    for folder, folders, names in os.walk(directory, onerror=refuse, followlinks=True):
+        names[:] = sorted(name for name in names if name[0] not in "._")
+        for name in names:
+            path = os.path.join(folder, name)
+            if os.path.islink(path) and not os.path.exists(path):
+                raise TraceError(f"{shown(path)}: cannot be read: this symbolic link leads nowhere")
+        fresh = []
+        for name in sorted(name for name in folders if name[0] not in "._"):
+            real = os.path.realpath(os.path.join(folder, name))
+            if real not in seen:
+                seen.add(real)
+                fresh.append(name)
+        # In place, which is how os.walk learns where to go.
+        folders[:] = fresh
+        yield folder, folders, names
 
 
 def is_trace_name(name: str) -> bool:

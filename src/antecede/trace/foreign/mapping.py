@@ -10,7 +10,7 @@ of a trace where in the record its value stands:
 
 A name may begin with ``send.`` or ``deliver.``: then it counts for those records only, where the two name things
 differently (``deliver.process=dst``). Which records are sends and which deliveries is decided by two regular
-expressions on the value of ``kind``. A mapping can be kept as a TOML file; this module knows nothing of records and traces.
+expressions on the value of ``kind``. A mapping can be kept as a TOML file. This module knows no records and no traces.
 """
 
 import re
