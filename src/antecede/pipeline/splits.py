@@ -6,7 +6,8 @@ stream does not split. Lines are numbered within a split; how many each split ha
 that the number of a line in its file.
 
 What can be read is a path of the machine that reads (so, on a cluster, one that every worker has), or an address that
-Arrow's file systems know (``s3://``, ``gs://``, ``hdfs://``, ``file://``).
+Arrow's file systems know (``s3://``, ``gs://``, ``hdfs://``, ``file://``). Splits name their files by absolute paths,
+for the tasks that read them have a working directory of their own.
 """
 
 import io
@@ -64,6 +65,9 @@ def plan(paths: Sequence[str], tasks: int = 8, rows_max: int = 1_000_000, bytes_
     local = [path for path in paths if "://" not in path]
     files, metadata = trace_files(local) if local else ([], [])
     files += [file for path in paths if "://" in path for file in _remote(path)]
+    names = [shown(path) for path in files]
+    # A worker's own directory is another one than ours.
+    files = [path if "://" in path else os.path.abspath(path) for path in files]
     splits: list[Split] = []
     size = rows = 0
     counted = True
@@ -79,7 +83,7 @@ def plan(paths: Sequence[str], tasks: int = 8, rows_max: int = 1_000_000, bytes_
             step = share if kind == "lines" else max(1, sizes[number])
             for start in range(0, max(1, sizes[number]), step):
                 splits.append(Split(len(splits), number, path, kind, start, min(start + step, sizes[number])))
-    return Input([shown(path) for path in files], splits, metadata, size, rows if counted else None)
+    return Input(names, splits, metadata, size, rows if counted else None)
 
 
 def _split_parquet(path: str, file: int, splits: list[Split], metadata: list[Metadata], rows_max: int) -> int:
