@@ -84,7 +84,7 @@ def describe(blobs: Iterable[bytes], split: Split, known: dict[int, str], faults
             is_fault = isinstance(said, Fault)
             if is_fault or number - 1 in asked:
                 row = {
-                    "file": shown(split.path),
+                    "file": split.name or shown(split.path),
                     "line": before + number,
                     "reason": said.reason if isinstance(said, Fault) else asked[number - 1],
                     "detail": said.detail if isinstance(said, Fault) else "",

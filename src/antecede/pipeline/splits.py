@@ -47,6 +47,8 @@ class Split(msgspec.Struct, frozen=True):
     """The number of the first row in a Parquet file; lines are numbered from the start of the split."""
     rows: int = 0
     """How many rows a Parquet split has; 0 where only reading can tell."""
+    name: str = ""
+    """The file as it was named, to be shown."""
 
 
 class Input(msgspec.Struct, frozen=True):
@@ -77,30 +79,33 @@ def plan(paths: Sequence[str], tasks: int = 8, rows_max: int = 1_000_000, bytes_
         size += sizes[number]
         kind = _kind(path)
         if kind == "parquet":
-            rows += _split_parquet(path, number, splits, metadata, rows_max)
+            rows += _split_parquet(path, number, names[number], splits, metadata, rows_max)
         else:
             counted = False
             step = share if kind == "lines" else max(1, sizes[number])
             for start in range(0, max(1, sizes[number]), step):
-                splits.append(Split(len(splits), number, path, kind, start, min(start + step, sizes[number])))
+                end = min(start + step, sizes[number])
+                splits.append(Split(len(splits), number, path, kind, start, end, name=names[number]))
     return Input(names, splits, metadata, size, rows if counted else None)
 
 
-def _split_parquet(path: str, file: int, splits: list[Split], metadata: list[Metadata], rows_max: int) -> int:
+def _split_parquet(
+    path: str, file: int, name: str, splits: list[Split], metadata: list[Metadata], rows_max: int
+) -> int:
     with _open(path) as stream:
-        footer, schema = _footer(stream, shown(path))
-    twice = [name for name in COLUMNS if schema.names.count(name) > 1]
+        footer, schema = _footer(stream, name)
+    twice = [column for column in COLUMNS if schema.names.count(column) > 1]
     if twice:
-        raise TraceError(f"{shown(path)}: column {twice[0]} is given twice")
+        raise TraceError(f"{name}: column {twice[0]} is given twice")
     text = (footer.metadata or {}).get(b"antecede")
     if text is not None:
-        metadata.append(metadata_of(text, shown(path)))
+        metadata.append(metadata_of(text, name))
     first = start = first_row = row = 0
     for group in range(footer.num_row_groups):
         row += footer.row_group(group).num_rows
         last = group + 1 == footer.num_row_groups
         if row - first_row >= rows_max // 2 or last:
-            splits.append(Split(len(splits), file, path, "parquet", start, group + 1, first_row, row - first_row))
+            splits.append(Split(len(splits), file, path, "parquet", start, group + 1, first_row, row - first_row, name))
             start, first_row = group + 1, row
     return row - first
 
@@ -225,7 +230,7 @@ def _read_batches(batches: Iterable[Any]) -> Iterator[Arrow]:
 def _read_parquet(split: Split, columns: Sequence[str], keep_raw: bool) -> Iterator[Arrow]:
     from antecede.pipeline.columns import plain_types
 
-    where = shown(split.path)
+    where = split.name or shown(split.path)
     with _open(split.path) as stream:
         try:
             footer = pq.read_metadata(stream)

@@ -1,8 +1,8 @@
 """From what a person names (files, directories, patterns, ``-``) to events with the place that each came from.
 
 A directory stands for the trace files in it and below, in the order of their paths, also behind symbolic links; names
-that begin with a dot or an underscore, and metadata, are passed over. A file counts once, however often it is named. Whether a file is Parquet or
-gzipped is seen from its first bytes; a name ending in ``.parquet`` must be Parquet.
+that begin with a dot or an underscore, and metadata, are passed over. A file counts once, however often it is named.
+Whether a file is Parquet or gzipped is seen from its first bytes; a name ending in ``.parquet`` must be Parquet.
 """
 
 import glob

@@ -8,6 +8,7 @@ with the largest own entry that deliveries brought back.
 
 A late delivery brings nothing new, so its maximum is skipped. A carried vector is dropped with the message's last
 delivery, a process's with its last event. How many are alive at once is up to the walk (:mod:`antecede.trace.matched`).
+With many processes and numpy at hand, :mod:`antecede.trace.arrays` does this pass.
 
 **Who overtook** a late message is asked afterwards, only for the messages that were late: a second pass carries sets of
 those messages alone, as the oracle does with all; the first delivery that brings a message's bit to q is the answer.
@@ -17,6 +18,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 
+from antecede.trace import arrays
 from antecede.trace.lanes import Lanes
 from antecede.trace.matched import Matched
 from antecede.trace.oracle import judge_merges
@@ -36,7 +38,8 @@ def judge_large(trace: Matched, orders: Sequence[str], every_overtaker: bool = F
     if "fifo" in orders:
         verdict.fifo = _fifo(trace)
     if "causal" in orders:
-        late = sorted(_late(trace, event) for event in late_deliveries(trace))
+        walk = arrays.late_deliveries if arrays.useful_for(trace) else late_deliveries
+        late = sorted(_late(trace, event) for event in walk(trace))
         asked = late if every_overtaker else late[:1]
         for start in range(0, len(asked), _asked_at_once):
             found = _overtakers(trace, asked[start : start + _asked_at_once])
