@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 from antecede import limits
 from antecede.errors import TraceError
 from antecede.trace import jsonl
-from antecede.trace.parquet import folded_in
-from antecede.trace.schema import COLUMNS, Fault, Metadata, metadata_of
+from antecede.trace.parquet import conformed, folded_in
+from antecede.trace.schema import COLUMNS, Fault, Metadata, case_matched, metadata_of
 from antecede.trace.sources import shown, trace_files
 
 batch_rows = 131_072
@@ -222,8 +222,9 @@ def _read_batches(batches: Iterable[Any]) -> Iterator[Arrow]:
     from antecede.pipeline.columns import plain_types
 
     row = 0
-    for batch in batches:
-        yield Arrow(batch, row, folded_in(batch.schema), plain_types(batch.schema))
+    for given in batches:
+        batch = conformed(given)
+        yield Arrow(batch, row, folded_in(given.schema), plain_types(batch.schema))
         row += batch.num_rows
 
 
@@ -253,9 +254,11 @@ def _read_parquet(split: Split, columns: Sequence[str], keep_raw: bool) -> Itera
             )
             row = split.first_row
             # What the columns are is said by the file, not by the ones that were worth reading.
-            plain = plain_types(schema)
-            for batch in batches:
-                yield Arrow(batch, row, folded_in(schema), plain)
+            nothing = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+            plain = plain_types(conformed(nothing).schema)
+            for given in batches:
+                batch = conformed(given)
+                yield Arrow(batch, row, folded_in(schema), plain and plain_types(batch.schema))
                 row += batch.num_rows
         except (pa.ArrowException, OSError, ValueError) as error:
             raise TraceError(f"{where}: damaged Parquet file: {_first_line(error)}") from None
@@ -274,8 +277,11 @@ def _destinations(schema: Any, footer: Any) -> list[str]:
 def _needed(footer: Any, schema: Any, columns: Sequence[str], groups: range) -> list[str]:
     """The columns that say something in these row groups, and those that every row needs."""
     silent = set()
+    names = {column: name for name, column in case_matched(schema.names).items()}
+    columns = [names.get(column, column) for column in columns]
+    always = {names.get(column, column) for column in ("process", "index", "kind")}
     for name in columns:
-        if name not in schema.names or name in ("process", "index", "kind"):
+        if name not in schema.names or name in always:
             continue
         leaves = [
             i for i in range(footer.num_columns) if footer.row_group(0).column(i).path_in_schema.split(".")[0] == name
