@@ -15,7 +15,10 @@ from antecede.errors import TraceError, UsageError
 if TYPE_CHECKING:
     from antecede.trace.foreign import Mapping
 
-_formats = "auto, shiviz, govector, zipkin, otlp, jaeger, spans, editing; with a mapping json, csv, parquet, text"
+_formats = (
+    "auto, shiviz, govector, zipkin, otlp, jaeger, spans, chrome, temporal, editing; "
+    "with a mapping json, csv, parquet, text"
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -76,11 +79,15 @@ def register(app: typer.Typer) -> None:
         preview: bool = typer.Option(
             False, "--preview", help="With a mapping: show the first events and what did not match; write nothing."
         ),
+        skip_unknown: bool = typer.Option(
+            False, "--skip-unknown", help="Leave out files whose format is not known, and list them: for folders."
+        ),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> None:
         """Make a trace of what others recorded.
 
-        Known formats: logs with vector clocks (shiviz, govector), spans (zipkin, otlp, jaeger, spans), editing
+        Known formats: logs with vector clocks (shiviz, govector); spans (zipkin, otlp, jaeger, or spans: CSV and
+        Parquet); flow events of Chrome and Perfetto (chrome); histories of Temporal (temporal); editing
         sessions (editing). Any other log of sends and deliveries (JSON, CSV, Parquet, text) by --map or --mapping.
 
         All sources together make one trace. Exit 0: done. 2: nothing could be read.
@@ -100,7 +107,7 @@ def register(app: typer.Typer) -> None:
             if len(pattern or ()) > 1:
                 raise UsageError("several --pattern are for mappings: give --map, or one pattern")
             one = pattern[0] if pattern else None
-            report = _watched(lambda say: _foreign().convert(source, to, form, one, instances, say))
+            report = _watched(lambda say: _foreign().convert(source, to, form, one, instances, say, skip_unknown))
             lines = _lines(report)
         print(json.dumps(report, indent=2) if as_json else "\n".join(lines))
         if preview and report["advice"] is not None:
@@ -158,12 +165,15 @@ def _lines(report: dict[str, Any]) -> list[str]:
         if report[key]:
             lines.append(f"  {counted(report[key], said)}")
     lines += [f"    {_shown(where)}" for where in report["unreadable_first"]]
+    if report["skipped"]:
+        lines.append(f"  {counted(len(report['skipped']), 'file')} left out:")
+        lines += [f"    {_shown(why)}" for why in report["skipped"]]
     read = {file["format"] for file in report["files"]}
     lines += [f"  {said}" for formats, said in _caveats.items() if read.intersection(formats)]
     if report["to"] is None:
-        lines.append(f"{report['rows']:,} rows, not written: give --to")
+        lines.append(f"{counted(report['rows'], 'row')}, not written: give --to")
     else:
-        lines.append(f"{report['rows']:,} rows written to {_shown(report['to'])}")
+        lines.append(f"{counted(report['rows'], 'row')} written to {_shown(report['to'])}")
     return lines
 
 

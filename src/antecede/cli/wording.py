@@ -87,7 +87,21 @@ def _instead(path: str) -> str | None:
     form = recognised(path)
     if form is not None:
         return f"this is {form}: make it a trace with antecede import"
-    return _no_lines(path)
+    return _no_lines(path) or _other_table(path)
+
+
+def _other_table(path: str) -> str | None:
+    """That a Parquet file has other columns than a trace."""
+    from antecede.trace.foreign import columns_of_parquet
+    from antecede.trace.sources import shown
+
+    names = columns_of_parquet(path)
+    if names is None or {"process", "index", "kind"} & {name.lower() for name in names}:
+        return None
+    return (
+        f"{shown(path)} is Parquet, but not a trace: it has the columns {', '.join(names[:12])}; "
+        "antecede import --map makes a trace of it"
+    )
 
 
 def _no_lines(path: str) -> str | None:

@@ -18,11 +18,13 @@ from antecede.trace.foreign.guess import FORMATS, OURS, guess
 from antecede.trace.foreign.mapped import convert_mapped
 from antecede.trace.foreign.mapping import Mapping, pairs_of, read_mapping, write_mapping
 from antecede.trace.foreign.patterns import PRESETS
+from antecede.trace.foreign.records import parquet_columns
 
 __all__ = [
     "FORMATS",
     "PRESETS",
     "Mapping",
+    "columns_of_parquet",
     "convert",
     "convert_mapped",
     "pairs_of",
@@ -43,3 +45,14 @@ def recognised(path: str) -> str | None:
     except TraceError:
         return None
     return found if found != OURS else None
+
+
+def columns_of_parquet(path: str) -> list[str] | None:
+    """The names of the columns of a Parquet file, or ``None`` if it is no such file."""
+    if not os.path.isfile(path):
+        return None
+    try:
+        with opened(path, Unreadable()) as file:
+            return parquet_columns(file) if file.head[:4] == b"PAR1" else None
+    except TraceError:
+        return None

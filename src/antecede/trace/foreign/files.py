@@ -44,8 +44,10 @@ class Unreadable:
 class ForeignFile:
     """One opened file: its name to show, its first bytes, and one way each to read it by lines or whole."""
 
-    def __init__(self, name: str, stream: BinaryIO, unreadable: Unreadable) -> None:
+    def __init__(self, name: str, stream: BinaryIO, unreadable: Unreadable, path: str | None = None) -> None:
         self.name = name
+        self.path = path
+        """Where it can be opened again, if it is no pipe."""
         self._unreadable = unreadable
         magic = stream.read(2)
         raw: BinaryIO = io.BufferedReader(_Rejoined(magic, stream))
@@ -140,7 +142,7 @@ def opened(path: str, unreadable: Unreadable) -> Iterator[ForeignFile]:
             yield ForeignFile("<stdin>", sys.stdin.buffer, unreadable)
         else:
             with open(path, "rb") as stream:
-                yield ForeignFile(shown(path), stream, unreadable)
+                yield ForeignFile(shown(path), stream, unreadable, path)
     except OSError as error:
         raise TraceError(f"{shown(path)}: cannot be read: {error.strerror or error}") from None
 

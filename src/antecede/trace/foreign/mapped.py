@@ -85,9 +85,9 @@ class Mapped:
         self.fields: dict[str, None] = {}
         """The paths in the first records, for advice."""
 
-    def read(self, file: ForeignFile, path: str, form: str, guard: Guard, most: int | None = None) -> None:
+    def read(self, file: ForeignFile, form: str, guard: Guard, most: int | None = None) -> None:
         """Take in the records of one file, or the first of them."""
-        for record in islice(records_of(file, path, form, self.plan, guard), most):
+        for record in islice(records_of(file, form, self.plan, guard), most):
             self.records += 1
             where = f"{file.name}:{record.number}"
             if record.fields is None:
@@ -205,7 +205,7 @@ def convert_mapped(
                 if not file.head:
                     raise TraceError(f"{file.name}: the file is empty")
                 form = form_of(file, mapped.plan)
-                mapped.read(file, path, form, guard, left)
+                mapped.read(file, form, guard, left)
                 files.append({"file": file.name, "format": form, "events": mapped.events - before})
     tied = mapped.sort()
     report = _report(mapped, files, unreadable, tied)

@@ -56,14 +56,14 @@ def form_of(file: ForeignFile, plan: Plan) -> str:
     )
 
 
-def records_of(file: ForeignFile, path: str, form: str, plan: Plan, guard: Guard) -> Iterator[Record]:
+def records_of(file: ForeignFile, form: str, plan: Plan, guard: Guard) -> Iterator[Record]:
     """Return the records of a file, numbered by line or row from 1."""
     if form == "json":
         return _json(file)
     if form == "csv":
         return _table(file)
     if form == "parquet":
-        return _parquet(file, path)
+        return _parquet(file)
     if not plan.patterns:
         raise UsageError("lines of text need --pattern: a regular expression with named groups")
     return _text(file, plan.patterns, guard)
@@ -127,22 +127,44 @@ def _cells(line: bytes, mark: str) -> list[str] | str:
         return str(error)
 
 
-def _parquet(file: ForeignFile, path: str) -> Iterator[Record]:
+def _parquet(file: ForeignFile) -> Iterator[Record]:
+    for number, fields in parquet_rows(file):
+        yield Record(number, {name: value for name, value in fields.items() if value is not None}, "")
+
+
+def parquet_rows(file: ForeignFile) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of a Parquet file, numbered from 1, with nanoseconds for timestamps."""
+    pa, opened = _opened(file)
+    number = 0
+    try:
+        for batch in opened.iter_batches(batch_size=_batch_rows):
+            for fields in _plain(pa, batch).to_pylist():
+                number += 1
+                yield number, fields
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise TraceError(f"{file.name}: row {number + 1}: cannot be read as Parquet: {_line(error)}") from None
+
+
+def parquet_columns(file: ForeignFile) -> list[str]:
+    """The names of a Parquet file's columns."""
+    return list(_opened(file)[1].schema_arrow.names)
+
+
+def _opened(file: ForeignFile) -> tuple[Any, Any]:
     try:
         pa, pq = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
         raise TraceError("Parquet needs pyarrow: install antecede[spark]") from None
-    if path == "-":
+    if file.path is None:
         raise TraceError(f"{file.name}: Parquet cannot be read from a pipe; give a file")
-    number = 0
     try:
-        for batch in pq.ParquetFile(path).iter_batches(batch_size=_batch_rows):
-            for fields in _plain(pa, batch).to_pylist():
-                number += 1
-                yield Record(number, {name: value for name, value in fields.items() if value is not None}, "")
-    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-        reason = (str(error).splitlines() or ["?"])[0][:200]
-        raise TraceError(f"{file.name}: row {number + 1}: cannot be read as Parquet: {reason}") from None
+        return pa, pq.ParquetFile(file.path)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise TraceError(f"{file.name}: not a readable Parquet file: {_line(error)}") from None
+
+
+def _line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 def _plain(pa: Any, batch: Any) -> Any:
