@@ -51,8 +51,8 @@ def convert(
     """Read foreign files and write them as one trace, if ``to`` names it; the report.
 
     ``form`` is one of :data:`FORMATS` or ``auto``; ``pattern`` a regular expression for logs, or a preset's name;
-    ``instances`` makes every instance of a service a process. ``say`` is told what is being done. ``skip_unknown`` leaves
-    out files whose format is not known, or that are traces already, and lists them.
+    ``instances`` makes every instance of a service a process. ``say`` is told what is being done. ``skip_unknown``
+    leaves out files whose format is not known, or that are traces already, and lists them.
     """
     started = time.perf_counter()
     given = _pattern(pattern, form)
@@ -117,8 +117,8 @@ def _format(file: ForeignFile, form: str, given: Pattern | None) -> str:
                 f"{file.name}: Parquet, but neither a trace nor spans: it has the columns {names}; give --map"
             )
         raise TraceError(
-            f"{file.name}: none of the formats that we know: {KNOWN}. Give --format, --pattern for a log with clocks, or "
-            "--map for any other log of sends and deliveries"
+            f"{file.name}: none of the formats that we know: {KNOWN}. Give --format, --pattern for a log with clocks, "
+            "or --map for any other log of sends and deliveries"
         )
     return found
 

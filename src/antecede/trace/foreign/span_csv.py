@@ -2,8 +2,8 @@
 
 The header must name a trace id, a span id, a parent, a place (pod or service) and a start; an end, a duration, a kind
 and an operation are welcome. Names are compared without case, underscores and the like. The unit of a time is in the
-name of its column (``StartTimeUnixNano``, ``start_us``), or is seen from the first time, taken as one since 1970. A time
-may also be a date of ISO 8601. A Parquet file with such columns is read in the same way.
+name of its column (``StartTimeUnixNano``, ``start_us``), or is seen from the first time, taken as one since 1970. A
+time may also be a date of ISO 8601. A Parquet file with such columns is read in the same way.
 """
 
 import csv

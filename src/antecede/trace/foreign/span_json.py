@@ -80,7 +80,7 @@ class _ResourceSpans(_Camel, frozen=True):
 
 
 class _Otlp(_Camel, frozen=True):
-    """As collectors write it; Tempo calls the list ``batches``, or puts all into ``trace``, Jaeger v3 into ``result``."""
+    """As collectors write it. Tempo calls the list ``batches`` or puts it into ``trace``, Jaeger v3 into ``result``."""
 
     resource_spans: list[Raw] | None = None
     batches: list[Raw] | None = None

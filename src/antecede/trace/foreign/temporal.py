@@ -2,8 +2,8 @@
 
 A history is a document ``{"events": […]}``, or the list alone, as ``temporal workflow show --output json`` prints it.
 The workflow is a process, named by its id or the file, and so is every worker, named by its identity. Scheduling an
-activity is a send of the workflow; that a worker started it is the delivery. How it ended (completed, failed, cancelled,
-timed out) is a message back. All other events are local events of the workflow.
+activity is a send of the workflow; that a worker started it is the delivery. How it ended (completed, failed,
+cancelled, timed out) is a message back. All other events are local events of the workflow.
 
 One history is the order in which the server recorded it, at both ends. Several histories make one trace: the workers
 are shared, in the order of the recorded times.
