@@ -386,6 +386,7 @@ crash_report_bytes_max: Final = 256 * 1024
 unread_share_max: Final = 0.1
 """The share of rows that are no events at all, above which a trace counts as unreadable: a torn line per file or a few
 rows of another program are common, but of one row in ten nobody can say what the verdict is about."""
+
 mapping_bytes_max: Final = 64 * 1024
 """One mapping file of an import: a few lines, each of them perhaps a long regular expression."""
 

@@ -25,8 +25,8 @@ _entry_seconds = {True: 1e-9, False: 5e-9}
 
 
 def chosen_engine(engine: str, master: str | None, conf: list[str] | None, paths: list[str]) -> str:
-    """Return ``plain`` or ``spark``, by what was asked for and by the events and processes that the trace seems to have;
-    refuse a Spark that is not installed before anything is read."""
+    """Return ``plain`` or ``spark``, by what was asked for and by the events and processes that the trace seems to
+    have; refuse a Spark that is not installed before anything is read."""
     if engine not in ENGINES:
         raise UsageError(f"--engine must be one of {', '.join(ENGINES)}, not {engine!r}")
     if engine == "plain" and (master is not None or conf):

@@ -174,7 +174,7 @@ def _dry_run(paths: list[str], engine: str, as_json: bool) -> int:
     else:
         for one in listed:
             size = "?" if one["bytes"] is None else f"{one['bytes']:,}"
-            count = "rows unknown before reading" if one["rows"] is None else counted(one["rows"], "row")
+            count = "rows unknown before reading" if one["rows"] is None else counted(int(one["rows"]), "row")
             print(f"{one['file']}: {size} {'byte' if size == '1' else 'bytes'}, {count}")
         print(f"engine {engine}")
     return 0

@@ -140,7 +140,7 @@ class Task:
         yield 0, pack({
             "split": self.split.number, "names": self.encoder.names.list(), "kinds": self.kinds,
             "reasons": dict(self.reasons), "outside": self.outside,
-            "reasons": dict(self.reasons), "unread_first": self.unread_first,
+            "unread_first": self.unread_first,
             "nulled": dict(self.nulled.counts), "nulled_first": self.nulled.first,
             "clocked": self.clocked, "lamported": self.lamported,
         })  # fmt: skip
