@@ -446,3 +446,13 @@ def test_the_report_is_documented() -> None:
 def test_a_plan_takes_groups_for_columns() -> None:
     plan = Plan(Mapping(pattern=r"(?P<process>.)(?P<kind>.)(?P<message>.)", send="s", deliver="d"))
     assert sorted(plan.values["send."]) == ["message", "process"]
+
+
+def test_named_groups_of_a_kind_are_fields() -> None:
+    mapping = Mapping(
+        map=pairs_of(["process=p,kind=k,message={what}-{id}"]), send="(?P<what>.*)Sent", deliver="(?<what>.*)Received"
+    )
+    rows = [{"p": "a", "k": f"{what}Sent", "id": 1} for what in ("Block", "Vote")]
+    report, events = _run(*rows, {"p": "b", "k": "VoteReceived", "id": 1}, mapping=mapping)
+    assert (report["sent_again"], report["matched"]) == (0, 1)
+    assert [event[3] for event in events] == ["Block-1", "Vote-1", "Vote-1"]

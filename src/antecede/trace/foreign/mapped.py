@@ -100,7 +100,8 @@ class Mapped:
     def _take(self, record: Record, fields: dict[str, Any], where: str, file: str, guard: Guard) -> None:
         said = text_of(self.plan.kind.of(fields)) or "" if self.plan.kind else record.text
         with guard.on(file, record.number):
-            found = self.plan.kind_of(said)
+            found, groups = self.plan.kind_of(said)
+        fields = fields | groups if groups else fields
         kind, values = _kinds[found], self.plan.values[found]
         self._count_kind(kind, said)
         process = text_of(values["process"].of(fields)) if "process" in values else None

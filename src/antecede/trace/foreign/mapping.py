@@ -209,12 +209,14 @@ class Plan:
             if text is None:
                 raise UsageError(f"the mapping lacks {option}: give a regular expression that such records match")
 
-    def kind_of(self, said: str) -> str:
-        """Return ``send.``, ``deliver.`` or nothing for what a record says of its kind."""
-        # The value of a field is one word, a line of text is many: there a part of it is enough.
-        if (self.send.fullmatch if self.kind else self.send.search)(said):
-            return "send."
-        return "deliver." if (self.deliver.fullmatch if self.kind else self.deliver.search)(said) else ""
+    def kind_of(self, said: str) -> tuple[str, dict[str, str]]:
+        """Return ``send.``, ``deliver.`` or nothing for what a record says of its kind, and the named groups."""
+        for prefix, pattern in (("send.", self.send), ("deliver.", self.deliver)):
+            # The value of a field is one word, a line of text is many: there a part of it is enough.
+            found = pattern.fullmatch(said) if self.kind else pattern.search(said)
+            if found is not None:
+                return prefix, {name: text for name, text in found.groupdict().items() if text is not None}
+        return "", {}
 
 
 def _values(named: dict[str, str], prefix: str) -> dict[str, Value]:
