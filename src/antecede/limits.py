@@ -390,3 +390,18 @@ crash_report_bytes_max: Final = 256 * 1024
 unread_share_max: Final = 0.1
 """The share of rows that are no events at all, above which a trace counts as unreadable: a torn line per file or a few
 rows of another program are common, but of one row in ten nobody can say what the verdict is about."""
+
+mapping_bytes_max: Final = 64 * 1024
+"""One mapping file of an import: a few lines, each of them perhaps a long regular expression."""
+
+pattern_line_chars_max: Final = 64 * 1024
+"""One line that a person's regular expression is to search: what takes quadratic time is still done in some seconds."""
+
+pattern_seconds_max: Final = 2.0
+"""How long the search of one line may take. An honest search takes microseconds; one that backtracks takes years."""
+
+preview_records_max: Final = 10_000
+"""Records that ``import --preview`` looks at: enough to see every sort of record, and done in a second."""
+
+mapped_kinds_max: Final = 1_000
+"""Different kinds of records of which an import counts how often each occurred; more are not kinds but texts."""

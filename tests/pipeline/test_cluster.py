@@ -92,7 +92,12 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
 
 
 def test_a_cluster_gives_the_same_verdict(
-    master: str, tmp_path: Path, random_trace: Callable[[int], list[Event]], spoken: Any, root: Path
+    master: str,
+    tmp_path: Path,
+    random_trace: Callable[[int], list[Event]],
+    spoken: Any,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import json
 
@@ -103,11 +108,13 @@ def test_a_cluster_gives_the_same_verdict(
     scratch.mkdir()
     environment = dict(os.environ) | {"PYTHONPATH": str(root / "src"), "TMPDIR": str(scratch)}
     done = subprocess.run(
-        [sys.executable, "-c", _script, master, str(path), str(tmp_path / "out")],
+        # A relative path, which is relative to where the command was given and not to where workers are.
+        [sys.executable, "-c", _script, master, path.name, str(tmp_path / "out")],
         env=environment, capture_output=True, text=True, timeout=570, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    wanted = verify([path], spoken.ALL, tmp_path / "here", tmp_path / "here")
+    monkeypatch.chdir(tmp_path)
+    wanted = verify([path.name], spoken.ALL, tmp_path / "here", tmp_path / "here")
     assert spoken.judged(json.loads(done.stdout)) == spoken.judged(wanted)
     mine, theirs = ((tmp_path / name / "quarantine.jsonl").read_text().splitlines() for name in ("here", "out"))
     assert sorted(mine) == sorted(theirs)

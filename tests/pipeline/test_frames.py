@@ -72,7 +72,7 @@ def test_a_structure_with_what_is_no_integer_is_no_clock(running: Any) -> None:
         "process string, index bigint, kind string, clock struct<p: int, q: string>",
     )
     report = pipeline.verify(frame)
-    assert (report["events"], report["quarantined"]) == (2, {"wrong_type": 1})
+    assert (report["events"], report["quarantined"], report["nulled"]) == (3, {}, {"clock": 1})
 
 
 def test_what_cannot_be_meant_is_refused(running: Any) -> None:
@@ -80,3 +80,16 @@ def test_what_cannot_be_meant_is_refused(running: Any) -> None:
         pipeline.measure(running.spark.range(3))
     with pytest.raises(UsageError, match="none of"):
         pipeline.explain(running.spark.range(3), "causl")
+
+
+def test_exact_equivalents_and_names_in_other_case(running: Any) -> None:
+    frame = running.spark.sql(
+        """select * from values
+        ('a', 0BD, 'send', 7, timestamp'2026-03-01 10:00:00', 'x'),
+        ('b', 0BD, 'deliver', 7, timestamp'2026-03-01 10:00:01', null)
+        as t(Process, index, KIND, message, time, hop)"""
+    ).selectExpr("Process", "cast(index as decimal(20, 0)) index", "KIND", "message", "time", "hop")
+    report = pipeline.verify(frame)
+    assert (report["deliveries"], report["quarantined"], report["nulled"]) == (1, {}, {"hop": 1})
+    assert report["orders"]["causal"]["holds"]
+    assert pipeline.measure(frame)["delay"]["mean"] == pytest.approx(1.0)

@@ -286,3 +286,27 @@ def test_real_mail(running: Any, root: Path, spoken: Any) -> None:
     ]
     assert len(late) == 1944
     assert len(rows) == 269014
+
+
+def test_a_file_that_workers_do_not_see_is_named_before_the_work(running: Any, tmp_path: Path) -> None:
+    from antecede.errors import TraceError
+    from antecede.pipeline.files import check_seen
+    from antecede.pipeline.splits import plan
+
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_text("{}\n")
+    given = plan([str(tmp_path)])
+    check_seen(running.context, given, 2)
+    (tmp_path / "b.jsonl").unlink()
+    with pytest.raises(TraceError, match=r"b\.jsonl: the Spark worker on .+ cannot read this file: give a path"):
+        check_seen(running.context, given, 2)
+
+
+def test_splits_name_their_files_wherever_a_task_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from antecede.pipeline.splits import plan
+
+    (tmp_path / "a.jsonl").write_text("{}\n")
+    monkeypatch.chdir(tmp_path)
+    given = plan(["a.jsonl"])
+    assert given.files == ["a.jsonl"]
+    assert [split.path for split in given.splits] == [str(tmp_path / "a.jsonl")]

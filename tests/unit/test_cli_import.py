@@ -77,7 +77,7 @@ def test_remarks_name_the_first_unreadable_lines(capsys: pytest.CaptureFixture[s
         ("missing.log", "missing.log: no such file"),
         ("*.nothing", "no file matches"),
         ("empty", "empty: the file is empty"),
-        ("junk", "no format that we know"),
+        ("junk", "none of the formats that we know"),
         ("junk --format shiviz", "no preset finds an event"),
         ("junk --format govector", "no preset finds an event"),
         ("junk --format zipkin", "nothing could be read as zipkin"),

@@ -83,6 +83,9 @@ def test_report_of_a_violation(run: Callable[..., Said]) -> None:
         "complete": True,
         "quarantined": {},
         "readable": True,
+        "unread_first": {},
+        "nulled": {},
+        "nulled_first": {},
         "orders": {
             "fifo": {"holds": True, "late": 0, "undecided": 0},
             "causal": {

@@ -277,7 +277,9 @@ def test_a_held_message_that_is_never_delivered_waits_to_the_end() -> None:
 def test_the_bound_on_events_is_named() -> None:
     events = [Event("P1", "local")] * limits.diagram_events_max
     ElementTree.fromstring(Diagram(["P1"], events).svg())
-    with pytest.raises(DiagramError, match=f"2001 events: a diagram shows at most {limits.diagram_events_max}; choose"):
+    with pytest.raises(
+        DiagramError, match=f"2001 events: a diagram shows at most {limits.diagram_events_max}; without"
+    ):
         Diagram(["P1"], [*events, Event("P1", "local")])
     with pytest.raises(DiagramError, match="2001 events"):
         from_events([Row("P1", index, "local") for index in range(limits.diagram_events_max + 1)])

@@ -82,7 +82,7 @@ def test_figures_are_rounded_for_people(value: float, said: str) -> None:
 
 def test_clock_skew_is_not_hidden(run: Callable[..., Said]) -> None:
     write_trace("skew.jsonl", [Event("p", 0, "send", "m", ("q",), time=9), Event("q", 0, "deliver", "m", time=1)])
-    assert "1 of 1 deliveries come before their send by the clocks" in run("measure skew.jsonl")[1]
+    assert "1 of 1 delivery comes before its send by the clocks" in run("measure skew.jsonl")[1]
 
 
 @pytest.mark.parametrize(

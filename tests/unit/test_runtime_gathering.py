@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from antecede.cli import run
-from antecede.errors import StoreError
+from antecede.errors import StoreError, TraceError
 from antecede.runtime import gathering
 from antecede.runtime.application import plan_of
 from antecede.runtime.converting import convert
@@ -85,9 +85,9 @@ def test_a_server_that_cannot_be_read_is_not_left_out(
 
     monkeypatch.setattr(os, "scandir", denied(os.scandir))
     assert run(["verify", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"antecede: {closed}: Permission denied\n"
+    assert capsys.readouterr().err == f"antecede: {closed}: cannot be read: Permission denied\n"
     monkeypatch.setattr(os, "listdir", denied(os.listdir))
-    with pytest.raises(StoreError, match="Permission denied"), gathered([closed]):
+    with pytest.raises(TraceError, match="Permission denied"), gathered([closed]):
         pass
 
 

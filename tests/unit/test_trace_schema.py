@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from antecede.errors import TraceError
-from antecede.trace.schema import Event, Fault, Metadata, event_of, metadata_bytes, metadata_of
+from antecede.trace.schema import NEEDED, Event, Fault, Mended, Metadata, Nulled, event_of, metadata_bytes, metadata_of
 
 _good: dict[str, Any] = {"process": "a", "index": 0, "kind": "send", "message": "m", "to": ["b"]}
 
@@ -75,7 +75,37 @@ def test_a_local_event_has_no_message() -> None:
     ],
 )
 def test_types_are_strict(name: str, values: list[Any]) -> None:
-    assert [_reason(**{name: value}) for value in values] == ["wrong_type"] * len(values)
+    """A wrong type costs the row where every verdict needs the column, else the value alone."""
+    for value in values:
+        said = event_of(_good | {name: value})
+        if name in NEEDED:
+            assert isinstance(said, Fault)
+            assert said.reason == "wrong_type"
+        else:
+            assert isinstance(said, Mended)
+            assert getattr(said, name) is None
+            ((column, detail),) = said.nulled
+            assert (column, detail.split(",")[0].partition(" must be ")[0]) == (name, name)
+            counted = Nulled()
+            assert type(counted.take(7, said)) is Event
+            assert (counted.counts[name], counted.first[name]) == (1, (7, detail))
+            strict = Nulled([name]).take(7, said)
+            assert isinstance(strict, Fault)
+            assert (strict.reason, strict.detail, strict.process, strict.index) == ("wrong_type", detail, "a", 0)
+
+
+def test_names_in_other_case() -> None:
+    plain = {key: value for key, value in _good.items() if key not in ("process", "index")}
+    said = event_of(plain | {"Process": "a", "INDEX": 0})
+    assert isinstance(said, Event)
+    assert (said.process, said.index, said.extra) == ("a", 0, None)
+    # The exact name counts, and of two others none.
+    kept = event_of(_good | {"Process": "b"})
+    assert isinstance(kept, Event)
+    assert (kept.process, kept.extra) == ("a", {"Process": "b"})
+    both = event_of({key: value for key, value in _good.items() if key != "process"} | {"Process": "b", "PROCESS": "c"})
+    assert isinstance(both, Fault)
+    assert both.detail == "no process"
 
 
 @pytest.mark.parametrize("index", [0, 2**63 - 1])
@@ -85,13 +115,13 @@ def test_index_at_its_bounds(index: int) -> None:
 
 def test_reasons_come_in_their_order() -> None:
     assert _reason(kind="jump", message=None) == "unknown_kind"
-    assert _reason(kind="jump", time="x") == "wrong_type"
-    assert _reason(kind="jump", time="x", index=None) == "missing_field"
+    assert _reason(kind="jump", to="x") == "wrong_type"
+    assert _reason(kind="jump", to="x", index=None) == "missing_field"
 
 
 def test_a_fault_keeps_its_place_if_it_can_be_read() -> None:
-    assert event_of(_good | {"time": "x"}) == Fault(
-        "wrong_type", "time must be an int64, not 'x'", process="a", index=0, hop=False
+    assert event_of(_good | {"to": "x"}) == Fault(
+        "wrong_type", "to must be a list of strings, not 'x'", process="a", index=0, hop=False
     )
     assert isinstance(said := event_of(_good | {"index": 1.0}), Fault)
     assert (said.process, said.index) == (None, None)

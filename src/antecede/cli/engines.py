@@ -7,19 +7,26 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
-from antecede.errors import TraceError, UsageError
-from antecede.trace.sources import shown, trace_files
+from antecede.errors import UsageError
+from antecede.trace.sizing import size_of
 
 ENGINES = ("auto", "plain", "spark")
 
-_plain_bytes_max = 64 * 1024 * 1024
-"""As much text as the plain engine reads before Spark has started."""
+_spark_starts_seconds = 15.0
+"""What Spark takes before it has read anything."""
+
+_plain_event_seconds = 12e-6
+"""What the plain engine takes for an event: reading, matching and judging it."""
+
+_entry_seconds = {True: 1e-9, False: 5e-9}
+"""What it takes, for each event, for each process in a vector: with numpy, and without."""
 
 
 def chosen_engine(engine: str, master: str | None, conf: list[str] | None, paths: list[str]) -> str:
-    """Return ``plain`` or ``spark``, by what was asked for and by the size of the files; refuse a Spark that is not
-    installed before anything is read."""
+    """Return ``plain`` or ``spark``, by what was asked for and by the events and processes that the trace seems to
+    have; refuse a Spark that is not installed before anything is read."""
     if engine not in ENGINES:
         raise UsageError(f"--engine must be one of {', '.join(ENGINES)}, not {engine!r}")
     if engine == "plain" and (master is not None or conf):
@@ -29,9 +36,17 @@ def chosen_engine(engine: str, master: str | None, conf: list[str] | None, paths
     if engine == "spark" or master is not None or conf:
         require()
         return "spark"
-    if engine == "plain":
+    if engine == "plain" or missing():
         return "plain"
-    return "spark" if _text_bytes(paths) > _plain_bytes_max and not missing() else "plain"
+    if any("://" in path for path in paths):
+        return "spark"
+    size = size_of(paths)
+    return "spark" if plain_seconds(size.events, size.processes) > _spark_starts_seconds else "plain"
+
+
+def plain_seconds(events: int, processes: int) -> float:
+    """About how long the plain engine takes."""
+    return events * (_plain_event_seconds + processes * _entry_seconds[find_spec("numpy") is not None])
 
 
 @contextmanager
@@ -55,20 +70,6 @@ def spark_settings(conf: list[str] | None) -> dict[str, str]:
             raise UsageError(f"--conf: expected spark.KEY=VALUE, not {given!r}")
         settings[key] = value
     return settings
-
-
-def _text_bytes(paths: list[str]) -> int:
-    """Roughly how large a trace is as plain text, from the sizes of its files; 0 where only reading can tell."""
-    size = 0
-    if any("://" in path for path in paths):
-        return _plain_bytes_max + 1
-    for path in trace_files(paths)[0]:
-        try:
-            factor = 10 if path.lower().endswith(".gz") else 3 if path.lower().endswith(".parquet") else 1
-            size += factor * os.path.getsize(path) if path != "-" else 0
-        except OSError as error:
-            raise TraceError(f"{shown(path)}: cannot be read: {error.strerror}") from None
-    return size
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from antecede import limits
+from antecede.cli.wording import counted
 from antecede.errors import UsageError
 
 if TYPE_CHECKING:
@@ -117,18 +118,20 @@ def _report(order: str, scope: dict[str, Any], result: "Result", seconds: float)
 
 def _lines(report: dict[str, Any]) -> list[str]:
     checked = ", ".join([*report["checked"], "everything delivered once"])
-    effort = f"{report['states']:,} states, {report['transitions']:,} transitions, {report['seconds']} s"
+    effort = (
+        f"{counted(report['states'], 'state')}, {counted(report['transitions'], 'transition')}, {report['seconds']} s"
+    )
     if report["violation"] is not None:
         # All that is printed is one file that `antecede play` can read.
         return [f"# {report['order']} breaks: {effort}", report["violation"]["scenario"].rstrip("\n")]
     lines = [
-        f"{report['order']} holds in every run of {report['processes']} processes and "
-        f"{report['messages']} messages ({report['mode']})",
+        f"{report['order']} holds in every run of {counted(report['processes'], 'process|processes')} and "
+        f"{counted(report['messages'], 'message')} ({report['mode']})",
         f"checked: {checked}",
         effort,
     ]
     if report["outcomes"] is not None:
-        lines.append(f"{len(report['outcomes'])} joint delivery orders:")
+        lines.append(f"{counted(len(report['outcomes']), 'joint delivery order')}:")
         lines += [
             "  " + "   ".join(f"{process}: {' '.join(names) or '–'}" for process, names in outcome.items())
             for outcome in report["outcomes"]

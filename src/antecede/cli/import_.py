@@ -2,13 +2,23 @@
 
 import json
 import sys
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
+from antecede.cli.mapped import mapped_lines
 from antecede.cli.wording import counted
+from antecede.errors import TraceError, UsageError
 
-_formats = "auto, shiviz, govector, zipkin, otlp, jaeger, spans, editing"
+if TYPE_CHECKING:
+    from antecede.trace.foreign import Mapping
+
+_formats = (
+    "auto, shiviz, govector, zipkin, otlp, jaeger, spans, chrome, temporal, editing; "
+    "with a mapping json, csv, parquet, text"
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -24,9 +34,15 @@ def register(app: typer.Typer) -> None:
             help="The trace to write: .jsonl, .jsonl.gz or .parquet; without: look only.",
         ),
         form: str = typer.Option("auto", "--format", help=f"One of {_formats}."),
-        pattern: str | None = typer.Option(
-            None, "--pattern", metavar="RE", help="For logs: a regular expression with groups event, host, clock."
-        ),
+        pattern: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--pattern",
+                metavar="RE",
+                help="For lines of text: a regular expression with named groups; event, host and clock for logs with "
+                "vector clocks. With a mapping it may be repeated: the first that is found in a line counts.",
+            ),
+        ] = None,
         instances: bool = typer.Option(
             False, "--instances", help="Each instance of a service (pod, address) is a process of its own."
         ),
@@ -36,41 +52,117 @@ def register(app: typer.Typer) -> None:
         execution: str | None = typer.Option(
             None, "--execution", metavar="NAME", help="For logs of several executions: the one to import."
         ),
+        pairs: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--map",
+                metavar="NAME=PATH,…",
+                help="Read any event log: where a record has its process, kind, message, to and time.",
+            ),
+        ] = None,
+        send: str | None = typer.Option(None, "--send", metavar="RE", help="The kinds of records that are sends."),
+        deliver: str | None = typer.Option(
+            None, "--deliver", metavar="RE", help="The kinds of records that are deliveries."
+        ),
+        index: str | None = typer.Option(
+            None,
+            "--index",
+            metavar="file|time|PATH",
+            help="What orders the events of a process: their lines (file), their times, or a number in them.",
+        ),
+        others: str | None = typer.Option(
+            None, "--others", metavar="local|skip", help="What becomes of records that are neither. Default: local."
+        ),
+        clock: str | None = typer.Option(
+            None, "--time", metavar="FORM", help="How times are written: ns, us, ms, s or a format such as %d.%m.%Y."
+        ),
+        mapping: str | None = typer.Option(
+            None, "--mapping", metavar="FILE", help="A mapping kept in a TOML file; options overrule it."
+        ),
+        save_mapping: str | None = typer.Option(
+            None, "--save-mapping", metavar="FILE", help="Keep the mapping in a file."
+        ),
+        preview: bool = typer.Option(
+            False, "--preview", help="With a mapping: show the first events and what did not match; write nothing."
+        ),
+        skip_unknown: bool = typer.Option(
+            False, "--skip-unknown", help="Leave out files whose format is not known, and list them: for folders."
+        ),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> None:
-        """Make a trace of ShiViz or GoVector logs, Zipkin, OpenTelemetry or Jaeger spans, or editing sessions.
+        """Make a trace of what others recorded.
+
+        Known formats: logs with vector clocks (shiviz, govector); spans (zipkin, otlp, jaeger, or spans: CSV and
+        Parquet); flow events of Chrome and Perfetto (chrome); histories of Temporal (temporal); editing
+        sessions (editing). Any other log of sends and deliveries (JSON, CSV, Parquet, text) by --map or --mapping.
 
         All sources together make one trace; logs of several executions make one for each, numbered: OUT-1, OUT-2 …
         Exit 0: done. 2: nothing could be read.
         """
-        report = _convert(source, to, form, pattern, instances, delimiter, execution)
-        if as_json:
-            print(json.dumps(report, indent=2))
+        given = {"send": send, "deliver": deliver, "index": index, "others": others, "time": clock}
+        if pairs or mapping is not None or any(value is not None for value in given.values()):
+            if instances:
+                raise UsageError("--instances is for spans: a mapping says itself what a process is")
+            if delimiter is not None or execution is not None:
+                raise UsageError("--delimiter and --execution are for logs with vector clocks, not for mappings")
+            chosen = _mapping(mapping, pairs, given | {"format": form if form != "auto" else None}, pattern)
+            if save_mapping is not None:
+                _save(chosen, save_mapping)
+            report = _watched(lambda say: _foreign().convert_mapped(source, chosen, to, preview, say))
+            lines = mapped_lines(report, preview)
         else:
-            print("\n".join(_lines(report)))
+            if preview or save_mapping is not None:
+                raise UsageError("--preview and --save-mapping are for mappings: give --map or --mapping")
+            if len(pattern or ()) > 1:
+                raise UsageError("several --pattern are for mappings: give --map, or one pattern")
+            one = pattern[0] if pattern else None
+            report = _watched(
+                lambda say: _foreign().convert(
+                    source, to, form, one, instances, delimiter, execution, say, skip_unknown=skip_unknown
+                )
+            )
+            lines = _lines(report)
+        print(json.dumps(report, indent=2) if as_json else "\n".join(lines))
+        if preview and report["advice"] is not None:
+            raise TraceError(report["advice"])
 
 
-def _convert(
-    source: list[str],
-    to: str | None,
-    form: str,
-    pattern: str | None,
-    instances: bool,
-    delimiter: str | None,
-    execution: str | None,
-) -> dict[str, Any]:
-    from antecede.trace.foreign import convert
+def _foreign() -> Any:
+    from antecede.trace import foreign
 
+    return foreign
+
+
+def _watched(work: Callable[[Callable[[str], None]], dict[str, Any]]) -> dict[str, Any]:
+    """Do some work, and show on a terminal what it is doing."""
     if not sys.stderr.isatty():
-        return convert(source, to, form, pattern, instances, delimiter, execution)
+        return work(lambda text: None)
     from rich.console import Console
 
     with Console(stderr=True).status("reading") as status:
+        return work(lambda text: status.update(_shown(text)))
 
-        def say(text: str) -> None:
-            status.update(_shown(text))
 
-        return convert(source, to, form, pattern, instances, delimiter, execution, say)
+def _mapping(
+    path: str | None, pairs: list[str] | None, given: dict[str, str | None], pattern: list[str] | None
+) -> "Mapping":
+    """Return the mapping in the file, if there is one, with what the options say instead."""
+    kept = _foreign().read_mapping(path) if path is not None else _foreign().Mapping()
+    changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    if pattern:
+        changes["pattern"] = pattern
+    if pairs:
+        changes["map"] = kept.map | _foreign().pairs_of(pairs)
+    changed: Mapping = msgspec.structs.replace(kept, **changes)
+    return changed
+
+
+def _save(mapping: "Mapping", path: str) -> None:
+    from antecede.trace.foreign.mapping import Plan
+
+    # A mapping that cannot be used is not kept.
+    Plan(mapping)
+    _foreign().write_mapping(mapping, path)
 
 
 def _lines(report: dict[str, Any]) -> list[str]:
@@ -89,6 +181,9 @@ def _lines(report: dict[str, Any]) -> list[str]:
     if report["assumed"]:
         rows = counted(sum(report["assumed"].values()), "row")
         lines.append(f"  {rows} at assumed positions: a delivery that is late only because of them is undecided")
+    if report["skipped"]:
+        lines.append(f"  {counted(len(report['skipped']), 'file')} left out:")
+        lines += [f"    {_shown(why)}" for why in report["skipped"]]
     read = {file["format"] for file in report["files"]}
     lines += [f"  {said}" for formats, said in _caveats.items() if read.intersection(formats)]
     for trace in report["executions"] or ():

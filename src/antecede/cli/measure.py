@@ -136,7 +136,7 @@ def _stamp(stamp: dict[str, Any]) -> list[str]:
 
 
 def _delay(delay: dict[str, Any]) -> list[str]:
-    from antecede.cli.wording import rounded
+    from antecede.cli.wording import counted, rounded
 
     if delay["unit"] is None:
         return []
@@ -145,7 +145,8 @@ def _delay(delay: dict[str, Any]) -> list[str]:
     lines = [figures]
     if delay["negative"]:
         lines.append(
-            f"{delay['negative']:,} of {delay['deliveries']:,} deliveries come before their send by the clocks: "
+            f"{delay['negative']:,} of {counted(delay['deliveries'], 'delivery|deliveries')} "
+            f"{'comes before its' if delay['negative'] == 1 else 'come before their'} send by the clocks: "
             "the clocks disagree"
         )
     return lines
@@ -164,10 +165,12 @@ def _hops(hops: dict[str, Any]) -> list[str]:
 
 
 def _concurrency(report: dict[str, Any]) -> list[str]:
+    from antecede.cli.wording import counted
+
     share, compared = report["concurrency"], report["concurrency_messages"]
     if share is None:
         return ["fewer than two messages"]
-    sample = "" if compared == report["messages"] else f", by a sample of {compared:,} messages"
+    sample = "" if compared == report["messages"] else f", by a sample of {counted(compared, 'message')}"
     return [f"{share:.1%} of pairs of messages are concurrent{sample}"]
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from antecede.cli.wording import counted
+
 if TYPE_CHECKING:
     from antecede.simulator.run import Setup
     from antecede.topology import TopologyFile
@@ -129,7 +131,10 @@ def _all(sinks: "list[Callable[[Event], None]]") -> "Callable[[Event], None]":
 
 def _show(figures: dict[str, Any]) -> None:
     stamp, latency = figures["stamp"], figures["latency"]
-    print(f"{figures['order']}: {figures['processes']} processes, {figures['messages']} messages")
+    print(
+        f"{figures['order']}: {counted(figures['processes'], 'process|processes')}, "
+        f"{counted(figures['messages'], 'message')}"
+    )
     print(f"  deliveries   {figures['deliveries']} ({figures['undelivered']} undelivered)")
     print(f"  held back    {figures['held']:.1%} of arrivals")
     print(f"  latency      mean {latency['mean']:.3f} s, p99 {latency['p99']:.3f} s (virtual)")

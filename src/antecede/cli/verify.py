@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from antecede.cli.engines import chosen_engine, progress, spark_settings, trace_inputs
-from antecede.cli.wording import counted, nothing_valid, shown_name
+from antecede.cli.wording import counted, nothing_valid, shown_name, unread
 from antecede.crashes import discard_output, print_error
 from antecede.errors import TraceError, UsageError
 from antecede.trace.conflicts import Conflicts, read_conflicts
@@ -174,8 +174,8 @@ def _dry_run(paths: list[str], engine: str, as_json: bool) -> int:
     else:
         for one in listed:
             size = "?" if one["bytes"] is None else f"{one['bytes']:,}"
-            count = "rows unknown before reading" if one["rows"] is None else f"{one['rows']:,} rows"
-            print(f"{one['file']}: {size} bytes, {count}")
+            count = "rows unknown before reading" if one["rows"] is None else counted(int(one["rows"]), "row")
+            print(f"{one['file']}: {size} {'byte' if size == '1' else 'bytes'}, {count}")
         print(f"engine {engine}")
     return 0
 
@@ -234,11 +234,7 @@ def _lines(report: dict[str, Any], lenient: bool) -> list[str]:
         f"{counted(report['messages'], 'message')}, {counted(report['deliveries'], 'delivery|deliveries')}, "
         f"{counted(report['undelivered'], 'copy|copies')} undelivered"
     ]
-    for reason, count in report["quarantined"].items():
-        if reason == "index_gap":
-            lines.append(f"  index_gap           {count:,} indices are missing")
-        else:
-            lines.append(f"  {reason:<19} {counted(count, 'row')} set aside")
+    lines += unread(report)
     for order, entry in report["orders"].items():
         lines.append(f"{order:<12} {_said(entry, doubtful)}")
         lines += _evidence(entry)

@@ -16,10 +16,7 @@ def shown_name(text: str) -> str:
 
 def set_aside(report: Mapping[str, Any], consequence: str) -> list[str]:
     """Which rows were set aside and why, and what follows from it; nothing if there were none."""
-    lines = []
-    for reason, count in report["quarantined"].items():
-        said = f"{count:,} indices are missing" if reason == "index_gap" else f"{counted(count, 'row')} set aside"
-        lines.append(f"  {reason:<19} {said}")
+    lines = unread(report)
     if not report["complete"]:
         lines.append(f"rows were set aside: {consequence}")
     return lines
@@ -32,6 +29,24 @@ def warn_of_unread(report: Mapping[str, Any]) -> None:
     too_many = unreadable_rows(report)
     if too_many is not None:
         print_error(f"warning: {too_many}: this is about the other rows")
+
+
+def unread(report: Mapping[str, Any]) -> list[str]:
+    """Which rows and values were set aside and why, with the first place of each sort where the report names it."""
+    lines = []
+    first = report.get("unread_first", {})
+    for reason, count in report["quarantined"].items():
+        if reason == "index_gap":
+            lines.append(f"  {reason:<19} {counted(count, 'index is|indices are')} missing")
+            continue
+        lines.append(f"  {reason:<19} {counted(count, 'row')} set aside")
+        if reason in first:
+            lines.append(f"    first: {shown_name(first[reason])}")
+    for column, count in report.get("nulled", {}).items():
+        lines.append(f"  {column:<19} {counted(count, 'value')} of a wrong type taken as null")
+        if column in report["nulled_first"]:
+            lines.append(f"    first: {shown_name(report['nulled_first'][column])}")
+    return lines
 
 
 def counted(count: int, thing: str) -> str:
@@ -48,7 +63,7 @@ def rounded(value: float) -> str:
 
 def nothing_valid(report: Mapping[str, Any], paths: list[str], sought: str = "delivery") -> str:
     """That a trace has no valid row of a kind, and, where it has no valid row at all, what the file may be instead."""
-    found = f"no valid {sought} among {report['events']} events"
+    found = f"no valid {sought} among {counted(report['events'], 'event')}"
     if report["events"]:
         return found
     files = [path for path in paths if os.path.isfile(path)]
@@ -56,7 +71,9 @@ def nothing_valid(report: Mapping[str, Any], paths: list[str], sought: str = "de
     if hint is not None:
         return f"{found} ({hint})"
     aside = ", ".join(f"{count:,} {reason}" for reason, count in report["quarantined"].items())
-    return f"{found} (set aside: {aside}; see them with verify --quarantine DIR)" if aside else found
+    place = next(iter(report.get("unread_first", {}).values()), None)
+    more = f"; the first is {shown_name(place)}" if place else ""
+    return f"{found} (set aside: {aside}{more}; verify --quarantine DIR keeps them)" if aside else found
 
 
 def _instead(path: str) -> str | None:
@@ -70,7 +87,21 @@ def _instead(path: str) -> str | None:
     form = recognised(path)
     if form is not None:
         return f"this is {form}: make it a trace with antecede import"
-    return _no_lines(path)
+    return _no_lines(path) or _other_table(path)
+
+
+def _other_table(path: str) -> str | None:
+    """That a Parquet file has other columns than a trace."""
+    from antecede.trace.foreign import columns_of_parquet
+    from antecede.trace.sources import shown
+
+    names = columns_of_parquet(path)
+    if names is None or {"process", "index", "kind"} & {name.lower() for name in names}:
+        return None
+    return (
+        f"{shown(path)} is Parquet, but not a trace: it has the columns {', '.join(names[:12])}; "
+        "antecede import --map makes a trace of it"
+    )
 
 
 def _no_lines(path: str) -> str | None:

@@ -87,12 +87,12 @@ class Diagram:
         if len(events) > limits.diagram_events_max:
             raise DiagramError(
                 f"{len(events)} events: a diagram shows at most {limits.diagram_events_max}; "
-                "choose fewer messages, processes or a shorter stretch of the run"
+                "without a drawing there is no such bound"
             )
         if len(processes) > limits.diagram_processes_max:
             raise DiagramError(
                 f"{len(processes)} processes: a diagram shows at most {limits.diagram_processes_max}; "
-                "choose those that take part"
+                "without a drawing there is no such bound"
             )
         self.processes = [printable(name) for name in processes]
         self.title = printable(title)
@@ -201,7 +201,7 @@ def from_events(
     if len(given) > limits.diagram_events_max:
         raise DiagramError(
             f"{len(given)} events: a diagram shows at most {limits.diagram_events_max}; "
-            "choose fewer messages, processes or a shorter stretch of the run"
+            "without a drawing there is no such bound"
         )
     if processes is None:
         named = [row.process for row in given]

@@ -7,7 +7,7 @@ at all.
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -26,7 +26,7 @@ from antecede.pipeline.run import Outcome, Trace
 from antecede.pipeline.splits import Split, line_before, read
 from antecede.trace.jsonl import Item
 from antecede.trace.parquet import items_in
-from antecede.trace.schema import Fault
+from antecede.trace.schema import NEEDED_BY_INSTANCES, Fault, Nulled
 from antecede.trace.sources import shown
 
 _late_schema = pa.schema(
@@ -50,16 +50,21 @@ def write_quarantine(trace: Trace, outcome: Outcome, directory: str) -> None:
     for split, at in outcome.circular:
         known.setdefault(split, {})[at] = "cycle"
     parts = trace.set_aside()
+    used = NEEDED_BY_INSTANCES if trace.layout.instances else ()
 
     def rows() -> Iterator[bytes]:
         for split in trace.given.splits:
-            stage = partial(describe, split=split, known=known.get(split.number, {}), faults=bool(+trace.unread))
+            stage = partial(
+                describe, split=split, known=known.get(split.number, {}), faults=bool(+trace.unread), used=used
+            )
             yield from parts.stream(stage, [split.number])
 
     _write(directory, "quarantine.jsonl", lambda out: [out.write(row + b"\n") for row in rows()])
 
 
-def describe(blobs: Iterable[bytes], split: Split, known: dict[int, str], faults: bool) -> Iterator[bytes]:
+def describe(
+    blobs: Iterable[bytes], split: Split, known: dict[int, str], faults: bool, used: Sequence[str] = ()
+) -> Iterator[bytes]:
     """The rows of one split that were set aside, as lines of JSON."""
     asked = dict(known)
     for blob in blobs:
@@ -68,6 +73,7 @@ def describe(blobs: Iterable[bytes], split: Split, known: dict[int, str], faults
     if not asked and not faults:
         return
     before = line_before(split)
+    nulled = Nulled(used)
     numbers = np.array(sorted(asked), np.int64)
     for piece in read(split, keep_raw=True):
         if isinstance(piece, list):
@@ -80,11 +86,12 @@ def describe(blobs: Iterable[bytes], split: Split, known: dict[int, str], faults
                 (int(row) + 1, raw, said)
                 for row, (_, raw, said) in zip(numbered[wanted], items_in(some, piece.folded, 0, True), strict=True)
             )
-        for number, raw, said in items:
+        for number, raw, read_as in items:
+            said = nulled.take(number, read_as)
             is_fault = isinstance(said, Fault)
             if is_fault or number - 1 in asked:
                 row = {
-                    "file": shown(split.path),
+                    "file": split.name or shown(split.path),
                     "line": before + number,
                     "reason": said.reason if isinstance(said, Fault) else asked[number - 1],
                     "detail": said.detail if isinstance(said, Fault) else "",

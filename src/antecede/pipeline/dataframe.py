@@ -14,8 +14,10 @@ from antecede.pipeline.packing import unpack
 from antecede.pipeline.report import assemble_report
 from antecede.pipeline.sessions import one_line
 from antecede.pipeline.significant import significant_on
-from antecede.pipeline.stages import UNREAD, events, judged, linked, places, settled
+from antecede.pipeline.stages import UNREAD, events, judged, linked, nulled_in, places, settled
+from antecede.pipeline.typed import named
 from antecede.pipeline.verdict import Docket
+from antecede.trace.schema import NEEDED_BY_INSTANCES
 from antecede.trace.verdicts import known_orders
 
 _match_rows = 400_000
@@ -40,7 +42,8 @@ def verify(
     significant = "significant" in orders
     table = required(conflicts) if significant else None
     with one_line(), unweighed(df):
-        report = _verify(df, tuple(name for name in orders if name != "significant"), narrow, partitions)
+        used = NEEDED_BY_INSTANCES if significant else ()
+        report = _verify(df, tuple(name for name in orders if name != "significant"), narrow, partitions, used)
         if table is not None:
             entry, _ = significant_on(framed(df, instances=True), table, report["deliveries"])
             report["orders"]["significant"] = entry
@@ -48,8 +51,11 @@ def verify(
     return report
 
 
-def _verify(df: DataFrame, orders: tuple[str, ...], narrow: int, partitions: int | None) -> dict[str, Any]:
-    rows = events(df)
+def _verify(
+    df: DataFrame, orders: tuple[str, ...], narrow: int, partitions: int | None, used: Sequence[str]
+) -> dict[str, Any]:
+    df = named(df)
+    rows = events(df, used)
     about = places(rows).collect()
     unread = {reason: sum(one[reason] or 0 for one in about) for reason in UNREAD}
     placed = [one for one in about if one["process"] is not None]
@@ -81,6 +87,9 @@ def _verify(df: DataFrame, orders: tuple[str, ...], narrow: int, partitions: int
         orders=orders,
         said=verdicts,
         unread=unread,
+        unread_first={},
+        nulled=nulled_in(df, used),
+        nulled_first={},
         aside=aside,
         rows=total,
         processes=len(own),

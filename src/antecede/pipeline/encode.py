@@ -25,7 +25,7 @@ from antecede.pipeline.splits import Arrow, Split, read
 from antecede.trace.cut import Cut
 from antecede.trace.jsonl import Item
 from antecede.trace.parquet import items_in
-from antecede.trace.schema import COLUMNS, Event, Fault
+from antecede.trace.schema import COLUMNS, NEEDED_BY_INSTANCES, Event, Fault, Nulled
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -119,6 +119,8 @@ class Task:
         self.runs = {False: _Runs(self.encoder.names), True: _Runs(self.encoder.servers)}
         self.fault_runs = {hop: _Runs(names) for hop, names in self.fault_names.items()}
         self.reasons: Counter[str] = Counter()
+        self.unread_first: dict[str, tuple[int, str]] = {}
+        self.nulled = Nulled(NEEDED_BY_INSTANCES if layout.instances else ())
         self.kinds = np.zeros(5, np.int64)
         self.outside = 0
         """Events that the cut leaves out."""
@@ -138,19 +140,25 @@ class Task:
         yield 0, pack({
             "split": self.split.number, "names": self.encoder.names.list(), "kinds": self.kinds,
             "reasons": dict(self.reasons), "outside": self.outside,
+            "unread_first": self.unread_first,
+            "nulled": dict(self.nulled.counts), "nulled_first": self.nulled.first,
             "clocked": self.clocked, "lamported": self.lamported,
             "assumed": self.assumed,
         })  # fmt: skip
 
     def batches(self, piece: Arrow | list[Item]) -> Iterator[Any]:
         if isinstance(piece, list):
-            yield from self.from_items(piece)
+            yield from self.take_items(piece)
         elif piece.plain:
             batch, odd = self.encoder.from_arrow(piece.batch, piece.first, piece.folded)
             yield batch
-            yield from self.from_items(odd)
+            yield from self.take_items(odd)
         else:
-            yield from self.from_items(list(items_in(piece.batch, piece.folded, piece.first + 1, False)))
+            yield from self.take_items(list(items_in(piece.batch, piece.folded, piece.first + 1, False)))
+
+    def take_items(self, items: Sequence[Item]) -> Iterator[Any]:
+        """Rows that were read one by one, without their values of a wrong type."""
+        return self.from_items([(number, raw, self.nulled.take(number, said)) for number, raw, said in items])
 
     def from_items(self, items: Sequence[Item]) -> Iterator[Any]:
         events, at = [], []
@@ -159,6 +167,7 @@ class Task:
                 events.append(said)
                 at.append(number - 1)
             else:
+                self.unread_first.setdefault(said.reason, (number, said.detail))
                 self.fault(said)
         if events:
             yield self.encoder.from_events(events, at)

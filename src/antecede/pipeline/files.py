@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import sys
 import tempfile
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from antecede import __version__, limits
-from antecede.errors import UsageError
+from antecede.errors import TraceError, UsageError
 from antecede.pipeline import aside
 from antecede.pipeline.flow import Flow, SparkFiles, SparkShuffle
 from antecede.pipeline.run import Trace, layout_for, verdict_on
@@ -21,6 +22,7 @@ from antecede.pipeline.significant import significant_on
 from antecede.pipeline.splits import Input, plan
 from antecede.trace.conflicts import Conflicts, needed
 from antecede.trace.cut import Cut
+from antecede.trace.sources import shown
 from antecede.trace.verdicts import known_orders
 
 Say = Callable[[str], None]
@@ -30,6 +32,7 @@ WAYS = ("auto", "walk", "chunks")
 
 _chunk_cores_min = 16
 _bytes_a_row = 100
+_files_asked_about = 20
 
 
 def verify_files(
@@ -78,7 +81,28 @@ def open_trace(running: Session, paths: Sequence[str], say: Say = lambda _: None
 
 
 def _given(running: Session, paths: Sequence[str]) -> Input:
-    return plan([_spooled(path, running.scratch) for path in paths], tasks=2 * running.context.defaultParallelism)
+    tasks = running.context.defaultParallelism
+    given = plan([_spooled(path, running.scratch) for path in paths], tasks=2 * tasks)
+    if not running.local:
+        check_seen(running.context, given, tasks)
+    return given
+
+
+def check_seen(context: Any, given: Input, tasks: int) -> None:
+    """Ask the workers whether they see the files, before they fail in the middle of the work one after the other."""
+    files = list(dict.fromkeys(split.path for split in given.splits if "://" not in split.path))
+    some = files[:: max(1, len(files) // _files_asked_about)]
+
+    def look(_: Any) -> list[tuple[str, str]]:
+        return [(socket.gethostname(), path) for path in some if not os.access(path, os.R_OK)]
+
+    unseen = context.parallelize(range(tasks), tasks).flatMap(look).collect() if some else []
+    if unseen:
+        host, path = sorted(unseen)[0]
+        raise TraceError(
+            f"{shown(path)}: the Spark worker on {host} cannot read this file: "
+            "give a path that every worker has, or an address such as s3://…"
+        )
 
 
 def _read(running: Session, given: Input, scratch: Path, say: Say, **layout: Any) -> Trace:

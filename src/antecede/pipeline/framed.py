@@ -18,6 +18,7 @@ from antecede.errors import TraceError, UsageError
 from antecede.pipeline.flow import Emit, SparkParts
 from antecede.pipeline.run import Trace, layout_for
 from antecede.pipeline.splits import Batches, Input
+from antecede.pipeline.typed import named
 from antecede.trace.conflicts import Conflicts, conflicts_in
 from antecede.trace.quarantine import unreadable_rows
 
@@ -27,6 +28,7 @@ Table = Conflicts | Mapping[str, Any] | Sequence[Any] | None
 
 def framed(df: DataFrame, **layout: Any) -> Trace:
     """The trace in a DataFrame; ``layout`` says what its stages are to carry."""
+    df = named(df)
     if not {"process", "index", "kind"} & set(df.columns):
         raise TraceError("the DataFrame has none of the columns process, index and kind of a trace")
     given = Input([], [], [], 0, df.count())

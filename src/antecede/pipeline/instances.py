@@ -35,14 +35,14 @@ class InstanceTask(Task):
 
     def batches(self, piece: Arrow | list[Item]) -> Iterator[Any]:
         if isinstance(piece, list):
-            yield from self.from_items(piece)
+            yield from self.take_items(piece)
         elif piece.plain:
             batch, odd = self.encoder.from_arrow(piece.batch, piece.first, piece.folded)
             given = piece.batch.take(pa.array(batch.column("at").to_numpy() - piece.first))
             yield _extended(batch, [_texts(given, name) for name in CARRIED])
-            yield from self.from_items(odd)
+            yield from self.take_items(odd)
         else:
-            yield from self.from_items(list(items_in(piece.batch, piece.folded, piece.first + 1, False)))
+            yield from self.take_items(list(items_in(piece.batch, piece.folded, piece.first + 1, False)))
 
     def from_items(self, items: Sequence[Item]) -> Iterator[Any]:
         events = [said for _, _, said in items if isinstance(said, Event)]

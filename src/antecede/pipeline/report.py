@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from antecede.trace.quarantine import REASONS, readable
+from antecede.trace.schema import COLUMNS
 from antecede.trace.verdicts import ORDERS
 
 Ids = Callable[[Any, Any], list[str]]
@@ -22,6 +23,9 @@ def assemble_report(
     orders: tuple[str, ...],
     said: dict[str, Any],
     unread: Mapping[str, int],
+    unread_first: Mapping[str, str],
+    nulled: Mapping[str, int],
+    nulled_first: Mapping[str, str],
     aside: Mapping[str, int],
     rows: int,
     processes: int,
@@ -33,10 +37,10 @@ def assemble_report(
 ) -> dict[str, Any]:
     """Everything but version, engine and timings.
 
-    ``unread`` counts rows that are no events, ``aside`` those set aside for their places, ``rows`` all events
-    but those ``outside`` of what is judged;
-    ``said`` is the summary of :func:`antecede.pipeline.verdict.judged`. ``known`` tells how many of some deliveries
-    have sends that name their destinations: one on a cycle leaves its copy undelivered then.
+    ``unread`` counts rows that are no events, ``nulled`` values of a wrong type by column, ``aside`` those set aside
+    for their places, ``rows`` all events but those ``outside`` of what is judged; ``said`` is the summary of
+    :func:`antecede.pipeline.verdict.judged`. ``known`` tells how many of some deliveries have sends that name their
+    destinations: one on a cycle leaves its copy undelivered then.
     """
     cycle = len(said["cycle_process"])
     reasons = Counter(said["reasons"]) + Counter(aside)
@@ -60,6 +64,9 @@ def assemble_report(
         "complete": complete,
         "quarantined": quarantined,
         "readable": readable(read, quarantined),
+        "unread_first": {reason: unread_first[reason] for reason in REASONS if reason in unread_first},
+        "nulled": {column: nulled[column] for column in COLUMNS if nulled.get(column)},
+        "nulled_first": {column: nulled_first[column] for column in COLUMNS if column in nulled_first},
         "orders": _orders(orders, said, deliveries, names, ids),
         "clocks": said["clocks"],
         "lamport": said["lamport"],

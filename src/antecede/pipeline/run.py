@@ -30,7 +30,7 @@ from antecede.pipeline.kernels.match import DELIVER, SEND
 from antecede.pipeline.lines import Lines, Regions
 from antecede.pipeline.packing import pack, unpack
 from antecede.pipeline.report import assemble_report, late_rows
-from antecede.pipeline.splits import Input
+from antecede.pipeline.splits import Input, line_before
 from antecede.pipeline.survey import Contest, Process, claims, settle, survey, surveyed
 from antecede.pipeline.verdict import LATE_PARTS, Docket
 from antecede.trace.verdicts import ORDERS
@@ -65,15 +65,33 @@ class Trace:
         self.rows = self.outside = 0
         self.clocked = any(said["clocked"] or said["lamported"] for said in summaries)
         self.assumed = any(said["assumed"] for said in summaries)
+        self.nulled: Counter[str] = Counter()
         for said in summaries:
             self.unread.update(said["reasons"])
+            self.nulled.update(said["nulled"])
             self.rows += int(said["kinds"].sum())
             self.outside += said["outside"]
+        self.unread_first = self._first(summaries, "unread_first")
+        self.nulled_first = self._first(summaries, "nulled_first")
         self._number([(said["split"], said["names"]) for said in summaries])
         self._settle()
         self._matched: Parts | None = None
         self._regions: tuple[Regions, Parts] | None = None
         """Of a large trace that was matched: its regions, and what the buckets said of each."""
+
+    def _first(self, summaries: list[dict[str, Any]], key: str) -> dict[str, str]:
+        """By reason or column, the first row in the order of the files that has something wrong, and what it is."""
+        found: dict[str, tuple[int, int, str]] = {}
+        for said in summaries:
+            for name, (number, detail) in said[key].items():
+                found[name] = min(found.get(name, (said["split"] + 1, 0, "")), (said["split"], number, detail))
+        splits = {split.number: split for split in self.given.splits}
+        # The partitions of a DataFrame are in no file.
+        return {
+            name: f"{splits[split].name}:{line_before(splits[split]) + number}: {detail}"
+            for name, (split, number, detail) in found.items()
+            if split in splits
+        }
 
     def _number(self, told: list[tuple[int, list[str]]]) -> None:
         own = {process.name: process for process in self.places if not process.hop}
@@ -274,6 +292,9 @@ def verdict_on(
         orders=asked,
         said=said,
         unread=trace.unread,
+        unread_first=trace.unread_first,
+        nulled=trace.nulled,
+        nulled_first=trace.nulled_first,
         aside={"duplicate_row": trace.again, "duplicate_index": trace.different},
         rows=trace.rows,
         outside=trace.outside,

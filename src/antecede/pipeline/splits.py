@@ -6,10 +6,12 @@ stream does not split. Lines are numbered within a split; how many each split ha
 that the number of a line in its file.
 
 What can be read is a path of the machine that reads (so, on a cluster, one that every worker has), or an address that
-Arrow's file systems know (``s3://``, ``gs://``, ``hdfs://``, ``file://``).
+Arrow's file systems know (``s3://``, ``gs://``, ``hdfs://``, ``file://``). Splits name their files by absolute paths,
+for the tasks that read them have a working directory of their own.
 """
 
 import io
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, cast
 
@@ -21,8 +23,8 @@ import pyarrow.parquet as pq
 from antecede import limits
 from antecede.errors import TraceError
 from antecede.trace import jsonl
-from antecede.trace.parquet import folded_in
-from antecede.trace.schema import COLUMNS, Fault, Metadata, metadata_of
+from antecede.trace.parquet import conformed, folded_in
+from antecede.trace.schema import COLUMNS, Fault, Metadata, case_matched, metadata_of
 from antecede.trace.sources import shown, trace_files
 
 batch_rows = 131_072
@@ -45,6 +47,8 @@ class Split(msgspec.Struct, frozen=True):
     """The number of the first row in a Parquet file; lines are numbered from the start of the split."""
     rows: int = 0
     """How many rows a Parquet split has; 0 where only reading can tell."""
+    name: str = ""
+    """The file as it was named, to be shown."""
 
 
 class Input(msgspec.Struct, frozen=True):
@@ -63,6 +67,9 @@ def plan(paths: Sequence[str], tasks: int = 8, rows_max: int = 1_000_000, bytes_
     local = [path for path in paths if "://" not in path]
     files, metadata = trace_files(local) if local else ([], [])
     files += [file for path in paths if "://" in path for file in _remote(path)]
+    names = [shown(path) for path in files]
+    # A worker's own directory is another one than ours.
+    files = [path if "://" in path else os.path.abspath(path) for path in files]
     splits: list[Split] = []
     size = rows = 0
     counted = True
@@ -72,30 +79,33 @@ def plan(paths: Sequence[str], tasks: int = 8, rows_max: int = 1_000_000, bytes_
         size += sizes[number]
         kind = _kind(path)
         if kind == "parquet":
-            rows += _split_parquet(path, number, splits, metadata, rows_max)
+            rows += _split_parquet(path, number, names[number], splits, metadata, rows_max)
         else:
             counted = False
             step = share if kind == "lines" else max(1, sizes[number])
             for start in range(0, max(1, sizes[number]), step):
-                splits.append(Split(len(splits), number, path, kind, start, min(start + step, sizes[number])))
-    return Input([shown(path) for path in files], splits, metadata, size, rows if counted else None)
+                end = min(start + step, sizes[number])
+                splits.append(Split(len(splits), number, path, kind, start, end, name=names[number]))
+    return Input(names, splits, metadata, size, rows if counted else None)
 
 
-def _split_parquet(path: str, file: int, splits: list[Split], metadata: list[Metadata], rows_max: int) -> int:
+def _split_parquet(
+    path: str, file: int, name: str, splits: list[Split], metadata: list[Metadata], rows_max: int
+) -> int:
     with _open(path) as stream:
-        footer, schema = _footer(stream, shown(path))
-    twice = [name for name in COLUMNS if schema.names.count(name) > 1]
+        footer, schema = _footer(stream, name)
+    twice = [column for column in COLUMNS if schema.names.count(column) > 1]
     if twice:
-        raise TraceError(f"{shown(path)}: column {twice[0]} is given twice")
+        raise TraceError(f"{name}: column {twice[0]} is given twice")
     text = (footer.metadata or {}).get(b"antecede")
     if text is not None:
-        metadata.append(metadata_of(text, shown(path)))
+        metadata.append(metadata_of(text, name))
     first = start = first_row = row = 0
     for group in range(footer.num_row_groups):
         row += footer.row_group(group).num_rows
         last = group + 1 == footer.num_row_groups
         if row - first_row >= rows_max // 2 or last:
-            splits.append(Split(len(splits), file, path, "parquet", start, group + 1, first_row, row - first_row))
+            splits.append(Split(len(splits), file, path, "parquet", start, group + 1, first_row, row - first_row, name))
             start, first_row = group + 1, row
     return row - first
 
@@ -151,6 +161,9 @@ def _remote(address: str) -> list[str]:
     """The trace files at an address, which may be a directory."""
     system, inner = _filesystem(address)
     scheme = address.split("://", 1)[0]
+    if isinstance(system, fs.LocalFileSystem):
+        # Arrow's own walk does not end where a link leads back.
+        return [f"{scheme}://{os.path.abspath(path)}" for path in trace_files([inner])[0]]
     try:
         about = system.get_file_info(inner)
         if about.type == fs.FileType.File:
@@ -209,15 +222,16 @@ def _read_batches(batches: Iterable[Any]) -> Iterator[Arrow]:
     from antecede.pipeline.columns import plain_types
 
     row = 0
-    for batch in batches:
-        yield Arrow(batch, row, folded_in(batch.schema), plain_types(batch.schema))
+    for given in batches:
+        batch = conformed(given)
+        yield Arrow(batch, row, folded_in(given.schema), plain_types(batch.schema))
         row += batch.num_rows
 
 
 def _read_parquet(split: Split, columns: Sequence[str], keep_raw: bool) -> Iterator[Arrow]:
     from antecede.pipeline.columns import plain_types
 
-    where = shown(split.path)
+    where = split.name or shown(split.path)
     with _open(split.path) as stream:
         try:
             footer = pq.read_metadata(stream)
@@ -240,9 +254,11 @@ def _read_parquet(split: Split, columns: Sequence[str], keep_raw: bool) -> Itera
             )
             row = split.first_row
             # What the columns are is said by the file, not by the ones that were worth reading.
-            plain = plain_types(schema)
-            for batch in batches:
-                yield Arrow(batch, row, folded_in(schema), plain)
+            nothing = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+            plain = plain_types(conformed(nothing).schema)
+            for given in batches:
+                batch = conformed(given)
+                yield Arrow(batch, row, folded_in(schema), plain and plain_types(batch.schema))
                 row += batch.num_rows
         except (pa.ArrowException, OSError, ValueError) as error:
             raise TraceError(f"{where}: damaged Parquet file: {_first_line(error)}") from None
@@ -261,8 +277,11 @@ def _destinations(schema: Any, footer: Any) -> list[str]:
 def _needed(footer: Any, schema: Any, columns: Sequence[str], groups: range) -> list[str]:
     """The columns that say something in these row groups, and those that every row needs."""
     silent = set()
+    names = {column: name for name, column in case_matched(schema.names).items()}
+    columns = [names.get(column, column) for column in columns]
+    always = {names.get(column, column) for column in ("process", "index", "kind")}
     for name in columns:
-        if name not in schema.names or name in ("process", "index", "kind"):
+        if name not in schema.names or name in always:
             continue
         leaves = [
             i for i in range(footer.num_columns) if footer.row_group(0).column(i).path_in_schema.split(".")[0] == name

@@ -35,9 +35,9 @@ from antecede.pipeline.kernels.texts import WIDE
 from antecede.pipeline.kernels.walk import SENT
 from antecede.pipeline.lines import Piece
 from antecede.pipeline.packing import pack, unpack
-from antecede.pipeline.typed import entries_of, has_type
+from antecede.pipeline.typed import entries_of, has_type, named
 from antecede.pipeline.verdict import Docket, only_summary
-from antecede.trace.schema import COLUMNS, KINDS
+from antecede.trace.schema import COLUMNS, KINDS, NEEDED
 
 _with_message = ("send", "arrive", "deliver", "hop")
 UNREAD = ("missing_field", "wrong_type", "unknown_kind")
@@ -64,8 +64,13 @@ _no_rows: dict[str, Any] = {
 }
 
 
-def events(df: DataFrame) -> DataFrame:
-    """The rows of a trace with the types of the contract; ``reason`` says why a row is no event, else it is null."""
+def events(df: DataFrame, used: Sequence[str] = (), with_nulled: bool = False) -> DataFrame:
+    """The rows of a trace with the types of the contract; ``reason`` says why a row is no event, else it is null.
+
+    A wrong type costs the row in the columns that every verdict needs and in those among ``used``, elsewhere the value;
+    ``with_nulled`` adds a column that names the columns in which a row lost a value.
+    """
+    df = named(df)
     if len({name for name in df.columns if name in COLUMNS}) != sum(name in COLUMNS for name in df.columns):
         raise TraceError("a column of the trace is given twice")
     lacking = [name for name in ("process", "index", "kind") if name not in df.columns]
@@ -78,7 +83,7 @@ def events(df: DataFrame) -> DataFrame:
 
     def column(name: str, cast: str) -> Column:
         present = name in kinds and has_type(name, kinds[name])
-        return fn.col(f"`{name}`").cast(cast) if present else fn.lit(None).cast(cast)
+        return fn.col(f"`{name}`").try_cast(cast) if present else fn.lit(None).cast(cast)
 
     def given(name: str) -> Column:
         return fn.col(f"`{name}`").isNotNull() if name in kinds else fn.lit(False)
@@ -87,17 +92,24 @@ def events(df: DataFrame) -> DataFrame:
     missing = ~given("process") | ~given("index") | ~given("kind")
     missing = missing | (kind.isin(*_with_message) & ~given("message"))
     wrong = fn.lit(False)
+    nulled = []
     for name in COLUMNS:
         if name in kinds and not isinstance(kinds[name], NullType) and not has_type(name, kinds[name]):
-            wrong = wrong | given(name)
+            if name in NEEDED or name in used:
+                wrong = wrong | given(name)
+            else:
+                nulled.append(fn.when(given(name), fn.lit(name)))
+    index = column("index", "bigint")
     if "index" in kinds and has_type("index", kinds["index"]):
-        wrong = wrong | (fn.coalesce(fn.col("`index`"), fn.lit(0)) < 0)
+        wrong = wrong | (given("index") & (index.isNull() | (index < 0)))
     if "to" in kinds and has_type("to", kinds["to"]):
         # A null comes first when sorted; asking each entry would be interpreted, row by row.
         wrong = wrong | ((fn.size("`to`") > 0) & fn.get(fn.sort_array("`to`"), fn.lit(0)).isNull())
+    clock = column("clock", "map<string,bigint>")
     if "clock" in kinds and has_type("clock", kinds["clock"]):
-        values = fn.map_values("`clock`")
-        wrong = wrong | fn.coalesce(fn.exists(values, lambda one: one.isNull()), fn.lit(False))
+        torn = fn.coalesce(fn.exists(fn.map_values("`clock`"), lambda one: one.isNull()), fn.lit(False))
+        nulled.append(fn.when(torn, fn.lit("clock")))
+        clock = fn.when(~torn, clock)
     unknown = ~fn.coalesce(kind.isin(*sorted(KINDS)), fn.lit(False))
     reason = (
         fn.when(missing, "missing_field")
@@ -105,7 +117,6 @@ def events(df: DataFrame) -> DataFrame:
         .when(unknown, "unknown_kind")
         .otherwise(fn.lit(None))
     )
-    index = column("index", "bigint")
     content = [fn.col(f"`{name}`").alias(name) for name in COLUMNS if name in kinds and name not in ("to", "clock")]
     return df.select(
         column("process", "string").alias("process"),
@@ -114,11 +125,21 @@ def events(df: DataFrame) -> DataFrame:
         column("message", "string").alias("message"),
         column("to", "array<string>").alias("to"),
         column("lamport", "bigint").alias("lamport", metadata={_absent: "lamport" not in kinds}),
-        column("clock", "map<string,bigint>").alias("clock", metadata={_absent: "clock" not in kinds}),
+        clock.alias("clock", metadata={_absent: "clock" not in kinds}),
         column("assumed", "boolean").alias("assumed", metadata={_absent: "assumed" not in kinds}),
         reason.alias("reason"),
         fn.struct(*content).alias("rest"),
+        *([fn.array_compact(fn.array(*nulled)).alias("nulled")] if with_nulled and nulled else []),
     )
+
+
+def nulled_in(df: DataFrame, used: Sequence[str] = ()) -> dict[str, int]:
+    """By column, how many values of events are taken as null for their type; an own job where there may be some."""
+    rows = events(df, used, with_nulled=True)
+    if "nulled" not in rows.columns:
+        return {}
+    found = rows.filter(fn.col("reason").isNull()).select(fn.explode("nulled").alias("name")).groupBy("name").count()
+    return {one["name"]: one["count"] for one in found.collect()}
 
 
 def places(rows: DataFrame) -> DataFrame:

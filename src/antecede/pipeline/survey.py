@@ -21,7 +21,7 @@ from antecede.pipeline.packing import pack, unpack
 from antecede.pipeline.splits import Split, read
 from antecede.trace.jsonl import encode as encode_line
 from antecede.trace.parquet import items_in
-from antecede.trace.schema import HOP, Event
+from antecede.trace.schema import HOP, NEEDED_BY_INSTANCES, Event, Nulled
 
 Longs = NDArray[np.int64]
 
@@ -103,9 +103,11 @@ def claims(split: Split, layout: Layout, contest: Contest) -> Iterator[tuple[int
     """The rows of a split that claim a contested place, each as a digest of what it says, for the parts of places."""
     table = {key: np.array([bound for run in runs for bound in run], np.uint64) for key, runs in contest.runs.items()}
     found: dict[int, list[Any]] = {}
+    nulled = Nulled(NEEDED_BY_INSTANCES if layout.instances else ())
     for piece in read(split):
         items = piece if isinstance(piece, list) else items_in(piece.batch, piece.folded, piece.first + 1, False)
-        for number, _, said in items:
+        for number, _, read_as in items:
+            said = nulled.take(number, read_as)
             if not isinstance(said, Event) or not layout.cut.keeps(said):
                 continue
             hop = said.kind == HOP

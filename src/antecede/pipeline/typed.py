@@ -1,18 +1,39 @@
-"""The columns of a DataFrame against the types of a trace, which are strict: a decimal is no index, a number no name.
+"""The columns of a DataFrame against the types of a trace, which are strict: a decimal is no clock, a number no name.
+
+Exact equivalents are taken: a timestamp for ``time``, an integer for ``message``, and for ``index`` what Spark makes of
+an unsigned integer, a decimal of 20 digits. A name in other case stands for its column where that is unambiguous.
 
 A type speaks for all rows of its column; what single rows may still have wrong (a null among destinations, a negative
 index) is asked in :func:`antecede.pipeline.stages.events`.
 """
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
-from pyspark.sql.types import ArrayType, DataType, IntegralType, MapType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    IntegralType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from antecede.trace.schema import case_matched
 
 _texts = ("process", "kind", "message", "domain", "instance", "operation", "parent", "type", "replays")
 
 
 def has_type(name: str, kind: DataType) -> bool:
-    """Whether a column has the type of the contract."""
+    """Whether a column has the type of the contract, or an exact equivalent."""
+    if name == "message" and isinstance(kind, IntegralType):
+        return True
+    if name == "time" and isinstance(kind, TimestampType | TimestampNTZType):
+        return True
+    if name == "index" and isinstance(kind, DecimalType):
+        return (kind.precision, kind.scale) == (20, 0)
     if name in _texts:
         return isinstance(kind, StringType)
     if name == "to":
@@ -21,6 +42,12 @@ def has_type(name: str, kind: DataType) -> bool:
         entries = isinstance(kind, MapType) and isinstance(kind.valueType, IntegralType)
         return entries and isinstance(kind, MapType) and isinstance(kind.keyType, StringType)
     return kind.typeName() == "boolean" if name in ("dead", "assumed") else isinstance(kind, IntegralType)
+
+
+def named(df: DataFrame) -> DataFrame:
+    """The same rows, with the names of a trace's columns where they are given in other case."""
+    other = case_matched(df.columns)
+    return df.toDF(*(other.get(name, name) for name in df.columns)) if other else df
 
 
 def entries_of(kind: DataType) -> Column:

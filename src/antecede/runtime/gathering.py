@@ -24,7 +24,7 @@ from antecede.errors import StoreError
 from antecede.runtime.recording import Recording, pieces_in
 from antecede.store.format import IDENTITY, numbered
 from antecede.trace import DELIVER, LOCAL, Event, TraceWriter
-from antecede.trace.sources import is_trace_name
+from antecede.trace.sources import folders_of, is_trace_name
 
 _tries = 5
 
@@ -71,18 +71,14 @@ def _sort_out(path: str) -> tuple[list[str], list[str]]:
     if "\0" in path or not os.path.isdir(path):
         return [], []
 
-    def refuse(error: OSError) -> None:
-        raise _unreadable(error) from None
-
     below: list[str] = []
     beside: list[str] = []
-    for folder, folders, names in os.walk(path, onerror=refuse):
+    for folder, folders, names in folders_of(path):
         if is_data_directory(folder):
             below.append(folder)
             folders.clear()
             continue
-        folders[:] = sorted(name for name in folders if name[0] not in "._")
-        beside += sorted(os.path.join(folder, name) for name in names if is_trace_name(name))
+        beside += [os.path.join(folder, name) for name in names if is_trace_name(name)]
     return below, beside
 
 

@@ -1,4 +1,4 @@
-"""Parquet with the same columns as JSON Lines, the same strict types and the same absence: null.
+"""Parquet with the same columns as JSON Lines, their types or exact equivalents of them, and the same absence: null.
 
 pyarrow is imported when a Parquet file is met and not before. Columns that the schema does not name are read as they
 are. On writing they go, as JSON, into one column ``extra`` that carries a mark, by which reading unfolds them again.
@@ -16,7 +16,16 @@ import msgspec
 from antecede import limits
 from antecede.errors import TraceError
 from antecede.trace.jsonl import Item
-from antecede.trace.schema import COLUMNS, Event, Fault, Metadata, event_of, metadata_bytes, metadata_of
+from antecede.trace.schema import (
+    COLUMNS,
+    Event,
+    Fault,
+    Metadata,
+    case_matched,
+    event_of,
+    metadata_bytes,
+    metadata_of,
+)
 
 _batch_rows = 16_384
 _group_rows = 65_536
@@ -70,12 +79,48 @@ def _rows(pa: Any, opened: Any, schema: Any, where: str, keep_raw: bool) -> Iter
 
 def items_in(batch: Any, folded: Collection[str], first: int, keep_raw: bool) -> Iterator[Item]:
     """The rows of one Arrow batch, numbered from ``first``; ``folded`` are the columns that hold others as JSON."""
+    batch = conformed(batch)
     for number, row in enumerate(_dicts(_pyarrow(), batch), first):
         if isinstance(row, Fault):
             yield number, b"", row
             continue
         row = _unfolded(row, folded)
         yield number, _raw(row) if keep_raw else b"", event_of(row)
+
+
+def conformed(batch: Any) -> Any:
+    """Return a batch with the names and types of a trace where they are given in other case or by an exact equivalent.
+
+    A timestamp in ``time`` becomes nanoseconds, an integer in ``message`` its digits, an unsigned ``index`` a signed
+    one. Where a value does not fit, the column stays as it is, and the row with that value is found to be wrong.
+    """
+    pa = _pyarrow()
+    other = case_matched(batch.schema.names)
+    columns = [_exact(pa, other.get(name, name), batch.column(at)) for at, name in enumerate(batch.schema.names)]
+    if not other and all(
+        made is batch.column(at) or made.type == batch.column(at).type for at, made in enumerate(columns)
+    ):
+        return batch
+    fields = [
+        pa.field(other.get(field.name, field.name), column.type, metadata=field.metadata)
+        for field, column in zip(batch.schema, columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _exact(pa: Any, name: str, column: Any) -> Any:
+    kind = column.type
+    try:
+        if name == "time" and pa.types.is_timestamp(kind):
+            return column.cast(pa.timestamp("ns", kind.tz)).cast(pa.int64())
+        if name == "message" and pa.types.is_integer(kind):
+            return column.cast(pa.string())
+        # An unsigned 64-bit column is a decimal of 20 digits in a DataFrame.
+        if name == "index" and (pa.types.is_uint64(kind) or kind == pa.decimal128(20, 0)):
+            return column.cast(pa.int64())
+    except pa.ArrowInvalid:
+        pass
+    return column
 
 
 def folded_in(schema: Any) -> set[str]:

@@ -15,8 +15,8 @@ from antecede import __version__
 from antecede.errors import TraceError
 from antecede.trace.clocks import check_clocks, check_lamport
 from antecede.trace.conflicts import Conflicts, needed
-from antecede.trace.quarantine import Sifted, counts, readable, sift
-from antecede.trace.schema import Event, Metadata
+from antecede.trace.quarantine import REASONS, Sifted, counts, readable, sift
+from antecede.trace.schema import COLUMNS, NEEDED_BY_INSTANCES, Event, Metadata
 from antecede.trace.significant import judge_significant
 from antecede.trace.sources import Loaded, load
 from antecede.trace.streaming import judge_large
@@ -42,7 +42,8 @@ def verify(
     started = time.perf_counter()
     asked = known_orders(orders)
     orders = tuple(order for order in (*ORDERS, "significant") if order in asked)
-    loaded = load(paths, quarantine is not None, keep)
+    used = NEEDED_BY_INSTANCES if "significant" in orders else ()
+    loaded = load(paths, quarantine is not None, keep, used)
     if "significant" in orders:
         conflicts = needed(conflicts, loaded.metadata)
     sifted = sift(loaded.events, loaded.placed)
@@ -68,6 +69,9 @@ def verify(
         "complete": not sifted.reasons and not loaded.reasons,
         "quarantined": quarantined,
         "readable": readable(loaded.rows, quarantined),
+        "unread_first": {reason: loaded.unread_first[reason] for reason in REASONS if reason in loaded.unread_first},
+        "nulled": {column: loaded.nulled.counts[column] for column in COLUMNS if loaded.nulled.counts[column]},
+        "nulled_first": {column: loaded.nulled_first[column] for column in COLUMNS if column in loaded.nulled_first},
         "orders": verdict.as_json(),
         "clocks": check_clocks(sifted.trace),
         "lamport": check_lamport(sifted.trace),

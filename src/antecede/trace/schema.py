@@ -8,6 +8,9 @@ their ``process`` is a server with its own numbering, and no order looks at them
 Types are strict, whatever the file format: ``true`` is no integer, ``1.0`` is no index, a number is no message, and an
 integer beyond 64 bits is none. Where the contract leaves room we decided:
 
+* A wrong type in a column that every verdict needs (:data:`NEEDED`) costs the row. In any other named column it costs
+  the value: the value is taken as null and counted. Significant order needs some more (:data:`NEEDED_BY_INSTANCES`).
+* A column in other case (``Process``) is that column, if no other one of the row is.
 * ``null`` is the same as absent, in every column (Parquet knows no other absence). A required column that is null is
   a ``missing_field``.
 * Every column named here is checked on every row, also where its kind makes no use of it.
@@ -18,7 +21,8 @@ integer beyond 64 bits is none. Where the contract leaves room we decided:
 This module knows rows and metadata; it must not know files.
 """
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from sys import intern
 from typing import Any, Final
 
@@ -40,8 +44,11 @@ INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
 
 
-class Event(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One row. Its fields, in this order, are the keys of a written line; absent ones are left out."""
+class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """One row. Its fields, in this order, are the keys of a written line; absent ones are left out.
+
+    What a row holds comes from a file and names no other row, so the collector of cycles need not look at millions.
+    """
 
     process: str
     index: int
@@ -126,8 +133,56 @@ COLUMNS: Final = tuple(_columns)
 """The named columns, in the order in which they are written."""
 
 
+NEEDED: Final = ("process", "index", "kind", "message", "to")
+"""Columns in which a value of a wrong type sets the row aside."""
+
+NEEDED_BY_INSTANCES: Final = ("instance", "operation", "parent", "type")
+"""Further such columns where significant order is judged."""
+
+
+class Mended(Event, frozen=True, omit_defaults=True, gc=False):
+    """An event without the values that had a wrong type; for the reader alone, who counts them."""
+
+    nulled: tuple[tuple[str, str], ...] = ()
+    """Columns, each with what is wrong."""
+
+
+class Nulled:
+    """Counts the values that are taken as null, by column; ``used`` are columns in which such a value costs the row."""
+
+    def __init__(self, used: Collection[str] = ()) -> None:
+        self._used = used
+        self.counts: Counter[str] = Counter()
+        self.first: dict[str, tuple[int, str]] = {}
+        """By column, the number of the first row, and what is wrong there."""
+
+    def take(self, number: int, said: "Event | Fault") -> "Event | Fault":
+        """Return a row as everybody but readers sees it."""
+        if type(said) is not Mended:
+            return said
+        for column, detail in said.nulled:
+            if column in self._used:
+                return Fault("wrong_type", detail, said.process, said.index, said.kind == HOP)
+        for column, detail in said.nulled:
+            self.counts[column] += 1
+            self.first.setdefault(column, (number, detail))
+        return Event(**{name: getattr(said, name) for name in Event.__struct_fields__})
+
+
+def case_matched(names: Collection[str]) -> dict[str, str]:
+    """Return, by name, the column that a name in other case stands for, where that is unambiguous."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        plain = name.lower()
+        if name not in _columns and plain in _columns and plain not in names:
+            found.setdefault(plain, []).append(name)
+    return {variants[0]: plain for plain, variants in found.items() if len(variants) == 1}
+
+
 def event_of(row: Mapping[str, Any]) -> Event | Fault:
     """The event that a row of a file says, or the first thing that is wrong with it."""
+    if any(name not in _columns for name in row) and (other := case_matched(row.keys())):
+        row = {other.get(name, name): value for name, value in row.items()}
     kind = row.get("kind")
     needed = ("process", "index", "kind", "message") if kind in _with_message else ("process", "index", "kind")
     for name in needed:
@@ -135,15 +190,20 @@ def event_of(row: Mapping[str, Any]) -> Event | Fault:
             return _fault("missing_field", f"no {name}", row)
     fields: dict[str, Any] = {}
     extra: dict[str, Any] | None = None
+    nulled: list[tuple[str, str]] = []
     for name, value in row.items():
         column = _columns.get(name)
         if column is None:
             extra = {} if extra is None else extra
             extra[name] = value
         elif value is not None:
-            if not column[0](value):
-                return _fault("wrong_type", f"{name} must be {column[1]}, not {_shown(value)}", row)
-            fields[name] = value
+            if column[0](value):
+                fields[name] = value
+                continue
+            detail = f"{name} must be {column[1]}, not {_shown(value)}"
+            if name in NEEDED:
+                return _fault("wrong_type", detail, row)
+            nulled.append((name, detail))
     if kind not in KINDS:
         return _fault("unknown_kind", f"kind {_shown(kind)} is none of {', '.join(sorted(KINDS))}", row)
     # Names repeat on every row; one shared copy of each keeps a large trace small.
@@ -152,6 +212,8 @@ def event_of(row: Mapping[str, Any]) -> Event | Fault:
     to = fields.get("to")
     if to is not None:
         fields["to"] = tuple(map(intern, to)) if len(to) < 2 else tuple(map(intern, sorted(set(to))))
+    if nulled:
+        return Mended(**fields, extra=extra, nulled=tuple(nulled))
     return Event(**fields, extra=extra)
 
 

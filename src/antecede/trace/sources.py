@@ -1,8 +1,8 @@
 """From what a person names (files, directories, patterns, ``-``) to events with the place that each came from.
 
-A directory stands for the trace files in it and below, in the order of their paths; names that begin with a dot or an
-underscore, and metadata, are passed over. A file counts once, however often it is named. Whether a file is Parquet or
-gzipped is seen from its first bytes; a name ending in ``.parquet`` must be Parquet.
+A directory stands for the trace files in it and below, in the order of their paths, also behind symbolic links; names
+that begin with a dot or an underscore, and metadata, are passed over. A file counts once, however often it is named.
+Whether a file is Parquet or gzipped is seen from its first bytes; a name ending in ``.parquet`` must be Parquet.
 """
 
 import glob
@@ -10,7 +10,7 @@ import os
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -18,7 +18,7 @@ import msgspec
 
 from antecede.errors import TraceError
 from antecede.trace import jsonl, parquet
-from antecede.trace.schema import Event, Fault, Metadata, metadata_of
+from antecede.trace.schema import Event, Fault, Metadata, Nulled, metadata_of
 
 _endings = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz", ".json", ".json.gz", ".parquet")
 _metadata_name = "antecede.json"
@@ -42,7 +42,7 @@ class SetAside(msgspec.Struct, frozen=True):
 class Loaded:
     """Everything that was read: events in reading order, and the rows that are none."""
 
-    def __init__(self, keep_raw: bool, keep: Callable[[Event], bool] | None = None) -> None:
+    def __init__(self, keep_raw: bool, keep: Callable[[Event], bool] | None = None, used: Collection[str] = ()) -> None:
         self._keep = keep
         self.events: list[Event] = []
         self.files: list[str] = []
@@ -51,6 +51,12 @@ class Loaded:
         """Events that were read and not wanted."""
         self.reasons: Counter[str] = Counter()
         """How many rows were no events, by reason."""
+        self.unread_first: dict[str, str] = {}
+        """By reason, the first of them: its place and what is wrong with it."""
+        self.nulled = Nulled(used)
+        """Values of a wrong type that were taken as null."""
+        self.nulled_first: dict[str, str] = {}
+        """By column, the first of them."""
         self.placed: list[Fault] = []
         """Those of them that have a place in a process."""
         self.set_aside: list[SetAside] = []
@@ -75,7 +81,11 @@ class Loaded:
         """Read one file to its end."""
         file = len(self.files)
         self.files.append(name)
-        for line, raw, said in items:
+        for line, raw, read in items:
+            said = self.nulled.take(line, read)
+            if said is not read:
+                for column, (number, detail) in self.nulled.first.items():
+                    self.nulled_first.setdefault(column, f"{name}:{number}: {detail}")
             if isinstance(said, Event):
                 if self._keep is not None and not self._keep(said):
                     self.outside += 1
@@ -87,6 +97,7 @@ class Loaded:
                     self._raw_of.append(raw)
                 continue
             self.reasons[said.reason] += 1
+            self.unread_first.setdefault(said.reason, f"{name}:{line}: {said.detail}")
             if said.process is not None:
                 self.placed.append(said)
             if self._keep_raw:
@@ -95,10 +106,16 @@ class Loaded:
 
 
 def load(
-    paths: Sequence[str | os.PathLike[str]], keep_raw: bool = False, keep: Callable[[Event], bool] | None = None
+    paths: Sequence[str | os.PathLike[str]],
+    keep_raw: bool = False,
+    keep: Callable[[Event], bool] | None = None,
+    used: Collection[str] = (),
 ) -> Loaded:
-    """Read all that the paths name; events that ``keep`` does not want are passed over."""
-    loaded = Loaded(keep_raw, keep)
+    """Read all that the paths name; events that ``keep`` does not want are passed over.
+
+    A value of a wrong type in a column among ``used`` costs its row.
+    """
+    loaded = Loaded(keep_raw, keep, used)
     for path in _files(paths, loaded.metadata):
         try:
             if path == "-":
@@ -159,22 +176,43 @@ def _expand(path: str, metadata: list[Metadata]) -> list[str]:
 
 
 def _below(directory: str, metadata: list[Metadata]) -> list[str]:
-    def refuse(error: OSError) -> None:
-        raise TraceError(f"{shown(str(error.filename))}: cannot be read: {error.strerror}")
-
     _read_metadata(os.path.join(directory, _metadata_name), metadata)
-    found = []
-    for folder, folders, names in os.walk(directory, onerror=refuse):
-        folders[:] = [name for name in folders if name[0] not in "._"]
-        for name in names:
-            if is_trace_name(name):
-                found.append(os.path.join(folder, name))
+    found = [os.path.join(folder, name) for folder, _, names in folders_of(directory) for name in names]
+    found = [path for path in found if is_trace_name(os.path.basename(path))]
     if not found:
         raise TraceError(
             f"{shown(directory)}: no trace in this directory: neither files ending in "
             f"{', '.join(_endings)}, nor a server's data directory"
         )
     return sorted(found)
+
+
+def folders_of(directory: str) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Walk a directory as ``os.walk`` does, in the order of names, through symbolic links, each folder once.
+
+    Names that begin with a dot or an underscore are passed over. What cannot be looked into, and a link that leads
+    nowhere, is an error: a verdict without it would be about less than was named.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise TraceError(f"{shown(str(error.filename))}: cannot be read: {error.strerror}")
+
+    seen = {os.path.realpath(directory)}
+    for folder, folders, names in os.walk(directory, onerror=refuse, followlinks=True):
+        names[:] = sorted(name for name in names if name[0] not in "._")
+        for name in names:
+            path = os.path.join(folder, name)
+            if os.path.islink(path) and not os.path.exists(path):
+                raise TraceError(f"{shown(path)}: cannot be read: this symbolic link leads nowhere")
+        fresh = []
+        for name in sorted(name for name in folders if name[0] not in "._"):
+            real = os.path.realpath(os.path.join(folder, name))
+            if real not in seen:
+                seen.add(real)
+                fresh.append(name)
+        # In place, which is how os.walk learns where to go.
+        folders[:] = fresh
+        yield folder, folders, names
 
 
 def is_trace_name(name: str) -> bool:

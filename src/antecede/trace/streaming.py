@@ -9,6 +9,9 @@ with the largest own entry that deliveries brought back.
 A late delivery brings nothing new, so its maximum is skipped. A carried vector is dropped with the message's last
 delivery, a process's with its last event. How many are alive at once is up to the walk (:mod:`antecede.trace.matched`).
 
+With many processes there are faster ways to the same answer: sets of pending messages, where these are few
+(:mod:`antecede.trace.pending`), and arrays, where numpy is installed (:mod:`antecede.trace.arrays`).
+
 **Who overtook** a late message is asked afterwards, only for the messages that were late: a second pass carries sets of
 those messages alone, as the oracle does with all; the first delivery that brings a message's bit to q is the answer.
 """
@@ -17,6 +20,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 
+from antecede.trace import arrays, pending
 from antecede.trace.assumed import certain
 from antecede.trace.lanes import Lanes
 from antecede.trace.matched import Matched
@@ -39,8 +43,8 @@ def judge_large(trace: Matched, orders: Sequence[str], every_overtaker: bool = F
         verdict.fifo = _fifo(sure)
         verdict.fifo_undecided = 0 if sure is trace else len(_fifo(trace)) - len(verdict.fifo)
     if "causal" in orders:
-        late = sorted(_late(sure, event) for event in late_deliveries(sure))
-        verdict.causal_undecided = 0 if sure is trace else len(late_deliveries(trace)) - len(late)
+        late = sorted(_late(sure, event) for event in _all_late(sure))
+        verdict.causal_undecided = 0 if sure is trace else len(_all_late(trace)) - len(late)
         asked = late if every_overtaker else late[:1]
         for start in range(0, len(asked), _asked_at_once):
             found = _overtakers(sure, asked[start : start + _asked_at_once])
@@ -48,6 +52,14 @@ def judge_large(trace: Matched, orders: Sequence[str], every_overtaker: bool = F
         verdict.causal = late
     judge_merges(trace, verdict)
     return verdict
+
+
+def _all_late(trace: Matched) -> list[Event]:
+    """Return the late deliveries, found in the way that is fastest for this trace."""
+    found = pending.late_deliveries(trace)
+    if found is not None:
+        return found
+    return arrays.late_deliveries(trace) if arrays.useful_for(trace) else late_deliveries(trace)
 
 
 def late_deliveries(trace: Matched) -> list[Event]:

@@ -1,7 +1,7 @@
 """``import``: foreign files in, one trace and a report out.
 
 All the files of one import make one trace. They may differ in format as long as they are of one family: logs with
-vector clocks (each with a pattern of its own), spans (of any of their formats), or one editing recording.
+vector clocks (each with a pattern of its own), spans (of any of their formats), or one of the others.
 """
 
 import os
@@ -11,22 +11,33 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from antecede import __version__
-from antecede.errors import TraceError, UsageError
+from antecede.errors import AntecedeError, TraceError, UsageError
 from antecede.trace.foreign import span_csv, span_json
+from antecede.trace.foreign.chrome import Flows
 from antecede.trace.foreign.editing import Editing
 from antecede.trace.foreign.executions import Delimiter, Logs, header_of
 from antecede.trace.foreign.files import ForeignFile, Unreadable, files_of, opened
-from antecede.trace.foreign.guess import FORMATS, OURS, guess, sample
+from antecede.trace.foreign.guess import FORMATS, KNOWN, OURS, guess, sample
 from antecede.trace.foreign.patterns import GOVECTOR, PRESETS, Pattern, choose, preset
+from antecede.trace.foreign.records import parquet_columns
 from antecede.trace.foreign.spans import Spans
+from antecede.trace.foreign.temporal import History
 from antecede.trace.foreign.weave import Woven
 from antecede.trace.schema import Metadata
 from antecede.trace.writer import TraceWriter
 
 _span_readers = {"zipkin": span_json.zipkin, "otlp": span_json.otlp, "jaeger": span_json.jaeger}
-_collectors: dict[str, Callable[[], "Collector"]] = {"shiviz": Logs, "govector": Logs, "editing": Editing}
+_collectors: dict[str, Callable[[], "Collector"]] = {
+    "shiviz": Logs,
+    "govector": Logs,
+    "editing": Editing,
+    "chrome": Flows,
+    "temporal": History,
+}
 
-Collector = Logs | Spans | Editing
+_columns_shown = 12
+
+Collector = Logs | Spans | Editing | Flows | History
 
 
 def convert(
@@ -38,13 +49,15 @@ def convert(
     delimiter: str | None = None,
     execution: str | None = None,
     say: Callable[[str], None] = lambda text: None,
+    skip_unknown: bool = False,
 ) -> dict[str, Any]:
     """Read foreign files and write them as one trace, if ``to`` names it; the report.
 
     ``form`` is one of :data:`FORMATS` or ``auto``; ``pattern`` a regular expression for logs, or a preset's name;
     ``instances`` makes every instance of a service a process. Logs of several executions, separated by lines that the
     regular expression ``delimiter`` finds, become a trace each, or the one that ``execution`` names. ``say`` is told
-    what is being done.
+    what is being done. ``skip_unknown`` leaves out files whose format is not known, or that are traces already, and
+    lists them.
     """
     started = time.perf_counter()
     given = _pattern(pattern, form)
@@ -54,10 +67,17 @@ def convert(
     unreadable = Unreadable()
     files: list[dict[str, Any]] = []
     collector: Collector | None = None
+    skipped: list[str] = []
     for path in files_of(paths):
         with opened(path, unreadable) as file:
             say(f"reading {file.name}")
-            found = _format(file, form, given)
+            try:
+                found = _format(file, form, given)
+            except AntecedeError as error:
+                if not skip_unknown:
+                    raise
+                skipped.append(str(error))
+                continue
             kind = _collectors.get(found, Spans)
             if collector is None:
                 collector = kind()
@@ -66,7 +86,9 @@ def convert(
             before = collector.events
             used = _read(collector, file, found, given, parted, instances)
             files.append({"file": file.name, "format": found, "pattern": used, "events": collector.events - before})
-    if collector is None or not collector.events:
+    if collector is None:
+        raise TraceError(f"no file of a known format: {skipped[0]}")
+    if not collector.events:
         first = f" ({unreadable.first[0]})" if unreadable.first else ""
         raise TraceError(f"{files[0]['file']}: nothing could be read as {files[0]['format']}{first}")
     if execution is not None:
@@ -79,7 +101,7 @@ def convert(
     for number, (name, woven) in enumerate(traces.items(), 1):
         target = to if len(traces) == 1 or to is None else _numbered(to, number)
         told.append(_about(name, woven, _write(woven, target, files, say), target))
-    report = _report(collector, told, files, unreadable, to)
+    report = _report(collector, told, files, unreadable, to) | {"skipped": skipped}
     return report | {"seconds": round(time.perf_counter() - started, 3)}
 
 
@@ -117,7 +139,15 @@ def _format(file: ForeignFile, form: str, given: Pattern | None) -> str:
     if found == OURS:
         raise UsageError(f"{file.name} is a trace already: antecede verify reads it")
     if found is None:
-        raise TraceError(f"{file.name}: no format that we know; give --format, and --pattern for a log")
+        if file.head[:4] == b"PAR1":
+            names = ", ".join(parquet_columns(file)[:_columns_shown])
+            raise TraceError(
+                f"{file.name}: Parquet, but neither a trace nor spans: it has the columns {names}; give --map"
+            )
+        raise TraceError(
+            f"{file.name}: none of the formats that we know: {KNOWN}. Give --format, --pattern for a log with clocks, "
+            "or --map for any other log of sends and deliveries"
+        )
     return found
 
 
@@ -130,11 +160,12 @@ def _read(
     instances: bool,
 ) -> str | None:
     """Take in one file; the name of the pattern if there is one."""
-    if isinstance(collector, Editing):
+    if isinstance(collector, Editing | Flows | History):
         collector.read(file)
     elif isinstance(collector, Spans):
         read = _span_readers.get(form)
-        for span in span_csv.spans_of(file) if read is None else span_json.spans_of(file, read, instances):
+        table = span_csv.spans_of_parquet if file.head[:4] == b"PAR1" else span_csv.spans_of
+        for span in table(file) if read is None else span_json.spans_of(file, read, instances):
             collector.add(span)
     else:
         header = header_of(file)

@@ -17,13 +17,13 @@ from typing import BinaryIO
 
 from antecede import limits
 from antecede.errors import TraceError
-from antecede.trace.sources import shown
+from antecede.trace.sources import folders_of, shown
 
 _gzip_magic = b"\x1f\x8b"
 _byte_order_mark = b"\xef\xbb\xbf"
 _head_bytes = 256 * 1024
 _first_shown = 5
-_endings = (".log", ".txt", ".json", ".jsonl", ".ndjson", ".csv")
+_endings = (".log", ".txt", ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
 _torn = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
@@ -44,8 +44,10 @@ class Unreadable:
 class ForeignFile:
     """One opened file: its name to show, its first bytes, and one way each to read it by lines or whole."""
 
-    def __init__(self, name: str, stream: BinaryIO, unreadable: Unreadable) -> None:
+    def __init__(self, name: str, stream: BinaryIO, unreadable: Unreadable, path: str | None = None) -> None:
         self.name = name
+        self.path = path
+        """Where it can be opened again, if it is no pipe."""
         self._unreadable = unreadable
         magic = stream.read(2)
         raw: BinaryIO = io.BufferedReader(_Rejoined(magic, stream))
@@ -140,7 +142,7 @@ def opened(path: str, unreadable: Unreadable) -> Iterator[ForeignFile]:
             yield ForeignFile("<stdin>", sys.stdin.buffer, unreadable)
         else:
             with open(path, "rb") as stream:
-                yield ForeignFile(shown(path), stream, unreadable)
+                yield ForeignFile(shown(path), stream, unreadable, path)
     except OSError as error:
         raise TraceError(f"{shown(path)}: cannot be read: {error.strerror or error}") from None
 
@@ -171,15 +173,12 @@ def _expand(path: str) -> list[str]:
 
 
 def _below(directory: str) -> list[str]:
-    def refuse(error: OSError) -> None:
-        raise TraceError(f"{shown(str(error.filename))}: cannot be read: {error.strerror}")
-
-    found = []
-    for folder, folders, names in os.walk(directory, onerror=refuse):
-        folders[:] = [name for name in folders if name[0] not in "._"]
-        for name in names:
-            if name[0] not in "._" and name.lower().removesuffix(".gz").endswith(_endings):
-                found.append(os.path.join(folder, name))
+    found = [
+        os.path.join(folder, name)
+        for folder, _, names in folders_of(directory)
+        for name in names
+        if name.lower().removesuffix(".gz").endswith(_endings)
+    ]
     if not found:
         raise TraceError(f"{shown(directory)}: no file ending in {', '.join(_endings)} in this directory")
     return sorted(found)

@@ -11,9 +11,26 @@ from antecede.trace.foreign import span_csv
 from antecede.trace.foreign.executions import header_of
 from antecede.trace.foreign.files import ForeignFile
 from antecede.trace.foreign.patterns import choose
+from antecede.trace.foreign.records import parquet_columns
 
-FORMATS: Final = ("shiviz", "govector", "zipkin", "otlp", "jaeger", "spans", "editing")
+FORMATS: Final = (
+    "shiviz",
+    "govector",
+    "zipkin",
+    "otlp",
+    "jaeger",
+    "spans",
+    "chrome",
+    "temporal",
+    "editing",
+)
 """The formats by name; ``govector`` is ``shiviz`` with the patterns of that library alone."""
+
+KNOWN: Final = (
+    "logs with vector clocks (shiviz, govector); spans (zipkin, otlp, jaeger, or spans: CSV and Parquet); "
+    "flow events of Chrome and Perfetto (chrome); histories of Temporal (temporal); editing sessions (editing)"
+)
+"""The formats for people."""
 
 OURS: Final = "antecede"
 """What a trace of ours is recognised as."""
@@ -27,11 +44,15 @@ def _keys(*names: str) -> tuple[re.Pattern[bytes], ...]:
 
 _marks: tuple[tuple[str, tuple[re.Pattern[bytes], ...]], ...] = (
     ("otlp", _keys("resourceSpans")),
+    ("otlp", _keys("batches", "startTimeUnixNano")),
+    ("temporal", _keys("eventId", "eventType", "eventTime")),
     ("editing", _keys("txns")),
     ("editing", _keys("endContent", "kind")),
     ("editing", _keys("startContent", "endContent")),
     ("jaeger", _keys("traceID", "spanID")),
     ("zipkin", _keys("traceId", "id")),
+    ("chrome", _keys("traceEvents")),
+    ("chrome", _keys("ph", "pid", "ts")),
     (OURS, _keys("process", "index", "kind")),
 )
 
@@ -40,7 +61,10 @@ def guess(file: ForeignFile) -> str | None:
     """The format of a file, or ``None`` if it is none that we know."""
     head = file.head
     if head[:4] == b"PAR1":
-        return OURS
+        names = parquet_columns(file)
+        if {"process", "index", "kind"} <= {name.lower() for name in names}:
+            return OURS
+        return "spans" if span_csv.columns_of(names) is not None else None
     if head.lstrip()[:1] in (b"[", b"{"):
         for name, keys in _marks:
             if all(key.search(head) for key in keys):

@@ -2,7 +2,8 @@
 
 The header must name a trace id, a span id, a parent, a place (pod or service) and a start; an end, a duration, a kind
 and an operation are welcome. Names are compared without case, underscores and the like. The unit of a time is in the
-name of its column (``StartTimeUnixNano``, ``start_us``), or is seen from the first time, taken as one since 1970.
+name of its column (``StartTimeUnixNano``, ``start_us``), or is seen from the first time, taken as one since 1970. A
+time may also be a date of ISO 8601. A Parquet file with such columns is read in the same way.
 """
 
 import csv
@@ -12,7 +13,9 @@ from sys import intern
 from antecede import limits
 from antecede.errors import TraceError
 from antecede.trace.foreign.files import ForeignFile
+from antecede.trace.foreign.records import parquet_rows
 from antecede.trace.foreign.spans import Span
+from antecede.trace.foreign.times import nanoseconds, unit_of
 from antecede.trace.schema import INT64_MAX
 
 _columns: dict[str, tuple[str, ...]] = {
@@ -36,6 +39,11 @@ def header_of(line: bytes) -> dict[str, tuple[int, int]] | None:
         names = next(csv.reader([line.decode("utf-8")]), [])
     except (UnicodeDecodeError, csv.Error):
         return None
+    return columns_of(names)
+
+
+def columns_of(names: list[str]) -> dict[str, tuple[int, int]] | None:
+    """The same for names that are known already."""
     plain = ["".join(c for c in name.lower() if c.isalnum()) for name in names]
     found: dict[str, tuple[int, int]] = {}
     for column, aliases in _columns.items():
@@ -74,9 +82,7 @@ def spans_of(file: ForeignFile) -> Iterator[Span]:
             # A line is a row: a quoted line end would let one stray quote swallow the rest of the file.
             row = next(csv.reader([line.decode("utf-8")], strict=True))
             get = {column: row[place].strip() for column, (place, _) in columns.items() if place < len(row)}
-            start = int(get["start"])
-            unit = unit or _unit_of(start)
-            span = _span(get, start, unit, columns)
+            span, unit = _read(get, unit, columns)
         except (UnicodeDecodeError, csv.Error, ValueError) as error:
             file.unreadable(number, str(error))
             continue
@@ -84,6 +90,45 @@ def spans_of(file: ForeignFile) -> Iterator[Span]:
             file.unreadable(number, "fewer columns than the header names")
             continue
         yield span
+
+
+def spans_of_parquet(file: ForeignFile) -> Iterator[Span]:
+    """The spans of a Parquet file with such columns; rows that are none are noted."""
+    columns: dict[str, tuple[int, int]] | None = None
+    unit = 0
+    for number, row in parquet_rows(file):
+        if columns is None:
+            columns = columns_of(list(row))
+            if columns is None:
+                raise TraceError(f"{file.name}: no columns of spans: {', '.join(row)}")
+            unit = columns["start"][1]
+        values = list(row.values())
+        get = {
+            column: "" if values[place] is None else str(values[place]).strip()
+            for column, (place, _) in columns.items()
+        }
+        try:
+            span, unit = _read(get, unit, columns)
+        except ValueError as error:
+            file.unreadable(number, str(error))
+            continue
+        yield span
+
+
+def _read(get: dict[str, str], unit: int, columns: dict[str, tuple[int, int]]) -> tuple[Span, int]:
+    """A span, and the unit of its times if it is known by now."""
+    text = get["start"]
+    if text.lstrip("-").isdigit():
+        start = int(text)
+        unit = unit or unit_of(start)
+        return _span(get, start, unit, columns), unit
+    times = {column: nanoseconds(get[column]) for column in ("start", "end") if get.get(column)}
+    start_at = times.get("start")
+    if start_at is None:
+        raise ValueError(f"the start {text[:40]!r} is neither a number nor a date")
+    end = times.get("end")
+    whole = get | {"end": "" if end is None else str(end)}
+    return _span(whole, start_at, 1, {name: (place, 0) for name, (place, _) in columns.items()}), unit
 
 
 def _span(get: dict[str, str], start: int, unit: int, columns: dict[str, tuple[int, int]]) -> Span:
@@ -107,8 +152,3 @@ def _span(get: dict[str, str], start: int, unit: int, columns: dict[str, tuple[i
         intern(name) or None,
         duration,
     )
-
-
-def _unit_of(start: int) -> int:
-    """The unit in which a number of this size is a time of our days."""
-    return next((unit for bound, unit in ((10**17, 1), (10**14, 1_000), (10**11, 10**6)) if start >= bound), 10**9)

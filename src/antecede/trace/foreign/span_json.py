@@ -8,7 +8,8 @@ nothing but itself. Unknown keys are ignored.
 format    document                                                     service             time
 ========= ============================================================ =================== =====================
 zipkin    a list of spans, or of lists of spans, or one span           ``localEndpoint``   microseconds
-otlp      ``resourceSpans`` → ``scopeSpans`` → ``spans``               ``service.name``    nanoseconds, as text
+otlp      ``resourceSpans`` → ``scopeSpans`` → ``spans``; as Tempo and ``service.name``    nanoseconds, as text
+          Jaeger v3 hand it out: ``batches``, ``trace``, ``result``
 jaeger    ``data`` → traces → ``spans``, or one trace                  ``processes``       microseconds
 ========= ============================================================ =================== =====================
 
@@ -82,7 +83,12 @@ class _ResourceSpans(_Camel, frozen=True):
 
 
 class _Otlp(_Camel, frozen=True):
-    resource_spans: list[Raw]
+    """As collectors write it. Tempo calls the list ``batches`` or puts it into ``trace``, Jaeger v3 into ``result``."""
+
+    resource_spans: list[Raw] | None = None
+    batches: list[Raw] | None = None
+    trace: Raw = Raw()
+    result: Raw = Raw()
 
 
 class _Link(_Camel, frozen=True):
@@ -171,7 +177,7 @@ def _zipkin_span(raw: bytes | Raw, instances: bool) -> Found:
 
 def otlp(document: bytes, instances: bool) -> Iterator[Found]:
     """The spans of an OTLP document."""
-    for raw in msgspec.json.decode(document, type=_Otlp).resource_spans:
+    for raw in _resource_spans(document):
         try:
             group = msgspec.json.decode(raw, type=_ResourceSpans)
         except _errors as error:
@@ -183,6 +189,17 @@ def otlp(document: bytes, instances: bool) -> Iterator[Found]:
         for scope in (*group.scope_spans, *group.instrumentation_library_spans):
             for span in scope.spans:
                 yield _otlp_span(span, place)
+
+
+def _resource_spans(document: bytes | Raw, depth: int = 2) -> list[Raw]:
+    said = msgspec.json.decode(document, type=_Otlp)
+    inner = next((raw for raw in (said.trace, said.result) if bytes(raw)), None)
+    found = said.resource_spans if said.resource_spans is not None else said.batches
+    if found is None and inner is not None and depth:
+        return _resource_spans(inner, depth - 1)
+    if found is None:
+        raise ValueError("no resourceSpans, as OTLP has them")
+    return found
 
 
 _instance_keys = ("service.instance.id", "k8s.pod.name", "host.name", "hostname", "ip")

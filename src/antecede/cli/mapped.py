@@ -1,0 +1,83 @@
+"""How ``antecede import --map`` tells what it found: counts, the first events, and what did not match."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from antecede.cli.wording import counted, shown_name
+
+_reasons = {
+    "no_match": "line matches no pattern: skipped|lines match no pattern: skipped",
+    "no_process": "record names no process: skipped|records name no process: skipped",
+    "no_index": "record has no place in the order: skipped|records have no place in the order: skipped",
+    "no_message": "send or delivery without a message id: local|sends and deliveries without a message id: local",
+    "bad_time": "time could not be read: left out|times could not be read: left out",
+    "others": "record is neither a send nor a delivery: skipped|records are neither sends nor deliveries: skipped",
+}
+
+
+def mapped_lines(report: dict[str, Any], preview: bool) -> list[str]:
+    """Return the report as lines for a person."""
+    lines = [f"{_shown(f['file'])}: read as {f['format']}, {counted(f['events'], 'event')}" for f in report["files"]]
+    lines.append(
+        f"{counted(report['records'], 'record')}: {counted(report['sends'], 'send')}, "
+        f"{counted(report['deliveries'], 'delivery|deliveries')} ({report['matched']:,} of them of a recorded send), "
+        f"{counted(report['locals'], 'local event')}; {counted(report['processes'], 'process|processes')}"
+    )
+    lines += _remarks(report)
+    if preview:
+        lines += ["first events:", *_first(report["preview"]), "kinds:", *_kinds(report["kinds"])]
+    elif report["advice"] is not None:
+        lines.append(f"  {_shown(report['advice'])}")
+    if preview:
+        lines.append("a preview: nothing written")
+    elif report["to"] is None:
+        lines.append(f"{counted(report['events'], 'row')}, not written: give --to")
+    else:
+        lines.append(f"{counted(report['events'], 'row')} written to {_shown(report['to'])}")
+    return lines
+
+
+def _remarks(report: dict[str, Any]) -> Iterator[str]:
+    for reason, count in report["skipped"].items():
+        yield f"  {counted(count, _reasons[reason])}"
+        yield from (f"    {_shown(place)}" for place in report["skipped_first"][reason][: 2 if count > 2 else 5])
+    if report["sent_again"]:
+        said = "id is|ids are"
+        yield (
+            f"  {counted(report['sent_again'], said)} sent more than once: verify will set these messages aside; "
+            "make the id unique with more fields, such as message='{topic}-{offset}'"
+        )
+    if report["tied"]:
+        yield f"  {counted(report['tied'], 'event has|events have')} the same place as the one before: in file order"
+    if report["unreadable"]:
+        yield f"  {counted(report['unreadable'], 'line')} could not be read:"
+        yield from (f"    {_shown(place)}" for place in report["unreadable_first"])
+
+
+def _first(events: list[dict[str, Any]]) -> Iterator[str]:
+    rows = [
+        (
+            _shown(event["at"]),
+            shown_name(event["process"]),
+            event["kind"],
+            "" if event["message"] is None else shown_name(event["message"]),
+            "" if event["to"] is None else "to " + ",".join(map(shown_name, event["to"])),
+            "" if event["time"] is None else str(event["time"]),
+        )
+        for event in events
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(6)] if rows else []
+    for row in rows:
+        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _kinds(kinds: dict[str, dict[str, int]]) -> Iterator[str]:
+    for kind, counts in kinds.items():
+        for value, count in counts.items():
+            label = kind if kind != "local" else "neither"
+            yield f"  {label:<7} {counted(count, 'record')}: {shown_name(value) if value else 'no kind'}"
+
+
+def _shown(text: str) -> str:
+    """Text from outside, safe to show on a terminal."""
+    return text if text.isprintable() else repr(text)

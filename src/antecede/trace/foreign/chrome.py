@@ -1,0 +1,119 @@
+"""Flow events of Chrome and Perfetto, in JSON: arrows between slices of different threads.
+
+A document ``{"traceEvents": […]}``, or the list alone, has events with a phase ``ph``, a process ``pid``, a thread
+``tid`` and a time ``ts`` in microseconds. A flow begins with ``s``, may step with ``t`` and ends with ``f``; what
+belongs together has the same category, name and id. Each arrow of a flow is a message: from the begin to the first
+step, from there to the next, and so on. A thread is a process of the trace, and only its flow events are events of it:
+they are recorded where they happen, so their order in a thread is that of their times, and of the file where these are
+equal. Names of threads and processes are taken from the metadata events (``M``).
+"""
+
+from typing import Any
+
+import msgspec
+
+from antecede import limits
+from antecede.errors import TraceError
+from antecede.trace.foreign.files import ForeignFile
+from antecede.trace.foreign.times import nanoseconds
+from antecede.trace.foreign.weave import Moment, Woven
+
+_errors = (msgspec.MsgspecError, UnicodeError, RecursionError)
+
+
+class _Document(msgspec.Struct, frozen=True):
+    trace_events: list[msgspec.Raw] = msgspec.field(name="traceEvents")
+
+
+class _Event(msgspec.Struct, frozen=True):
+    ph: str
+    pid: int | str = 0
+    tid: int | str = 0
+    ts: int | float = 0
+    name: str = ""
+    cat: str = ""
+    id: int | str | None = None
+    args: dict[str, Any] = {}
+
+
+class _Flow(msgspec.Struct, frozen=True, gc=False):
+    event: _Event
+
+    def columns(self) -> dict[str, Any]:
+        return {
+            "flow": str(self.event.id),
+            "phase": self.event.ph,
+            "name": self.event.name[: limits.raw_text_bytes_max],
+        }
+
+
+class Flows:
+    """Collects the flow events of one or several documents."""
+
+    def __init__(self) -> None:
+        self.events = 0
+        self._found: list[tuple[int, _Event]] = []
+        self._names: dict[tuple[str, Any, Any], str] = {}
+
+    def read(self, file: ForeignFile) -> None:
+        """Take in one document."""
+        data = file.document()
+        try:
+            if data.lstrip()[:1] == b"[":
+                listed = msgspec.json.decode(data, type=list[msgspec.Raw])
+            else:
+                listed = msgspec.json.decode(data, type=_Document).trace_events
+        except _errors as error:
+            raise TraceError(f"{file.name}: not a document of trace events: {error}") from None
+        for number, raw in enumerate(listed, 1):
+            try:
+                self._take(msgspec.json.decode(raw, type=_Event), file, number)
+            except _errors as error:
+                file.unreadable(None, f"event {number}: {error}")
+
+    def _take(self, event: _Event, file: ForeignFile, number: int) -> None:
+        if (
+            event.ph == "M"
+            and event.name in ("process_name", "thread_name")
+            and isinstance(event.args.get("name"), str)
+        ):
+            tid = event.tid if event.name == "thread_name" else None
+            self._names[event.name, event.pid, tid] = event.args["name"]
+        elif event.ph in ("s", "t", "f"):
+            at = nanoseconds(event.ts, "us")
+            if event.id is None or at is None:
+                file.unreadable(None, f"event {number}: a flow event without id or time")
+                return
+            if self.events == limits.foreign_events_max:
+                raise TraceError(f"{file.name}: more flow events than one import can hold")
+            self.events += 1
+            self._found.append((at, event))
+
+    def weave(self) -> Woven:
+        """The trace that the flows tell."""
+        lines: dict[str, list[Moment]] = {}
+        last: dict[tuple[str, str, str], tuple[Moment, int]] = {}
+        numbers: dict[tuple[str, str, str], int] = {}
+        for at, event in sorted(self._found, key=lambda found: found[0]):
+            thread = self._thread(event)
+            moment = Moment(_Flow(event), at)
+            lines.setdefault(thread, []).append(moment)
+            key = event.cat, event.name, str(event.id)
+            before = last.get(key)
+            if event.ph != "s" and before is not None:
+                source, number = before
+                message = f"{':'.join(key)}/{number}"
+                source.give(message, thread)
+                moment.take(message)
+            if event.ph == "f":
+                last.pop(key, None)
+            # An id may be used again after its flow has ended: the numbers go on.
+            numbers[key] = numbers.get(key, -1) + 1
+            if event.ph != "f":
+                last[key] = moment, numbers[key]
+        return Woven(lines)
+
+    def _thread(self, event: _Event) -> str:
+        process = self._names.get(("process_name", event.pid, None), str(event.pid))
+        thread = self._names.get(("thread_name", event.pid, event.tid), str(event.tid))
+        return f"{process}/{thread}"

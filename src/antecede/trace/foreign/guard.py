@@ -1,0 +1,59 @@
+"""A guard against regular expressions that never end.
+
+Python's matching is exponential in the worst case: ``(a+)+$`` needs years for forty letters. No bound on the length of
+a line helps against that, so a timer looks in from time to time. If the same line is still being searched, the search
+ends with an error that names the line. It takes a signal, so it works in the main thread only; elsewhere there is no
+guard, and a search takes as long as it takes.
+"""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Self
+
+from antecede import limits
+from antecede.errors import UsageError
+
+
+class Guard:
+    """Use it as a context around all searches, and :meth:`on` around the searches of each line."""
+
+    def __init__(self, seconds: float = limits.pattern_seconds_max) -> None:
+        self._seconds = seconds
+        self._place: tuple[str, int] | None = None
+        self._seen: tuple[str, int] | None = None
+        self._before: object = None
+        self._armed = False
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer"):
+            self._before = signal.signal(signal.SIGALRM, self._look)
+            signal.setitimer(signal.ITIMER_REAL, self._seconds, self._seconds)
+            self._armed = True
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._armed:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, self._before)  # type: ignore[arg-type]
+            self._armed = False
+
+    @contextmanager
+    def on(self, file: str, line: int) -> Iterator[None]:
+        """Watch the searches of one line."""
+        self._place = file, line
+        try:
+            yield
+        finally:
+            self._place = None
+
+    def _look(self, number: int, frame: FrameType | None) -> None:
+        place = self._place
+        if place is not None and place is self._seen:
+            raise UsageError(
+                f"{place[0]}:{place[1]}: a pattern searched this line for more than {self._seconds:g} s: it backtracks "
+                "without end; avoid a repetition inside a repetition, such as (a+)+, and anchor it with ^"
+            )
+        self._seen = place

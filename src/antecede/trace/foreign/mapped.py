@@ -1,0 +1,339 @@
+"""``import --map``: a trace of any log whose records name a process and a message, by a mapping.
+
+Such a log carries the id of a message at both ends. So, unlike clocks and spans, it can *prove* that a delivery was
+late. Each record becomes at most one event:
+
+* a **send** or a **delivery**, if its kind matches ``--send`` or ``--deliver`` and it names a process and a message;
+* a **local** event, if it names a process and is neither; or if it lacks the id of its message, which is counted;
+* nothing, if it names no process, has no place in the order asked for, or ``--others skip`` leaves it out. That is
+  counted by reason, and the first places are kept.
+
+**Index.** The events of a process are in the order of the files and their lines (``file``), of their times (``time``),
+or of a number that they carry. Among equal times or numbers the order of the files decides; such events are counted.
+
+This module reads and reports. It does not judge: ``verify`` does.
+"""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, pairwise
+from typing import Any
+
+import msgspec
+
+from antecede import __version__, limits
+from antecede.errors import TraceError
+from antecede.trace.foreign.files import ForeignFile, Unreadable, files_of, opened
+from antecede.trace.foreign.guard import Guard
+from antecede.trace.foreign.mapping import Mapping, Plan, field, text_of
+from antecede.trace.foreign.records import Record, form_of, records_of
+from antecede.trace.foreign.times import nanoseconds
+from antecede.trace.schema import DELIVER, LOCAL, SEND, Event, Metadata
+from antecede.trace.writer import TraceWriter
+
+_kinds = {"send.": SEND, "deliver.": DELIVER, "": LOCAL}
+_shown_max = 5
+_previewed = 10
+_fields_shown = 20
+_looked_at = 100
+_kinds_shown = 10
+_chars_shown = 120
+
+
+class Row(msgspec.Struct, gc=False):
+    """An event whose index is not known yet."""
+
+    place: int
+    """What it is ordered by within its process."""
+    kind: str
+    message: str | None
+    to: tuple[str, ...] | None
+    time: int | None
+    texts: dict[str, str] | None
+    extra: dict[str, Any] | None
+
+
+class Skipped:
+    """Records that became no event, or less than they were meant to be, by reason."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.first: dict[str, list[str]] = {}
+
+    def add(self, reason: str, where: str, detail: str = "") -> None:
+        """Count one, and keep the first of each reason."""
+        self.counts[reason] += 1
+        places = self.first.setdefault(reason, [])
+        if len(places) < _shown_max:
+            places.append(f"{where}: {detail}" if detail else where)
+
+
+class Mapped:
+    """Collects the events of all records of one import."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.lines: dict[str, list[Row]] = {}
+        self.skipped = Skipped()
+        self.kinds: dict[str, Counter[str]] = {SEND: Counter(), DELIVER: Counter(), LOCAL: Counter()}
+        """What records said of their kind, by what became of them; limited in number."""
+        self.records = self.events = 0
+        self.preview: list[dict[str, Any]] = []
+        """The first events, as a person looks at them."""
+        self.fields: dict[str, None] = {}
+        """The paths in the first records, for advice."""
+
+    def read(self, file: ForeignFile, form: str, guard: Guard, most: int | None = None) -> None:
+        """Take in the records of one file, or the first of them."""
+        for record in islice(records_of(file, form, self.plan, guard), most):
+            self.records += 1
+            where = f"{file.name}:{record.number}"
+            if record.fields is None:
+                self.skipped.add("no_match", where, record.text[:_chars_shown])
+                continue
+            if self.records <= _looked_at:
+                self.fields.update(dict.fromkeys(islice(_paths(record.fields), _fields_shown)))
+            self._take(record, record.fields, where, file.name, guard)
+
+    def _take(self, record: Record, fields: dict[str, Any], where: str, file: str, guard: Guard) -> None:
+        said = text_of(self.plan.kind.of(fields)) or "" if self.plan.kind else record.text
+        with guard.on(file, record.number):
+            found, groups = self.plan.kind_of(said)
+        fields = fields | groups if groups else fields
+        kind, values = _kinds[found], self.plan.values[found]
+        self._count_kind(kind, said)
+        process = text_of(values["process"].of(fields)) if "process" in values else None
+        if kind == LOCAL and self.plan.mapping.others == "skip":
+            self.skipped.add("others", where, said[:_chars_shown])
+            return
+        if process is None:
+            self.skipped.add("no_process", where, _lacking("process", values, fields))
+            return
+        at = nanoseconds(values["time"].of(fields), self.plan.mapping.time) if "time" in values else None
+        if "time" in values and at is None and values["time"].of(fields) is not None:
+            self.skipped.add("bad_time", where, f"{values['time'].of(fields)!r:.{_chars_shown}} is not a time")
+        place = self._place(fields, at)
+        if place is None:
+            self.skipped.add("no_index", where, f"nothing to order it by: --index {self.plan.mapping.index}")
+            return
+        message = text_of(values["message"].of(fields)) if kind != LOCAL else None
+        if kind != LOCAL and message is None:
+            self.skipped.add("no_message", where, _lacking("message", values, fields))
+            kind = LOCAL
+        to = _destinations(values["to"].of(fields)) if kind == SEND and "to" in values else None
+        texts, extra = self._more(fields, found)
+        self._add(process, Row(place, kind, message, to, at, texts, extra), where)
+
+    def _count_kind(self, kind: str, said: str) -> None:
+        counts, said = self.kinds[kind], said[:_chars_shown]
+        if self.plan.kind and (said in counts or len(counts) < limits.mapped_kinds_max):
+            counts[said] += 1
+
+    def _place(self, fields: dict[str, Any], at: int | None) -> int | None:
+        if self.plan.index is not None:
+            number = self.plan.index.of(fields)
+            if type(number) is str and number.strip().lstrip("-").isdecimal() and len(number) < 30:
+                number = int(number)
+            return number if type(number) is int else None
+        return at if self.plan.mapping.index == "time" else self.events
+
+    def _more(self, fields: dict[str, Any], found: str) -> tuple[dict[str, str] | None, dict[str, Any] | None]:
+        """The further columns of the trace, which are texts, and those that have a name of the user's own."""
+        texts: dict[str, str] = {}
+        extra: dict[str, Any] = {}
+        for name, value in self.plan.values[found].items():
+            if name in ("process", "message", "to", "time"):
+                continue
+            said = value.of(fields)
+            if said is None:
+                continue
+            if name not in Event.__struct_fields__:
+                extra[name] = said
+            elif (text := text_of(said)) is not None:
+                texts[name] = text
+        return texts or None, extra or None
+
+    def _add(self, process: str, row: Row, where: str) -> None:
+        if self.events == limits.foreign_events_max:
+            raise TraceError(f"{where}: one import holds at most {limits.foreign_events_max:,} events: cut the log")
+        self.events += 1
+        self.lines.setdefault(process, []).append(row)
+        if len(self.preview) < _previewed:
+            said = {"at": where, "process": process, "kind": row.kind, "message": row.message}
+            self.preview.append(said | {"to": None if row.to is None else list(row.to), "time": row.time})
+
+    def sort(self) -> int:
+        """Put the events of each process in order; return how many share their place with the one before."""
+        tied = 0
+        for rows in self.lines.values():
+            rows.sort(key=lambda row: row.place)
+            tied += sum(a.place == b.place for a, b in pairwise(rows))
+        return tied
+
+    def rows(self) -> Iterator[Event]:
+        """The rows of the trace, process by process."""
+        for process, rows in sorted(self.lines.items()):
+            for index, row in enumerate(rows):
+                more = row.texts or {}
+                yield Event(process, index, row.kind, row.message, row.to, row.time, extra=row.extra, **more)  # type: ignore[arg-type]
+
+
+def convert_mapped(
+    paths: Sequence[str | os.PathLike[str]],
+    mapping: Mapping,
+    to: str | os.PathLike[str] | None = None,
+    preview: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Read logs by a mapping and write them as one trace, if ``to`` names it; the report.
+
+    ``preview`` looks at the first records only and writes nothing. ``say`` is told what is being done.
+    """
+    started = time.perf_counter()
+    mapped = Mapped(Plan(mapping))
+    unreadable = Unreadable()
+    files: list[dict[str, Any]] = []
+    with Guard() as guard:
+        for path in files_of(paths):
+            left = limits.preview_records_max - mapped.records if preview else None
+            if left == 0:
+                break
+            with opened(path, unreadable) as file:
+                say(f"reading {file.name}")
+                before = mapped.events
+                if not file.head:
+                    raise TraceError(f"{file.name}: the file is empty")
+                form = form_of(file, mapped.plan)
+                mapped.read(file, form, guard, left)
+                files.append({"file": file.name, "format": form, "events": mapped.events - before})
+    tied = mapped.sort()
+    report = _report(mapped, files, unreadable, tied)
+    report["advice"] = _advice(mapped, report, unreadable)
+    if not preview and report["advice"] is not None and not (report["sends"] and report["deliveries"]):
+        raise TraceError(f"{files[0]['file']}: {report['advice']}")
+    if to is not None and not preview:
+        _write(mapped, to, say)
+        report["to"] = os.fsdecode(to)
+    return report | {"seconds": round(time.perf_counter() - started, 3)}
+
+
+def _write(mapped: Mapped, to: str | os.PathLike[str], say: Callable[[str], None]) -> None:
+    with TraceWriter(to, Metadata(recorded_by=f"antecede {__version__} import by a mapping")) as trace:
+        for event in mapped.rows():
+            trace.write(event)
+            if trace.events % 100_000 == 0:
+                say(f"{trace.events:,} rows written")
+
+
+def _report(mapped: Mapped, files: list[dict[str, Any]], unreadable: Unreadable, tied: int) -> dict[str, Any]:
+    sent: Counter[str] = Counter()
+    delivered = 0
+    for rows in mapped.lines.values():
+        sent.update(row.message for row in rows if row.kind == SEND and row.message is not None)
+    for rows in mapped.lines.values():
+        delivered += sum(row.kind == DELIVER and row.message in sent for row in rows)
+    by_kind = Counter(row.kind for rows in mapped.lines.values() for row in rows)
+    return {
+        "version": __version__,
+        "files": files,
+        "records": mapped.records,
+        "processes": len(mapped.lines),
+        "events": mapped.events,
+        "sends": by_kind[SEND],
+        "deliveries": by_kind[DELIVER],
+        "locals": by_kind[LOCAL],
+        "skipped": dict(mapped.skipped.counts),
+        "skipped_first": mapped.skipped.first,
+        "kinds": {kind: dict(counts.most_common(_kinds_shown)) for kind, counts in mapped.kinds.items()},
+        "matched": delivered,
+        "sent_again": sum(count > 1 for count in sent.values()),
+        "tied": tied if mapped.plan.mapping.index != "file" else 0,
+        "unreadable": unreadable.count,
+        "unreadable_first": unreadable.first,
+        "preview": mapped.preview,
+        "to": None,
+    }
+
+
+def _advice(mapped: Mapped, report: dict[str, Any], unreadable: Unreadable) -> str | None:
+    """What to change, where the mapping finds no events that could be judged."""
+    if not mapped.records:
+        first = f" ({unreadable.first[0]})" if unreadable.first else ""
+        return f"no record could be read{first}"
+    skipped = mapped.skipped
+    if skipped.counts["no_match"] == mapped.records:
+        return f"no line matches the pattern; the first of {mapped.records:,}: {skipped.first['no_match'][0]}"
+    mapping = mapped.plan.mapping
+    for option, kind, text in (("--send", SEND, mapping.send), ("--deliver", DELIVER, mapping.deliver)):
+        if not mapped.kinds[kind] and mapped.plan.kind is not None:
+            seen = _seen(mapped)
+            return f"{option} {text!r} matches no {mapped.plan.kind.text}{seen or f'; fields: {_fields(mapped)}'}"
+    if not mapped.events:
+        reason, count = skipped.counts.most_common(1)[0]
+        return f"no event: {count:,} records: {skipped.first[reason][0]}; fields: {_fields(mapped)}"
+    for option, kind in (("--send", "sends"), ("--deliver", "deliveries")):
+        if not report[kind]:
+            place = next(iter(skipped.first.get("no_message", [])), "")
+            return f"no {kind}: {place or f'{option} matches no line'}; fields: {_fields(mapped)}"
+    if not report["matched"]:
+        ids = {kind: _first_id(mapped, kind) for kind in (SEND, DELIVER)}
+        return (
+            "no delivery has the id of a send, so nothing can be judged: the first send is of "
+            f"{ids[SEND]!r}, the first delivery of {ids[DELIVER]!r}"
+        )
+    return None
+
+
+def _seen(mapped: Mapped) -> str:
+    counts: Counter[str] = sum(mapped.kinds.values(), Counter())
+    shown = [f"{value!r} ({count:,})" for value, count in counts.most_common(_kinds_shown) if value]
+    return f": found {', '.join(shown)}" if shown else ""
+
+
+def _first_id(mapped: Mapped, kind: str) -> str | None:
+    return next((row.message for rows in mapped.lines.values() for row in rows if row.kind == kind), None)
+
+
+def _fields(mapped: Mapped) -> str:
+    more = ", …" if len(mapped.fields) > _fields_shown else ""
+    return ", ".join(islice(mapped.fields, _fields_shown)) + more if mapped.fields else "none"
+
+
+def _lacking(column: str, values: dict[str, Any], fields: dict[str, Any]) -> str:
+    value = values.get(column)
+    if value is None:
+        return f"no {column} is mapped"
+    path = next((path for path in value.paths if text_of(field(fields, path)) is None), value.text)
+    found = field(fields, path)
+    if found is None:
+        return f"no {column}: the record has no {path}"
+    return f"no {column}: {path} is {'empty' if found == '' else 'neither a text nor a number'}"
+
+
+def _destinations(said: Any) -> tuple[str, ...] | None:
+    """Who a message is sent to: a list, or a text with commas; nothing is unknown, an empty list is nobody."""
+    if type(said) is str:
+        said = said.strip()
+        if said.startswith("["):
+            try:
+                said = msgspec.json.decode(said)
+            except (msgspec.MsgspecError, RecursionError):
+                said = said.strip("[]")
+    if type(said) is str:
+        said = [name.strip() for name in said.split(",") if name.strip()] or None
+    if type(said) is not list:
+        text = text_of(said)
+        return None if text is None else (text,)
+    names = [text_of(name) for name in said]
+    # One destination that has no name makes the whole set unknown: a smaller set would accuse its deliveries.
+    return None if None in names else tuple(sorted({name for name in names if name is not None}))
+
+
+def _paths(fields: dict[str, Any], before: str = "", depth: int = 3) -> Iterator[str]:
+    for name, value in fields.items():
+        if isinstance(value, dict) and depth > 1:
+            yield from _paths(value, f"{before}{name}.", depth - 1)
+        else:
+            yield before + name

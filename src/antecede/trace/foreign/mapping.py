@@ -1,0 +1,238 @@
+"""A mapping: how the records of somebody's own log say who did what, to which message.
+
+A record is a JSON object, a row of a table, or a line of text cut into named groups. The mapping says for each column
+of a trace where in the record its value stands:
+
+* a **path** such as ``event.msg.id``: keys with dots between them, or the position in a list. A key that contains dots
+  itself is found, too.
+* a **template** such as ``{topic}-{partition}-{offset}``: text with paths in braces, for ids made of several fields. If
+  one of the fields is missing, so is the value.
+
+A name may begin with ``send.`` or ``deliver.``: then it counts for those records only, where the two name things
+differently (``deliver.process=dst``). Which records are sends and which deliveries is decided by two regular
+expressions on the value of ``kind``. A mapping can be kept as a TOML file. This module knows no records and no traces.
+"""
+
+import re
+import tomllib
+from typing import Any, Final
+
+import msgspec
+
+from antecede import limits
+from antecede.errors import TraceError, UsageError
+from antecede.trace.foreign.times import UNITS
+from antecede.trace.schema import COLUMNS
+from antecede.trace.sources import shown
+
+RECORDS: Final = ("json", "csv", "parquet", "text")
+"""The forms in which records come."""
+
+OTHERS: Final = ("local", "skip")
+"""What becomes of a record that is neither a send nor a delivery."""
+
+_columns = ("process", "kind", "message", "to", "time")
+_texts = ("domain", "instance", "operation", "parent", "type", "replays")
+_never = tuple(name for name in COLUMNS if name not in _columns + _texts)
+_prefixes = ("send.", "deliver.")
+_next_name = re.compile(r",(?=\s*[A-Za-z_][\w.]*\s*=)", re.ASCII)
+_braced = re.compile(r"\{([^{}]*)\}")
+
+
+class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A mapping as it is written: nothing in it has been checked yet."""
+
+    format: str = "auto"
+    """One of :data:`RECORDS`, or ``auto``."""
+    pattern: list[str] | str = []
+    """For lines of text: regular expressions with named groups. The first one that matches a line counts."""
+    send: str | None = None
+    deliver: str | None = None
+    others: str = "local"
+    index: str = "file"
+    """``file``, ``time``, or the path of a number: the order of the events of one process."""
+    time: str = "auto"
+    """How times are written: ``auto``, one of ``ns us ms s``, or a format of ``strptime``."""
+    map: dict[str, str] = {}
+
+    @property
+    def patterns(self) -> list[str]:
+        return [self.pattern] if isinstance(self.pattern, str) else self.pattern
+
+
+def pairs_of(given: list[str]) -> dict[str, str]:
+    """Return ``NAME=PATH,NAME=PATH`` as a table; a comma inside a template does not end it."""
+    pairs: dict[str, str] = {}
+    for text in given:
+        for pair in _next_name.split(text):
+            name, equals, path = (part.strip() for part in pair.partition("="))
+            if not equals or not name or not path:
+                raise UsageError(f"--map: expected NAME=PATH, such as process=node, not {pair.strip()!r}")
+            if name in pairs:
+                raise UsageError(f"--map: {name} is given twice")
+            pairs[name] = path
+    return pairs
+
+
+def read_mapping(path: str) -> Mapping:
+    """Read a mapping file."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read(limits.mapping_bytes_max + 1)
+    except OSError as error:
+        raise TraceError(f"{shown(path)}: cannot be read: {error.strerror}") from None
+    if len(text) > limits.mapping_bytes_max:
+        raise TraceError(f"{shown(path)}: a mapping has at most {limits.mapping_bytes_max} bytes")
+    try:
+        return msgspec.convert(tomllib.loads(text.decode("utf-8")), Mapping)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError, RecursionError) as error:
+        raise TraceError(f"{shown(path)}: not a mapping: {error}") from None
+
+
+def write_mapping(mapping: Mapping, path: str) -> None:
+    """Write a mapping file that :func:`read_mapping` reads as the same mapping."""
+    plain = msgspec.to_builtins(mapping)
+    table = plain.pop("map", {})
+    lines = ["# A mapping for: antecede import LOG --mapping FILE"]
+    lines += [f"{key} = {_toml(value)}" for key, value in plain.items()]
+    lines += ["", "[map]", *(f"{_toml(name) if '.' in name else name} = {_toml(path)}" for name, path in table.items())]
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+    except OSError as error:
+        raise TraceError(f"{shown(path)}: cannot be written: {error.strerror}") from None
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    # A JSON text is one of TOML but for one character.
+    return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
+
+
+class Value:
+    """Where the value of one column stands in a record."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.text = text
+        pieces = _braced.split(text)
+        if len(pieces) == 1:
+            if "{" in text or "}" in text:
+                raise UsageError(f"--map: {name}={text}: a brace without its other half")
+            self.paths = [text]
+            self._between: list[str] | None = None
+            return
+        self.paths, self._between = pieces[1::2], pieces[::2]
+        if any("{" in part or "}" in part for part in self._between):
+            raise UsageError(f"--map: {name}={text}: a brace without its other half")
+        if not all(self.paths):
+            raise UsageError(f"--map: {name}={text}: nothing between the braces; expected the path of a field")
+
+    def of(self, record: Any) -> Any:
+        """Return the value in a record, or ``None`` if something that it needs is missing."""
+        if self._between is None:
+            return field(record, self.text)
+        found = [text_of(field(record, path)) for path in self.paths]
+        if None in found:
+            return None
+        return self._between[0] + "".join(
+            f"{value}{text}" for value, text in zip(found, self._between[1:], strict=True)
+        )
+
+
+def field(record: Any, path: str) -> Any:
+    """Return what stands at a path in a record; ``None`` is the same as nothing."""
+    if isinstance(record, dict):
+        if path in record:
+            return record[path]
+        at = path.find(".")
+        while at >= 0:
+            if path[:at] in record and (found := field(record[path[:at]], path[at + 1 :])) is not None:
+                return found
+            at = path.find(".", at + 1)
+        return None
+    if isinstance(record, list):
+        head, _, rest = path.partition(".")
+        if head.isascii() and head.isdigit() and len(head) < 10 and int(head) < len(record):
+            return field(record[int(head)], rest) if rest else record[int(head)]
+    return None
+
+
+def text_of(value: Any) -> str | None:
+    """Return a single value as text: a number is an id as well as a text is. Lists, objects and nothing are none."""
+    if type(value) is str:
+        return value or None
+    if type(value) is bool:
+        return "true" if value else "false"
+    return str(value) if type(value) in (int, float) else None
+
+
+class Plan:
+    """A mapping that was checked and is ready to be used."""
+
+    def __init__(self, mapping: Mapping) -> None:
+        self.mapping = mapping
+        _one_of("--format", mapping.format, ("auto", *RECORDS))
+        _one_of("--others", mapping.others, OTHERS)
+        self.patterns = [_pattern("--pattern", text) for text in mapping.patterns]
+        groups = [name for pattern in self.patterns for name in pattern.groupindex]
+        if self.patterns and mapping.format not in ("auto", "text"):
+            raise UsageError(f"--pattern is for lines of text, not for --format {mapping.format}")
+        if mapping.time not in ("auto", *UNITS) and "%" not in mapping.time:
+            raise UsageError(f"--time: expected auto, {', '.join(UNITS)} or a format such as %d.%m.%Y %H:%M:%S")
+        # A group that somebody named like a column is meant as that column.
+        named = {name: name for name in groups if name in _columns + _texts} | mapping.map
+        self.values = {kind: _values(named, kind) for kind in ("send.", "deliver.", "")}
+        self._check(named)
+        self.send = _pattern("--send", mapping.send)
+        self.deliver = _pattern("--deliver", mapping.deliver)
+        self.kind = Value("kind", named["kind"]) if "kind" in named else None
+        self.index = None if mapping.index in ("file", "time") else Value("index", mapping.index)
+
+    def _check(self, named: dict[str, str]) -> None:
+        for name in named:
+            plain = next((name[len(prefix) :] for prefix in _prefixes if name.startswith(prefix)), name)
+            if plain in _never or "." in plain:
+                known = ", ".join((*_columns, *_texts))
+                raise UsageError(f"--map: {name} cannot be mapped: expected {known}, or a name of your own")
+        for column in ("process", "message"):
+            if any(column not in self.values[kind] for kind in _prefixes):
+                example = " --map process=node,kind=event,message=id" if not self.patterns else f", or a group {column}"
+                raise UsageError(f"the mapping lacks {column}: give --map {column}=PATH{example}")
+        if "kind" not in named and not self.patterns:
+            raise UsageError(
+                "the mapping lacks kind: give --map kind=PATH, the field that --send and --deliver look at"
+            )
+        if self.mapping.index == "time" and any("time" not in self.values[kind] for kind in _prefixes):
+            raise UsageError("--index time needs to know the time: give --map time=PATH")
+        for option, text in (("--send", self.mapping.send), ("--deliver", self.mapping.deliver)):
+            if text is None:
+                raise UsageError(f"the mapping lacks {option}: give a regular expression that such records match")
+
+    def kind_of(self, said: str) -> tuple[str, dict[str, str]]:
+        """Return ``send.``, ``deliver.`` or nothing for what a record says of its kind, and the named groups."""
+        for prefix, pattern in (("send.", self.send), ("deliver.", self.deliver)):
+            # The value of a field is one word, a line of text is many: there a part of it is enough.
+            found = pattern.fullmatch(said) if self.kind else pattern.search(said)
+            if found is not None:
+                return prefix, {name: text for name, text in found.groupdict().items() if text is not None}
+        return "", {}
+
+
+def _values(named: dict[str, str], prefix: str) -> dict[str, Value]:
+    common = {name: text for name, text in named.items() if not name.startswith(_prefixes)}
+    own = {name[len(prefix) :]: text for name, text in named.items() if prefix and name.startswith(prefix)}
+    return {name: Value(name, text) for name, text in (common | own).items() if name != "kind"}
+
+
+def _one_of(option: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise UsageError(f"{option} must be one of {', '.join(known)}, not {value!r}")
+
+
+def _pattern(option: str, text: str | None) -> re.Pattern[str]:
+    try:
+        # Both ways to name a group are in use: (?P<host>…) in Python, (?<host>…) elsewhere.
+        return re.compile(re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", text or ""))
+    except (re.error, OverflowError, RecursionError) as error:
+        raise UsageError(f"{option}: not a regular expression: {error}") from None

@@ -1,0 +1,206 @@
+"""The records of a log, for a mapping to look into: JSON objects, rows of a table, lines of text cut into groups.
+
+* ``json``: one object per line; or one document, which is a list of objects or an object with one list in it.
+* ``csv``: one row per line below a header, with commas, semicolons, tabs or bars. An empty cell is nothing.
+* ``parquet``: one row per record. Timestamps are in nanoseconds.
+* ``text``: one line per record, cut by the first of the given patterns that is found in it. What a group named ``json``
+  catches is read as JSON, and its keys are fields, too: logs often put a few words before the object.
+
+A line may have ``foreign_line_bytes_max`` bytes, one of JSON ``trace_line_bytes_max``, and one that a pattern is to
+search ``pattern_line_chars_max`` characters. What cannot be read is counted in the file's tally.
+"""
+
+import csv
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import msgspec
+
+from antecede import limits
+from antecede.errors import TraceError, UsageError
+from antecede.trace.foreign.files import ForeignFile
+from antecede.trace.foreign.guard import Guard
+from antecede.trace.foreign.mapping import Plan
+
+_delimiters = ",;\t|"
+_errors = (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError, OverflowError)
+_batch_rows = 8_192
+
+
+class Record(NamedTuple):
+    """One record; ``fields`` is ``None`` for a line of text that no pattern is found in."""
+
+    number: int
+    fields: dict[str, Any] | None
+    text: str
+
+
+def form_of(file: ForeignFile, plan: Plan) -> str:
+    """Return the form of a file's records: as the mapping says, or as its beginning looks."""
+    if plan.mapping.format != "auto":
+        return plan.mapping.format
+    if file.head[:4] == b"PAR1":
+        return "parquet"
+    if plan.patterns:
+        return "text"
+    if file.head.lstrip()[:1] in (b"{", b"["):
+        return "json"
+    first = file.head.partition(b"\n")[0].decode("utf-8", "replace")
+    if any(first.count(mark) >= 2 for mark in _delimiters):
+        return "csv"
+    raise UsageError(
+        f"{file.name}: neither JSON nor a table: for lines of text give --pattern with named groups, "
+        r"such as '(?P<time>\S+) (?P<process>\S+) (?P<kind>\w+) (?P<message>\S+)'"
+    )
+
+
+def records_of(file: ForeignFile, form: str, plan: Plan, guard: Guard) -> Iterator[Record]:
+    """Return the records of a file, numbered by line or row from 1."""
+    if form == "json":
+        return _json(file)
+    if form == "csv":
+        return _table(file)
+    if form == "parquet":
+        return _parquet(file)
+    if not plan.patterns:
+        raise UsageError("lines of text need --pattern: a regular expression with named groups")
+    return _text(file, plan.patterns, guard)
+
+
+def _json(file: ForeignFile) -> Iterator[Record]:
+    first = file.head.lstrip().partition(b"\n")[0].strip()
+    if first[:1] == b"[" or first == b"{":
+        yield from _document(file)
+        return
+    for number, line in file.lines(limits.trace_line_bytes_max):
+        if line.strip():
+            try:
+                fields = msgspec.json.decode(line)
+            except _errors as error:
+                file.unreadable(number, f"not JSON: {error}")
+                continue
+            if type(fields) is dict:
+                yield Record(number, fields, "")
+            else:
+                file.unreadable(number, "not a JSON object")
+
+
+def _document(file: ForeignFile) -> Iterator[Record]:
+    try:
+        document = msgspec.json.decode(file.document())
+    except _errors as error:
+        raise TraceError(f"{file.name}: not a JSON document: {error}") from None
+    if isinstance(document, dict):
+        lists = [value for value in document.values() if isinstance(value, list)]
+        document = lists[0] if len(lists) == 1 else [document]
+    for number, fields in enumerate(document, 1):
+        if type(fields) is dict:
+            yield Record(number, fields, "")
+        else:
+            file.unreadable(None, f"record {number}: not a JSON object")
+
+
+def _table(file: ForeignFile) -> Iterator[Record]:
+    lines = file.lines()
+    number, header = next(lines, (0, b""))
+    mark = max(_delimiters, key=lambda mark: header.count(mark.encode()))
+    names = _cells(header, mark)
+    if isinstance(names, str) or len(names) < 2:
+        raise TraceError(f"{file.name}:{number}: expected a header that names the columns of a table")
+    for number, line in lines:
+        if line.strip():
+            cells = _cells(line, mark)
+            if isinstance(cells, str):
+                file.unreadable(number, cells)
+            else:
+                row = {name.strip(): cell.strip() for name, cell in zip(names, cells, strict=False) if cell.strip()}
+                yield Record(number, row, "")
+
+
+def _cells(line: bytes, mark: str) -> list[str] | str:
+    """The cells of one row, or what is wrong with it. A line is a row: no quote may swallow the rest of the file."""
+    try:
+        return next(csv.reader([line.decode("utf-8")], delimiter=mark, strict=True), [])
+    except (UnicodeDecodeError, csv.Error) as error:
+        return str(error)
+
+
+def _parquet(file: ForeignFile) -> Iterator[Record]:
+    for number, fields in parquet_rows(file):
+        yield Record(number, {name: value for name, value in fields.items() if value is not None}, "")
+
+
+def parquet_rows(file: ForeignFile) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of a Parquet file, numbered from 1, with nanoseconds for timestamps."""
+    pa, opened = _opened(file)
+    number = 0
+    try:
+        for batch in opened.iter_batches(batch_size=_batch_rows):
+            for fields in _plain(pa, batch).to_pylist():
+                number += 1
+                yield number, fields
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise TraceError(f"{file.name}: row {number + 1}: cannot be read as Parquet: {_line(error)}") from None
+
+
+def parquet_columns(file: ForeignFile) -> list[str]:
+    """The names of a Parquet file's columns."""
+    return list(_opened(file)[1].schema_arrow.names)
+
+
+def _opened(file: ForeignFile) -> tuple[Any, Any]:
+    try:
+        pa, pq = import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError:
+        raise TraceError("Parquet needs pyarrow: install antecede[spark]") from None
+    if file.path is None:
+        raise TraceError(f"{file.name}: Parquet cannot be read from a pipe; give a file")
+    try:
+        return pa, pq.ParquetFile(file.path)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise TraceError(f"{file.name}: not a readable Parquet file: {_line(error)}") from None
+
+
+def _line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+def _plain(pa: Any, batch: Any) -> Any:
+    """The same rows, with nanoseconds since 1970 for timestamps."""
+    columns = [
+        column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64())
+        if pa.types.is_timestamp(column.type)
+        else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _text(file: ForeignFile, patterns: list[re.Pattern[str]], guard: Guard) -> Iterator[Record]:
+    for number, line in file.lines():
+        text = line.decode("utf-8", "backslashreplace")
+        if len(text) > limits.pattern_line_chars_max:
+            file.unreadable(number, f"longer than {limits.pattern_line_chars_max} characters")
+            continue
+        if not text.strip():
+            continue
+        found = None
+        with guard.on(file.name, number):
+            for pattern in patterns:
+                found = pattern.search(text)
+                if found is not None:
+                    break
+        if found is None:
+            yield Record(number, None, text)
+            continue
+        fields: dict[str, Any] = {name: said for name, said in found.groupdict().items() if said is not None}
+        if "json" in fields:
+            try:
+                inner = msgspec.json.decode(fields.pop("json"))
+            except _errors as error:
+                file.unreadable(number, f"the group json is not JSON: {error}")
+                continue
+            fields = (inner if isinstance(inner, dict) else {"json": inner}) | fields
+        yield Record(number, fields, text)

@@ -1,0 +1,98 @@
+"""Late deliveries are the same in whichever way they are found, on any trace."""
+
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antecede.trace import Event, match, pending, streaming
+from antecede.trace.oracle import judge
+
+pytest.importorskip("numpy")
+
+from antecede.trace import arrays
+
+
+def _trace(seed: int, processes: int, messages: int) -> list[Event]:
+    """A random run: each message to a few processes, itself perhaps among them, delivered in any order."""
+    dice = Random(seed)
+    events: list[Event] = []
+    index = [0] * processes
+    pending: list[tuple[str, int]] = []
+
+    def add(process: int, kind: str, message: str, to: tuple[str, ...] | None = None) -> None:
+        events.append(Event(f"p{process:03}", index[process], kind, message, to))
+        index[process] += 1
+
+    for number in range(messages):
+        destinations = dice.sample(range(processes), dice.randint(0, min(4, processes)))
+        add(dice.randrange(processes), "send", f"m{number}", tuple(f"p{one:03}" for one in destinations))
+        pending += [(f"m{number}", one) for one in destinations]
+        for _ in range(dice.randint(0, 3)):
+            if pending:
+                message, process = pending.pop(dice.randrange(len(pending)))
+                add(process, "deliver", message)
+    return events
+
+
+@given(st.integers(0, 10**9), st.integers(1, 9), st.integers(0, 40))
+def test_every_way_finds_the_same(seed: int, processes: int, messages: int) -> None:
+    trace = match(_trace(seed, processes, messages))
+    wanted = streaming.late_deliveries(trace)
+    assert arrays.late_deliveries(trace) == wanted
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pending, "_senders_min", 0)
+        # Bits are swept often, and there are never too many.
+        patch.setattr(pending, "_sweep_min", 2)
+        patch.setattr(pending, "_most_pending", lambda walk, awaited: 0)
+        found = pending.late_deliveries(trace)
+    assert found is not None
+    assert _places(found) == _places(wanted)
+
+
+def _places(events: list[Event]) -> list[tuple[str, int]]:
+    return sorted((event.process, event.index) for event in events)
+
+
+@pytest.mark.parametrize("way", ["pending", "arrays", "integers"])
+def test_many_processes(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each way gives the oracle's verdict on a trace of many processes; the others are not there to help."""
+    trace = match(_trace(5, 80, 400))
+    wanted = judge(trace, ("fifo", "causal"))
+    assert wanted.causal
+    if way == "pending":
+        monkeypatch.setattr(arrays, "late_deliveries", None)
+        monkeypatch.setattr(streaming, "late_deliveries", None)
+    else:
+        monkeypatch.setattr(pending, "_most_pending", lambda walk, awaited: 10**9)
+        if way == "arrays":
+            assert arrays.useful_for(trace)
+            monkeypatch.setattr(streaming, "late_deliveries", None)
+        else:
+            monkeypatch.setattr(arrays, "find_spec", lambda name: None)
+            monkeypatch.setattr(arrays, "late_deliveries", None)
+    assert streaming.judge_large(trace, ("fifo", "causal"), every_overtaker=True).causal == wanted.causal
+
+
+def test_few_processes_need_neither() -> None:
+    trace = match(_trace(5, 8, 40))
+    assert not arrays.useful_for(trace)
+    assert pending.late_deliveries(trace) is None
+
+
+def test_bits_are_used_again() -> None:
+    """However long a run is, a set has room for what is pending, not for all that was ever sent."""
+    events = []
+    for number in range(6_000):
+        a, b = f"p{number % 70:03}", f"p{(number + 1) % 70:03}"
+        index = 2 * (number // 70)
+        events.append(Event(a, index + (number % 70 > 0), "send", f"m{number}", (b,)))
+        events.append(Event(b, index + (0 if b != "p000" else 1), "deliver", f"m{number}"))
+    trace = match(events)
+    sets = pending._Bits(len(trace.lines))
+    awaited = Counter(event.message for event in events if event.kind == "deliver")
+    walk, ends = pending._by_lamport(trace, awaited)
+    assert pending._late(walk, ends, awaited, sets) == []
+    assert sets._width <= 4 * pending._sweep_min
