@@ -436,13 +436,6 @@ def test_no_bytes_are_more_than_one_clear_line(tmp_path_factory: pytest.TempPath
             convert_mapped([path], mapping)
 
 
-def test_the_report_is_documented() -> None:
-    report, _ = _run(_sent, _got)
-    documented = (Path(__file__).resolve().parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
-    section = documented.partition("### `antecede import --map … --json`")[2].partition("\n## ")[0]
-    assert [key for key in report if f"`{key}`" not in section] == []
-
-
 def test_a_plan_takes_groups_for_columns() -> None:
     plan = Plan(Mapping(pattern=r"(?P<process>.)(?P<kind>.)(?P<message>.)", send="s", deliver="d"))
     assert sorted(plan.values["send."]) == ["message", "process"]

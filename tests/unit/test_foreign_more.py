@@ -43,7 +43,8 @@ _groups = [_group("shop", "YQ==", None, 10), _group("stock", "Yg==", "YQ==", 20)
 def test_otlp_as_it_is_handed_out(tmp_path: Path, document: Any) -> None:
     report, events = _import(tmp_path, document)
     assert (report["files"][0]["format"], report["messages"], report["unreadable"]) == ("otlp", 1, 0)
-    assert [(process, kind) for process, kind, _ in events] == [("shop", "send"), ("stock", "deliver")]
+    kinds = [(process, kind) for process, kind, _ in events]
+    assert kinds == [("shop", "local"), ("shop", "send"), ("stock", "deliver")]
 
 
 def test_otlp_that_is_none(tmp_path: Path) -> None:
@@ -58,9 +59,9 @@ def test_a_table_of_spans_with_dates(tmp_path: Path) -> None:
     report, events = _import(tmp_path, _iso.format("1970-01-01T00:00:01.5Z", "1970-01-01 00:00:02.000000001"), "s.csv")
     assert (report["files"][0]["format"], report["messages"], report["unreadable"]) == ("spans", 1, 1)
     rows = read_events([tmp_path / "out.jsonl"])[0]
-    assert [row.time for row in rows] == [1_500_000_000, 2_000_000_001]
+    assert [row.time for row in rows] == [1_500_000_000, None, 2_000_000_001]
     assert (rows[0].extra or {})["duration_ns"] == 500_000_001
-    assert [kind for _, kind, _ in events] == ["send", "deliver"]
+    assert [kind for _, kind, _ in events] == ["local", "send", "deliver"]
 
 
 def test_spans_in_parquet(tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_spans_in_parquet(tmp_path: Path) -> None:
     pq.write_table(pa.table(columns | {"startTime": start}), tmp_path / "s.parquet")
     report = convert([tmp_path / "s.parquet"], tmp_path / "out.jsonl")
     assert (report["files"][0]["format"], report["messages"]) == ("spans", 1)
-    assert read_events([tmp_path / "out.jsonl"])[0][1].time == 1_700_000_000_000_007_000
+    assert read_events([tmp_path / "out.jsonl"])[0][-1].time == 1_700_000_000_000_007_000
 
 
 def test_parquet_that_is_no_trace_is_not_called_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,7 +135,7 @@ def test_a_history_of_temporal(tmp_path: Path) -> None:
         ]
     }
     report, rows = _import(tmp_path, history)
-    assert (report["files"][0]["format"], report["events"], report["messages"]) == ("temporal", 6, 2)
+    assert (report["files"][0]["format"], report["events"], report["messages"]) == ("temporal", 5, 2)
     assert rows == [
         ("order-17", "local", None),
         ("order-17", "send", "order-17:2"),

@@ -51,3 +51,16 @@ def test_the_example_of_the_issue_is_a_mapping_file_of_the_guide(tmp_path: Path)
     (tmp_path / "kept.toml").write_text(toml)
     kept = read_mapping(str(tmp_path / "kept.toml"))
     assert (kept.send, kept.deliver, kept.map["message"]) == ("Send.*", "Receive.*", "event.msg.id")
+
+
+def test_the_report_is_documented(tmp_path: Path) -> None:
+    from antecede.trace.foreign import Mapping, convert_mapped
+
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"p": "a", "k": "s", "m": "1", "t": "b"}\n{"p": "b", "k": "d", "m": "1"}\n')
+    names = {"process": "p", "kind": "k", "message": "m", "to": "t"}
+    report = convert_mapped([log], Mapping(map=names, send="s", deliver="d"))
+    documented = (_root / "docs" / "json.md").read_text(encoding="utf-8")
+    section = documented.partition("### `antecede import --map … --json`")[2].partition("\n## ")[0]
+    assert section
+    assert [key for key in report if f"`{key}`" not in section] == []

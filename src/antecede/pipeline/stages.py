@@ -34,7 +34,7 @@ from antecede.pipeline.kernels.match import DELIVER, LOCAL, REASON_NAMES, SEND, 
 from antecede.pipeline.kernels.texts import WIDE
 from antecede.pipeline.kernels.walk import SENT
 from antecede.pipeline.lines import Piece
-from antecede.pipeline.packing import pack, unpack
+from antecede.pipeline.packing import pack, packed_row, unpack
 from antecede.pipeline.typed import entries_of, has_type, named
 from antecede.pipeline.verdict import Docket, only_summary
 from antecede.trace.schema import COLUMNS, KINDS, NEEDED
@@ -264,7 +264,7 @@ def _bucket(batches: Iterator[Any], names: tuple[str, ...], narrow: int) -> Buck
 
 def _linked_batches(bucket: Bucket, names: tuple[str, ...], rowless: frozenset[str]) -> Iterator[Any]:
     silent = {name for name, said in zip(bucket.names, bucket.named, strict=True) if said} - (set(names) - rowless)
-    yield _said(pack(bucket.summary() | {"named": np.zeros(0, np.uint8), "silent": sorted(silent)}))
+    yield packed_row(pack(bucket.summary() | {"named": np.zeros(0, np.uint8), "silent": sorted(silent)}))
     piece = bucket.piece()
     sends = len(piece["s_process"])
     columns = {
@@ -280,8 +280,8 @@ def _linked_batches(bucket: Bucket, names: tuple[str, ...], rowless: frozenset[s
     for start in range(0, rows, _linked_rows_at_once):
         yield whole.slice(start, _linked_rows_at_once)
         # Spark fills its batches by rows, so large values had better not come one after the other.
-        yield from map(_said, islice(clocks, 2))
-    yield from map(_said, clocks)
+        yield from map(packed_row, islice(clocks, 2))
+    yield from map(packed_row, clocks)
 
 
 def _clocks_of(piece: Piece) -> Iterator[bytes]:
@@ -296,13 +296,6 @@ def _clocks_of(piece: Piece) -> Iterator[bytes]:
                 entries = slice(ends[start], ends[min(some.stop, len(ends) - 1)])
                 part |= {name: piece[name][entries] for name in ("c_name", "c_entry")}
             yield pack(part)
-
-
-def _said(packed: bytes) -> Any:
-    """A row that says something packed."""
-    numbers = [pa.nulls(1, kind) for kind in (pa.int32(), pa.int64(), pa.int32(), pa.int64())]
-    names = ["process", "index", "source", "sent", "said"]
-    return pa.record_batch([*numbers, pa.array([packed], pa.binary())], names=names)
 
 
 def _matched_batches(bucket: Bucket, names: tuple[str, ...], rowless: frozenset[str]) -> Iterator[Any]:
