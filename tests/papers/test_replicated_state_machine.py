@@ -7,10 +7,10 @@ under a coordinator that does not crash; otherwise it is crash–recovery.
 import pytest
 
 from antecede.orders import parse
+from antecede.simulator.channels import FaultyWorld
 from antecede.simulator.draws import Draw, parse_draw, stream
-from antecede.simulator.faults import FaultyWorld
+from antecede.simulator.kernel import World
 from antecede.simulator.replicated import Service, StoppingWorld, doom
-from antecede.simulator.world import World
 
 TOTAL = ["lamport", "skeen", "skeen:causal=true", "token", "coordinator", "synchronous"]
 
@@ -133,7 +133,7 @@ def test_crash_stop_of_all_replicas_but_one(replicas: int, seeds: int) -> None:
         )
         service = Service(replicas, 20, _draw("exponential:0.3", seed, "gap"))
         world.run(service, until=200.0)
-        stopped = {replica for replica in doomed if not world.nodes[replica].up}
+        stopped = {replica for replica in doomed if not world.machines[replica].up}
         survivors = set(range(replicas)) - stopped
         assert survivors
         assert len(service.requests) == 20
@@ -153,5 +153,5 @@ def test_crash_stop_under_lamport_blocks_for_ever() -> None:
     )
     service = Service(3, 30, _draw("exponential:0.3", 1, "gap"))
     world.run(service, until=500.0)
-    assert not world.nodes[1].up
+    assert not world.machines[1].up
     assert service.unanswered() != []

@@ -105,7 +105,7 @@ def test_control_packets_wait_only_if_the_file_says_so() -> None:
 def test_drain_resends_and_ends() -> None:
     performance = _play("processes P Q; send x P -> Q; send y P -> Q; lose x Q; drain; expect Q delivered x y; drain")
     assert performance.holds
-    assert not performance.stage.air.flying()
+    assert not performance.stage.flights.flying()
 
 
 def test_drain_ends_while_a_process_is_down() -> None:

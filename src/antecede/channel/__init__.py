@@ -37,6 +37,8 @@ _Plan = tuple[tuple[str, ...], _Hops, str]
 class Channel:
     """Everything between this server's agents and its peers."""
 
+    consumer: type[MessageConsumer] = MessageConsumer
+
     def __init__(
         self,
         me: str,
@@ -62,7 +64,7 @@ class Channel:
         self._sound: set[tuple[str, ...]] = set()
         """Addresses that were found to be as they should be."""
         self.consumers = {
-            name: MessageConsumer(
+            name: self.consumer(
                 name, topology.domains[name].servers, me, orders[name], incarnation, self._delivered, resend_after
             )
             for name in topology.domains_of(me)

@@ -16,10 +16,10 @@ from antecede.messages import members_of
 from antecede.objects import Answered, Call, CallFailed, Object, Site, group, operation
 from antecede.orders.relation import Relation
 from antecede.simulator.draws import below, parse_draw, stream, subset
+from antecede.simulator.kernel import World
 from antecede.simulator.objects import ObjectWorld
 from antecede.simulator.recorder import process_names
 from antecede.simulator.schedules import Stuck
-from antecede.simulator.world import World
 from antecede.trace import Event
 
 _modulus = 1_000_003

@@ -10,7 +10,7 @@ import msgspec
 
 from antecede.errors import AntecedeError, ScenarioError
 from antecede.orders import OrderSpec
-from antecede.simulator.stage import Stage
+from antecede.simulator.scripted import ScriptedWorld
 from antecede.simulator.statements import (
     ArriveLine,
     CrashLine,
@@ -44,7 +44,7 @@ class Failure(msgspec.Struct, frozen=True):
 class Performance(msgspec.Struct):
     """One play of a scenario under one order."""
 
-    stage: Stage
+    stage: ScriptedWorld
     checked: int
     """Expectations that counted here."""
     skipped: int
@@ -63,7 +63,7 @@ class Performance(msgspec.Struct):
 
 def play(scenario: Scenario, order: OrderSpec | None = None, *, raw: bool = False) -> Performance:
     """Play a scenario under its own order, or under ``order``; ``raw``: without links."""
-    stage = Stage(scenario, order, raw=raw)
+    stage = ScriptedWorld(scenario, order, raw=raw)
     performance = Performance(stage, 0, 0, [])
     specs, kept = list(stage.specs.values()), stage.guarantees
     for statement in scenario.statements:
@@ -92,7 +92,7 @@ def play(scenario: Scenario, order: OrderSpec | None = None, *, raw: bool = Fals
     return performance
 
 
-def _perform(stage: Stage, statement: Statement) -> None:
+def _perform(stage: ScriptedWorld, statement: Statement) -> None:
     match statement:
         case SendLine():
             stage.send(statement)
@@ -114,7 +114,7 @@ def _perform(stage: Stage, statement: Statement) -> None:
             raise AssertionError(statement)
 
 
-def _check(stage: Stage, statement: Expectation) -> Failure | None:
+def _check(stage: ScriptedWorld, statement: Expectation) -> Failure | None:
     match statement:
         case ExpectDelivered(process=process, messages=messages):
             actual = stage.record.delivered[process]
@@ -124,7 +124,7 @@ def _check(stage: Stage, statement: Expectation) -> Failure | None:
                     statement, f"{process} delivered {_list(messages)}", f"{process} delivered {_list(actual)}"
                 )
         case ExpectHolds(process=process, messages=messages):
-            held = stage.held(process) + stage.air.awaited(process)
+            held = stage.held(process) + stage.flights.awaited(process)
             missing = [message for message in messages if message not in held]
             if missing:
                 already = [message for message in missing if message in stage.record.delivered[process]]
@@ -147,8 +147,8 @@ def _failure(statement: Expectation, expected: str, actual: str) -> Failure:
     return Failure(statement.line, expected, actual)
 
 
-def _why_not_stuck(stage: Stage) -> str:
-    flying = [f"{flight.parcel} to {flight.at}" for flight in stage.air.flying()]
+def _why_not_stuck(stage: ScriptedWorld) -> str:
+    flying = [f"{flight.parcel} to {flight.at}" for flight in stage.flights.flying()]
     if flying:
         return f"on the way: {', '.join(flying[:_shown_names_max])}"
     return "something is still to be resent" if stage.on_its_way() else "nothing is held, unposted or waited for"

@@ -15,7 +15,8 @@ from collections.abc import Callable, Collection
 
 from antecede.messages import Message, Packet
 from antecede.orders.contract import Order
-from antecede.simulator.air import Flight
+from antecede.simulator.flights import Flight
+from antecede.simulator.machine import letter_of
 from antecede.simulator.mailbox import QueueMailbox, SelectiveMailbox
 from antecede.simulator.statements import ReceiveLine, SendLine
 
@@ -88,8 +89,8 @@ class Programs:
         """A crash: packets that waited to be chosen are lost."""
         return self._choices[process].clear() if process in self._choices else []
 
-    def kept(self, process: str) -> list[Message]:
-        """What waits for a process to receive it."""
+    def kept(self, process: str) -> list[str]:
+        """Return the names of the messages that wait for a process to receive them."""
         if process in self._choices:
-            return self._choices[process].messages()
-        return self._queues[process].messages() if process in self._queues else []
+            return [letter_of(message).id for message in self._choices[process].messages()]
+        return [message.id for message in self._queues[process].messages()] if process in self._queues else []

@@ -18,12 +18,13 @@ Members 0 … r − 1 are the replicas, the others are clients.
 """
 
 from random import Random
+from typing import Any
 
 from antecede.messages import Message
 from antecede.orders import OrderSpec
+from antecede.simulator.channels import FaultyWorld
 from antecede.simulator.draws import Draw, below
-from antecede.simulator.faults import FaultyWorld
-from antecede.simulator.world import World
+from antecede.simulator.kernel import World
 
 _modulus = 2**61 - 1
 
@@ -98,17 +99,9 @@ class StoppingWorld(FaultyWorld):
     """A world in which some processes stop for ever, each within a step of its own."""
 
     def __init__(
-        self,
-        spec: OrderSpec,
-        processes: int,
-        delay: Draw,
-        faults: Random,
-        doomed: dict[int, int],
-        *,
-        loss: float = 0.0,
-        duplicate: float = 0.0,
+        self, spec: OrderSpec, processes: int, delay: Draw, faults: Random, doomed: dict[int, int], **settings: Any
     ) -> None:
-        super().__init__(spec, processes, delay, faults, loss=loss, duplicate=duplicate)
+        super().__init__(spec, processes, delay, faults, **settings)
         self._steps_left = dict(doomed)
         """Process → how many steps it still has."""
 
@@ -119,9 +112,8 @@ class StoppingWorld(FaultyWorld):
         self._steps_left[process] = left - 1
         return left <= 1
 
-    def _go_down(self, process: int) -> None:
-        self.crashes += 1
-        self.nodes[process].crash()
+    def _go_down(self, process: int, saved: bool) -> None:
+        self._crash_now(process, saved)
 
 
 def doom(replicas: int, stops: int, steps: int, rng: Random) -> dict[int, int]:

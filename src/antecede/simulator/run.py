@@ -13,14 +13,13 @@ import msgspec
 from antecede import limits
 from antecede.errors import BroadcastOnlyError, UsageError
 from antecede.orders import OrderSpec
+from antecede.simulator.bare import BareWorld
+from antecede.simulator.channels import ChannelWorld, FaultyWorld
 from antecede.simulator.draws import parse_draw, stream
-from antecede.simulator.faults import FaultyWorld
 from antecede.simulator.figures import Figures
+from antecede.simulator.kernel import Workload, World
 from antecede.simulator.recorder import Recorder, process_names
-from antecede.simulator.routed import RoutedWorld
-from antecede.simulator.routed_record import RoutedFigures, RoutedRecorder
 from antecede.simulator.workloads import SHAPES, PingPong, RequestReply, Spontaneous
-from antecede.simulator.world import Workload, World
 from antecede.topology import Topology
 from antecede.trace import Event
 
@@ -102,38 +101,23 @@ def _within(name: str, value: int, least: int, most: int) -> None:
 
 
 def simulate(setup: Setup, sink: Callable[[Event], None] | None = None) -> dict[str, Any]:
-    """Run it to the end; its figures. Every event goes to ``sink``."""
+    """Run it to the end and return its figures. Every event goes to ``sink``."""
     setup.check()
-    if setup.organisation is not None:
-        world: World = _routed_world(setup, setup.organisation, sink)
-    else:
-        recorder = None if sink is None else Recorder(setup.processes, sink)
-        world = _world(setup, recorder)
-        if recorder is not None:
-            recorder.orders = world.orders
-    world.run(_workload(setup))
-    report = world.figures.report()
-    return {"order": ", ".join(map(str, setup.used())), "processes": setup.processes, **report}
+    figures = Figures(setup.warmup, routed=setup.organisation is not None)
+    observer = None if sink is None else Recorder(setup.names(), sink)
+    _world(setup, figures, observer).run(_workload(setup))
+    return {"order": ", ".join(map(str, setup.used())), "processes": setup.processes, **figures.report()}
 
 
-def _routed_world(setup: Setup, organisation: Topology, sink: Callable[[Event], None] | None) -> RoutedWorld:
-    return RoutedWorld(
-        organisation,
-        {name: setup.orders.get(name, setup.order) for name in organisation.domains},
-        parse_draw(setup.delay, stream(setup.seed, "delay")),
-        fifo_links=setup.fifo_links,
-        figures=RoutedFigures(setup.warmup),
-        watcher=None if sink is None else RoutedRecorder(organisation.servers, sink),
-    )
-
-
-def _world(setup: Setup, recorder: Recorder | None) -> World:
+def _world(setup: Setup, figures: Figures, observer: Recorder | None) -> World:
     delay = parse_draw(setup.delay, stream(setup.seed, "delay"))
-    figures = Figures(setup.warmup)
+    if setup.organisation is not None:
+        specs = {name: setup.orders.get(name, setup.order) for name in setup.organisation.domains}
+        fifo = setup.fifo_links
+        return ChannelWorld(setup.organisation, specs, delay, fifo_links=fifo, figures=figures, observer=observer)
     if not setup.faulty():
-        return World(
-            setup.order, setup.processes, delay, fifo_links=setup.fifo_links, figures=figures, observer=recorder
-        )
+        fifo = setup.fifo_links
+        return BareWorld(setup.order, setup.processes, delay, fifo_links=fifo, figures=figures, observer=observer)
     return FaultyWorld(
         setup.order,
         setup.processes,
@@ -144,7 +128,7 @@ def _world(setup: Setup, recorder: Recorder | None) -> World:
         crash=setup.crash,
         partition=setup.partition,
         figures=figures,
-        observer=recorder,
+        observer=observer,
     )
 
 

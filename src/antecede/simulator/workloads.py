@@ -12,7 +12,7 @@ from random import Random
 from antecede.errors import UsageError
 from antecede.messages import Message, mask_of, members_of
 from antecede.simulator.draws import Draw, below, subset
-from antecede.simulator.world import World
+from antecede.simulator.kernel import World
 
 Destinations = Callable[[int], int]
 """Process → bit mask of whom it sends to now."""
