@@ -56,10 +56,8 @@ class Kernel:
 
     def run_until(self, end: float = inf) -> None:
         """Take events until none is left, or until the next one is later than ``end``."""
-        events = self.events
-        while events and events[0][0] <= end:
-            self.now, _, act, subject = heappop(events)
-            act(subject)
+        while self.events and self.events[0][0] <= end:
+            self.step()
 
 
 class World(Kernel):

@@ -14,7 +14,7 @@ Each letter is a message of the order by itself, so that a trace and a script ca
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -125,18 +125,6 @@ class ObservedOrder:
         self._durable = snapshot
 
 
-class ObservedSpec(OrderSpec, frozen=True):
-    """Makes observed orders for one domain of a machine."""
-
-    spec: OrderSpec | None = None
-    domain: str = ""
-    machine: Any = None
-
-    def create(self, me: int, members: int) -> Any:
-        assert self.spec is not None
-        return ObservedOrder(self.spec.create(me, members), self.domain, self.machine)
-
-
 class SingleConsumer(MessageConsumer):
     """A consumer that sends each letter by itself."""
 
@@ -184,12 +172,6 @@ FLAT = "all"
 """The domain of processes that are in no domains."""
 
 
-class UnlinkedRoutedChannel(RoutedChannel):
-    """The same without links."""
-
-    consumer: type[MessageConsumer] = UnlinkedConsumer
-
-
 class FlatChannel(Channel):
     """The channel of a process in one domain whose order decides about everything, its messages to itself included."""
 
@@ -199,12 +181,6 @@ class FlatChannel(Channel):
         if came_by:
             return (self.me,), (), ""
         return (), tuple((domain, to) for domain in self.consumers), ""
-
-
-class UnlinkedChannel(FlatChannel):
-    """The same without links."""
-
-    consumer: type[MessageConsumer] = UnlinkedConsumer
 
 
 class Machine:
@@ -217,6 +193,7 @@ class Machine:
         specs: dict[str, OrderSpec],
         kind: type[Channel],
         *,
+        raw: bool = False,
         crashes: bool = True,
         resend_after: float = 0.5,
     ) -> None:
@@ -224,10 +201,10 @@ class Machine:
         self.up = True
         self.crashes = crashes
         """Whether it may crash: else nothing is written down, which is many times faster."""
+        if raw:
+            kind = type("Unlinked", (kind,), {"consumer": UnlinkedConsumer})
         self._topology = topology
-        self._specs: dict[str, OrderSpec] = {
-            domain: ObservedSpec(spec.kind, spec.options, spec, domain, self) for domain, spec in specs.items()
-        }
+        self._specs = specs
         self._kind = kind
         self._resend_after = resend_after
         self._disk: Any = None
@@ -242,7 +219,10 @@ class Machine:
     def _fresh_channel(self) -> Channel:
         homes = {server: server for server in self._topology.servers}
         incarnation = 1 + self._topology.servers.index(self.name)
-        return self._kind(self.name, self._topology, self._specs, homes, incarnation, self._resend_after)
+        channel = self._kind(self.name, self._topology, self._specs, homes, incarnation, self._resend_after)
+        for domain, consumer in channel.consumers.items():
+            consumer.order = cast(Order, ObservedOrder(consumer.order, domain, self))
+        return channel
 
     # Steps.
 

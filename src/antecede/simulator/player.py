@@ -131,9 +131,9 @@ def _check(stage: ScriptedWorld, statement: Expectation) -> Failure | None:
                 why = f"; it has delivered {_list(already)}" if already else ""
                 return _failure(statement, f"{process} holds {_list(messages)}", f"{process} holds {_list(held)}{why}")
         case ExpectNotSent(message=message):
-            journey = stage.journeys.get(message)
-            if journey is not None and journey.posted:
-                return _failure(statement, f"{message} not sent", f"{message} has left {journey.source}")
+            if message in stage.posted:
+                source = stage.sends[message].source
+                return _failure(statement, f"{message} not sent", f"{message} has left {source}")
         case ExpectRefused(message=message):
             if message not in stage.refused:
                 return _failure(statement, f"{message} refused", f"{message} was taken")

@@ -17,7 +17,7 @@ from collections import deque
 import msgspec
 
 from antecede import limits
-from antecede.channel import Channel, Letter, MessageConsumer
+from antecede.channel import Letter, MessageConsumer
 from antecede.errors import OrderError, UsageError
 from antecede.link import Ack, Frame, Link
 from antecede.messages import COPY, Message, Packet, Send, Sent, Verdict
@@ -32,8 +32,6 @@ from antecede.simulator.machine import (
     Received,
     RoutedChannel,
     Step,
-    UnlinkedChannel,
-    UnlinkedRoutedChannel,
     letter_of,
 )
 from antecede.simulator.mailbox import blocked
@@ -41,14 +39,6 @@ from antecede.simulator.programs import Programs
 from antecede.simulator.record import Record
 from antecede.simulator.statements import ArriveLine, LoseLine, Parcel, ReceiveLine, Scenario, SendLine
 from antecede.topology import Domain, Topology
-
-
-class Journey(msgspec.Struct):
-    """A message of the script."""
-
-    source: str
-    to: tuple[str, ...]
-    posted: bool = False
 
 
 class ScriptedWorld:
@@ -60,7 +50,9 @@ class ScriptedWorld:
         self.now = 0.0
         self.flights = Flights()
         self.record = Record(scenario.processes)
-        self.journeys: dict[str, Journey] = {}
+        self.sends: dict[str, SendLine] = {}
+        self.posted: set[str] = set()
+        """Messages of which a copy has left."""
         self.refused: set[str] = set()
         self.may_refuse: set[str] = set()
         """Messages of which the script expects that the order refuses them."""
@@ -82,8 +74,9 @@ class ScriptedWorld:
                 self.specs[name].create(0, len(domain.servers))
             except OrderError as error:
                 raise scenario.error(line, str(error)) from None
+        channel = RoutedChannel if self.routed else FlatChannel
         self.machines = {
-            name: Machine(name, self.topology, self.specs, _channels[self.routed, raw]) for name in scenario.processes
+            name: Machine(name, self.topology, self.specs, channel, raw=raw) for name in scenario.processes
         }
         receiving = {line.process for line in scenario.statements if isinstance(line, ReceiveLine)}
         selective = not self.routed and default.kind.selective
@@ -114,7 +107,7 @@ class ScriptedWorld:
 
     def _send(self, line: SendLine) -> None:
         self.spend()
-        self.journeys[line.message] = Journey(line.source, line.to)
+        self.sends[line.message] = line
         letter = Letter(line.message, line.source, line.to, "", b"")
         try:
             step = self.machines[line.source].step(lambda channel: channel.send(letter), self.now)
@@ -158,7 +151,7 @@ class ScriptedWorld:
             self._launch(domain, process, peer, content, posted.get((domain, target)))
 
     def _deliver(self, process: str, letter: Letter) -> None:
-        self.journeys[letter.id].posted = True
+        self.posted.add(letter.id)
         if self.programs.queues(process):
             self.programs.keep_message(process, Message(letter.id, 0, 0), letter.source)
         else:
@@ -179,7 +172,7 @@ class ScriptedWorld:
             flight = Flight(parcel, domain, source, at, frame, packet)
             self.flights.add(flight)
             if packet.kind == COPY:
-                self.journeys[name].posted = True
+                self.posted.add(name)
         elif flight.state == FLYING:
             return
         elif flight.state == ARRIVED:
@@ -218,7 +211,7 @@ class ScriptedWorld:
         if flight.parcel.kind != COPY:
             return not self.scenario.manual
         stopped = self.stops.get((flight.parcel.message, flight.at), 0) > self.record.line
-        return flight.at not in self.journeys[flight.parcel.message].to and not stopped
+        return flight.at not in self.sends[flight.parcel.message].to and not stopped
 
     def settle(self) -> None:
         """Let everything arrive that needs no statement, oldest first."""
@@ -281,7 +274,7 @@ class ScriptedWorld:
         parcel, at = flight.parcel, flight.at
         if parcel.kind != COPY:
             self.record.tell(f"{parcel} arrives at {at}")
-        elif at in self.journeys[parcel.message].to:
+        elif at in self.sends[parcel.message].to:
             self.record.arrived(at, parcel.message, self._consumer(at, flight.domain).order.size(flight.packet))
         else:
             self.record.passed(at, parcel.message)
@@ -445,12 +438,3 @@ class ScriptedWorld:
         if lines:
             line = min(lines, key=lambda line: line.line)
             raise self.scenario.error(line.line, self.flights.why_never(line))
-
-
-_channels: dict[tuple[bool, bool], type[Channel]] = {
-    (False, False): FlatChannel,
-    (False, True): UnlinkedChannel,
-    (True, False): RoutedChannel,
-    (True, True): UnlinkedRoutedChannel,
-}
-"""By whether there are domains, and whether links are left out."""
