@@ -20,7 +20,7 @@ from antecede import limits
 from antecede.channel import Letter, MessageConsumer
 from antecede.errors import OrderError, UsageError
 from antecede.link import Ack, Frame, Link
-from antecede.messages import COPY, Message, Packet, Send, Sent, Verdict
+from antecede.messages import COPY, Packet, Send, Sent, Verdict
 from antecede.orders import OrderSpec, parse
 from antecede.simulator.flights import ARRIVED, FLYING, LOST, Flight, Flights
 from antecede.simulator.machine import (
@@ -34,7 +34,6 @@ from antecede.simulator.machine import (
     Step,
     letter_of,
 )
-from antecede.simulator.mailbox import blocked
 from antecede.simulator.programs import Programs
 from antecede.simulator.record import Record
 from antecede.simulator.statements import ArriveLine, LoseLine, Parcel, ReceiveLine, Scenario, SendLine
@@ -152,8 +151,8 @@ class ScriptedWorld:
 
     def _deliver(self, process: str, letter: Letter) -> None:
         self.posted.add(letter.id)
-        if self.programs.queues(process):
-            self.programs.keep_message(process, Message(letter.id, 0, 0), letter.source)
+        if process in self.programs.queues:
+            self.programs.queues[process].waiting.append((letter.id, letter.source))
         else:
             self.record.deliver(process, letter.id)
 
@@ -200,7 +199,7 @@ class ScriptedWorld:
 
     def _remind(self, flight: Flight) -> None:
         """The sender does not know that this has arrived: the link of the receiver acknowledges it again, if it may."""
-        if self.machines[flight.at].up and not self.programs.keeps(flight.at, flight.packet):
+        if self.machines[flight.at].up and not self.programs.choosing(flight.at, flight.packet):
             self._carry_out(flight.at, self._received(flight))
 
     def _received(self, flight: Flight) -> Step:
@@ -259,8 +258,8 @@ class ScriptedWorld:
         self.flights.land(flight, ARRIVED)
         self._note_arrival(flight)
         order = self._consumer(flight.at, flight.domain).order
-        if self.programs.chooses(flight.at) and order.check(flight.packet) is not Verdict.DUPLICATE:
-            self.programs.keep_packet(flight.at, flight)
+        if flight.at in self.programs.choices and order.check(flight.packet) is not Verdict.DUPLICATE:
+            self.programs.choices[flight.at].put(flight.packet, flight)
         else:
             self._hand(flight)
         self._run(flight.at)
@@ -298,7 +297,7 @@ class ScriptedWorld:
         self.spend()
         if self.machines[flight.at].up:
             self._note_arrival(flight)
-            if not self.programs.keeps(flight.at, flight.packet):
+            if not self.programs.choosing(flight.at, flight.packet):
                 self._hand(flight)
 
     def drain(self) -> None:
@@ -347,7 +346,8 @@ class ScriptedWorld:
         if not machine.up:
             raise self.scenario.error(line, f"{process} is down already")
         self.record.note(process, "crash")
-        self.programs.forget(process)
+        if process in self.programs.choices:
+            self.programs.choices[process].clear()
         for flight in self.flights.arrived_at(process):
             if not self.raw and not self._link(process, flight.domain, flight.source).has_accepted(flight.frame.number):
                 self.flights.land(flight, LOST)
@@ -382,15 +382,15 @@ class ScriptedWorld:
             return ready
         self.spend()
         process = line.process
-        if self.programs.chooses(process):
+        if process in self.programs.choices:
             source = self.scenario.processes.index(line.source) if line.source else None
-            flight = self.programs.choose(process, self._consumer(process, FLAT).order, source)
+            flight = self.programs.choices[process].take(self._consumer(process, FLAT).order, source)
             if flight is not None:
                 self._hand(flight)
             return flight is not None
-        message = self.programs.next_message(process, line.source)
+        message = self.programs.queues[process].take(line.source)
         if message is not None:
-            self.record.deliver(process, message.id)
+            self.record.deliver(process, message)
         return message is not None
 
     # What can be asked.
@@ -422,8 +422,9 @@ class ScriptedWorld:
 
     def blocked(self) -> list[str]:
         """Return the processes whose program waits in a receive that nothing will ever end."""
-        waiting = [process for process in self.programs.waiting() if self.machines[process].up]
-        return blocked(waiting, self.on_its_way())
+        if self.on_its_way():
+            return []
+        return [process for process in self.programs.receiving() if self.machines[process].up]
 
     def stuck(self) -> bool:
         """Return whether nothing can arrive any more, and something is held, not posted, or waited for."""
