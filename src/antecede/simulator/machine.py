@@ -138,6 +138,11 @@ class TravellingConsumer(SingleConsumer):
         frames, self._loop = self._loop, []
         self.outgoing += [Outgoing(self.domain, self.members[self.me], frame) for frame in frames]
 
+    def resend_own(self, now: float) -> None:
+        """Send those packets to itself again that are overdue."""
+        self._loop += self.own.tick(now)
+        self._take_own(now)
+
 
 class NoLink(Link):
     """The end of a connection without numbers: the order sees what the network repeats, and misses what it loses."""
@@ -235,11 +240,12 @@ class Machine:
         self._take_arrived()
         if not self._persisted:
             self._note_leaks()
-        self._step.outgoing = self.channel.leaving(now, True)
-        for domain, consumer in self.channel.consumers.items():
-            self._step.outgoing += [Outgoing(domain, self.name, frame) for frame in consumer.own.tick(now)]
+        for consumer in self.channel.consumers.values():
+            if isinstance(consumer, TravellingConsumer):
+                consumer.resend_own(now)
             # A log would keep these; here the disk keeps states instead.
             consumer.taken.clear()
+        self._step.outgoing = self.channel.leaving(now, True)
         return self._step
 
     def receive(self, domain: str, peer: str, frame: Frame, now: float) -> Step:
@@ -261,9 +267,9 @@ class Machine:
 
     def deadline(self) -> float | None:
         """Return when ``tick`` is wanted next."""
-        own = [due for consumer in self.channel.consumers.values() if (due := consumer.own.deadline()) is not None]
-        due = self.channel.deadline()
-        return min(own if due is None else [due, *own], default=None)
+        consumers = self.channel.consumers.values()
+        own = [consumer.own.deadline() for consumer in consumers if isinstance(consumer, TravellingConsumer)]
+        return min((due for due in (self.channel.deadline(), *own) if due is not None), default=None)
 
     # What the observed orders report.
 
