@@ -121,6 +121,14 @@ def test_what_is_no_forest_breaks_causal_order(name: str, order: str) -> None:
     assert sum(bool(run.verdict.causal) for run in runs) > 0
 
 
+@pytest.mark.parametrize("name", _broken)
+def test_multicast_reaches_everybody_once_where_there_is_no_forest(name: str) -> None:
+    """The shipped hop relies on a forest; without one its multicasts would go round for ever, so none is sent."""
+    for seed in range(10):
+        run = _run(_organised(_broken[name]), lambda rng: "matrix", seed, "multicast")
+        assert (run.verdict.undelivered, run.world.twice) == (0, [])
+
+
 def test_star_that_shares_one_server_is_causal() -> None:
     topology = _organised([("A", "01"), ("B", "02"), ("C", "03")])
     assert topology.cycle is None

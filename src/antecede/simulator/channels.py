@@ -18,8 +18,7 @@ from typing import Any
 import msgspec
 
 from antecede import limits
-from antecede.channel import Channel, Letter, Outgoing
-from antecede.link import Ack
+from antecede.channel import Channel, Letter
 from antecede.messages import COPY, Message, Packet, Send, Sent, Verdict, mask_of, members_of
 from antecede.orders import OrderSpec
 from antecede.orders.contract import Order
@@ -32,11 +31,13 @@ from antecede.simulator.machine import (
     Delivered,
     Event,
     FlatChannel,
+    InTransit,
     Machine,
     Received,
     RoutedChannel,
     Step,
     letter_of,
+    send_by,
 )
 from antecede.simulator.network import Network
 from antecede.simulator.recorder import Recorder, process_names
@@ -111,7 +112,12 @@ class ChannelWorld(World):
         return message
 
     def _send(self, message: Message, letter: Letter) -> None:
-        self._act(message.source, lambda channel: channel.send(letter), lambda: self._send(message, letter), message)
+        self._act(
+            message.source,
+            lambda channel: send_by(channel, self.topology, letter),
+            lambda: self._send(message, letter),
+            message,
+        )
 
     def _act(
         self,
@@ -135,19 +141,21 @@ class ChannelWorld(World):
         if moment == 0:
             machine.save()
         step = take()
-        events, outgoing = step.events, step.outgoing
+        events, frames, acks = step.events, step.frames, step.acks
         if moment == 0:
-            events, outgoing = events[: step.leaked_events], outgoing[: step.leaked_frames]
-        elif moment == 1:
-            outgoing = outgoing[: step.leaked_frames]
+            events = events[: step.leaked_events]
+        if moment in (0, 1):
+            frames, acks = frames[: step.leaked_frames], []
         if sending is not None and self._routed:
             self._note_send(process, sending, step)
         delivered = [message for event in events if (message := self._happened(process, step, event)) is not None]
-        for leaving in outgoing:
-            if self._reliable and isinstance(leaving.content, Ack):
-                self._arrive((process, leaving))
+        for sent in frames:
+            self._network.carry(process, self._numbers[sent.peer], self._arrive, (process, sent))
+        for sent in acks:
+            if self._reliable:
+                self._acknowledge((process, sent))
             else:
-                self._network.carry(process, self._numbers[leaving.peer], self._arrive, (process, leaving))
+                self._network.carry(process, self._numbers[sent.peer], self._acknowledge, (process, sent))
         if crashed:
             self._go_down(process, saved=moment == 0)
         self._set_timer(process)
@@ -157,16 +165,18 @@ class ChannelWorld(World):
                 self._workload.delivered(self, process, message)
         return moment != 0
 
-    def _arrive(self, arrival: tuple[int, Outgoing]) -> None:
-        source, (domain, peer, content) = arrival[0], msgspec.structs.astuple(arrival[1])
-        process, name = self._numbers[peer], self.names[source]
+    def _arrive(self, arrival: tuple[int, InTransit]) -> None:
+        source, sent = arrival
+        process = self._numbers[sent.peer]
         machine = self.machines[process]
-        if not machine.up:
-            return
-        if isinstance(content, Ack):
-            machine.acknowledged(domain, name, content, self.now)
-        else:
-            self._step(process, lambda: machine.receive(domain, name, content, self.now))
+        if machine.up:
+            self._step(process, lambda: machine.receive(self.names[source], sent, self.now))
+
+    def _acknowledge(self, arrival: tuple[int, InTransit]) -> None:
+        source, sent = arrival
+        machine = self.machines[self._numbers[sent.peer]]
+        if machine.up:
+            machine.acknowledged(self.names[source], sent, self.now)
 
     # What is noted of a step.
 

@@ -11,8 +11,8 @@ from math import inf
 
 import msgspec
 
-from antecede.link import Frame
 from antecede.messages import COPY, Packet
+from antecede.simulator.machine import InTransit, letter_of
 from antecede.simulator.statements import ArriveLine, LoseLine, Parcel
 
 FLYING = "flying"
@@ -24,15 +24,23 @@ class Flight(msgspec.Struct, eq=False):
     """One packet from one process to another."""
 
     parcel: Parcel
-    domain: str
     source: str
-    at: str
-    frame: Frame
+    sent: InTransit
+    """The frame, its domain and where it goes."""
     packet: Packet
     """As the order of the source handed it to the network."""
     state: str = LOST
     age: int = 0
     arrivals: int = 0
+
+    @property
+    def at(self) -> str:
+        return self.sent.peer
+
+    @property
+    def ends(self) -> bool:
+        """Whether this is a copy that is at its destination once it arrives."""
+        return self.packet.message is not None and self.at in letter_of(self.packet.message).to
 
 
 Early = ArriveLine | LoseLine
@@ -58,13 +66,14 @@ class Flights:
     def __len__(self) -> int:
         return len(self._flying) + len(self.lost)
 
-    def known(self, domain: str, source: str, at: str, number: int) -> Flight | None:
+    def known(self, source: str, sent: InTransit) -> Flight | None:
         """Return the flight of a frame that is sent again."""
-        return self._all.get((domain, source, at, number))
+        return self._all.get((sent.domain, source, sent.peer, sent.content.number))
 
     def add(self, flight: Flight) -> None:
         """Add a frame that is posted for the first time."""
-        self._all[flight.domain, flight.source, flight.at, flight.frame.number] = flight
+        sent = flight.sent
+        self._all[sent.domain, flight.source, sent.peer, sent.content.number] = flight
         self._by_name.setdefault((flight.parcel, flight.at), []).append(flight)
 
     def arrived_at(self, process: str) -> list[Flight]:

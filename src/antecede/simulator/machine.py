@@ -55,11 +55,20 @@ class Event(NamedTuple):
     """``Asked``, ``Received`` or ``Delivered``, or an effect of the order."""
 
 
+class InTransit(NamedTuple):
+    """A frame or an acknowledgement on its way to a peer."""
+
+    domain: str
+    peer: str
+    content: Any
+
+
 class Step(msgspec.Struct):
     """What one step brought about, in sequence."""
 
     events: list[Event]
-    outgoing: list[Outgoing]
+    frames: list[InTransit]
+    acks: list[InTransit]
     leaked_events: int = 0
     """How many of the events took place before the step was durable."""
     leaked_frames: int = 0
@@ -213,13 +222,25 @@ class Machine:
         self._kind = kind
         self._resend_after = resend_after
         self._disk: Any = None
-        self._step = Step([], [])
+        self._step = Step([], [], [])
         self._persisted = False
         self.channel = self._fresh_channel()
 
     def orders(self) -> list[Order]:
         """Return the orders of its domains as they are now."""
         return [consumer.order for consumer in self.channel.consumers.values()]
+
+    def _link(self, domain: str, peer: str) -> Link:
+        consumer = self.channel.consumers[domain]
+        return consumer.links.get(peer, consumer.own)
+
+    def unacknowledged(self, domain: str, peer: str) -> int:
+        """Return how many frames for a peer are kept for resending."""
+        return self._link(domain, peer).unacknowledged
+
+    def has_accepted(self, peer: str, sent: InTransit) -> bool:
+        """Return whether what a peer's frame brought is durably taken."""
+        return self._link(sent.domain, peer).has_accepted(sent.content.number)
 
     def _fresh_channel(self) -> Channel:
         homes = {server: server for server in self._topology.servers}
@@ -233,7 +254,7 @@ class Machine:
 
     def step(self, act: Callable[[Channel], object], now: float) -> Step:
         """Give one input to the channel, and let it finish."""
-        self._step = Step([], [])
+        self._step = Step([], [], [])
         self._persisted = False
         act(self.channel)
         self.channel.flush(now)
@@ -245,16 +266,18 @@ class Machine:
                 consumer.resend_own(now)
             # A log would keep these; here the disk keeps states instead.
             consumer.taken.clear()
-        self._step.outgoing = self.channel.leaving(now, True)
+        for leaving in self.channel.leaving(now, True):
+            kind = self._step.acks if isinstance(leaving.content, Ack) else self._step.frames
+            kind.append(InTransit(leaving.domain, leaving.peer, leaving.content))
         return self._step
 
-    def receive(self, domain: str, peer: str, frame: Frame, now: float) -> Step:
-        """Take the step of a frame that arrives."""
-        return self.step(lambda channel: channel.consumers[domain].receive(peer, frame, now), now)
+    def receive(self, peer: str, sent: InTransit, now: float) -> Step:
+        """Take the step of a frame that arrives from a peer."""
+        return self.step(lambda channel: channel.consumers[sent.domain].receive(peer, sent.content, now), now)
 
-    def acknowledged(self, domain: str, peer: str, ack: Ack, now: float) -> None:
+    def acknowledged(self, peer: str, sent: InTransit, now: float) -> None:
         """Let a link forget what its peer has."""
-        self.channel.consumers[domain].links[peer].on_ack(ack, now)
+        self._link(sent.domain, peer).on_ack(sent.content, now)
 
     def tick(self, now: float) -> Step:
         """Take the step of a timer: links resend what is overdue."""
@@ -314,6 +337,16 @@ class Machine:
         self.up = True
         self.channel = self._fresh_channel()
         return self.step(lambda channel: channel.load(self._disk, now), now)
+
+
+def send_by(channel: Channel, topology: Topology, letter: Letter) -> None:
+    """Send a letter. The shipped hop finds the way of a multicast in forests only, which servers insist on; elsewhere
+    each destination gets a letter of its own."""
+    if topology.cycle is None:
+        channel.send(letter)
+    else:
+        for target in letter.to:
+            channel.send(msgspec.structs.replace(letter, to=(target,)))
 
 
 def letter_of(message: Message) -> Letter:

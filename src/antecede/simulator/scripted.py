@@ -14,25 +14,25 @@ a ``receive`` that finds nothing (:mod:`antecede.simulator.programs`).
 
 from collections import deque
 
-import msgspec
-
 from antecede import limits
-from antecede.channel import Letter, MessageConsumer
+from antecede.channel import Letter
 from antecede.errors import OrderError, UsageError
-from antecede.link import Ack, Frame, Link
 from antecede.messages import COPY, Packet, Send, Sent, Verdict
 from antecede.orders import OrderSpec, parse
+from antecede.orders.contract import Order
 from antecede.simulator.flights import ARRIVED, FLYING, LOST, Flight, Flights
 from antecede.simulator.machine import (
     FLAT,
     Asked,
     Delivered,
     FlatChannel,
+    InTransit,
     Machine,
     Received,
     RoutedChannel,
     Step,
     letter_of,
+    send_by,
 )
 from antecede.simulator.programs import Programs
 from antecede.simulator.record import Record
@@ -109,7 +109,7 @@ class ScriptedWorld:
         self.sends[line.message] = line
         letter = Letter(line.message, line.source, line.to, "", b"")
         try:
-            step = self.machines[line.source].step(lambda channel: channel.send(letter), self.now)
+            step = self.machines[line.source].step(lambda channel: send_by(channel, self.topology, letter), self.now)
         except UsageError as error:
             raise self.scenario.error(line.line, str(error)) from None
         except OrderError as error:
@@ -141,13 +141,12 @@ class ScriptedWorld:
                 self.record.sent(process, letter.id, letter.to, step.sizes(letter.id))
             elif isinstance(what, Delivered):
                 self._deliver(process, what.letter)
-        for domain, peer, content in map(msgspec.structs.astuple, step.outgoing):
-            if isinstance(content, Ack):
-                if self.machines[peer].up:
-                    self.machines[peer].acknowledged(domain, process, content, self.now)
-                continue
-            target = self.topology.domains[domain].servers.index(peer)
-            self._launch(domain, process, peer, content, posted.get((domain, target)))
+        for sent in step.frames:
+            target = self.topology.domains[sent.domain].servers.index(sent.peer)
+            self._launch(process, sent, posted.get((sent.domain, target)))
+        for sent in step.acks:
+            if self.machines[sent.peer].up:
+                self.machines[sent.peer].acknowledged(process, sent, self.now)
 
     def _deliver(self, process: str, letter: Letter) -> None:
         self.posted.add(letter.id)
@@ -158,17 +157,17 @@ class ScriptedWorld:
 
     # Packets.
 
-    def _launch(self, domain: str, source: str, at: str, frame: Frame, posted: "deque[Packet] | None") -> None:
+    def _launch(self, source: str, sent: InTransit, posted: "deque[Packet] | None") -> None:
         """A frame leaves; one that is known is a resend, and matters only if the first is lost."""
         # Each step writes down its links, with all that is not acknowledged.
-        self.spend(1 + self._link(source, domain, at).unacknowledged // 50)
-        flight = self.flights.known(domain, source, at, frame.number)
+        self.spend(1 + self.machines[source].unacknowledged(sent.domain, sent.peer) // 50)
+        flight = self.flights.known(source, sent)
         if flight is None:
             assert posted, "a new frame carries a packet of this step"
             packet = posted.popleft()
-            name = self._subjects.get((domain, packet.subject), "")
+            name = self._subjects.get((sent.domain, packet.subject), "")
             parcel = Parcel(packet.kind, name, "" if packet.kind == COPY else source)
-            flight = Flight(parcel, domain, source, at, frame, packet)
+            flight = Flight(parcel, source, sent, packet)
             self.flights.add(flight)
             if packet.kind == COPY:
                 self.posted.add(name)
@@ -185,12 +184,8 @@ class ScriptedWorld:
         if self._named_early(flight) or self._unattended(flight):
             self.flights.hurry(flight)
 
-    def _consumer(self, process: str, domain: str) -> MessageConsumer:
-        return self.machines[process].channel.consumers[domain]
-
-    def _link(self, process: str, domain: str, peer: str) -> Link:
-        consumer = self._consumer(process, domain)
-        return consumer.links.get(peer, consumer.own)
+    def _order(self, flight: Flight) -> Order:
+        return self.machines[flight.at].channel.consumers[flight.sent.domain].order
 
     def _named_early(self, flight: Flight) -> ArriveLine | LoseLine | None:
         """Return the statement that has named a packet before it was posted."""
@@ -203,14 +198,14 @@ class ScriptedWorld:
             self._carry_out(flight.at, self._received(flight))
 
     def _received(self, flight: Flight) -> Step:
-        return self.machines[flight.at].receive(flight.domain, flight.source, flight.frame, self.now)
+        return self.machines[flight.at].receive(flight.source, flight.sent, self.now)
 
     def _unattended(self, flight: Flight) -> bool:
         """Decide whether a packet arrives without a statement of the script."""
         if flight.parcel.kind != COPY:
             return not self.scenario.manual
         stopped = self.stops.get((flight.parcel.message, flight.at), 0) > self.record.line
-        return flight.at not in self.sends[flight.parcel.message].to and not stopped
+        return not stopped and not flight.ends
 
     def settle(self) -> None:
         """Let everything arrive that needs no statement, oldest first."""
@@ -257,8 +252,7 @@ class ScriptedWorld:
             return
         self.flights.land(flight, ARRIVED)
         self._note_arrival(flight)
-        order = self._consumer(flight.at, flight.domain).order
-        if flight.at in self.programs.choices and order.check(flight.packet) is not Verdict.DUPLICATE:
+        if flight.at in self.programs.choices and self._order(flight).check(flight.packet) is not Verdict.DUPLICATE:
             self.programs.choices[flight.at].put(flight.packet, flight)
         else:
             self._hand(flight)
@@ -273,8 +267,8 @@ class ScriptedWorld:
         parcel, at = flight.parcel, flight.at
         if parcel.kind != COPY:
             self.record.tell(f"{parcel} arrives at {at}")
-        elif at in self.sends[parcel.message].to:
-            self.record.arrived(at, parcel.message, self._consumer(at, flight.domain).order.size(flight.packet))
+        elif flight.ends:
+            self.record.arrived(at, parcel.message, self._order(flight).size(flight.packet))
         else:
             self.record.passed(at, parcel.message)
 
@@ -349,7 +343,7 @@ class ScriptedWorld:
         if process in self.programs.choices:
             self.programs.choices[process].clear()
         for flight in self.flights.arrived_at(process):
-            if not self.raw and not self._link(process, flight.domain, flight.source).has_accepted(flight.frame.number):
+            if not self.raw and not machine.has_accepted(flight.source, flight.sent):
                 self.flights.land(flight, LOST)
         machine.crash()
 
@@ -384,7 +378,8 @@ class ScriptedWorld:
         process = line.process
         if process in self.programs.choices:
             source = self.scenario.processes.index(line.source) if line.source else None
-            flight = self.programs.choices[process].take(self._consumer(process, FLAT).order, source)
+            (order,) = self.machines[process].orders()
+            flight = self.programs.choices[process].take(order, source)
             if flight is not None:
                 self._hand(flight)
             return flight is not None
