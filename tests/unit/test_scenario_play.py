@@ -152,9 +152,23 @@ def test_a_message_is_routed() -> None:
     assert [(row.process, row.index, row.message, row.domain, row.hop) for row in rows] == [("S2", 0, "x", "B", 1)]
 
 
+@pytest.mark.parametrize("order", ["matrix", "lamport"])
+def test_a_copy_for_its_own_server_does_not_travel(order: str) -> None:
+    """As on live servers: the copy is there at once, or when a total order says so; it cannot be stopped."""
+    text = _chain + "send x S1 -> S1,S3; arrive x S1; {}; arrive x S3; expect S3 delivered x; expect S1 delivered x"
+    assert _play(text.format("expect S3 delivered"), order).holds
+    assert _fails(text.format("lose x S1"), order).line == 5
+
+
 def test_no_way() -> None:
     assert _fails("domain A S1 S2; domain B S3 S4; send x S1 -> S4").line == 3
     assert _fails("processes S0; domain A S1 S2; send x S1 -> S0").line == 3
+
+
+def test_a_multicast_where_the_domains_form_no_forest() -> None:
+    """Each destination gets a copy of its own, by the shortest way."""
+    ring = "domain A S1 S2; domain B S2 S3; domain C S3 S4; domain D S4 S1; send x S1 -> S2,S3,S4; drain; "
+    assert _play(ring + "expect S2 delivered x; expect S3 delivered x; expect S4 delivered x").holds
 
 
 def test_guarantees_across_domains() -> None:

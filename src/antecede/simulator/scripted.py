@@ -57,6 +57,12 @@ class ScriptedWorld:
         """Messages of which the script expects that the order refuses them."""
         self.stops: dict[tuple[str, str], int] = {}
         """The last line that names a copy at a process: until then it can be stopped there."""
+        self._local = {
+            (line.message, line.source)
+            for line in scenario.statements
+            if isinstance(line, SendLine) and line.source in line.to and scenario.domains
+        }
+        """Copies that do not travel, each with its process: between domains, those for the sending server itself."""
         self._steps = 0
         self._subjects: dict[tuple[str, str], str] = {}
         """The script's name of each message of a domain's order."""
@@ -224,6 +230,8 @@ class ScriptedWorld:
 
     def arrive(self, line: ArriveLine) -> None:
         """Let a packet arrive now, or as soon as it is posted."""
+        if (line.parcel.message, line.at) in self._local:
+            return
         find = self.flights.landed if line.again else self.flights.find
         flight = find(line.parcel, line.at)
         if flight is None:
