@@ -94,6 +94,9 @@ class ObservedOrder:
         self._domain = domain
         self._machine = machine
         self._durable = order.snapshot() if machine.crashes else b""
+        for name in ("decode", "encode", "everyone", "me", "members", "name", "relays", "stamp_version"):
+            # Asked for with every packet.
+            setattr(self, name, getattr(order, name))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._order, name)
@@ -112,19 +115,24 @@ class ObservedOrder:
 
     def carried_out(self, effects: Effects) -> Iterator[Any]:
         """Report each effect right before it is carried out."""
+        machine = self._machine
         for effect in effects:
-            if type(effect) is Persist:
-                self._machine.persisted()
-                if self._machine.crashes:
+            kind = type(effect)
+            if kind is Persist:
+                machine.persisted()
+                if machine.crashes:
                     self._durable = self._order.snapshot()
-            else:
-                self._report(effect)
-            # What objects tell each other is no letter of an agent.
-            if type(effect) is not Deliver or effect.message.label is None:
+                continue
+            self._report(effect)
+            # What objects send each other is no letter of an agent.
+            if kind is not Deliver or effect.message.label is None:  # type: ignore[union-attr]
                 yield effect
 
     def _report(self, what: Any) -> None:
-        self._machine.report(Event(self._domain, self._order, what))
+        machine = self._machine
+        if machine.channel.arrived:
+            machine.take_arrived()
+        machine.events.append(Event(self._domain, self._order, what))
 
     def snapshot(self) -> bytes:
         return self._durable if self._machine.crashes else self._order.snapshot()
@@ -222,8 +230,10 @@ class Machine:
         self._kind = kind
         self._resend_after = resend_after
         self._disk: Any = None
-        self._step = Step([], [], [])
+        self.events: list[Event] = []
+        """Of the step that is being taken."""
         self._persisted = False
+        self._leaked = (0, 0)
         self.channel = self._fresh_channel()
 
     def orders(self) -> list[Order]:
@@ -254,22 +264,26 @@ class Machine:
 
     def step(self, act: Callable[[Channel], object], now: float) -> Step:
         """Give one input to the channel, and let it finish."""
-        self._step = Step([], [], [])
+        self.events = []
         self._persisted = False
-        act(self.channel)
-        self.channel.flush(now)
-        self._take_arrived()
+        channel = self.channel
+        act(channel)
+        channel.flush(now)
+        self.take_arrived()
+        if channel.unreadable or channel.lost:
+            raise AntecedeError(f"{self.name}: {(channel.unreadable or channel.lost)[0]}")
         if not self._persisted:
             self._note_leaks()
-        for consumer in self.channel.consumers.values():
+        for consumer in channel.consumers.values():
             if isinstance(consumer, TravellingConsumer):
                 consumer.resend_own(now)
             # A log would keep these; here the disk keeps states instead.
             consumer.taken.clear()
-        for leaving in self.channel.leaving(now, True):
-            kind = self._step.acks if isinstance(leaving.content, Ack) else self._step.frames
-            kind.append(InTransit(leaving.domain, leaving.peer, leaving.content))
-        return self._step
+        step = Step(self.events, [], [], *self._leaked)
+        for domain, peer, content in map(msgspec.structs.astuple, channel.leaving(now, True)):
+            kind = step.acks if isinstance(content, Ack) else step.frames
+            kind.append(InTransit(domain, peer, content))
+        return step
 
     def receive(self, peer: str, sent: InTransit, now: float) -> Step:
         """Take the step of a frame that arrives from a peer."""
@@ -296,28 +310,20 @@ class Machine:
 
     # What the observed orders report.
 
-    def report(self, event: Event) -> None:
-        self._take_arrived()
-        self._step.events.append(event)
-
     def persisted(self) -> None:
         """Everything so far took place before the step is durable; what follows does not leave before it is."""
-        self._take_arrived()
         if not self._persisted:
             self._persisted = True
             self._note_leaks()
 
     def _note_leaks(self) -> None:
-        self._step.leaked_events = len(self._step.events)
-        self._step.leaked_frames = sum(len(consumer.outgoing) for consumer in self.channel.consumers.values())
+        self.take_arrived()
+        self._leaked = (len(self.events), sum(len(one.outgoing) for one in self.channel.consumers.values()))
 
-    def _take_arrived(self) -> None:
-        arrived = self.channel.arrived
-        if arrived:
-            self._step.events += [Event("", None, Delivered(letter)) for _, letter in arrived]
-            arrived.clear()
-        if self.channel.unreadable or self.channel.lost:
-            raise AntecedeError(f"{self.name}: {(self.channel.unreadable or self.channel.lost)[0]}")
+    def take_arrived(self) -> None:
+        """Note the letters that have reached the application, in the sequence of events."""
+        self.events += [Event("", None, Delivered(letter)) for _, letter in self.channel.arrived]
+        self.channel.arrived.clear()
 
     # The disk.
 
