@@ -86,7 +86,7 @@ class ChannelWorld(World):
         """By id, messages that are not delivered everywhere, with the mask of destinations that lack them."""
         self._timers: list[float | None] = [None] * self.processes
         self._backlog: list[list[Callable[[], object]]] = [[] for _ in self.names]
-        """What the application of a machine that is down does once it is back."""
+        """Actions of applications whose machine is down, to be done once it is back."""
         self.machines = [self._machine(name, specs, channel) for name in self.names]
 
     def _machine(self, name: str, specs: dict[str, OrderSpec], channel: type[Channel]) -> Machine:

@@ -1,4 +1,4 @@
-"""What a run cost: counted as it goes, in memory that does not grow with the number of messages.
+"""The costs of a run, counted as it goes, in memory that does not grow with the number of messages.
 
 Latencies go into a histogram whose buckets are 1 % wide, which is all the precision that a p99 deserves. Warm-up sends
 and their deliveries count in nothing.
@@ -37,8 +37,8 @@ class Figures:
     def __init__(self, warmup: int = 0, *, routed: bool = False) -> None:
         self.warmup = warmup
         self._routed = routed
-        """Whether a message travels in several copies to one destination, hop by hop. What it weighs is then the stamps
-        of all of them divided by its destinations."""
+        """Whether a message travels hop by hop, in several copies to one destination. Its size is then the sum of the
+        stamps of all copies divided by its destinations."""
         self._packets = 0
         self.sends = 0
         self.deliveries = 0
@@ -70,7 +70,7 @@ class Figures:
                 course.copies = destinations
 
     def posted(self, order: Order, packet: Packet) -> None:
-        """A copy leaves: what does its stamp weigh?"""
+        """Add the size of the stamp of a copy that leaves."""
         course = self._under_way.get(packet.subject)
         if packet.kind != COPY or course is None or not course.counted:
             return

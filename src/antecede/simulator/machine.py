@@ -64,7 +64,7 @@ class InTransit(NamedTuple):
 
 
 class Step(msgspec.Struct):
-    """What one step brought about, in sequence."""
+    """The outcome of one step, in sequence."""
 
     events: list[Event]
     frames: list[InTransit]
@@ -231,7 +231,7 @@ class Machine:
         self._resend_after = resend_after
         self._disk: Any = None
         self.events: list[Event] = []
-        """Of the step that is being taken."""
+        """The events of the step that is being taken."""
         self._persisted = False
         self._leaked = (0, 0)
         self.channel = self._fresh_channel()

@@ -1,4 +1,4 @@
-"""What does it save to order only what conflicts? The same schedules under ``objects``, a causal and a total order.
+"""A study: what does ordering only conflicting messages save? The same schedules under ``objects`` and other orders.
 
 Every process sends requests at intervals of its own, as in Jang et al. §6.2. A share of them, the *density*, are of the
 operation ``set``, which conflicts with itself; the others are of ``add``, which conflicts with nothing. A request is
@@ -31,7 +31,7 @@ _labels = {name: Label(REQUEST, name, "", name) for name in ("set", "add")}
 
 
 class Meter:
-    """How long copies were held and under way, for each operation apart."""
+    """Measures how long copies were held and under way, for each operation by itself."""
 
     weighs: ClassVar[bool] = False
 

@@ -1,4 +1,4 @@
-"""What each process of a scenario has still to do, and the messages that wait until its program receives them.
+"""The statements that each process of a scenario still has to carry out, and the messages that it has not received.
 
 A process is sequential. A send that the file lists after an arrival at the same process waits for that arrival, if the
 copy has not been posted yet: it may be an answer. (So Mattern and Fünfrocken's Fig. 6 comes out of the lines of Fig. 4:
@@ -72,7 +72,7 @@ class QueueMailbox:
 
 
 class Programs:
-    """What each process has still to do, and what waits to be received."""
+    """The statements still to be carried out, and the messages that wait to be received."""
 
     def __init__(self, processes: Collection[str], receiving: Collection[str], selective: bool) -> None:
         self._waiting: dict[str, deque[SendLine | ReceiveLine]] = {process: deque() for process in processes}

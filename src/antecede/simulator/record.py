@@ -1,4 +1,4 @@
-"""What happened in a played scenario: as a trace, as a drawing, and as sentences.
+"""The history of a played scenario: as a trace, as a drawing, and as sentences.
 
 Events are kept in the one sequence in which they were played. A copy's stop on a detour (at a coordinator, at a router)
 is not an event of the application: a router records it as a ``hop`` row of the trace, and the drawing shows a point.

@@ -27,7 +27,7 @@ WORKLOADS = (*SHAPES, "request-reply", "ping-pong")
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """Everything that decides a run."""
+    """All settings of a run."""
 
     order: OrderSpec
     processes: int = 8
@@ -43,12 +43,12 @@ class Setup(msgspec.Struct, frozen=True):
     warmup: int = 0
     seed: int = 1
     organisation: Topology | None = None
-    """Servers in domains; they are the processes. The organisation is taken as it is: who runs it has checked it."""
+    """Servers in domains; they are the processes. It is used as it is: the caller has checked it."""
     orders: dict[str, OrderSpec] = {}
     """The order of each of its domains; ``order`` where one is not named."""
 
     def check(self) -> None:
-        """Refuse what cannot be meant, before anything runs."""
+        """Refuse settings that make no sense, before anything runs."""
         _within("processes", self.processes, 2, limits.members_max)
         _within("messages", self.messages, 0, limits.simulated_messages_max)
         _within("warmup", self.warmup, 0, self.messages)
@@ -80,18 +80,18 @@ class Setup(msgspec.Struct, frozen=True):
             raise UsageError(f"there is no way from {organisation.servers[0]} to {apart}: everybody sends to everybody")
 
     def used(self) -> list[OrderSpec]:
-        """The orders of the run, each once."""
+        """Return the orders of the run, each once."""
         if self.organisation is None:
             return [self.order]
         chosen = [self.orders.get(name, self.order) for name in self.organisation.domains]
         return list({str(order): order for order in chosen}.values())
 
     def names(self) -> list[str]:
-        """What the processes are called in the trace."""
+        """Return the names of the processes in the trace."""
         return process_names(self.processes) if self.organisation is None else list(self.organisation.servers)
 
     def faulty(self) -> bool:
-        """Whether the run needs links and disks."""
+        """Return whether the run needs links and disks."""
         return any((self.loss, self.duplicate, self.crash, self.partition))
 
 

@@ -84,7 +84,7 @@ _usage = {
 
 
 class _Fault(Exception):
-    """What is wrong with a line; the reader knows which."""
+    """An error in the line that is being read."""
 
 
 class _Reader:

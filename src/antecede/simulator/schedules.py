@@ -1,4 +1,4 @@
-"""Schedules: what a seed decides, and how it is played out.
+"""Schedules: the plan that is drawn from a seed, and how it is carried out.
 
 A **plan** is drawn from (order, seed) and nothing else: two to eight processes; some to many sends, single, to subsets,
 to everybody, to oneself, to nobody; how eager the applications are to send rather than to wait; how often a delivery is
@@ -31,7 +31,7 @@ _travels_max = 20_000
 
 
 class Plan:
-    """What a seed decides before anything happens."""
+    """The settings that are drawn from a seed."""
 
     def __init__(self, spec: OrderSpec, seed: int, faults: bool | None) -> None:
         rng = self.rng = stream(seed, "campaign")
@@ -49,7 +49,7 @@ class Plan:
         everyone = list(range(self.processes))
         actors = subset(rng, everyone, 1 + below(rng, self.processes)) if below(rng, 2) else (1 << self.processes) - 1
         self.actors = list(members_of(actors))
-        """Who sends by itself; the others at most react."""
+        """Processes that send by themselves; the others at most react."""
         shapes = ("single", "subset", "everybody", "mixed", "others")
         self.shape = "everybody" if "broadcast" in sample.needs else shapes[below(rng, len(shapes))]
         self.destinations = _destinations(self.shape, self.processes, rng)
@@ -60,12 +60,12 @@ class Plan:
 
 
 def recognises_duplicates(order: Order) -> bool:
-    """Does the order promise to notice any packet that it had before? Others leave that to the link."""
+    """Return whether the order recognises every packet that it had before. Others leave that to the link."""
     return order.name != "none" and not (order.name == "buffer" and not order.settings["pipelined"])
 
 
 def _destinations(shape: str, processes: int, rng: Random) -> Callable[[int], int]:
-    """Process → the bit mask of whom it sends to now."""
+    """Return a function from a process to the mask of its next destinations."""
     everyone = (1 << processes) - 1
     members = list(range(processes))
 

@@ -89,7 +89,7 @@ class ScriptedWorld:
 
     @property
     def guarantees(self) -> frozenset[str]:
-        """What this world keeps end to end: the weakest of its orders, and across domains neither total nor more."""
+        """The guarantees that hold end to end: those of the weakest order, and across domains at most causal order."""
         kept = frozenset.intersection(*(spec.guarantees() for spec in self.specs.values()))
         return kept & {"fifo", "causal"} if len(self.specs) > 1 else kept
 

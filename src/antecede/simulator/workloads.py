@@ -1,4 +1,4 @@
-"""What applications do: who sends to whom, and when.
+"""Workloads: which process sends to which, and when.
 
 ``uniform`` and ``multicast`` are the set-up of Jang et al. §6.2: every process sends at intervals of its own; a
 multicast goes to a number of processes that is uniform in 1 … n − 1, drawn without replacement (mean n / 2). The
