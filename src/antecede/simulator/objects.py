@@ -18,7 +18,6 @@ from antecede.simulator.draws import Draw
 from antecede.simulator.machine import FLAT, Event, FlatChannel, Machine, Received, Step
 from antecede.simulator.recorder import Recorder
 from antecede.topology import Domain, Topology
-from antecede.trace import LOCAL
 from antecede.trace import Event as Row
 
 
@@ -88,8 +87,7 @@ class ObjectWorld(ChannelWorld):
     def _happened(self, process: int, step: Step, event: Event) -> Message | None:
         what = event.what
         if isinstance(what, Local):
-            columns = {"instance": what.instance, "operation": what.operation, "type": what.type}
-            self.recorder.row(process, LOCAL, self.now, parent=what.parent or None, **columns)
+            self.recorder.local(process, self.now, what.instance, what.operation, what.parent, what.type)
         elif isinstance(what, Answered):
             self.answers[what.root] = what
         elif isinstance(what, Sent):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from antecede.messages import REQUEST, Message, members_of
-from antecede.trace import ARRIVE, DELIVER, HOP, SEND, Event
+from antecede.trace import ARRIVE, DELIVER, HOP, LOCAL, SEND, Event
 from antecede.trace.schema import INT64_MAX
 
 
@@ -38,20 +38,24 @@ class Recorder:
         self._next_hop = [0] * len(names)
 
     def sent(self, process: int, message: Message, sizes: list[int], now: float | None) -> None:
-        to = tuple([self.names[target] for target in members_of(message.to)])
-        label = message.label
-        columns = {} if label is None else _columns(label.by_instance, label.by_operation, "", label.type)
-        self.row(process, SEND, now, message=message.id, to=to, stamp_bytes=mean_size(sizes), **columns)
+        names, label = self.names, message.label
+        to = tuple([names[target] for target in members_of(message.to)])
+        columns = None if label is None else _columns(label.by_instance, label.by_operation, "", label.type)
+        self.row(process, SEND, now, message.id, to, mean_size(sizes) if sizes else None, columns)
 
     def arrived(self, process: int, message: Message, size: int | None, now: float | None) -> None:
-        self.row(process, ARRIVE, now, message=message.id, stamp_bytes=size)
+        self.row(process, ARRIVE, now, message.id, None, size)
 
     def delivered(self, process: int, message: Message, now: float | None) -> None:
-        label, columns = message.label, {}
+        label, columns = message.label, None
         if label is not None:
             parent = label.by_instance if label.type == REQUEST else ""
             columns = _columns(label.instance, label.operation, parent, label.type)
-        self.row(process, DELIVER, now, message=message.id, **columns)
+        self.row(process, DELIVER, now, message.id, None, None, columns)
+
+    def local(self, process: int, now: float, instance: str, operation: str, parent: str, type_: str) -> None:
+        """Record that an operation instance begins or ends."""
+        self.row(process, LOCAL, now, columns=_columns(instance, operation, parent, type_))
 
     def hopped(
         self, process: int, message: Message, domain: str, hop: int, sizes: list[int], now: float | None
@@ -62,11 +66,24 @@ class Recorder:
         columns: dict[str, Any] = {"domain": domain, "hop": hop, "stamp_bytes": mean_size(sizes)}
         self._sink(Event(self.names[process], index, HOP, message.id, time=_nanoseconds(now), **columns))
 
-    def row(self, process: int, kind: str, now: float | None, **columns: Any) -> None:
+    def row(
+        self,
+        process: int,
+        kind: str,
+        now: float | None,
+        message: str | None = None,
+        to: tuple[str, ...] | None = None,
+        size: int | None = None,
+        columns: dict[str, Any] | None = None,
+    ) -> None:
         """Record one event of the application."""
         index = self._next[process]
         self._next[process] = index + 1
-        self._sink(Event(self.names[process], index, kind, time=_nanoseconds(now), **columns))
+        time = None if now is None else _nanoseconds(now)
+        if columns:
+            self._sink(Event(self.names[process], index, kind, message, to, time, None, None, size, **columns))
+        else:
+            self._sink(Event(self.names[process], index, kind, message, to, time, None, None, size))
 
 
 def _columns(instance: str, operation: str, parent: str, type_: str) -> dict[str, str]:
