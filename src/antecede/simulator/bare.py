@@ -31,7 +31,8 @@ class BareWorld(World):
         self.figures = figures
         self.observer = observer
         self._delay = delay
-        self._network = Network(self, delay, fifo=fifo_links)
+        self._carry_in = Network(self, delay, fifo=fifo_links).carry_in
+        self._arrival = self._arrive
         self._sends = 0
 
     def send(self, process: int, to: int, payload: bytes = b"") -> Message:
@@ -45,12 +46,14 @@ class BareWorld(World):
         target = packet.target
         order = self.orders[target]
         verdict, effects = order.receive(packet)
-        if self.figures is not None:
-            self.figures.arrived(packet, verdict is Verdict.HOLD)
-        observer, message = self.observer, packet.message
-        # A copy on a detour reaches the order, but not as a destination.
-        if observer is not None and message is not None and message.to >> target & 1:
-            observer.arrived(target, message, order.size(packet) if observer.weighs else None, self.now)
+        figures, observer = self.figures, self.observer
+        if figures is not None:
+            figures.arrived(packet, verdict is Verdict.HOLD)
+        if observer is not None:
+            message = packet.message
+            # A copy on a detour reaches the order, but not as a destination.
+            if message is not None and message.to >> target & 1:
+                observer.arrived(target, message, order.size(packet) if observer.weighs else None, self.now)
         if effects:
             self._carry_out(target, effects)
         return verdict, effects
@@ -91,8 +94,8 @@ class BareWorld(World):
                 self._workload.delivered(self, process, message)
 
     def _transmit(self, packet: Packet) -> None:
-        self._network.carry_in(self._delay(), packet.source, packet.target, self._arrive, packet)
+        self._carry_in(self._delay(), packet.source, packet.target, self._arrival, packet)
 
     def _transmit_in(self, seconds: float, packet: Packet) -> None:
         """Let a packet arrive after these seconds."""
-        self._network.carry_in(seconds, packet.source, packet.target, self._arrive, packet)
+        self._carry_in(seconds, packet.source, packet.target, self._arrival, packet)
