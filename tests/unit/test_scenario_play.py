@@ -267,8 +267,8 @@ def test_steps_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "too much happens" in _fails(text).reason
 
 
-def test_packets_in_the_air_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "scenario_air_packets_max", 2)
+def test_packets_on_their_way_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "scenario_packets_max", 2)
     assert _play("processes P Q R; send x P -> Q,R").holds
     assert _fails("processes P Q R; send x P -> Q,R; lose x Q; send y P -> Q").line == 4
 

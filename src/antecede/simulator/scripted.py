@@ -183,9 +183,9 @@ class ScriptedWorld:
             self._remind(flight)
             return
         self.flights.launch(flight)
-        if len(self.flights) > limits.scenario_air_packets_max:
+        if len(self.flights) > limits.scenario_packets_max:
             raise self.scenario.error(
-                self.record.line, f"more than {limits.scenario_air_packets_max} packets are on their way or lost"
+                self.record.line, f"more than {limits.scenario_packets_max} packets are on their way or lost"
             )
         if self._named_early(flight) or self._unattended(flight):
             self.flights.hurry(flight)
