@@ -29,7 +29,8 @@ from antecede import AntecedeError, Call, ReplicatedObject, operation
 from antecede.messages import COPY, REQUEST, Label, Message, Packet
 from antecede.objects import relation_of
 from antecede.orders import parse
-from antecede.simulator.world import World
+from antecede.simulator.bare import BareWorld
+from antecede.simulator.kernel import World
 
 names = ["anna", "ben", "carla", "dora"]
 sort_of = {"remark": "remarks", "deposit": "moves of money", "withdraw": "moves of money", "audit": "audits"}
@@ -65,9 +66,11 @@ class Account(ReplicatedObject):
 # The comparison.
 
 
-class Bank(World):
+class Bank(BareWorld):
     """Branches that compute what an order delivers, and how long it kept them waiting. What is sent, when, and how long
     each copy takes on its way depends on the seed alone, not on the order."""
+
+    weighs = False
 
     def __init__(self, order: str, branches: int, audits: float, seed: int) -> None:
         if order == "objects":
@@ -105,14 +108,13 @@ class Bank(World):
         if packet.kind != COPY:
             self.controls += 1
             drawn = self._delay()
-        self._later_arrival(0.0 if packet.source == packet.target else -0.1 * log(1 - drawn), packet)
+        self._transmit_in(0.0 if packet.source == packet.target else -0.1 * log(1 - drawn), packet)
 
-    def sent(self, branch: int, message: Message, packets: list[Packet], now: float) -> None:
+    def sent(self, branch: int, message: Message, sizes: list[int], now: float) -> None:
         self.times[message.id] = now
 
-    def arrived(self, branch: int, packet: Packet, now: float) -> None:
-        if packet.kind == COPY:
-            self.times.setdefault(f"{packet.subject} {branch}", now)
+    def arrived(self, branch: int, message: Message, size: int | None, now: float) -> None:
+        self.times.setdefault(f"{message.id} {branch}", now)
 
     def delivered(self, branch: Any, message: Any, now: Any) -> None:
         if branch is self:

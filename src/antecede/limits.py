@@ -57,7 +57,7 @@ scenario_processes_max: Final = 64
 scenario_wait_seconds_max: Final = 3_600
 """One ``wait`` of a scenario."""
 
-scenario_air_packets_max: Final = 4_000
+scenario_packets_max: Final = 4_000
 """Packets of a scenario that are on their way or lost at one time."""
 
 scenario_steps_max: Final = 200_000

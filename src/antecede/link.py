@@ -231,6 +231,10 @@ class Link:
         self._accepted.add(number)
         self.ack_due = True
 
+    def has_accepted(self, number: int) -> bool:
+        """Return whether what this frame brought is durably taken."""
+        return number in self._accepted
+
     def refuse(self, number: int) -> None:
         """What the fresh frame ``number`` brought could not be read: as if it had never arrived."""
         self._received.discard(number)

@@ -37,7 +37,7 @@ class MatrixLoop(Matrix):
     """A multicast as a loop of single sends: earlier copies do not know of later ones (Garg, Fig. 12.4's warning)."""
 
     def send(self, message: Message) -> Effects:
-        effects = super().send(Message(message.id, message.source, 0))[:2]
+        effects = super().send(Message(message.id, message.source, 0, message.payload))[:2]
         for target in members_of(message.to):
             single = super().send(Message(message.id, message.source, 1 << target))[2]
             assert isinstance(single, Send)
@@ -117,7 +117,7 @@ class CoordinatorWithHaste(Coordinator):
     def send(self, message: Message) -> Effects:
         if not message.to >> self.me & 1:
             return super().send(message)
-        others = Message(message.id, message.source, message.to & ~(1 << self.me))
+        others = Message(message.id, message.source, message.to & ~(1 << self.me), message.payload)
         return [*super().send(others), Deliver(message)]
 
 

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from antecede import cli
 from antecede.errors import AntecedeError
 from antecede.orders import names, parse
-from antecede.simulator.player import Performance, play
+from antecede.simulator.player import Played, play
 from antecede.simulator.scenario import parse_scenario
 
 _scenarios = sorted((Path(__file__).parents[1] / "scenarios").glob("*.txt"))
 _orders = [*names(), "buffer:pipelined=true", "buffer:multicast=hold-delivery", "skeen:causal=true"]
 
 
-def _attempt(data: bytes, order: str | None, raw: bool) -> Performance | AntecedeError:
+def _attempt(data: bytes, order: str | None, raw: bool) -> Played | AntecedeError:
     """Play, and let only those errors through that are our own mistakes."""
     try:
         return play(parse_scenario(data, "some file"), parse(order) if order else None, raw=raw)
@@ -34,11 +34,11 @@ def _try(data: bytes, order: str | None, raw: bool) -> None:
     if isinstance(result, AntecedeError):
         assert re.fullmatch(r"some file:\d+: .+", str(result))
         return
-    record = result.stage.record
+    record = result.world.record
     record.judge()
     record.diagram().text(100)
     for failure in result.failures:
-        assert 1 <= failure.line <= len(result.stage.scenario.text)
+        assert 1 <= failure.line <= len(result.world.scenario.text)
 
 
 @given(st.binary(max_size=400), st.sampled_from(_orders), st.booleans())
@@ -118,12 +118,12 @@ def test_whatever_happens_everything_arrives_in_the_end(lines: list[str], order:
         # A copy that the script speaks of twice or that is for somebody else, or a broadcast that is none.
         assert re.search("arrived before|never posted|broadcasts only", str(result))
         return
-    record = result.stage.record
+    record = result.world.record
     wanted = sorted((target, words[1]) for words in sent for target in set(words[4].split(",")))
     assert sorted((process, m) for process, ms in record.delivered.items() for m in ms) == wanted
     verdict = record.judge()
     assert verdict is not None
-    judged = [name for name in result.stage.guarantees if name in verdict.orders]
+    judged = [name for name in result.world.guarantees if name in verdict.orders]
     assert [name for name in judged if verdict.holds(name) is False] == []
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from antecede.orders import parse
-from antecede.simulator.player import Performance, play
+from antecede.simulator.player import Played, play
 from antecede.simulator.scenario import read
 from antecede.simulator.statements import Expectation, ExpectDelivered
 
@@ -32,29 +32,29 @@ def _plays(path: Path) -> tuple[bool, list[str]]:
 _cases = [(path, raw, order) for path in _files for raw, orders in [_plays(path)] for order in orders]
 
 
-def _perform(path: Path, raw: bool, order: str) -> Performance:
+def _result(path: Path, raw: bool, order: str) -> Played:
     return play(read(str(path)), None if order == "its own" else parse(order), raw=raw)
 
 
 @pytest.mark.parametrize(("path", "raw", "order"), _cases, ids=[f"{path.stem}-{order}" for path, _, order in _cases])
 def test_scenario_plays_as_written(path: Path, raw: bool, order: str) -> None:
-    performance = _perform(path, raw, order)
+    result = _result(path, raw, order)
     if os.environ.get("ANTECEDE_REWRITE"):
         _rewrite(path)
-        performance = _perform(path, raw, order)
-    shown = [f"{path.name}:{f.line}: expected {f.expected}; actual: {f.actual}" for f in performance.failures]
+        result = _result(path, raw, order)
+    shown = [f"{path.name}:{f.line}: expected {f.expected}; actual: {f.actual}" for f in result.failures]
     assert shown == []
-    assert performance.checked, "no expectation counts under this order"
+    assert result.checked, "no expectation counts under this order"
 
 
 @pytest.mark.parametrize(("path", "raw", "order"), _cases, ids=[f"{path.stem}-{order}" for path, _, order in _cases])
 def test_computation_keeps_what_its_order_promises(path: Path, raw: bool, order: str) -> None:
     """The judge sees events only; it knows neither the order nor what the file expects."""
-    stage = _perform(path, raw, order).stage
-    verdict = stage.record.judge()
+    world = _result(path, raw, order).world
+    verdict = world.record.judge()
     assert verdict is not None
-    if stage.topology.cycle is None:
-        broken = [name for name in sorted(stage.guarantees) if verdict.holds(name) is False]
+    if world.topology.cycle is None:
+        broken = [name for name in sorted(world.guarantees) if verdict.holds(name) is False]
         assert broken == []
 
 
@@ -62,8 +62,8 @@ def test_computation_keeps_what_its_order_promises(path: Path, raw: bool, order:
 def test_every_expectation_counts_somewhere(path: Path) -> None:
     raw, orders = _plays(path)
     scenario = read(str(path))
-    stages = [_perform(path, raw, order).stage for order in orders]
-    worlds = [(list(stage.specs.values()), stage.guarantees) for stage in stages]
+    played = [_result(path, raw, order).world for order in orders]
+    worlds = [(list(world.specs.values()), world.guarantees) for world in played]
     idle = [
         line.line
         for line in scenario.statements
@@ -87,9 +87,9 @@ def _rewrite(path: Path) -> None:
     scenario = read(str(path))
     actual: dict[int, set[str]] = {}
     for order in orders:
-        performance = _perform(path, raw, order)
-        failed = {failure.line: failure.actual for failure in performance.failures}
-        specs, kept = list(performance.stage.specs.values()), performance.stage.guarantees
+        result = _result(path, raw, order)
+        failed = {failure.line: failure.actual for failure in result.failures}
+        specs, kept = list(result.world.specs.values()), result.world.guarantees
         for line in scenario.statements:
             if isinstance(line, ExpectDelivered) and line.under.counts(specs, kept):
                 said = f"{line.process} delivered {' '.join(line.messages)}".rstrip()

@@ -4,21 +4,23 @@ import pytest
 
 from antecede.messages import Message
 from antecede.orders import parse
+from antecede.simulator.bare import BareWorld
+from antecede.simulator.channels import FaultyWorld
 from antecede.simulator.draws import parse_draw, stream
-from antecede.simulator.faults import FaultyWorld
-from antecede.simulator.recorder import Recorder
+from antecede.simulator.figures import Figures
+from antecede.simulator.kernel import World
+from antecede.simulator.recorder import Recorder, process_names
 from antecede.simulator.workloads import RequestReply, uniform
-from antecede.simulator.world import World
 from antecede.trace import Event, judge, needless_delays
 
 
 def _world(faulty: bool, seed: int, events: list[Event]) -> World:
-    recorder = Recorder(5, events.append)
+    recorder = Recorder(process_names(5), events.append)
     delay = parse_draw("exponential:0.3", stream(seed, "delay"))
     spec = parse("matrix")
     if faulty:
         return FaultyWorld(spec, 5, delay, stream(seed, "faults"), duplicate=0.1, observer=recorder)
-    return World(spec, 5, delay, observer=recorder)
+    return BareWorld(spec, 5, delay, observer=recorder)
 
 
 @pytest.mark.parametrize("faulty", [False, True])
@@ -57,11 +59,12 @@ class Counting:
 def test_send_that_a_crash_undid_is_done_again(order: str) -> None:
     for seed in range(10):
         delay = parse_draw("exponential:0.1", stream(seed, "delay"))
-        world = FaultyWorld(parse(order), 3, delay, stream(seed, "faults"), crash=0.1)
+        figures = Figures()
+        world = FaultyWorld(parse(order), 3, delay, stream(seed, "faults"), crash=0.1, figures=figures)
         workload = Counting()
         world.run(workload)
         assert world.crashes > 5
         assert len(workload.sent) == 60
-        assert world.figures.sends == 60
-        assert world.figures.deliveries == 180
-        assert world.figures.outstanding == 0
+        assert figures.sends == 60
+        assert figures.deliveries == 180
+        assert figures.outstanding == 0

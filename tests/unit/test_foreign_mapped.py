@@ -442,9 +442,8 @@ def test_a_plan_takes_groups_for_columns() -> None:
 
 
 def test_named_groups_of_a_kind_are_fields() -> None:
-    mapping = Mapping(
-        map=pairs_of(["process=p,kind=k,message={what}-{id}"]), send="(?P<what>.*)Sent", deliver="(?<what>.*)Received"
-    )
+    pairs = pairs_of(["process=p,kind=k,message={what}-{id}"])
+    mapping = Mapping(map=pairs, send="(?P<what>.*)Sent", deliver="(?<what>.*)Received")
     rows = [{"p": "a", "k": f"{what}Sent", "id": 1} for what in ("Block", "Vote")]
     report, events = _run(*rows, {"p": "b", "k": "VoteReceived", "id": 1}, mapping=mapping)
     assert (report["sent_again"], report["matched"]) == (0, 1)

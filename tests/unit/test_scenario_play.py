@@ -7,12 +7,12 @@ import pytest
 from antecede import limits
 from antecede.errors import ScenarioError
 from antecede.orders import parse
-from antecede.simulator.player import Failure, Performance, play
+from antecede.simulator.player import Failure, Played, play
 from antecede.simulator.scenario import parse_scenario
 from antecede.trace import HOP
 
 
-def _play(text: str, order: str | None = None, *, raw: bool = False) -> Performance:
+def _play(text: str, order: str | None = None, *, raw: bool = False) -> Played:
     scenario = parse_scenario(text.replace("; ", "\n").encode(), "f")
     return play(scenario, parse(order) if order else None, raw=raw)
 
@@ -24,16 +24,16 @@ def _fails(text: str, order: str | None = None, *, raw: bool = False) -> Scenari
 
 
 def test_failures_name_line_expected_and_actual() -> None:
-    performance = _play(
+    result = _play(
         "processes P Q; send x P -> Q; expect Q delivered x; expect Q holds x; expect x not sent; expect stuck"
     )
-    assert performance.failures == [
+    assert result.failures == [
         Failure(3, "Q delivered x", "Q delivered nothing"),
         Failure(4, "Q holds x", "Q holds nothing"),
         Failure(5, "x not sent", "x has left P"),
         Failure(6, "stuck", "on the way: x to Q"),
     ]
-    assert (performance.checked, performance.skipped, performance.holds) == (4, 0, False)
+    assert (result.checked, result.skipped, result.holds) == (4, 0, False)
 
 
 def test_holds_tells_what_was_delivered_instead() -> None:
@@ -103,9 +103,9 @@ def test_control_packets_wait_only_if_the_file_says_so() -> None:
 
 
 def test_drain_resends_and_ends() -> None:
-    performance = _play("processes P Q; send x P -> Q; send y P -> Q; lose x Q; drain; expect Q delivered x y; drain")
-    assert performance.holds
-    assert not performance.stage.air.flying()
+    result = _play("processes P Q; send x P -> Q; send y P -> Q; lose x Q; drain; expect Q delivered x y; drain")
+    assert result.holds
+    assert not result.world.flights.flying()
 
 
 def test_drain_ends_while_a_process_is_down() -> None:
@@ -146,10 +146,18 @@ _chain = "domain A S1 S2; domain B S2 S3; "
 
 
 def test_a_message_is_routed() -> None:
-    performance = _play(_chain + "send x S1 -> S3; arrive x S3; expect S3 delivered x; expect S2 delivered")
-    assert performance.holds
-    rows = [event for event in performance.stage.record.events if event.kind == HOP]
+    result = _play(_chain + "send x S1 -> S3; arrive x S3; expect S3 delivered x; expect S2 delivered")
+    assert result.holds
+    rows = [event for event in result.world.record.events if event.kind == HOP]
     assert [(row.process, row.index, row.message, row.domain, row.hop) for row in rows] == [("S2", 0, "x", "B", 1)]
+
+
+@pytest.mark.parametrize("order", ["matrix", "lamport"])
+def test_a_copy_for_its_own_server_does_not_travel(order: str) -> None:
+    """As on live servers: the copy is there at once, or when a total order says so; it cannot be stopped."""
+    text = _chain + "send x S1 -> S1,S3; arrive x S1; {}; arrive x S3; expect S3 delivered x; expect S1 delivered x"
+    assert _play(text.format("expect S3 delivered"), order).holds
+    assert _fails(text.format("lose x S1"), order).line == 5
 
 
 def test_no_way() -> None:
@@ -157,10 +165,16 @@ def test_no_way() -> None:
     assert _fails("processes S0; domain A S1 S2; send x S1 -> S0").line == 3
 
 
+def test_a_multicast_where_the_domains_form_no_forest() -> None:
+    """Each destination gets a copy of its own, by the shortest way."""
+    ring = "domain A S1 S2; domain B S2 S3; domain C S3 S4; domain D S4 S1; send x S1 -> S2,S3,S4; drain; "
+    assert _play(ring + "expect S2 delivered x; expect S3 delivered x; expect S4 delivered x").holds
+
+
 def test_guarantees_across_domains() -> None:
-    assert _play(_chain + "drain", "lamport").stage.guarantees == {"fifo", "causal"}
-    assert _play("domain A S1 S2 fifo; domain B S2 S3").stage.guarantees == {"fifo"}
-    assert _play("domain A S1 S2", "lamport").stage.guarantees == {"fifo", "causal", "total"}
+    assert _play(_chain + "drain", "lamport").world.guarantees == {"fifo", "causal"}
+    assert _play("domain A S1 S2 fifo; domain B S2 S3").world.guarantees == {"fifo"}
+    assert _play("domain A S1 S2", "lamport").world.guarantees == {"fifo", "causal", "total"}
 
 
 def test_an_order_that_refuses() -> None:
@@ -206,17 +220,17 @@ def test_what_follows_a_waiting_receive_waits() -> None:
 
 
 def test_a_receive_that_nothing_ends() -> None:
-    performance = _play("processes P Q; receive Q; expect stuck; expect Q delivered")
-    assert performance.holds
-    assert performance.stage.blocked() == ["Q"]
+    result = _play("processes P Q; receive Q; expect stuck; expect Q delivered")
+    assert result.holds
+    assert result.world.blocked() == ["Q"]
 
 
 def test_what_nobody_receives_is_no_block() -> None:
-    performance = _play(
+    result = _play(
         "processes P Q; send x P -> Q; send y P -> Q; receive Q; drain; expect Q delivered x; expect Q holds y"
     )
-    assert performance.holds
-    assert not performance.stage.stuck()
+    assert result.holds
+    assert not result.world.stuck()
 
 
 def test_unreceived_packets_are_lost_in_a_crash_and_come_again() -> None:
@@ -253,8 +267,8 @@ def test_steps_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "too much happens" in _fails(text).reason
 
 
-def test_packets_in_the_air_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "scenario_air_packets_max", 2)
+def test_packets_on_their_way_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "scenario_packets_max", 2)
     assert _play("processes P Q R; send x P -> Q,R").holds
     assert _fails("processes P Q R; send x P -> Q,R; lose x Q; send y P -> Q").line == 4
 
@@ -269,7 +283,7 @@ def test_a_wait_ends() -> None:
 
 def test_trace_and_verdict(tmp_path: Path) -> None:
     text = "processes P Q R; send x P -> R; send y P -> Q; arrive y Q; send z Q -> R; arrive z R; arrive x R"
-    record = _play(text, "fifo").stage.record
+    record = _play(text, "fifo").world.record
     rows = [(event.process, event.index, event.kind, event.message, event.to) for event in record.events]
     assert rows[:2] == [("P", 0, "send", "x", ("R",)), ("P", 1, "send", "y", ("Q",))]
     assert rows[-2:] == [("R", 2, "arrive", "x", None), ("R", 3, "deliver", "x", None)]
@@ -281,7 +295,7 @@ def test_trace_and_verdict(tmp_path: Path) -> None:
 
 
 def test_a_second_delivery_is_not_judged() -> None:
-    record = _play("processes P Q; send x P -> Q; arrive x Q; arrive x Q again", "none", raw=True).stage.record
+    record = _play("processes P Q; send x P -> Q; arrive x Q; arrive x Q again", "none", raw=True).world.record
     verdict = record.judge()
     assert record.delivered["Q"] == ["x", "x"]
     assert verdict is not None
@@ -290,16 +304,16 @@ def test_a_second_delivery_is_not_judged() -> None:
 
 def test_a_send_does_not_wait_for_arrivals_that_come_after_it_in_the_file() -> None:
     """m3 waits for the arrival of m2, which stands before it; not for its own, which stands behind it."""
-    performance = _play(
+    result = _play(
         "processes P Q; send m1 P -> Q; send m2 P -> P; arrive m2 P; send m3 P -> P; arrive m3 P; arrive m1 Q; "
         "expect P delivered m2 m3",
         "buffer",
     )
-    assert performance.failures == []
+    assert result.failures == []
 
 
 def test_a_send_that_waits_for_a_second_arrival_goes_on_after_it() -> None:
-    performance = _play(
+    result = _play(
         "processes P Q; send a P -> Q; arrive a Q again; send b Q -> P; arrive a Q; drain; expect P delivered b"
     )
-    assert performance.failures == []
+    assert result.failures == []

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from antecede.errors import TopologyError
-from antecede.topology import Domain, Hop, Topology, shown
+from antecede.topology import Domain, Topology, shown
 
 _fig_2 = {"A": "s1 s2 s3", "B": "s4 s5", "C": "s6 s7 s8", "D": "s3 s6", "E": "s1 s4"}
 
@@ -69,17 +69,6 @@ def test_routes_of_figure_2() -> None:
     assert topology.route("s1", "s1") == ["s1"]
 
 
-def test_a_multicast_is_one_multicast_a_domain() -> None:
-    hops = _topology(_fig_2).hops("s1", ["s8", "s7", "s5", "s2", "s1"])
-    assert hops == {
-        "s1": [Hop("A", ("s1", "s2", "s3")), Hop("E", ("s4",))],
-        "s3": [Hop("D", ("s6",))],
-        "s6": [Hop("C", ("s7", "s8"))],
-        "s4": [Hop("B", ("s5",))],
-    }
-    assert _topology(_fig_2).hops("s1", ["s1"]) == {"s1": [Hop("A", ("s1",))]}
-
-
 def test_ties_go_to_what_was_named_first() -> None:
     topology = _topology({"A": "s0 s1", "B": "s0 s2", "C": "s1 s3", "D": "s2 s3"})
     assert topology.route("s0", "s3") == ["s0", "s1", "s3"]
@@ -88,11 +77,9 @@ def test_ties_go_to_what_was_named_first() -> None:
 def test_no_way() -> None:
     topology = _topology({"A": "s0 s1", "B": "s2 s3"})
     with pytest.raises(TopologyError, match="no way from s0 to s3"):
-        topology.hops("s0", ["s1", "s3"])
+        topology.route("s0", "s3")
     with pytest.raises(TopologyError, match="unknown server s9"):
         topology.route("s0", "s9")
-    with pytest.raises(TopologyError, match="in no domain"):
-        Topology([Domain("A", ("s1",))], ["s0"]).hops("s0", ["s0"])
 
 
 def test_names_are_unique() -> None:

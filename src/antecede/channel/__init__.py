@@ -58,6 +58,8 @@ class SavedChannel(msgspec.Struct, frozen=True, array_like=True):
 class Channel:
     """Everything between this server's agents and its peers."""
 
+    consumer: type[MessageConsumer] = MessageConsumer
+
     def __init__(
         self,
         me: str,
@@ -88,7 +90,7 @@ class Channel:
         """Addresses that were found to be as they should be."""
         self.destinations = Destinations()
         self.consumers = {
-            name: MessageConsumer(
+            name: self.consumer(
                 name, topology.domains[name].servers, me, orders[name], incarnation, self._delivered, resend_after
             )
             for name in topology.domains_of(me)

@@ -78,6 +78,9 @@ class Traffic:
 class MessageConsumer:
     """One server in one domain."""
 
+    train_letters_max = limits.train_letters_max
+    """Letters that share one message of the order."""
+
     def __init__(
         self,
         domain: str,
@@ -105,7 +108,7 @@ class MessageConsumer:
         """What this step sends: destinations, letters, about how many bytes."""
         self._held: dict[int, tuple[Packet, str, int, bytes]] = {}
         """Packets that the order holds: identity → (packet, peer, frame number, bytes)."""
-        self.own = Link(incarnation)
+        self.own = Link(incarnation, resend_after=resend_after)
         """Packets of the order to this very member. They do not travel, but one may have to wait, and must survive."""
         self._loop: list[Frame] = []
         self.taken: list[Any] = []
@@ -122,7 +125,7 @@ class MessageConsumer:
         size = len(letter.body) + 64
         if self.trains and self.trains[-1][0] == mask:
             _, letters, bytes_ = self.trains[-1]
-            if len(letters) < limits.train_letters_max and bytes_[0] + size <= limits.train_bytes_max:
+            if len(letters) < self.train_letters_max and bytes_[0] + size <= limits.train_bytes_max:
                 letters.append(letter)
                 bytes_[0] += size
                 return
@@ -136,7 +139,7 @@ class MessageConsumer:
             _, train, bytes_ = self.trains[-1]
             rest = piece[1:]
             size = sum(len(letter.body) for letter in rest) + 64 * len(rest)
-            if len(train) + len(rest) <= limits.train_letters_max and bytes_[0] + size <= limits.train_bytes_max:
+            if len(train) + len(rest) <= self.train_letters_max and bytes_[0] + size <= limits.train_bytes_max:
                 train += rest
                 bytes_[0] += size
             else:
@@ -215,6 +218,11 @@ class MessageConsumer:
                 held = self._held.pop(id(effect.packet), None)  # type: ignore[union-attr]
                 if held is not None:
                     self._accept(held[1], held[2], held[3])
+        if self._loop:
+            self._take_own(now)
+
+    def _take_own(self, now: float) -> None:
+        """Receive the packets that the order sent to this very member."""
         while self._loop:
             self.receive(self.members[self.me], self._loop.pop(0), now)
 
@@ -293,8 +301,8 @@ class MessageConsumer:
             self.links[peer].restore(link, bytes, now)
             self.links[peer].peer_life = saved.lives.get(peer, 0)
         self.own.restore(saved.own, bytes, now)
-        for frame in self.own.tick(now):
-            self.receive(self.members[self.me], frame, now)
+        self._loop += self.own.tick(now)
+        self._take_own(now)
 
 
 def _contents(train: bytes) -> dict[str, Any]:

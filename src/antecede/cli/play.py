@@ -13,7 +13,7 @@ from antecede.errors import AntecedeError, ScenarioError, UsageError
 
 if TYPE_CHECKING:
     from antecede.orders import OrderSpec
-    from antecede.simulator.player import Performance
+    from antecede.simulator.player import Played
     from antecede.simulator.statements import Scenario
 
 _judged = ("fifo", "causal", "total", "synchronous")
@@ -45,11 +45,11 @@ def register(app: typer.Typer) -> None:
         if len(specs) > 1 and (svg or trace):
             raise UsageError("--svg and --trace write one play: choose one --order")
         plays = [_play(scenario, spec, raw) for spec in specs]
-        performances = [result for result in plays if not isinstance(result, str)]
-        if performances and trace:
-            _write_trace(performances[0], trace)
-        if performances and svg:
-            _write_svg(performances[0], svg)
+        results = [result for result in plays if not isinstance(result, str)]
+        if results and trace:
+            _write_trace(results[0], trace)
+        if results and svg:
+            _write_svg(results[0], svg)
         if as_json:
             print(json.dumps(_document(scenario, specs, plays, raw), indent=2))
         else:
@@ -57,9 +57,9 @@ def register(app: typer.Typer) -> None:
         for result in plays:
             if isinstance(result, str):
                 print(f"antecede: {result}", file=sys.stderr)
-        if len(performances) < len(plays):
+        if len(results) < len(plays):
             return 2
-        return 0 if all(performance.holds for performance in performances) else 1
+        return 0 if all(result.holds for result in results) else 1
 
 
 def _read(file: str) -> "Scenario":
@@ -90,7 +90,7 @@ def _orders(given: list[str]) -> "list[OrderSpec | None]":
     return [parse(piece) for piece in pieces] or [None]
 
 
-def _play(scenario: "Scenario", spec: "OrderSpec | None", raw: bool) -> "Performance | str":
+def _play(scenario: "Scenario", spec: "OrderSpec | None", raw: bool) -> "Played | str":
     """One play; if it cannot be played, the line that says why."""
     from antecede.simulator.player import play
 
@@ -100,31 +100,31 @@ def _play(scenario: "Scenario", spec: "OrderSpec | None", raw: bool) -> "Perform
         return f"{error}" if spec is None else f"{error} (under {spec})"
 
 
-def _write_trace(performance: "Performance", path: str) -> None:
+def _write_trace(result: "Played", path: str) -> None:
     from antecede.trace import Metadata, write_trace
 
-    write_trace(path, performance.stage.record.events, Metadata(order=performance.order, recorded_by="antecede play"))
+    write_trace(path, result.world.record.events, Metadata(order=result.order, recorded_by="antecede play"))
 
 
-def _write_svg(performance: "Performance", path: str) -> None:
-    drawing = performance.stage.record.diagram(_title(performance)).svg()
+def _write_svg(result: "Played", path: str) -> None:
+    drawing = result.world.record.diagram(_title(result)).svg()
     try:
         Path(path).write_text(drawing, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def _title(performance: "Performance") -> str:
-    return f"{Path(performance.stage.scenario.file).name} under {performance.order}"
+def _title(result: "Played") -> str:
+    return f"{Path(result.world.scenario.file).name} under {result.order}"
 
 
-def _verdicts(performance: "Performance") -> dict[str, bool | None]:
-    verdict = performance.stage.record.judge()
+def _verdicts(result: "Played") -> dict[str, bool | None]:
+    verdict = result.world.record.judge()
     return {name: None if verdict is None else verdict.holds(name) for name in _judged}
 
 
 def _document(
-    scenario: "Scenario", specs: "list[OrderSpec | None]", plays: "list[Performance | str]", raw: bool
+    scenario: "Scenario", specs: "list[OrderSpec | None]", plays: "list[Played | str]", raw: bool
 ) -> dict[str, Any]:
     return {
         "file": scenario.file,
@@ -134,13 +134,13 @@ def _document(
     }
 
 
-def _entry(spec: "OrderSpec | None", result: "Performance | str") -> dict[str, Any]:
+def _entry(spec: "OrderSpec | None", result: "Played | str") -> dict[str, Any]:
     if isinstance(result, str):
         return {"order": None if spec is None else str(spec), "error": result}
-    stage = result.stage
+    world = result.world
     return {
         "order": result.order,
-        "guarantees": sorted(stage.guarantees),
+        "guarantees": sorted(world.guarantees),
         "holds": result.holds,
         "checked": result.checked,
         "skipped": result.skipped,
@@ -148,11 +148,11 @@ def _entry(spec: "OrderSpec | None", result: "Performance | str") -> dict[str, A
             {"line": failure.line, "expected": failure.expected, "actual": failure.actual}
             for failure in result.failures
         ],
-        "delivered": stage.record.delivered,
-        "held": {process: held for process in stage.scenario.processes if (held := stage.held(process))},
-        "unposted": stage.unposted(),
-        "blocked": stage.blocked(),
-        "stuck": stage.stuck(),
+        "delivered": world.record.delivered,
+        "held": {process: held for process in world.scenario.processes if (held := world.held(process))},
+        "unposted": world.unposted(),
+        "blocked": world.blocked(),
+        "stuck": world.stuck(),
         "kept": _verdicts(result),
     }
 
@@ -160,7 +160,7 @@ def _entry(spec: "OrderSpec | None", result: "Performance | str") -> dict[str, A
 def _report(
     scenario: "Scenario",
     specs: "list[OrderSpec | None]",
-    plays: "list[Performance | str]",
+    plays: "list[Played | str]",
     diagram: bool,
     verbose: bool,
 ) -> None:
@@ -186,23 +186,23 @@ def _report(
     _table(console, specs, plays)
 
 
-def _summary(performance: "Performance") -> str:
-    skipped = f", {performance.skipped} for other orders" if performance.skipped else ""
-    failed = len(performance.failures)
-    checked = counted(performance.checked, "expectation")
-    result = f"{failed} of {checked} fail" if failed else f"{checked} hold{'s' * (performance.checked == 1)}"
-    return f"{_title(performance)}: {result}{skipped}"
+def _summary(result: "Played") -> str:
+    skipped = f", {result.skipped} for other orders" if result.skipped else ""
+    failed = len(result.failures)
+    checked = counted(result.checked, "expectation")
+    outcome = f"{failed} of {checked} fail" if failed else f"{checked} hold{'s' * (result.checked == 1)}"
+    return f"{_title(result)}: {outcome}{skipped}"
 
 
-def _tell(console: Any, performance: "Performance") -> None:
+def _tell(console: Any, result: "Played") -> None:
     from rich.text import Text
 
-    record, scenario = performance.stage.record, performance.stage.scenario
-    console.print(Text(_title(performance)), style="bold")
+    record, scenario = result.world.record, result.world.scenario
+    console.print(Text(_title(result)), style="bold")
     told: dict[int, list[str]] = {}
     for line, sentence in record.story:
         told.setdefault(line, []).append(sentence)
-    failures = {failure.line: failure for failure in performance.failures}
+    failures = {failure.line: failure for failure in result.failures}
     for statement in scenario.statements:
         text = scenario.text[statement.line - 1].partition("#")[0].strip()
         console.print(Text(f"{statement.line:>4}  {text}"), style="red" if statement.line in failures else "cyan")
@@ -210,21 +210,21 @@ def _tell(console: Any, performance: "Performance") -> None:
             console.print(Text(f"        {sentence}"))
 
 
-def _draw(console: Any, performance: "Performance") -> None:
+def _draw(console: Any, result: "Played") -> None:
     from rich.text import Text
 
     encoding = getattr(sys.stdout, "encoding", None) or "ascii"
     colour = bool(console.is_terminal) and not console.no_color
     width = console.width if console.is_terminal else shutil.get_terminal_size((100, 24)).columns
     try:
-        drawing = performance.stage.record.diagram(_title(performance))
+        drawing = result.world.record.diagram(_title(result))
         text = drawing.text(width, unicode=encoding.lower().startswith("utf"), colour=colour)
     except AntecedeError as error:
         text = f"no diagram: {error}"
     console.print(Text.from_ansi(text))
 
 
-def _table(console: Any, specs: "list[OrderSpec | None]", plays: "list[Performance | str]") -> None:
+def _table(console: Any, specs: "list[OrderSpec | None]", plays: "list[Played | str]") -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -238,7 +238,7 @@ def _table(console: Any, specs: "list[OrderSpec | None]", plays: "list[Performan
         kept = [{True: "kept", False: "broken", None: "–"}[held] for held in _verdicts(result).values()]
         delivered = [
             f"{process}: {' '.join(messages)}"
-            for process, messages in result.stage.record.delivered.items()
+            for process, messages in result.world.record.delivered.items()
             if messages
         ]
         table.add_row(

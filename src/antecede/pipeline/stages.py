@@ -48,8 +48,6 @@ MATCHED_COLUMNS = (
     "known boolean, silent array<string>, lamport bigint, clock_name array<int>, clock_entry array<bigint>, "
     "assumed boolean"
 )
-
-
 LINKED_COLUMNS = "process int, index bigint, source int, sent bigint, said binary"
 
 _linked_rows_at_once = 65_536

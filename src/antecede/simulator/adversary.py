@@ -28,7 +28,7 @@ from antecede.simulator.draws import below
 STYLES = ("any", "last", "first", "starved", "timed", "heavy", "slow link", "slow peer", "slow kind")
 
 _slow = 30.0
-"""How much slower than a mean delay whatever is slow is."""
+"""The factor by which slow packets are slower than the mean delay."""
 
 
 class Bag:

@@ -1,53 +1,101 @@
-"""A process without links, for looking at an order by itself (``antecede play --raw``).
+"""The fast loop: orders alone, without links and disks, on a network that loses nothing.
 
-What the network repeats reaches the order, what it loses is lost. An order with counters must answer a duplicate as
-such: here that can be seen, where in a :class:`antecede.simulator.node.Node` the link has dropped it before.
+Each packet that arrives is handed to one order, and what the order asks for is carried out at once. Loss, duplicates,
+crashes and domains need links and durable state: :mod:`antecede.simulator.channels` runs the shipped channel for them.
+This loop exists beside it because it is many times faster, and because an order must keep its promises by itself.
 """
 
-from itertools import count
-
-from antecede.link import Ack, Frame
-from antecede.messages import Accept, Effects, Persist, Send, Verdict
+from antecede.messages import Deliver, Effects, Message, Packet, Send, Sent, Verdict
 from antecede.orders import OrderSpec
-from antecede.simulator.node import Node, Output, Step, ToPeer
+from antecede.simulator.draws import Draw
+from antecede.simulator.figures import Figures
+from antecede.simulator.kernel import Observer, World
+from antecede.simulator.network import Network
 
 
-class BareNode(Node):
-    """An order and its disk, and nothing between it and the network."""
+class BareWorld(World):
+    """Orders of one kind on reliable links."""
 
-    def __init__(self, spec: OrderSpec, me: int, members: int) -> None:
-        super().__init__(spec, me, members)
-        self._number = count(1).__next__
+    def __init__(
+        self,
+        spec: OrderSpec,
+        processes: int,
+        delay: Draw,
+        *,
+        fifo_links: bool = False,
+        figures: Figures | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        super().__init__(processes)
+        self.orders = [spec.create(member, processes) for member in range(processes)]
+        self.figures = figures
+        self.observer = observer
+        self._delay = delay
+        self._carry_in = Network(self, delay, fifo=fifo_links).carry_in
+        self._arrival = self._arrive
+        self._sends = 0
 
-    def receive(self, peer: int, frame: Frame, now: float) -> Step:
-        verdict, effects = self.order.receive(frame.body)
-        step = self._finish(verdict, effects, now)
-        step.packet = frame.body
-        return step
+    def send(self, process: int, to: int, payload: bytes = b"") -> Message:
+        message = Message(f"m{self._sends}", process, to, payload)
+        effects = self.orders[process].send(message)
+        self._sends += 1
+        self._carry_out(process, effects)
+        return message
 
-    def acknowledged(self, peer: int, ack: Ack, now: float) -> None:
-        raise AssertionError("nobody acknowledges anything here")
+    def _arrive(self, packet: Packet) -> tuple[Verdict, Effects]:
+        target = packet.target
+        order = self.orders[target]
+        verdict, effects = order.receive(packet)
+        figures, observer = self.figures, self.observer
+        if figures is not None:
+            figures.arrived(packet, verdict is Verdict.HOLD)
+        if observer is not None:
+            message = packet.message
+            # A copy on a detour reaches the order, but not as a destination.
+            if message is not None and message.to >> target & 1:
+                observer.arrived(target, message, order.size(packet) if observer.weighs else None, self.now)
+        if effects:
+            self._carry_out(target, effects)
+        return verdict, effects
 
-    def tick(self, now: float) -> Step:
-        return self._finish(None, self.order.tick(now), now)
-
-    def deadline(self) -> float | None:
-        return None
-
-    def restart(self, now: float) -> Step:
-        self.up = True
-        self.order = self.spec.create(self.me, self.members)
-        self.order.restore(self._saved_order)
-        return self.tick(now)
-
-    def _finish(self, verdict: Verdict | None, effects: Effects, now: float) -> Step:
-        outputs: list[Output] = []
+    def _carry_out(self, process: int, effects: Effects) -> None:
+        figures, observer = self.figures, self.observer
+        order = self.orders[process]
+        delivered: list[Message] = []
         for effect in effects:
-            if isinstance(effect, Send):
-                frame = Frame(self.me + 1, 0, self._number(), effect.packet)
-                outputs.append(ToPeer(effect.packet.target, frame))
-            elif isinstance(effect, Persist):
-                self._saved_order = self.order.snapshot()
-            elif not isinstance(effect, Accept):
-                outputs.append(effect)
-        return Step(verdict, [], outputs)
+            kind = type(effect)
+            if kind is Send:
+                packet = effect.packet  # type: ignore[union-attr]
+                if figures is not None:
+                    figures.posted(order, packet)
+                self._transmit(packet)
+            elif kind is Deliver:
+                message = effect.message  # type: ignore[union-attr]
+                if figures is not None:
+                    figures.delivered(message, self.now)
+                if observer is not None:
+                    observer.delivered(process, message, self.now)
+                delivered.append(message)
+            elif kind is Sent:
+                message = effect.message  # type: ignore[union-attr]
+                if figures is not None:
+                    figures.sent(message, self.now)
+                if observer is not None:
+                    packets = [e.packet for e in effects if type(e) is Send] if observer.weighs else []
+                    sizes = [order.size(p) for p in packets if p.subject == message.id]
+                    observer.sent(process, message, sizes, self.now)
+        # The application reacts when the step is done: the order's state has all its deliveries, so must its trace.
+        if delivered:
+            self._react(process, delivered)
+
+    def _react(self, process: int, delivered: list[Message]) -> None:
+        if self._workload is not None:
+            for message in delivered:
+                self._workload.delivered(self, process, message)
+
+    def _transmit(self, packet: Packet) -> None:
+        self._carry_in(self._delay(), packet.source, packet.target, self._arrival, packet)
+
+    def _transmit_in(self, seconds: float, packet: Packet) -> None:
+        """Let a packet arrive after these seconds."""
+        self._carry_in(seconds, packet.source, packet.target, self._arrival, packet)

@@ -95,7 +95,7 @@ def play(spec: OrderSpec, seed: int, *, faults: bool | None = None) -> Outcome:
                 recorder.findings.append(Finding("twice", f"{message} at {NAMES[process]}"))
         else:
             bare = BareSchedule(spec, plan, recorder)
-            bare.run()
+            bare.play()
             orders = bare.orders
         leftover = _leftover(orders)
     except Stuck:

@@ -1,4 +1,4 @@
-"""What a run cost: counted as it goes, in memory that does not grow with the number of messages.
+"""The costs of a run, counted as it goes, in memory that does not grow with the number of messages.
 
 Latencies go into a histogram whose buckets are 1 % wide, which is all the precision that a p99 deserves. Warm-up sends
 and their deliveries count in nothing.
@@ -8,7 +8,7 @@ What a stamp weighs is the mean over a message's copies, and then over the messa
 most; the totals over copies are there for whoever wants that mean.
 """
 
-from math import exp, log
+from math import ceil, exp, log
 from typing import Any
 
 from antecede.messages import COPY, Message, Packet
@@ -34,8 +34,12 @@ class Course:
 class Figures:
     """Counts over the messages sent after the first ``warmup`` ones."""
 
-    def __init__(self, warmup: int = 0) -> None:
+    def __init__(self, warmup: int = 0, *, routed: bool = False) -> None:
         self.warmup = warmup
+        self._routed = routed
+        """Whether a message travels hop by hop, in several copies to one destination. Its size is then the sum of the
+        stamps of all copies divided by its destinations."""
+        self._packets = 0
         self.sends = 0
         self.deliveries = 0
         self.arrivals = 0
@@ -61,18 +65,23 @@ class Figures:
         if counted:
             self.sends += 1
         if destinations:
-            self._under_way[message.id] = Course(now, destinations, counted)
+            course = self._under_way[message.id] = Course(now, destinations, counted)
+            if self._routed and counted:
+                course.copies = destinations
 
     def posted(self, order: Order, packet: Packet) -> None:
-        """A copy leaves: what does its stamp weigh?"""
+        """Add the size of the stamp of a copy that leaves."""
         course = self._under_way.get(packet.subject)
         if packet.kind != COPY or course is None or not course.counted:
             return
         size = order.size(packet)
-        course.copies += 1
         course.bytes += size
-        if size > self.bytes_max:
-            self.bytes_max = size
+        if self._routed:
+            self._packets += 1
+        else:
+            course.copies += 1
+            if size > self.bytes_max:
+                self.bytes_max = size
         course.dependents += order.dependents(packet)
         course.paper_bytes += order.paper_bytes(packet)
 
@@ -105,6 +114,8 @@ class Figures:
             self._dependents += course.dependents / copies
             self._bytes += course.bytes / copies
             self._paper_bytes += course.paper_bytes / copies
+            if self._routed:
+                self.bytes_max = max(self.bytes_max, ceil(course.bytes / copies))
 
     def latency_mean(self) -> float:
         return self._latency_sum / self.deliveries if self.deliveries else 0.0
@@ -126,7 +137,7 @@ class Figures:
             undelivered += course.remaining if course.counted else 0
         self._under_way.clear()
         weighed = self._weighed or 1
-        return {
+        report = {
             "messages": self.sends,
             "deliveries": self.deliveries,
             "undelivered": undelivered,
@@ -141,3 +152,6 @@ class Figures:
             },
             "latency": {"mean": self.latency_mean(), "p99": self.latency_quantile(0.99)},
         }
+        if self._routed:
+            report["hops"] = {"mean": self._packets / self.copies if self.copies else 0.0}
+        return report

@@ -1,7 +1,7 @@
 """A simulated group of objects: lost, repeated and reordered frames, machines that crash and come back.
 
-Each object is a :class:`antecede.objects.Site` on a :class:`~antecede.simulator.node.Node`, so on links and a disk, as
-orders are in :mod:`antecede.simulator.faults`. What happens becomes the rows of a trace with the columns ``instance``,
+Each object is a :class:`antecede.objects.Site` in the place of an order, on the shipped channel and a disk, as orders
+are in :mod:`antecede.simulator.channels`. Its events become rows of a trace with the columns ``instance``,
 ``operation``, ``parent`` and ``type``: a request is delivered when its instance begins.
 """
 
@@ -9,86 +9,28 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from antecede.messages import REQUEST, Deliver, Message, Packet, Sent, members_of
+from antecede.channel import Channel
+from antecede.messages import COPY, Deliver, Message, Sent
 from antecede.objects import Answered, Local, Site, SiteSpec
+from antecede.orders import OrderSpec
+from antecede.simulator.channels import ChannelWorld
 from antecede.simulator.draws import Draw
-from antecede.simulator.faults import FaultyWorld
-from antecede.simulator.figures import Figures
-from antecede.simulator.node import Node, Output, Step, ToPeer
-from antecede.simulator.recorder import nanoseconds
-from antecede.trace import ARRIVE, DELIVER, LOCAL, SEND, Event
+from antecede.simulator.machine import FLAT, Event, FlatChannel, Machine, Received, Step
+from antecede.simulator.recorder import Recorder
+from antecede.topology import Domain, Topology
+from antecede.trace import Event as Row
 
 
-class ObjectRecorder:
-    """Turns what happens in a group into rows."""
-
-    def __init__(self, names: tuple[str, ...], sink: Callable[[Event], None]) -> None:
-        self.names = names
-        self._sink = sink
-        self._next = [0] * len(names)
-
-    def sent(self, process: int, message: Message, packets: list[Packet], now: float) -> None:
-        to = tuple(self.names[target] for target in members_of(message.to))
-        label = message.label
-        assert label is not None
-        columns = {"instance": label.by_instance, "operation": label.by_operation, "type": label.type}
-        self._add(process, SEND, now, message=message.id, to=to, **columns)
-
-    def arrived(self, process: int, packet: Packet, now: float) -> None:
-        self._add(process, ARRIVE, now, message=packet.subject)
-
-    def delivered(self, process: int, message: Message, now: float) -> None:
-        label = message.label
-        assert label is not None
-        parent = label.by_instance or None if label.type == REQUEST else None
-        columns = {
-            "instance": label.instance or None,
-            "operation": label.operation or None,
-            "parent": parent,
-            "type": label.type,
-        }
-        self._add(process, DELIVER, now, message=message.id, **columns)
-
-    def local(self, process: int, event: Local, now: float) -> None:
-        parent = event.parent or None
-        columns = {"instance": event.instance, "operation": event.operation, "parent": parent, "type": event.type}
-        self._add(process, LOCAL, now, **columns)
-
-    def _add(self, process: int, kind: str, now: float, **columns: Any) -> None:
-        index = self._next[process]
-        self._next[process] += 1
-        self._sink(Event(self.names[process], index, kind, time=nanoseconds(now), **columns))
-
-
-class ObjectNode(Node):
-    """An object on its links and its disk."""
-
-    def __init__(self, spec: SiteSpec, me: int, members: int, *, durable: bool) -> None:
-        self._durable = durable
-        super().__init__(spec, me, members)
-
-    @property
-    def site(self) -> Site:
-        assert isinstance(self.order, Site)
-        return self.order
-
-    def start(self, operation: str, arguments: tuple[Any, ...], now: float, timeout: float | None) -> tuple[str, Step]:
-        """A user starts a root here."""
-        deadline = None if timeout is None else now + timeout
-        root, effects = self.site.start(operation, arguments, deadline=deadline)
-        return root, self._finish(None, effects, now)
+class ObjectMachine(Machine):
+    """A machine with one object, whose roots may time out."""
 
     def deadline(self) -> float | None:
-        dues = [due for due in (super().deadline(), self.site.deadline()) if due is not None]
+        order: Any = self.channel.consumers[FLAT].order
+        dues = [due for due in (super().deadline(), order.deadline()) if due is not None]
         return min(dues, default=None)
 
-    def _commit(self, persisted: bool) -> None:
-        # A machine that never crashes need not write anything down, and a run is many times quicker.
-        if self._durable:
-            super()._commit(persisted)
 
-
-class ObjectWorld(FaultyWorld):
+class ObjectWorld(ChannelWorld):
     """A group of objects in a world with faults."""
 
     def __init__(
@@ -97,76 +39,64 @@ class ObjectWorld(FaultyWorld):
         delay: Draw,
         faults: Random,
         *,
-        loss: float = 0.0,
-        duplicate: float = 0.0,
-        crash: float = 0.0,
-        partition: float = 0.0,
-        sink: Callable[[Event], None] | None = None,
+        sink: Callable[[Row], None] | None = None,
+        **settings: Any,
     ) -> None:
-        self.recorder = ObjectRecorder(spec.names, sink or (lambda event: None))
-        members = len(spec.names)
-        super().__init__(
-            spec,
-            members,
-            delay,
-            faults,
-            loss=loss,
-            duplicate=duplicate,
-            crash=crash,
-            partition=partition,
-            # What stamps weigh is not asked here, and weighing them takes its time.
-            figures=Figures(warmup=1 << 62),
-            observer=self.recorder,
-        )
-        self.nodes = [ObjectNode(spec, member, members, durable=crash > 0) for member in range(members)]
-        self.orders = [node.order for node in self.nodes]
+        self.recorder = Recorder(spec.names, sink or (lambda row: None))
         self.answers: dict[str, Answered] = {}
         """How each root ended."""
         self.started: dict[str, tuple[int, tuple[Any, ...]]] = {}
         """Where each root was started, and with which arguments."""
-        self._starts: list[list[tuple[str, tuple[Any, ...], float | None]]] = [[] for _ in range(members)]
+        topology = Topology([Domain(FLAT, spec.names)])
+        super().__init__(topology, {FLAT: spec}, delay, faults, channel=FlatChannel, **settings)
+
+    def _machine(self, name: str, specs: dict[str, OrderSpec], channel: type[Channel]) -> Machine:
+        return ObjectMachine(name, self.topology, specs, channel, crashes=self._crash > 0)
 
     def sites(self) -> list[Site]:
-        """The objects, as they are now."""
-        return [node.site for node in self.nodes if isinstance(node, ObjectNode)]
+        """Return the objects as they are now."""
+        return self.orders  # type: ignore[return-value]
 
     def missing(self) -> list[str]:
-        """Messages that were not delivered everywhere."""
-        return list(self._awaited)
+        """Return the messages that were not delivered everywhere."""
+        return list(self._under_way)
 
     def start(
         self, process: int, operation: str, arguments: tuple[Any, ...] = (), timeout: float | None = None
     ) -> None:
-        """A user starts a root; while the machine is down, once it is back."""
+        """Start a root for a user; while the machine is down, once it is back."""
         self._maybe_cut()
-        node = self.nodes[process]
-        assert isinstance(node, ObjectNode)
-        if node.up:
-            root, step = node.start(operation, arguments, self.now, timeout)
+        undone: list[str] = []
+
+        def begin(channel: Channel) -> None:
+            consumer = channel.consumers[FLAT]
+            deadline = None if timeout is None else self.now + timeout
+            root, effects = consumer.order.start(operation, arguments, deadline=deadline)  # type: ignore[attr-defined]
             # What follows in this very step may be its end.
             self.started[root] = (process, arguments)
-            if self._conclude(process, step):
-                return
-            del self.started[root]
-        self._starts[process].append((operation, arguments, timeout))
+            undone.append(root)
+            consumer.perform(consumer.order.carried_out(effects), self.now)  # type: ignore[attr-defined]
 
-    def _restart(self, process: int) -> None:
-        super()._restart(process)
-        starts, self._starts[process] = self._starts[process], []
-        for operation, arguments, timeout in starts:
+        def again() -> None:
+            for root in undone:
+                del self.started[root]
             self.start(process, operation, arguments, timeout)
 
-    def _put_out(self, process: int, outputs: list[Output]) -> list[Message]:
-        for output in outputs:
-            if isinstance(output, ToPeer):
-                self._travel(process, output)
-            elif isinstance(output, Local):
-                self.recorder.local(process, output, self.now)
-            elif isinstance(output, Answered):
-                self.answers[output.root] = output
-            elif isinstance(output, Sent):
-                self._awaited[output.message.id] = output.message.to
-                self._note_send(process, output, [])
-            elif isinstance(output, Deliver):
-                self._deliver(process, output.message)
-        return []
+        self._act(process, begin, again)
+
+    def _happened(self, process: int, step: Step, event: Event) -> Message | None:
+        what = event.what
+        if isinstance(what, Local):
+            self.recorder.local(process, self.now, what.instance, what.operation, what.parent, what.type)
+        elif isinstance(what, Answered):
+            self.answers[what.root] = what
+        elif isinstance(what, Sent):
+            self._under_way[what.message.id] = (what.message, what.message.to)
+            self.recorder.sent(process, what.message, [], self.now)
+        elif isinstance(what, Deliver):
+            if self._deliver(process, what.message) is not None:
+                self.recorder.delivered(process, what.message, self.now)
+        elif isinstance(what, Received) and what.packet.kind == COPY:
+            assert what.packet.message is not None
+            self.recorder.arrived(process, what.packet.message, None, self.now)
+        return None

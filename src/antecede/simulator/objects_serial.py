@@ -15,7 +15,7 @@ from antecede.trace import LOCAL
 
 
 def unserial(ended: Ended) -> list[str]:
-    """What is not as if one root had run after the other."""
+    """Return the differences from a run in which one root runs after the other."""
     try:
         order = list(TopologicalSorter(_earlier(ended)).static_order())
     except CycleError as error:
@@ -54,7 +54,7 @@ def _is(type_: str | None, wanted: str, kind: str) -> bool:
 
 
 def _compute(at: tuple[str, ...], plan: Plan, relation: Relation, cells: dict[str, dict[str, int]]) -> None:
-    """What several objects call alike is one call; what an operation calls comes before what it does itself."""
+    """Compute an operation after its calls. A call that several objects make alike is one call."""
     for to, called in plan.calls:
         if not called.fails:
             _compute(to, called, relation, cells)

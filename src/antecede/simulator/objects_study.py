@@ -1,4 +1,4 @@
-"""What does it save to order only what conflicts? The same schedules under ``objects``, a causal and a total order.
+"""A study: what does ordering only conflicting messages save? The same schedules under ``objects`` and other orders.
 
 Every process sends requests at intervals of its own, as in Jang et al. §6.2. A share of them, the *density*, are of the
 operation ``set``, which conflicts with itself; the others are of ``add``, which conflicts with nothing. A request is
@@ -12,16 +12,16 @@ were held, how long a copy was held in the mean over all copies, and the time fr
 
 from math import log
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from antecede.messages import COPY, REQUEST, Label, Message, Packet
 from antecede.orders import parse
+from antecede.simulator.bare import BareWorld
 from antecede.simulator.draws import parse_draw, stream
 from antecede.simulator.figures import Figures
 from antecede.simulator.workloads import SHAPES, Spontaneous
-from antecede.simulator.world import World
 
 DENSITIES = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 ORDERS = ("objects:conflicts=set~set", "objects:clocks=asked,conflicts=set~set", "pruned", "skeen")
@@ -31,7 +31,9 @@ _labels = {name: Label(REQUEST, name, "", name) for name in ("set", "add")}
 
 
 class Meter:
-    """How long copies were held and under way, for each operation apart."""
+    """Measures how long copies were held and under way, for each operation by itself."""
+
+    weighs: ClassVar[bool] = False
 
     def __init__(self, warmup: int) -> None:
         self._warmup = warmup
@@ -43,14 +45,14 @@ class Meter:
         self.hold = {"set": 0.0, "add": 0.0}
         self.latency = {"set": 0.0, "add": 0.0}
 
-    def sent(self, process: int, message: Message, packets: list[Packet], now: float) -> None:
+    def sent(self, process: int, message: Message, sizes: list[int], now: float) -> None:
         self._seen += 1
         if self._seen > self._warmup and message.label is not None:
             self._sent[message.id] = (now, message.label.operation)
 
-    def arrived(self, process: int, packet: Packet, now: float) -> None:
-        if packet.subject in self._sent:
-            self._arrived.setdefault((packet.subject, process), now)
+    def arrived(self, process: int, message: Message, size: int | None, now: float) -> None:
+        if message.id in self._sent:
+            self._arrived.setdefault((message.id, process), now)
 
     def delivered(self, process: int, message: Message, now: float) -> None:
         found = self._sent.get(message.id)
@@ -76,7 +78,7 @@ class Meter:
         }
 
 
-class StudyWorld(World):
+class StudyWorld(BareWorld):
     """A world in which a copy's delay depends on nothing but the seed, its message and its destination."""
 
     def __init__(self, order: str, processes: int, density: float, seed: int, meter: Meter, figures: Figures) -> None:
@@ -97,10 +99,10 @@ class StudyWorld(World):
     def _transmit(self, packet: Packet) -> None:
         if packet.kind == COPY:
             drawn = Random(f"{self._seed}/{packet.subject}/{packet.target}").random()
-            self._later_arrival(-_mean_delay * log(1.0 - drawn), packet)
+            self._transmit_in(-_mean_delay * log(1.0 - drawn), packet)
         else:
             self.controls += 1
-            self._later_arrival(self._delay(), packet)
+            self._transmit_in(self._delay(), packet)
 
 
 class Study(msgspec.Struct, frozen=True):

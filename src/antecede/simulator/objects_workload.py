@@ -16,10 +16,10 @@ from antecede.messages import members_of
 from antecede.objects import Answered, Call, CallFailed, Object, Site, group, operation
 from antecede.orders.relation import Relation
 from antecede.simulator.draws import below, parse_draw, stream, subset
+from antecede.simulator.kernel import World
 from antecede.simulator.objects import ObjectWorld
 from antecede.simulator.recorder import process_names
 from antecede.simulator.schedules import Stuck
-from antecede.simulator.world import World
 from antecede.trace import Event
 
 _modulus = 1_000_003
@@ -82,7 +82,7 @@ def scripted(relation: Relation, operations: tuple[str, ...]) -> type[Object]:
 
 
 def changed(cells: dict[str, int], relation: Relation, name: str, tag: int) -> None:
-    """What an operation does to the cells of an object."""
+    """Apply an operation to the cells of an object."""
     for one, other in relation.pairs():
         if name in (one, other):
             cell = f"{one}~{other}"
@@ -96,7 +96,7 @@ def _changed(cell: int, name: str, other: str, tag: int) -> int:
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """What a seed decides."""
+    """The settings that a seed decides."""
 
     seed: int = 0
     objects: int = 4
@@ -104,7 +104,7 @@ class Workload(msgspec.Struct, frozen=True):
     density: float = 0.3
     """The share of pairs of operations that conflict, an operation with itself being a pair."""
     depth: int = 3
-    """How deep calls are nested at most."""
+    """The deepest nesting of calls."""
     roots: int = 8
     several: float = 0.4
     """The share of calls that go to more than one object."""
@@ -190,7 +190,7 @@ class Driver:
         self._travels = 0
         self._travels_max = max(_travels_max, _travels_each_max * workload.roots / (1 - workload.loss))
         self.plans: dict[int, Plan] = {}
-        """What was started, by its tag."""
+        """The plans that were started, by their tags."""
         self._queue = [self._drawn(workload.depth) for _ in range(workload.roots)]
         self.events: list[Event] = []
 

@@ -1,7 +1,7 @@
-"""Playing a scenario: its statements one after the other on a stage, and its expectations checked where they stand.
+"""Playing a scenario: its statements are carried out one after the other, its expectations checked where they stand.
 
-``play`` answers with a :class:`Performance`: which expectations failed (line, expected, actual), and what happened. A
-file that cannot be played under this order raises :class:`antecede.errors.ScenarioError`.
+``play`` returns which expectations failed (line, expected, actual), and the world in which it happened. A file that
+cannot be played under this order raises :class:`antecede.errors.ScenarioError`.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import msgspec
 
 from antecede.errors import AntecedeError, ScenarioError
 from antecede.orders import OrderSpec
-from antecede.simulator.stage import Stage
+from antecede.simulator.scripted import ScriptedWorld
 from antecede.simulator.statements import (
     ArriveLine,
     CrashLine,
@@ -41,10 +41,10 @@ class Failure(msgspec.Struct, frozen=True):
     actual: str
 
 
-class Performance(msgspec.Struct):
+class Played(msgspec.Struct):
     """One play of a scenario under one order."""
 
-    stage: Stage
+    world: ScriptedWorld
     checked: int
     """Expectations that counted here."""
     skipped: int
@@ -58,88 +58,88 @@ class Performance(msgspec.Struct):
     @property
     def order(self) -> str:
         """The order played; in a world of several, all of them."""
-        return " + ".join(dict.fromkeys(map(str, self.stage.specs.values())))
+        return " + ".join(dict.fromkeys(map(str, self.world.specs.values())))
 
 
-def play(scenario: Scenario, order: OrderSpec | None = None, *, raw: bool = False) -> Performance:
+def play(scenario: Scenario, order: OrderSpec | None = None, *, raw: bool = False) -> Played:
     """Play a scenario under its own order, or under ``order``; ``raw``: without links."""
-    stage = Stage(scenario, order, raw=raw)
-    performance = Performance(stage, 0, 0, [])
-    specs, kept = list(stage.specs.values()), stage.guarantees
+    world = ScriptedWorld(scenario, order, raw=raw)
+    result = Played(world, 0, 0, [])
+    specs, kept = list(world.specs.values()), world.guarantees
     for statement in scenario.statements:
         if isinstance(statement, ArriveLine | LoseLine) and not statement.parcel.source:
-            stage.stops[statement.parcel.message, statement.at] = statement.line
+            world.stops[statement.parcel.message, statement.at] = statement.line
         elif isinstance(statement, ExpectRefused) and statement.under.counts(specs, kept):
-            stage.may_refuse.add(statement.message)
+            world.may_refuse.add(statement.message)
     for statement in scenario.statements:
-        stage.record.line = statement.line
+        world.record.line = statement.line
         try:
             if not isinstance(statement, Expectation):
-                _perform(stage, statement)
-                stage.settle()
+                _carry_out(world, statement)
+                world.settle()
             elif statement.under.counts(specs, kept):
-                performance.checked += 1
-                failure = _check(stage, statement)
+                result.checked += 1
+                failure = _check(world, statement)
                 if failure is not None:
-                    performance.failures.append(failure)
+                    result.failures.append(failure)
             else:
-                performance.skipped += 1
+                result.skipped += 1
         except ScenarioError:
             raise
         except AntecedeError as error:
             raise scenario.error(statement.line, str(error)) from None
-    stage.finish()
-    return performance
+    world.finish()
+    return result
 
 
-def _perform(stage: Stage, statement: Statement) -> None:
+def _carry_out(world: ScriptedWorld, statement: Statement) -> None:
     match statement:
         case SendLine():
-            stage.send(statement)
+            world.send(statement)
         case ArriveLine():
-            stage.arrive(statement)
+            world.arrive(statement)
         case LoseLine():
-            stage.lose(statement)
+            world.lose(statement)
         case ReceiveLine():
-            stage.receive(statement)
+            world.receive(statement)
         case DrainLine():
-            stage.drain()
+            world.drain()
         case WaitLine():
-            stage.wait(statement.seconds)
+            world.wait(statement.seconds)
         case CrashLine():
-            stage.crash(statement.line, statement.process)
+            world.crash(statement.line, statement.process)
         case RestartLine():
-            stage.restart(statement.line, statement.process)
+            world.restart(statement.line, statement.process)
         case _:
             raise AssertionError(statement)
 
 
-def _check(stage: Stage, statement: Expectation) -> Failure | None:
+def _check(world: ScriptedWorld, statement: Expectation) -> Failure | None:
     match statement:
         case ExpectDelivered(process=process, messages=messages):
-            actual = stage.record.delivered[process]
-            stage.spend(1 + len(messages))
+            actual = world.record.delivered[process]
+            world.spend(1 + len(messages))
             if list(messages) != actual:
                 return _failure(
                     statement, f"{process} delivered {_list(messages)}", f"{process} delivered {_list(actual)}"
                 )
         case ExpectHolds(process=process, messages=messages):
-            held = stage.held(process) + stage.air.awaited(process)
+            held = world.held(process) + world.flights.awaited(process)
             missing = [message for message in messages if message not in held]
             if missing:
-                already = [message for message in missing if message in stage.record.delivered[process]]
+                already = [message for message in missing if message in world.record.delivered[process]]
                 why = f"; it has delivered {_list(already)}" if already else ""
                 return _failure(statement, f"{process} holds {_list(messages)}", f"{process} holds {_list(held)}{why}")
         case ExpectNotSent(message=message):
-            journey = stage.journeys.get(message)
-            if journey is not None and journey.posted:
-                return _failure(statement, f"{message} not sent", f"{message} has left {journey.source}")
+            if message in world.posted:
+                source = world.sends[message].source
+                return _failure(statement, f"{message} not sent", f"{message} has left {source}")
         case ExpectRefused(message=message):
-            if message not in stage.refused:
+            if message not in world.refused:
                 return _failure(statement, f"{message} refused", f"{message} was taken")
         case ExpectStuck():
-            if not stage.stuck():
-                return _failure(statement, "stuck", _why_not_stuck(stage))
+            if not world.stuck():
+                return _failure(statement, "stuck", _why_not_stuck(world))
     return None
 
 
@@ -147,11 +147,11 @@ def _failure(statement: Expectation, expected: str, actual: str) -> Failure:
     return Failure(statement.line, expected, actual)
 
 
-def _why_not_stuck(stage: Stage) -> str:
-    flying = [f"{flight.parcel} to {flight.at}" for flight in stage.air.flying()]
+def _why_not_stuck(world: ScriptedWorld) -> str:
+    flying = [f"{flight.parcel} to {flight.at}" for flight in world.flights.flying()]
     if flying:
         return f"on the way: {', '.join(flying[:_shown_names_max])}"
-    return "something is still to be resent" if stage.on_its_way() else "nothing is held, unposted or waited for"
+    return "something is still to be resent" if world.on_its_way() else "nothing is held, unposted or waited for"
 
 
 def _list(messages: Sequence[str]) -> str:

@@ -1,40 +1,91 @@
-"""What each process of a scenario has still to do, in the sequence of the file.
+"""The statements that each process of a scenario still has to carry out, and the messages that it has not received.
 
 A process is sequential. A send that the file lists after an arrival at the same process waits for that arrival, if the
 copy has not been posted yet: it may be an answer. (So Mattern and Fünfrocken's Fig. 6 comes out of the lines of Fig. 4:
 the buffer protocol delays y, and with it z.)
 
-A process with ``receive`` statements takes messages only through them (ibid. §4.1–4.2); its later statements wait
-behind a receive that finds nothing. Where its messages wait depends on the order: see
-:mod:`antecede.simulator.mailbox`. A router cannot choose, for what it receives in one domain others wait for in the
-next; so where there are domains a program takes what its server delivers, in that sequence.
+A process with ``receive`` statements takes messages only through them (ibid. §4.1–4.2), and perhaps only from one
+sender. Where its messages wait depends on the order:
+
+* :class:`SelectiveMailbox` stands **before** an order that can judge a packet without taking it (``selective``). It
+  finds the first packet that the order would deliver *now*, that is relative to what the program has received. So the
+  matrix protocol lets a program take x although y came first, and refuses z while an x on which it depends has not been
+  received.
+* :class:`QueueMailbox` stands **behind** any other order and keeps its sequence: the buffer protocol knows nothing
+  about dependencies, so only the head can be taken. So it is where there are domains: a router cannot choose, for what
+  it receives in one domain others wait for in the next.
+
+A receive that finds nothing waits, and so does all that follows it in its program. When nothing can arrive any more,
+such a program is blocked for ever: selective receive may contradict causal order, and then no execution exists.
 """
 
 from collections import deque
 from collections.abc import Callable, Collection
+from typing import Any
 
-from antecede.messages import Message, Packet
+from antecede.messages import Packet, Verdict
 from antecede.orders.contract import Order
-from antecede.simulator.air import Flight
-from antecede.simulator.mailbox import QueueMailbox, SelectiveMailbox
 from antecede.simulator.statements import ReceiveLine, SendLine
 
 
+class SelectiveMailbox:
+    """Packets before an order that can judge them without taking them, each with something that is kept for it."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, tuple[Packet, Any]] = {}
+
+    def __contains__(self, packet: Packet) -> bool:
+        return id(packet) in self._waiting
+
+    def put(self, packet: Packet, kept: Any) -> None:
+        """Add a packet that has arrived."""
+        self._waiting[id(packet)] = (packet, kept)
+
+    def take(self, order: Order, source: int | None = None) -> Any:
+        """Remove the first packet, from ``source`` if one is named, that ``order`` would deliver now; what was kept."""
+        for packet, kept in self._waiting.values():
+            if source in (None, packet.source) and order.check(packet) is Verdict.DELIVER:
+                del self._waiting[id(packet)]
+                return kept
+        return None
+
+    def clear(self) -> None:
+        """Lose everything in a crash."""
+        self._waiting.clear()
+
+    def kept(self) -> list[Any]:
+        """Return what is kept for all packets."""
+        return [kept for _, kept in self._waiting.values()]
+
+
+class QueueMailbox:
+    """Messages that their order has delivered, in that sequence, each with its source."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[str, str]] = deque()
+
+    def take(self, source: str | None = None) -> str | None:
+        """Remove the head, if it is from ``source`` or no source is named."""
+        if not self.waiting or source not in (None, self.waiting[0][1]):
+            return None
+        return self.waiting.popleft()[0]
+
+
 class Programs:
-    """What each process has still to do, and what waits to be received."""
+    """The statements still to be carried out, and the messages that wait to be received."""
 
     def __init__(self, processes: Collection[str], receiving: Collection[str], selective: bool) -> None:
         self._waiting: dict[str, deque[SendLine | ReceiveLine]] = {process: deque() for process in processes}
         self._running: set[str] = set()
-        self._choices = {process: SelectiveMailbox() for process in receiving} if selective else {}
-        self._queues = {process: QueueMailbox() for process in receiving} if not selective else {}
+        self.choices = {process: SelectiveMailbox() for process in receiving if selective}
+        self.queues = {process: QueueMailbox() for process in receiving if not selective}
 
     def add(self, process: str, line: SendLine | ReceiveLine) -> None:
-        """The next thing that a process will do."""
+        """Add the next thing that a process will do."""
         self._waiting[process].append(line)
 
     def run(self, process: str, perform: Callable[[SendLine | ReceiveLine], bool]) -> None:
-        """Go on with a program as far as it gets: ``perform`` says whether a statement could be carried out."""
+        """Go on with a program as far as it gets: ``perform`` returns whether a statement could be carried out."""
         if process in self._running:
             return
         self._running.add(process)
@@ -45,51 +96,20 @@ class Programs:
         finally:
             self._running.discard(process)
 
-    def waiting(self) -> list[str]:
-        """Processes that wait in a receive."""
+    def receiving(self) -> list[str]:
+        """Return the processes that wait in a receive."""
         return sorted(
             process
             for process, program in self._waiting.items()
-            if program and any(isinstance(line, ReceiveLine) for line in program)
+            if any(isinstance(line, ReceiveLine) for line in program)
         )
 
-    # Mailboxes.
+    def choosing(self, process: str, packet: Packet) -> bool:
+        """Return whether this very packet waits to be chosen."""
+        return process in self.choices and packet in self.choices[process]
 
-    def chooses(self, process: str) -> bool:
-        """Do packets wait for this process before its order?"""
-        return process in self._choices
-
-    def keep_packet(self, process: str, flight: Flight) -> None:
-        """A packet has arrived for a process that chooses."""
-        self._choices[process].put(flight.packet, flight)
-
-    def keeps(self, process: str, packet: Packet) -> bool:
-        """Does this very packet wait to be chosen?"""
-        return process in self._choices and packet in self._choices[process]
-
-    def choose(self, process: str, order: Order, source: int | None) -> Flight | None:
-        """The first packet from ``source`` that the order would deliver now."""
-        flight: Flight | None = self._choices[process].take(order, source)
-        return flight
-
-    def keep_message(self, process: str, message: Message, source: str) -> None:
-        """The order of a process that cannot choose has delivered a message."""
-        self._queues[process].put(message, source)
-
-    def queues(self, process: str) -> bool:
-        """Do messages wait for this process behind its order?"""
-        return process in self._queues
-
-    def next_message(self, process: str, source: str | None) -> Message | None:
-        """The first message that was delivered, if it is from ``source``."""
-        return self._queues[process].take(source)
-
-    def forget(self, process: str) -> list[Packet]:
-        """A crash: packets that waited to be chosen are lost."""
-        return self._choices[process].clear() if process in self._choices else []
-
-    def kept(self, process: str) -> list[Message]:
-        """What waits for a process to receive it."""
-        if process in self._choices:
-            return self._choices[process].messages()
-        return self._queues[process].messages() if process in self._queues else []
+    def kept(self, process: str) -> list[str]:
+        """Return the names of the messages that wait for a process to receive them."""
+        if process in self.choices:
+            return [flight.parcel.message for flight in self.choices[process].kept() if flight.packet.message]
+        return [message for message, _ in self.queues[process].waiting] if process in self.queues else []

@@ -1,63 +1,96 @@
-"""Turns what happens in a world into the rows of a trace.
+"""The one recorder: turns the events of a simulated world into the rows of a trace.
 
-Processes are called P1 … Pn. Virtual seconds become nanoseconds. A send row carries the mean stamp of its copies where
-they leave in the same step (an order that posts later leaves it out), an arrival that of its own copy.
+It gives every process its own index, 0, 1, 2 … without gaps. The ``hop`` rows of routers are numbered apart, for they
+are events of the server and not of its application. Virtual seconds become nanoseconds. A send row has the mean size of
+the stamps of those copies that leave in the same step, an arrival row that of its own copy.
+
+A message between operations of objects has a label; it fills the columns ``instance``, ``operation``, ``parent`` and
+``type``.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
-from antecede.messages import Message, Packet, members_of
-from antecede.orders.contract import Order
-from antecede.trace import ARRIVE, DELIVER, SEND, Event
+from antecede.messages import REQUEST, Message, members_of
+from antecede.trace import ARRIVE, DELIVER, HOP, LOCAL, SEND, Event
 from antecede.trace.schema import INT64_MAX
 
 
 def process_names(processes: int) -> list[str]:
-    """The names that simulated processes have in traces."""
+    """Return the names that simulated processes have in traces: P1 … Pn."""
     return [f"P{number}" for number in range(1, processes + 1)]
 
 
-def nanoseconds(now: float) -> int:
-    """Virtual seconds as a trace counts them; its numbers end after some 292 years."""
-    return min(round(now * 1e9), INT64_MAX)
+def mean_size(sizes: list[int]) -> int | None:
+    """Return the mean size of some stamps; nothing if there are none."""
+    return round(sum(sizes) / len(sizes)) if sizes else None
 
 
 class Recorder:
-    """An observer that hands every event to ``sink``, in the sequence in which they happen."""
+    """An observer that hands every event to ``sink``, in the order in which they happen."""
 
-    def __init__(self, processes: int, sink: Callable[[Event], None]) -> None:
-        self.names = process_names(processes)
-        self.orders: Sequence[Order] = ()
-        """Whoever can say what a stamp weighs; none, and the rows do not tell."""
-        self._next = [0] * processes
+    weighs: ClassVar[bool] = True
+
+    def __init__(self, names: Sequence[str], sink: Callable[[Event], None]) -> None:
+        self.names = names
         self._sink = sink
+        self._next = [0] * len(names)
+        self._next_hop = [0] * len(names)
 
-    def sent(self, process: int, message: Message, packets: list[Packet], now: float) -> None:
-        sizes = [self.orders[process].size(packet) for packet in packets] if self.orders else []
-        self._sink(
-            Event(
-                self.names[process],
-                self._index(process),
-                SEND,
-                message.id,
-                to=tuple(self.names[target] for target in members_of(message.to)),
-                time=nanoseconds(now),
-                stamp_bytes=round(sum(sizes) / len(sizes)) if sizes else None,
-            )
-        )
+    def sent(self, process: int, message: Message, sizes: list[int], now: float | None) -> None:
+        names, label = self.names, message.label
+        to = tuple([names[target] for target in members_of(message.to)])
+        columns = None if label is None else _columns(label.by_instance, label.by_operation, "", label.type)
+        self.row(process, SEND, now, message.id, to, mean_size(sizes) if sizes else None, columns)
 
-    def arrived(self, process: int, packet: Packet, now: float) -> None:
-        if packet.message is None or not packet.message.to >> process & 1:
-            # A copy on a detour reaches the protocol, but not as a destination.
-            return
-        size = self.orders[process].size(packet) if self.orders else None
-        index = self._index(process)
-        self._sink(Event(self.names[process], index, ARRIVE, packet.subject, time=nanoseconds(now), stamp_bytes=size))
+    def arrived(self, process: int, message: Message, size: int | None, now: float | None) -> None:
+        self.row(process, ARRIVE, now, message.id, None, size)
 
-    def delivered(self, process: int, message: Message, now: float) -> None:
-        self._sink(Event(self.names[process], self._index(process), DELIVER, message.id, time=nanoseconds(now)))
+    def delivered(self, process: int, message: Message, now: float | None) -> None:
+        label, columns = message.label, None
+        if label is not None:
+            parent = label.by_instance if label.type == REQUEST else ""
+            columns = _columns(label.instance, label.operation, parent, label.type)
+        self.row(process, DELIVER, now, message.id, None, None, columns)
 
-    def _index(self, process: int) -> int:
+    def local(self, process: int, now: float, instance: str, operation: str, parent: str, type_: str) -> None:
+        """Record that an operation instance begins or ends."""
+        self.row(process, LOCAL, now, columns=_columns(instance, operation, parent, type_))
+
+    def hopped(
+        self, process: int, message: Message, domain: str, hop: int, sizes: list[int], now: float | None
+    ) -> None:
+        """Record that a router has sent a message on into its next domain."""
+        index = self._next_hop[process]
+        self._next_hop[process] = index + 1
+        columns: dict[str, Any] = {"domain": domain, "hop": hop, "stamp_bytes": mean_size(sizes)}
+        self._sink(Event(self.names[process], index, HOP, message.id, time=_nanoseconds(now), **columns))
+
+    def row(
+        self,
+        process: int,
+        kind: str,
+        now: float | None,
+        message: str | None = None,
+        to: tuple[str, ...] | None = None,
+        size: int | None = None,
+        columns: dict[str, Any] | None = None,
+    ) -> None:
+        """Record one event of the application."""
         index = self._next[process]
-        self._next[process] += 1
-        return index
+        self._next[process] = index + 1
+        time = None if now is None else _nanoseconds(now)
+        if columns:
+            self._sink(Event(self.names[process], index, kind, message, to, time, None, None, size, **columns))
+        else:
+            self._sink(Event(self.names[process], index, kind, message, to, time, None, None, size))
+
+
+def _columns(instance: str, operation: str, parent: str, type_: str) -> dict[str, str]:
+    columns = {"instance": instance, "operation": operation, "parent": parent, "type": type_}
+    return {name: value for name, value in columns.items() if value}
+
+
+def _nanoseconds(now: float | None) -> int | None:
+    """Virtual seconds as a trace counts them; its numbers end after some 292 years."""
+    return None if now is None else min(round(now * 1e9), INT64_MAX)

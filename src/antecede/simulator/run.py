@@ -13,14 +13,13 @@ import msgspec
 from antecede import limits
 from antecede.errors import BroadcastOnlyError, UsageError
 from antecede.orders import OrderSpec
+from antecede.simulator.bare import BareWorld
+from antecede.simulator.channels import ChannelWorld, FaultyWorld
 from antecede.simulator.draws import parse_draw, stream
-from antecede.simulator.faults import FaultyWorld
 from antecede.simulator.figures import Figures
+from antecede.simulator.kernel import Workload, World
 from antecede.simulator.recorder import Recorder, process_names
-from antecede.simulator.routed import RoutedWorld
-from antecede.simulator.routed_record import RoutedFigures, RoutedRecorder
 from antecede.simulator.workloads import SHAPES, PingPong, RequestReply, Spontaneous
-from antecede.simulator.world import Workload, World
 from antecede.topology import Topology
 from antecede.trace import Event
 
@@ -28,7 +27,7 @@ WORKLOADS = (*SHAPES, "request-reply", "ping-pong")
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """Everything that decides a run."""
+    """All settings of a run."""
 
     order: OrderSpec
     processes: int = 8
@@ -44,12 +43,12 @@ class Setup(msgspec.Struct, frozen=True):
     warmup: int = 0
     seed: int = 1
     organisation: Topology | None = None
-    """Servers in domains; they are the processes. The organisation is taken as it is: who runs it has checked it."""
+    """Servers in domains; they are the processes. It is used as it is: the caller has checked it."""
     orders: dict[str, OrderSpec] = {}
     """The order of each of its domains; ``order`` where one is not named."""
 
     def check(self) -> None:
-        """Refuse what cannot be meant, before anything runs."""
+        """Refuse settings that make no sense, before anything runs."""
         _within("processes", self.processes, 2, limits.members_max)
         _within("messages", self.messages, 0, limits.simulated_messages_max)
         _within("warmup", self.warmup, 0, self.messages)
@@ -81,18 +80,18 @@ class Setup(msgspec.Struct, frozen=True):
             raise UsageError(f"there is no way from {organisation.servers[0]} to {apart}: everybody sends to everybody")
 
     def used(self) -> list[OrderSpec]:
-        """The orders of the run, each once."""
+        """Return the orders of the run, each once."""
         if self.organisation is None:
             return [self.order]
         chosen = [self.orders.get(name, self.order) for name in self.organisation.domains]
         return list({str(order): order for order in chosen}.values())
 
     def names(self) -> list[str]:
-        """What the processes are called in the trace."""
+        """Return the names of the processes in the trace."""
         return process_names(self.processes) if self.organisation is None else list(self.organisation.servers)
 
     def faulty(self) -> bool:
-        """Whether the run needs links and disks."""
+        """Return whether the run needs links and disks."""
         return any((self.loss, self.duplicate, self.crash, self.partition))
 
 
@@ -102,38 +101,23 @@ def _within(name: str, value: int, least: int, most: int) -> None:
 
 
 def simulate(setup: Setup, sink: Callable[[Event], None] | None = None) -> dict[str, Any]:
-    """Run it to the end; its figures. Every event goes to ``sink``."""
+    """Run it to the end and return its figures. Every event goes to ``sink``."""
     setup.check()
-    if setup.organisation is not None:
-        world: World = _routed_world(setup, setup.organisation, sink)
-    else:
-        recorder = None if sink is None else Recorder(setup.processes, sink)
-        world = _world(setup, recorder)
-        if recorder is not None:
-            recorder.orders = world.orders
-    world.run(_workload(setup))
-    report = world.figures.report()
-    return {"order": ", ".join(map(str, setup.used())), "processes": setup.processes, **report}
+    figures = Figures(setup.warmup, routed=setup.organisation is not None)
+    observer = None if sink is None else Recorder(setup.names(), sink)
+    _world(setup, figures, observer).run(_workload(setup))
+    return {"order": ", ".join(map(str, setup.used())), "processes": setup.processes, **figures.report()}
 
 
-def _routed_world(setup: Setup, organisation: Topology, sink: Callable[[Event], None] | None) -> RoutedWorld:
-    return RoutedWorld(
-        organisation,
-        {name: setup.orders.get(name, setup.order) for name in organisation.domains},
-        parse_draw(setup.delay, stream(setup.seed, "delay")),
-        fifo_links=setup.fifo_links,
-        figures=RoutedFigures(setup.warmup),
-        watcher=None if sink is None else RoutedRecorder(organisation.servers, sink),
-    )
-
-
-def _world(setup: Setup, recorder: Recorder | None) -> World:
+def _world(setup: Setup, figures: Figures, observer: Recorder | None) -> World:
     delay = parse_draw(setup.delay, stream(setup.seed, "delay"))
-    figures = Figures(setup.warmup)
+    if setup.organisation is not None:
+        specs = {name: setup.orders.get(name, setup.order) for name in setup.organisation.domains}
+        fifo = setup.fifo_links
+        return ChannelWorld(setup.organisation, specs, delay, fifo_links=fifo, figures=figures, observer=observer)
     if not setup.faulty():
-        return World(
-            setup.order, setup.processes, delay, fifo_links=setup.fifo_links, figures=figures, observer=recorder
-        )
+        fifo = setup.fifo_links
+        return BareWorld(setup.order, setup.processes, delay, fifo_links=fifo, figures=figures, observer=observer)
     return FaultyWorld(
         setup.order,
         setup.processes,
@@ -144,7 +128,7 @@ def _world(setup: Setup, recorder: Recorder | None) -> World:
         crash=setup.crash,
         partition=setup.partition,
         figures=figures,
-        observer=recorder,
+        observer=observer,
     )
 
 

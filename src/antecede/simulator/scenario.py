@@ -8,7 +8,6 @@ line. It must not know how a scenario is played.
 """
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 from antecede import limits
@@ -66,8 +65,26 @@ _seconds = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _setting_length_max = 64
 
 
+_usage = {
+    "processes": "processes NAME NAME …",
+    "domain": "domain NAME SERVER SERVER … [order]",
+    "order": "order NAME key=value …",
+    "control": "control manual",
+    "send": "send MESSAGE FROM -> TO[,TO…]",
+    "arrive": "arrive MESSAGE AT [again], or arrive KIND(MESSAGE,FROM) AT [again]",
+    "lose": "lose MESSAGE AT, or lose KIND(MESSAGE,FROM) AT",
+    "receive": "receive PROCESS [from PROCESS]",
+    "drain": "drain, and nothing else in the line",
+    "wait": "wait SECONDS",
+    "crash": "crash PROCESS",
+    "restart": "restart PROCESS",
+    "expect": "one of: expect P delivered a b c · expect P holds m · expect M not sent · "
+    "expect M refused · expect stuck, each perhaps with under NAME[,NAME…]",
+}
+
+
 class _Fault(Exception):
-    """What is wrong with a line; the reader knows which."""
+    """An error in the line that is being read."""
 
 
 class _Reader:
@@ -83,21 +100,6 @@ class _Reader:
         self.manual = False
         self.statements: list[Statement] = []
         self.sends: dict[str, int] = {}
-        self._readers: dict[str, Callable[[int, list[str]], None]] = {
-            "processes": self._processes,
-            "domain": self._domain,
-            "order": self._order,
-            "control": self._control,
-            "send": self._send,
-            "arrive": self._arrive,
-            "lose": self._lose,
-            "receive": self._receive,
-            "drain": self._drain,
-            "wait": self._wait,
-            "crash": self._crash,
-            "restart": self._restart,
-            "expect": self._expect,
-        }
 
     def scenario(self) -> Scenario:
         for number, text in enumerate(self.lines, 1):
@@ -126,30 +128,54 @@ class _Reader:
         )
 
     def _statement(self, line: int, words: list[str]) -> None:
-        reader = self._readers.get(words[0])
-        if reader is None:
-            raise _Fault(f"unknown statement {_shown(words[0])}: expected one of {', '.join(self._readers)}")
-        reader(line, words[1:])
+        if words[0] not in _usage:
+            raise _Fault(f"unknown statement {_shown(words[0])}: expected one of {', '.join(_usage)}")
+        match words:
+            case ["processes", *names_] if names_:
+                self._processes(line, names_)
+            case ["domain", name, *servers] if servers:
+                self._domain(line, name, servers)
+            case ["order", name, *settings]:
+                self._order(line, name, settings)
+            case ["control", "manual"]:
+                self.manual = True
+            case ["expect", *expectation]:
+                self.statements.append(_expectation(line, expectation))
+            case ["send", message, source, "->", *to] if to:
+                self._send(line, message, source, " ".join(to).split(","))
+            case ["arrive", parcel, at, *again] if again in ([], ["again"]):
+                self.statements.append(ArriveLine(line, _parcel(parcel), _named(at), bool(again)))
+            case ["lose", parcel, at]:
+                self.statements.append(LoseLine(line, _parcel(parcel), _named(at)))
+            case ["receive", process]:
+                self.statements.append(ReceiveLine(line, _named(process), None))
+            case ["receive", process, "from", source]:
+                self.statements.append(ReceiveLine(line, _named(process), _named(source)))
+            case ["drain"]:
+                self.statements.append(DrainLine(line))
+            case ["wait", seconds] if _seconds.fullmatch(seconds):
+                if float(seconds) > limits.scenario_wait_seconds_max:
+                    raise _Fault(f"expected at most {limits.scenario_wait_seconds_max} seconds")
+                self.statements.append(WaitLine(line, float(seconds)))
+            case ["crash", process]:
+                self.statements.append(CrashLine(line, _named(process)))
+            case ["restart", process]:
+                self.statements.append(RestartLine(line, _named(process)))
+            case _:
+                raise _Fault(f"expected {_usage[words[0]]}")
 
-    # Declarations.
-
-    def _processes(self, line: int, words: list[str]) -> None:
-        if not words:
-            raise _Fault("expected processes NAME NAME …")
-        for word in words:
-            if word in self.processes:
-                raise _Fault(f"process {_shown(word)} is named twice")
-            self._add_process(word, line)
+    def _processes(self, line: int, names_: list[str]) -> None:
+        for name in names_:
+            if name in self.processes:
+                raise _Fault(f"process {_shown(name)} is named twice")
+            self._add_process(name, line)
 
     def _add_process(self, name: str, line: int) -> None:
         self.processes.setdefault(_named(name), line)
         if len(self.processes) > limits.scenario_processes_max:
             raise _Fault(f"a scenario has at most {limits.scenario_processes_max} processes")
 
-    def _domain(self, line: int, words: list[str]) -> None:
-        if len(words) < 2:
-            raise _Fault("expected domain NAME SERVER SERVER … [order]")
-        name, *servers = words
+    def _domain(self, line: int, name: str, servers: list[str]) -> None:
         order: OrderSpec | None = None
         last = servers[-1].removeprefix("[").removesuffix("]")
         if ":" in last or last in names():
@@ -158,111 +184,34 @@ class _Reader:
         if any(domain.name == name for domain in self.domains):
             raise _Fault(f"domain {_shown(name)} is named twice")
         if not servers or len(set(servers)) < len(servers):
-            raise _Fault("expected domain NAME SERVER SERVER … [order], each server once")
+            raise _Fault(f"expected {_usage['domain']}, each server once")
         for server in servers:
             self._add_process(server, line)
         self.domains.append(DomainLine(line, _named(name), tuple(servers), order))
         if len(self.domains) > limits.scenario_processes_max:
             raise _Fault(f"a scenario has at most {limits.scenario_processes_max} domains")
 
-    def _order(self, line: int, words: list[str]) -> None:
-        if not words:
-            raise _Fault("expected order NAME key=value …")
+    def _order(self, line: int, name: str, settings: list[str]) -> None:
         if self.order is not None:
             raise _Fault(f"the order is already chosen in line {self.order_line}")
         options: dict[str, object] = {}
-        for word in words[1:]:
+        for word in settings:
             key, equals, value = word.partition("=")
             if not equals or len(word) > _setting_length_max:
                 raise _Fault(f"expected key=value, not {_shown(word)}")
             options[key] = value
-        self.order = OrderSpec(find(words[0]), options)
+        self.order = OrderSpec(find(name), options)
         self.order.sample()
         self.order_line = line
 
-    def _control(self, line: int, words: list[str]) -> None:
-        if words != ["manual"]:
-            raise _Fault("expected control manual")
-        self.manual = True
-
-    # What happens.
-
-    def _send(self, line: int, words: list[str]) -> None:
-        if len(words) < 4 or words[2] != "->":
-            raise _Fault("expected send MESSAGE FROM -> TO[,TO…]")
-        message, source = words[:2]
-        to = [part.strip() for part in " ".join(words[3:]).split(",")]
+    def _send(self, line: int, message: str, source: str, to: list[str]) -> None:
         if message in self.sends:
             raise _Fault(f"message {_shown(message)} is already sent in line {self.sends[message]}")
         self.sends[_named(message)] = line
         if message == "under":
             raise _Fault("no message can be called under: expectations use the word")
-        self.statements.append(SendLine(line, message, _named(source), tuple(dict.fromkeys(map(_named, to)))))
-
-    def _arrive(self, line: int, words: list[str]) -> None:
-        again = len(words) == 3 and words[2] == "again"
-        if len(words) != 2 + again:
-            raise _Fault("expected arrive MESSAGE AT [again], or arrive KIND(MESSAGE,FROM) AT [again]")
-        self.statements.append(ArriveLine(line, _parcel(words[0]), _named(words[1]), again))
-
-    def _lose(self, line: int, words: list[str]) -> None:
-        if len(words) != 2:
-            raise _Fault("expected lose MESSAGE AT, or lose KIND(MESSAGE,FROM) AT")
-        self.statements.append(LoseLine(line, _parcel(words[0]), _named(words[1])))
-
-    def _receive(self, line: int, words: list[str]) -> None:
-        if len(words) not in (1, 3) or words[1:2] not in ([], ["from"]):
-            raise _Fault("expected receive PROCESS [from PROCESS]")
-        source = _named(words[2]) if len(words) == 3 else None
-        self.statements.append(ReceiveLine(line, _named(words[0]), source))
-
-    def _drain(self, line: int, words: list[str]) -> None:
-        if words:
-            raise _Fault("expected drain, and nothing else in the line")
-        self.statements.append(DrainLine(line))
-
-    def _wait(self, line: int, words: list[str]) -> None:
-        if len(words) != 1 or not _seconds.fullmatch(words[0]):
-            raise _Fault("expected wait SECONDS")
-        seconds = float(words[0])
-        if seconds > limits.scenario_wait_seconds_max:
-            raise _Fault(f"expected at most {limits.scenario_wait_seconds_max} seconds")
-        self.statements.append(WaitLine(line, seconds))
-
-    def _crash(self, line: int, words: list[str]) -> None:
-        self.statements.append(CrashLine(line, self._one_process("crash", words)))
-
-    def _restart(self, line: int, words: list[str]) -> None:
-        self.statements.append(RestartLine(line, self._one_process("restart", words)))
-
-    def _one_process(self, keyword: str, words: list[str]) -> str:
-        if len(words) != 1:
-            raise _Fault(f"expected {keyword} PROCESS")
-        return _named(words[0])
-
-    # What is expected.
-
-    def _expect(self, line: int, words: list[str]) -> None:
-        under = Under()
-        if "under" in words:
-            place = len(words) - 1 - words[::-1].index("under")
-            under = _under(words[place + 1 :])
-            words = words[:place]
-        if words == ["stuck"]:
-            self.statements.append(ExpectStuck(line, under))
-        elif words[1:] == ["not", "sent"]:
-            self.statements.append(ExpectNotSent(line, under, _named(words[0])))
-        elif words[1:] == ["refused"]:
-            self.statements.append(ExpectRefused(line, under, _named(words[0])))
-        elif words[1:2] == ["delivered"]:
-            self.statements.append(ExpectDelivered(line, under, _named(words[0]), tuple(map(_named, words[2:]))))
-        elif words[1:2] == ["holds"] and len(words) > 2:
-            self.statements.append(ExpectHolds(line, under, _named(words[0]), tuple(map(_named, words[2:]))))
-        else:
-            raise _Fault(
-                "expected one of: expect P delivered a b c · expect P holds m · expect M not sent · "
-                "expect M refused · expect stuck, each perhaps with under NAME[,NAME…]"
-            )
+        targets = dict.fromkeys(_named(target.strip()) for target in to)
+        self.statements.append(SendLine(line, message, _named(source), tuple(targets)))
 
     # Names.
 
@@ -290,6 +239,26 @@ class _Reader:
         for message in messages:
             if message not in self.sends:
                 raise ScenarioError(self.file, statement.line, f"unknown message {_shown(message)}: nobody sends it")
+
+
+def _expectation(line: int, words: list[str]) -> Statement:
+    under = Under()
+    if "under" in words:
+        place = len(words) - 1 - words[::-1].index("under")
+        under = _under(words[place + 1 :])
+        words = words[:place]
+    match words:
+        case ["stuck"]:
+            return ExpectStuck(line, under)
+        case [message, "not", "sent"]:
+            return ExpectNotSent(line, under, _named(message))
+        case [message, "refused"]:
+            return ExpectRefused(line, under, _named(message))
+        case [process, "delivered", *messages]:
+            return ExpectDelivered(line, under, _named(process), tuple(map(_named, messages)))
+        case [process, "holds", *messages] if messages:
+            return ExpectHolds(line, under, _named(process), tuple(map(_named, messages)))
+    raise _Fault(f"expected {_usage['expect']}")
 
 
 def _shown(word: str) -> str:

@@ -1,11 +1,12 @@
-"""Schedules: what a seed decides, and how it is played out.
+"""Schedules: the plan that is drawn from a seed, and how it is carried out.
 
 A **plan** is drawn from (order, seed) and nothing else: two to eight processes; some to many sends, single, to subsets,
 to everybody, to oneself, to nobody; how eager the applications are to send rather than to wait; how often a delivery is
-answered or passed on; one of the networks of :mod:`antecede.simulator.adversary`. In most schedules the orders stand
-on the bare network, which may hand a packet over a second time to an order that has counters. In a share of them they
-stand on links in a :class:`~antecede.simulator.faults.FaultyWorld`: frames are lost and duplicated, machines crash and
-come back, the network splits.
+answered or passed on; one of the networks of :mod:`antecede.simulator.adversary`.
+
+In most schedules the orders run on the bare network, which may deliver a packet a second time to an order that has
+counters. In a share of them they run on links, in a :class:`~antecede.simulator.channels.FaultyWorld`: frames are lost
+and duplicated, machines crash and come back, the network splits.
 
 Applications react to a delivery after the step that delivered, when all that the step did is done.
 """
@@ -14,14 +15,15 @@ from collections.abc import Callable
 from random import Random
 
 from antecede.errors import UsageError
-from antecede.messages import COPY, Deliver, Effects, Message, Packet, Send, Sent, Verdict, members_of
+from antecede.messages import Effects, Message, Packet, Verdict, members_of
 from antecede.orders import OrderSpec
 from antecede.orders.contract import Order
-from antecede.simulator.adversary import STYLES, Network, network
+from antecede.simulator.adversary import STYLES, network
+from antecede.simulator.bare import BareWorld
+from antecede.simulator.channels import FaultyWorld
 from antecede.simulator.draws import below, parse_draw, stream, subset
-from antecede.simulator.faults import FaultyWorld
+from antecede.simulator.kernel import World
 from antecede.simulator.watcher import NAMES, Finding, Watcher
-from antecede.simulator.world import World
 
 _faulty_share = 0.1
 _travels_max = 20_000
@@ -29,7 +31,7 @@ _travels_max = 20_000
 
 
 class Plan:
-    """What a seed decides before anything happens."""
+    """The settings that are drawn from a seed."""
 
     def __init__(self, spec: OrderSpec, seed: int, faults: bool | None) -> None:
         rng = self.rng = stream(seed, "campaign")
@@ -47,7 +49,7 @@ class Plan:
         everyone = list(range(self.processes))
         actors = subset(rng, everyone, 1 + below(rng, self.processes)) if below(rng, 2) else (1 << self.processes) - 1
         self.actors = list(members_of(actors))
-        """Who sends by itself; the others at most react."""
+        """Processes that send by themselves; the others at most react."""
         shapes = ("single", "subset", "everybody", "mixed", "others")
         self.shape = "everybody" if "broadcast" in sample.needs else shapes[below(rng, len(shapes))]
         self.destinations = _destinations(self.shape, self.processes, rng)
@@ -58,12 +60,12 @@ class Plan:
 
 
 def recognises_duplicates(order: Order) -> bool:
-    """Does the order promise to notice any packet that it had before? Others leave that to the link."""
+    """Return whether the order recognises every packet that it had before. Others leave that to the link."""
     return order.name != "none" and not (order.name == "buffer" and not order.settings["pipelined"])
 
 
 def _destinations(shape: str, processes: int, rng: Random) -> Callable[[int], int]:
-    """Process → the bit mask of whom it sends to now."""
+    """Return a function from a process to the mask of its next destinations."""
     everyone = (1 << processes) - 1
     members = list(range(processes))
 
@@ -89,67 +91,51 @@ def _destinations(shape: str, processes: int, rng: Random) -> Callable[[int], in
     return lambda process: choices[below(rng, len(choices))](process)
 
 
-class BareSchedule:
-    """Orders on the bare network of an adversary."""
+class BareSchedule(BareWorld):
+    """Orders on the bare network of an adversary, which chooses the next packet without looking at a clock."""
 
     def __init__(self, spec: OrderSpec, plan: Plan, recorder: Watcher) -> None:
+        super().__init__(spec, plan.processes, float, observer=recorder)
         self.plan = plan
-        self.recorder = recorder
-        self.orders = [spec.create(member, plan.processes) for member in range(plan.processes)]
-        self.accepted = 0
-        self._network: Network = network(plan.style, plan.processes, plan.rng)
+        self._findings = recorder.findings
+        self._flying = network(plan.style, plan.processes, plan.rng)
         self._repeated: dict[int, Packet] = {}
         """Packets that have arrived once already and are in flight again, by their identity."""
         self._fresh: list[tuple[int, Message]] = []
         """Deliveries to which the application has not reacted."""
 
-    def run(self) -> None:
-        """Send and let arrive until nothing is left to do."""
-        plan, random, flying = self.plan, self.plan.rng.random, self._network
+    def play(self) -> None:
+        """Send and let packets arrive until nothing is left to do."""
+        plan, random, flying = self.plan, self.plan.rng.random, self._flying
         actors = plan.actors
-        while self.accepted < plan.messages or flying:
-            if self.accepted < plan.messages and (not flying or random() < plan.eager):
+        while self._sends < plan.messages or flying:
+            if self._sends < plan.messages and (not flying or random() < plan.eager):
                 process = actors[int(random() * len(actors))]
-                self._send(process, plan.destinations(process))
+                self.send(process, plan.destinations(process))
             else:
                 self._arrive(flying.take())
             while self._fresh:
                 process, message = self._fresh.pop(0)
-                if self.accepted < plan.messages and random() < plan.react:
+                if self._sends < plan.messages and random() < plan.react:
                     answer = random() < 0.5 and plan.shape != "everybody"
-                    self._send(process, 1 << message.source if answer else plan.destinations(process))
+                    self.send(process, 1 << message.source if answer else plan.destinations(process))
 
-    def _send(self, process: int, to: int) -> None:
-        message = Message(f"m{self.accepted}", process, to)
-        self.accepted += 1
-        self._carry_out(process, self.orders[process].send(message))
+    def _react(self, process: int, delivered: list[Message]) -> None:
+        self._fresh += [(process, message) for message in delivered]
 
-    def _arrive(self, packet: Packet) -> None:
+    def _transmit(self, packet: Packet) -> None:
+        self._flying.put(packet)
+
+    def _arrive(self, packet: Packet) -> tuple[Verdict, Effects]:
         again = self._repeated.pop(id(packet), None) is not None
-        if packet.kind == COPY:
-            self.recorder.arrived(packet.target, packet, 0.0)
-        verdict, effects = self.orders[packet.target].receive(packet)
+        verdict, effects = super()._arrive(packet)
         if again and (verdict is not Verdict.DUPLICATE or effects):
             where = f"{packet.kind} {packet.subject} at {NAMES[packet.target]}"
-            self.recorder.findings.append(Finding("duplicate", f"the second {where} is answered {verdict.name}"))
-        if effects:
-            self._carry_out(packet.target, effects)
+            self._findings.append(Finding("duplicate", f"the second {where} is answered {verdict.name}"))
         if self.plan.repeat and self.plan.rng.random() < self.plan.repeat:
             self._repeated[id(packet)] = packet
-            self._network.put(packet)
-
-    def _carry_out(self, process: int, effects: Effects) -> None:
-        recorder = self.recorder
-        for effect in effects:
-            kind = type(effect)
-            if kind is Send:
-                self._network.put(effect.packet)  # type: ignore[union-attr]
-            elif kind is Deliver:
-                message = effect.message  # type: ignore[union-attr]
-                recorder.delivered(process, message, 0.0)
-                self._fresh.append((process, message))
-            elif kind is Sent:
-                recorder.sent(process, effect.message, [], 0.0)  # type: ignore[union-attr]
+            self._flying.put(packet)
+        return verdict, effects
 
 
 class Stuck(Exception):

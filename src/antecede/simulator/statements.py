@@ -15,7 +15,7 @@ GUARANTEES = ("fifo", "causal", "total", "synchronous", "significant")
 
 
 class Parcel(msgspec.Struct, frozen=True):
-    """What ``arrive`` and ``lose`` name: a copy of a message, or a control packet about it and where it comes from."""
+    """The packet in ``arrive`` and ``lose``: a copy of a message, or a control packet about it and its sender."""
 
     kind: str
     message: str
@@ -26,7 +26,7 @@ class Parcel(msgspec.Struct, frozen=True):
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """Something that happens in a scenario, or is expected of it."""
+    """One line of a scenario: an action or an expectation."""
 
     line: int
 
@@ -90,9 +90,9 @@ class Under(msgspec.Struct, frozen=True):
     orders: tuple[OrderSpec, ...] = ()
 
     def counts(self, specs: Collection[OrderSpec], kept: Collection[str]) -> bool:
-        """Does it count in a world of these orders, which keeps these guarantees end to end?
+        """Return whether it counts in a world of these orders, which keeps these guarantees end to end.
 
-        ``fifo`` is FIFO order *and no more*: else ``under none,fifo`` would speak of the causal orders, too.
+        ``fifo`` is FIFO order *and no more*: otherwise ``under none,fifo`` would include the causal orders.
         """
         if not self.guarantees and not self.orders:
             return True
@@ -102,7 +102,7 @@ class Under(msgspec.Struct, frozen=True):
 
 
 def _includes(named: OrderSpec, played: OrderSpec) -> bool:
-    """Is the order that is played the one named, with the options that were named?"""
+    """Return whether the played order is the named one, with the named options."""
     if named.name != played.name:
         return False
     wanted, settings = named.sample().settings, played.sample().settings

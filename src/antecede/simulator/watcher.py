@@ -1,14 +1,16 @@
-"""What a schedule of a campaign looks like from outside: its events, and what cannot be an event.
+"""The recorder of a campaign: what an order does that cannot be an event is a finding.
 
-The plain oracle judges well-formed events only. Whatever a broken order does, what is recorded here is well formed: a
-second delivery, a delivery of something unsent or at somebody who is not addressed is a finding, and no event.
+The plain oracle judges well-formed events only. So a second delivery, a delivery of something unsent or at a process
+that is not addressed becomes a finding, and no event.
 """
+
+from typing import ClassVar
 
 import msgspec
 
-from antecede.messages import Message, Packet, members_of
-from antecede.simulator.recorder import process_names
-from antecede.trace import ARRIVE, DELIVER, SEND, Event
+from antecede.messages import Message
+from antecede.simulator.recorder import Recorder, process_names
+from antecede.trace import Event
 
 NAMES = process_names(8)
 """The processes of a schedule; there are at most this many."""
@@ -22,38 +24,34 @@ class Finding(msgspec.Struct, frozen=True):
     text: str
 
 
-class Watcher:
-    """The events of one schedule, well formed whatever the order does: what cannot be an event is a finding."""
+class Watcher(Recorder):
+    """The events of one schedule, well formed whatever the order does, without times and sizes."""
+
+    weighs: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.findings: list[Finding] = []
-        self._indices = [0] * len(NAMES)
+        super().__init__(NAMES, self.events.append)
         self._sent: set[str] = set()
         self._delivered: set[tuple[int, str]] = set()
 
-    def sent(self, process: int, message: Message, packets: list[Packet], now: float) -> None:
+    def sent(self, process: int, message: Message, sizes: list[int], now: float | None) -> None:
         if message.id in self._sent:
             self.findings.append(Finding("stray", f"{message.id} is sent twice"))
             return
         self._sent.add(message.id)
-        self._add(process, SEND, message.id, tuple([NAMES[member] for member in members_of(message.to)]))
+        super().sent(process, message, sizes, None)
 
-    def arrived(self, process: int, packet: Packet, now: float) -> None:
-        # A stop on a detour is no event of the application.
-        if packet.message is not None and packet.message.to >> process & 1 and packet.subject in self._sent:
-            self._add(process, ARRIVE, packet.subject)
+    def arrived(self, process: int, message: Message, size: int | None, now: float | None) -> None:
+        if message.id in self._sent:
+            super().arrived(process, message, size, None)
 
-    def delivered(self, process: int, message: Message, now: float) -> None:
+    def delivered(self, process: int, message: Message, now: float | None) -> None:
         if message.id not in self._sent or not message.to >> process & 1:
             self.findings.append(Finding("stray", f"{message.id} is delivered at {NAMES[process]}"))
         elif (process, message.id) in self._delivered:
             self.findings.append(Finding("twice", f"{message.id} at {NAMES[process]}"))
         else:
             self._delivered.add((process, message.id))
-            self._add(process, DELIVER, message.id)
-
-    def _add(self, process: int, kind: str, message: str, to: tuple[str, ...] | None = None) -> None:
-        index = self._indices[process]
-        self._indices[process] = index + 1
-        self.events.append(Event(NAMES[process], index, kind, message, to))
+            super().delivered(process, message, None)

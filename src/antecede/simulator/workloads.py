@@ -1,4 +1,4 @@
-"""What applications do: who sends to whom, and when.
+"""Workloads: which process sends to which, and when.
 
 ``uniform`` and ``multicast`` are the set-up of Jang et al. §6.2: every process sends at intervals of its own; a
 multicast goes to a number of processes that is uniform in 1 … n − 1, drawn without replacement (mean n / 2). The
@@ -12,7 +12,7 @@ from random import Random
 from antecede.errors import UsageError
 from antecede.messages import Message, mask_of, members_of
 from antecede.simulator.draws import Draw, below, subset
-from antecede.simulator.world import World
+from antecede.simulator.kernel import World
 
 Destinations = Callable[[int], int]
 """Process → bit mask of whom it sends to now."""

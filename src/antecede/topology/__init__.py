@@ -13,7 +13,7 @@ name promises.
 
 from antecede.topology.cost import cost_max, cost_mean, cost_of_traffic
 from antecede.topology.file import Address, AgentHome, DomainEntry, TopologyFile, parse_topology
-from antecede.topology.graph import Domain, Hop, Topology, shown
+from antecede.topology.graph import Domain, Topology, shown
 from antecede.topology.guarantees import Check, OrderFacts, Pair, check
 from antecede.topology.shapes import SHAPES, make
 
@@ -24,7 +24,6 @@ __all__ = [
     "Check",
     "Domain",
     "DomainEntry",
-    "Hop",
     "OrderFacts",
     "Pair",
     "Topology",

@@ -26,13 +26,6 @@ class Domain(msgspec.Struct, frozen=True):
     servers: tuple[str, ...]
 
 
-class Hop(msgspec.Struct, frozen=True):
-    """What one server sends in one domain."""
-
-    domain: str
-    targets: tuple[str, ...]
-
-
 class Topology:
     """An organisation of servers into domains."""
 
@@ -48,7 +41,6 @@ class Topology:
         for domain in domains:
             for name in domain.servers:
                 self._domains_of[name].append(domain.name)
-        self._places = {name: place for place, name in enumerate(self.domains)}
         self._trees: dict[str, dict[str, tuple[str, str]]] = {}
 
     def domains_of(self, server: str) -> tuple[str, ...]:
@@ -135,29 +127,6 @@ class Topology:
                 raise TopologyError(f"no way from {source} to {target}: they share no domain, nor does a chain of them")
             way.append(before[way[-1]][1])
         return way[::-1]
-
-    def hops(self, source: str, to: Iterable[str]) -> dict[str, list[Hop]]:
-        """What each server on the way does with a multicast: one multicast in each next domain."""
-        before = self.tree(source)
-        onward: dict[str, dict[str, set[str]]] = {}
-        to = tuple(to)
-        for target in to:
-            for server in self.route(source, target)[1:]:
-                domain, previous = before[server]
-                onward.setdefault(previous, {}).setdefault(domain, set()).add(server)
-        if source in to:
-            own = self._domains_of[source]
-            if not own:
-                raise TopologyError(f"server {source} is in no domain")
-            first = onward.setdefault(source, {})
-            first.setdefault(next(iter(first), own[0]), set()).add(source)
-        return {
-            server: [
-                Hop(domain, tuple(name for name in self.domains[domain].servers if name in targets))
-                for domain, targets in sorted(parts.items(), key=lambda part: self._places[part[0]])
-            ]
-            for server, parts in onward.items()
-        }
 
 
 _Node = tuple[str, str]

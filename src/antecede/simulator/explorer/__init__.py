@@ -45,7 +45,7 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What an exploration found."""
+    """The result of an exploration."""
 
     checked: frozenset[str]
     """The guarantees that were checked, besides that everything is delivered once."""

@@ -1,4 +1,4 @@
-"""What can only be judged over all processes: that nothing is left over, and that their histories fit together."""
+"""Conditions on all processes together: that nothing is left over, and that their histories fit together."""
 
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -8,7 +8,7 @@ from antecede.simulator.explorer.scope import Scope
 
 
 def unfinished(process: int, local: Local, wanted: int, idle: bool, scope: Scope) -> Finding | None:
-    """Nothing is in flight any more: is anything left over at a process to which ``wanted`` was addressed?"""
+    """Return what is left over at a process to which ``wanted`` was addressed, when nothing is in flight any more."""
     missing = wanted & ~local.delivered
     if missing:
         bit = missing.bit_length() - 1
@@ -22,7 +22,7 @@ def unfinished(process: int, local: Local, wanted: int, idle: bool, scope: Scope
 
 
 def crossed(histories: tuple[tuple[int, ...], ...], guarantees: frozenset[str]) -> Finding | None:
-    """Do the histories of all processes contradict each other?"""
+    """Return how the histories of all processes contradict each other, if they do."""
     if "total" in guarantees:
         circle = _circle([[bit for bit in history if bit >= 0] for history in histories])
         if circle:

@@ -1,4 +1,4 @@
-"""What one process has lived through: the order's state, and what judging its next delivery takes.
+"""The state of one process: that of its order, and all that is needed to judge its next delivery.
 
 Happened-before by bit masks, as in :mod:`antecede.trace.oracle`, one event at a time: ``past`` is the set of messages
 sent in a process's past; each message carries the set as of its send (``befores``); ``covered`` is what the messages

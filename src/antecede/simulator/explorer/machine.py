@@ -24,7 +24,7 @@ Flights = tuple[int, ...]
 
 
 class Step(NamedTuple):
-    """What a member does on one input."""
+    """The step of a member on one input."""
 
     state: int
     events: tuple[tuple[bool, int], ...]

@@ -1,4 +1,4 @@
-"""How much is explored: who may send what to whom, and how links behave.
+"""The scope of an exploration: which messages may be sent, and how links behave.
 
 Either any process may at any moment send a message to any destination set of a *mode*, while fewer than so many were
 sent; or each process has a *program*, the list of its sends in their sequence, each perhaps only after so many

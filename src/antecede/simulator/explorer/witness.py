@@ -17,7 +17,7 @@ from antecede.orders.contract import Order
 from antecede.simulator.explorer.local import Finding
 from antecede.simulator.explorer.machine import Factory
 from antecede.simulator.explorer.scope import Scope
-from antecede.simulator.player import Performance, play
+from antecede.simulator.player import Played, play
 from antecede.simulator.scenario import parse_scenario
 
 _judged = ("fifo", "causal", "total", "synchronous")
@@ -150,8 +150,8 @@ class Witness:
         return []
 
     def _holds(self, lines: list[str], order: OrderSpec) -> bool | None:
-        performance = self._performed(lines, order)
-        return None if performance is None else performance.holds
+        result = self._played(lines, order)
+        return None if result is None else result.holds
 
     def _expected(self, lines: list[str], same: bool) -> str:
         kind, names = self._finding.kind, self._scope.names
@@ -172,12 +172,12 @@ class Witness:
 
     def _play(self, lines: list[str], order: OrderSpec) -> dict[str, list[str]] | None:
         """What each process delivers, or nothing if this order cannot play the file."""
-        performance = self._performed(lines, order)
-        if performance is None:
+        result = self._played(lines, order)
+        if result is None:
             return None
-        return {name: list(performance.stage.record.delivered[name]) for name in self._scope.names}
+        return {name: list(result.world.record.delivered[name]) for name in self._scope.names}
 
-    def _performed(self, lines: list[str], order: OrderSpec) -> Performance | None:
+    def _played(self, lines: list[str], order: OrderSpec) -> Played | None:
         if not order.kind.controls:
             # The plainest order with a guarantee has no control packets that could arrive.
             lines = [line for line in lines if "(" not in line.partition("#")[0] and line != "control manual"]

@@ -1,0 +1,319 @@
+"""A world of machines that run the shipped channel: frames are lost and repeated, machines crash, networks split.
+
+It serves two purposes. With one domain and a *flat* channel it puts an order on links and disks. With a topology it
+runs servers in domains, with the shipped hop between them; a message is then sent when the application sends it.
+
+A crash strikes at one of the three moments that differ: between two steps, within a step before it is durable (the
+step never was, but what the order sent too early did leave), or within a step after it is durable (all is on disk, and
+nothing has left). Send events and deliveries belong to the step. An application whose send was undone by a crash sends
+again when its machine is back. A second delivery of one message at one process is counted apart, in ``twice``.
+
+The topology need not be a forest: with one that is not, this world shows why it must be.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import msgspec
+
+from antecede import limits
+from antecede.channel import Channel, Letter
+from antecede.messages import COPY, Message, Packet, Send, Sent, Verdict, mask_of, members_of
+from antecede.orders import OrderSpec
+from antecede.orders.contract import Order
+from antecede.simulator.draws import Draw, below
+from antecede.simulator.figures import Figures
+from antecede.simulator.kernel import Observer, World
+from antecede.simulator.machine import (
+    FLAT,
+    Asked,
+    Delivered,
+    Event,
+    FlatChannel,
+    InTransit,
+    Machine,
+    Received,
+    RoutedChannel,
+    Step,
+    letter_of,
+    send_by,
+)
+from antecede.simulator.network import Network
+from antecede.simulator.recorder import Recorder, process_names
+from antecede.topology import Domain, Topology
+
+
+class ChannelWorld(World):
+    """Processes on the shipped channel, on a network and machines with faults."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        specs: dict[str, OrderSpec],
+        delay: Draw,
+        faults: Random | None = None,
+        *,
+        channel: type[Channel] = RoutedChannel,
+        fifo_links: bool = False,
+        loss: float = 0.0,
+        duplicate: float = 0.0,
+        crash: float = 0.0,
+        down_seconds: float = 1.0,
+        partition: float = 0.0,
+        figures: Figures | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        super().__init__(len(topology.servers))
+        self.topology = topology
+        self.names = topology.servers
+        self.figures = figures
+        self.observer = observer
+        self.crashes = 0
+        self.twice: list[tuple[int, str]] = []
+        """Deliveries of a message that its process had delivered before: there must be none."""
+        self._numbers = {name: number for number, name in enumerate(self.names)}
+        self._routed = issubclass(channel, RoutedChannel)
+        self._reliable = self._routed and not (loss or duplicate or crash or partition)
+        """Whether acknowledgements decide nothing: they then take no time, and links have nothing to resend."""
+        self._network = Network(self, delay, faults, fifo=fifo_links, loss=loss, duplicate=duplicate)
+        self._faults = faults or Random(0)
+        self._crash = crash
+        self._down_seconds = down_seconds
+        self._partition = partition
+        self._sends = 0
+        self._under_way: dict[str, tuple[Message, int]] = {}
+        """By id, messages that are not delivered everywhere, with the mask of destinations that lack them."""
+        self._timers: list[float | None] = [None] * self.processes
+        self._backlog: list[list[Callable[[], object]]] = [[] for _ in self.names]
+        """Actions of applications whose machine is down, to be done once it is back."""
+        self.machines = [self._machine(name, specs, channel) for name in self.names]
+
+    def _machine(self, name: str, specs: dict[str, OrderSpec], channel: type[Channel]) -> Machine:
+        resend_after = limits.link_resend_seconds_max if self._reliable else 0.5
+        return Machine(name, self.topology, specs, channel, crashes=self._crash > 0, resend_after=resend_after)
+
+    @property
+    def orders(self) -> list[Order]:
+        """The orders of all machines as they are now."""
+        return [order for machine in self.machines for order in machine.orders()]
+
+    # What a workload may do.
+
+    def send(self, process: int, to: int, payload: bytes = b"") -> Message:
+        message = Message(f"m{self._sends}", process, to, payload)
+        names = tuple([self.names[member] for member in members_of(to)])
+        letter = Letter(message.id, self.names[process], names, "", payload)
+        self.machines[process].channel.check(names)
+        self._sends += 1
+        self._under_way[message.id] = (message, to)
+        self._maybe_cut()
+        self._send(message, letter)
+        return message
+
+    def _send(self, message: Message, letter: Letter) -> None:
+        self._act(
+            message.source,
+            lambda channel: send_by(channel, self.topology, letter),
+            lambda: self._send(message, letter),
+            message,
+        )
+
+    def _act(
+        self,
+        process: int,
+        act: Callable[[Channel], object],
+        again: Callable[[], object],
+        sending: Message | None = None,
+    ) -> None:
+        """Let the application act. While its machine is down, or if a crash undoes it: ``again`` when it is back."""
+        machine = self.machines[process]
+        if not machine.up or not self._step(process, lambda: machine.step(act, self.now), sending):
+            self._backlog[process].append(again)
+
+    # Steps.
+
+    def _step(self, process: int, take: Callable[[], Step], sending: Message | None = None) -> bool:
+        """Take a step and carry out what follows, unless the machine crashes within it. Return if it is durable."""
+        machine = self.machines[process]
+        crashed = self._strikes(process)
+        moment = below(self._faults, 3) if crashed else -1
+        if moment == 0:
+            machine.save()
+        step = take()
+        events, frames, acks = step.events, step.frames, step.acks
+        if moment == 0:
+            events = events[: step.leaked_events]
+        if moment in (0, 1):
+            frames, acks = frames[: step.leaked_frames], []
+        if sending is not None and self._routed:
+            self._note_send(process, sending, step)
+        delivered = [message for event in events if (message := self._happened(process, step, event)) is not None]
+        for sent in frames:
+            self._network.carry(process, self._numbers[sent.peer], self._arrive, (process, sent))
+        for sent in acks:
+            if self._reliable:
+                self._acknowledge((process, sent))
+            else:
+                self._network.carry(process, self._numbers[sent.peer], self._acknowledge, (process, sent))
+        if crashed:
+            self._go_down(process, saved=moment == 0)
+        self._set_timer(process)
+        # The application reacts when the step is done, or if the machine is down, when it is back.
+        if self._workload is not None:
+            for message in delivered:
+                self._workload.delivered(self, process, message)
+        return moment != 0
+
+    def _arrive(self, arrival: tuple[int, InTransit]) -> None:
+        source, sent = arrival
+        process = self._numbers[sent.peer]
+        machine = self.machines[process]
+        if machine.up:
+            self._step(process, lambda: machine.receive(self.names[source], sent, self.now))
+
+    def _acknowledge(self, arrival: tuple[int, InTransit]) -> None:
+        source, sent = arrival
+        machine = self.machines[self._numbers[sent.peer]]
+        if machine.up:
+            machine.acknowledged(self.names[source], sent, self.now)
+
+    # What is noted of a step.
+
+    def _happened(self, process: int, step: Step, event: Event) -> Message | None:
+        """Note one event of a step. Return the message, if the event is its delivery."""
+        what, order = event.what, event.order
+        kind = type(what)
+        if kind is Delivered:
+            return self._deliver(process, self._message(what.letter))
+        assert order is not None
+        if kind is Send:
+            if self.figures is not None and what.packet.kind == COPY:
+                self.figures.posted(order, _named(what.packet))
+        elif kind is Received:
+            self._note_arrival(process, order, what)
+        elif kind is Asked and self._routed:
+            self._note_hop(process, step, event.domain, letter_of(what.message))
+        elif kind is Sent and not self._routed:
+            self._note_send(process, self._message(letter_of(what.message)), step)
+        return None
+
+    def _message(self, letter: Letter) -> Message:
+        """Return the message of the application that a letter is."""
+        found = self._under_way.get(letter.id)
+        if found is not None:
+            return found[0]
+        to = mask_of(self._numbers[name] for name in letter.to)
+        return Message(letter.id, self._numbers[letter.source], to, letter.body)
+
+    def _note_send(self, process: int, message: Message, step: Step) -> None:
+        if not message.to:
+            del self._under_way[message.id]
+        if self.figures is not None:
+            self.figures.sent(message, self.now)
+        if self.observer is not None:
+            sizes = step.sizes(message.id) if self.observer.weighs else []
+            self.observer.sent(process, message, sizes, self.now)
+
+    def _note_hop(self, process: int, step: Step, domain: str, letter: Letter) -> None:
+        if letter.source == self.names[process] or not isinstance(self.observer, Recorder):
+            return
+        hop = len(self.topology.route(letter.source, self.names[process])) - 1
+        sizes = step.sizes(letter.id, domain)
+        self.observer.hopped(process, self._message(letter), domain, hop, sizes, self.now)
+
+    def _note_arrival(self, process: int, order: Order, received: Received) -> None:
+        packet = received.packet
+        if packet.message is None:
+            return
+        if self.figures is not None:
+            self.figures.arrived(_named(packet), received.verdict is Verdict.HOLD)
+        # A copy on a detour, within its domain or on its way to others, reaches an order, but not as a destination.
+        observer, letter = self.observer, letter_of(packet.message)
+        if observer is not None and packet.message.to >> order.me & 1 and self.names[process] in letter.to:
+            size = order.size(packet) if observer.weighs else None
+            observer.arrived(process, self._message(letter), size, self.now)
+
+    def _deliver(self, process: int, message: Message) -> Message | None:
+        """Note a delivery, unless it is a second one. Return the message if it is the first."""
+        _, lacking = self._under_way.get(message.id, (message, 0))
+        if not lacking >> process & 1:
+            self.twice.append((process, message.id))
+            return None
+        if lacking == 1 << process:
+            del self._under_way[message.id]
+        else:
+            self._under_way[message.id] = (message, lacking ^ 1 << process)
+        if self.figures is not None:
+            self.figures.delivered(message, self.now)
+        if self.observer is not None:
+            self.observer.delivered(process, message, self.now)
+        return message
+
+    # Faults.
+
+    def crash(self, process: int, seconds: float) -> None:
+        """Crash a machine between two steps; it is back after these seconds."""
+        self._crash_now(process)
+        self.at(self.now + seconds, self._restart, process)
+
+    def _crash_now(self, process: int, saved: bool = False) -> None:
+        self.crashes += 1
+        self.machines[process].crash(saved=saved)
+
+    def _strikes(self, process: int) -> bool:
+        """Decide whether the machine crashes within the step that it takes now."""
+        return bool(self._crash) and self._faults.random() < self._crash
+
+    def _go_down(self, process: int, saved: bool) -> None:
+        self._crash_now(process, saved)
+        self.at(self.now + self._down_seconds * self._faults.random(), self._restart, process)
+
+    def _restart(self, process: int) -> None:
+        machine = self.machines[process]
+        # What it comes back from is on disk already: a crash within this step changes nothing.
+        self._step(process, lambda: machine.restart(self.now))
+        backlog, self._backlog[process] = self._backlog[process], []
+        for act in backlog:
+            act()
+
+    def _maybe_cut(self) -> None:
+        if self._partition and not self._network.cut and self._faults.random() < self._partition:
+            size = 1 + below(self._faults, max(self.processes - 1, 1))
+            self._network.cut = {below(self._faults, self.processes) for _ in range(size)}
+            self.at(self.now + self._down_seconds * self._faults.random(), self._mend, None)
+
+    def _mend(self, _: None) -> None:
+        """Make the network whole again."""
+        self._network.cut = set()
+
+    # Timers.
+
+    def _set_timer(self, process: int) -> None:
+        due = self.machines[process].deadline()
+        timer = self._timers[process]
+        if due is not None and (timer is None or due < timer):
+            due = max(due, self.now)
+            self._timers[process] = due
+            self.at(due, self._tick, process)
+
+    def _tick(self, process: int) -> None:
+        if self._timers[process] == self.now:
+            self._timers[process] = None
+        machine = self.machines[process]
+        if machine.up:
+            self._step(process, lambda: machine.tick(self.now))
+
+
+def _named(packet: Packet) -> Packet:
+    """Return a copy of an order's message under the name that the message has for the application."""
+    assert packet.message is not None
+    return msgspec.structs.replace(packet, subject=letter_of(packet.message).id)
+
+
+class FaultyWorld(ChannelWorld):
+    """One order on links that resend, on machines that crash."""
+
+    def __init__(self, spec: OrderSpec, processes: int, delay: Draw, faults: Random, **settings: Any) -> None:
+        names = tuple(process_names(processes))
+        super().__init__(Topology([Domain(FLAT, names)]), {FLAT: spec}, delay, faults, channel=FlatChannel, **settings)

@@ -1,0 +1,164 @@
+"""The packets of a played scenario: where each of them is, by name and by age.
+
+Nothing moves by itself. A packet is *flying* until the script lets it arrive or loses it; a lost one flies again when
+its link resends it. The script may also name a packet before it exists: the statement then waits until the packet is
+posted.
+"""
+
+from collections import deque
+from heapq import heappop, heappush
+from math import inf
+
+import msgspec
+
+from antecede.messages import COPY, Packet
+from antecede.simulator.machine import InTransit, letter_of
+from antecede.simulator.statements import ArriveLine, LoseLine, Parcel
+
+FLYING = "flying"
+LOST = "lost"
+ARRIVED = "arrived"
+
+
+class Flight(msgspec.Struct, eq=False):
+    """One packet from one process to another."""
+
+    parcel: Parcel
+    source: str
+    sent: InTransit
+    """The frame, its domain and where it goes."""
+    packet: Packet
+    """As the order of the source handed it to the network."""
+    state: str = LOST
+    age: int = 0
+    arrivals: int = 0
+
+    @property
+    def at(self) -> str:
+        return self.sent.peer
+
+    @property
+    def ends(self) -> bool:
+        """Whether this is a copy that is at its destination once it arrives."""
+        return self.packet.message is not None and self.at in letter_of(self.packet.message).to
+
+
+Early = ArriveLine | LoseLine
+"""A statement about a packet that is not posted yet."""
+
+
+class Flights:
+    """All packets of a scenario, wherever they are."""
+
+    def __init__(self) -> None:
+        self._all: dict[tuple[str, str, str, int], Flight] = {}
+        self._by_name: dict[tuple[Parcel, str], list[Flight]] = {}
+        self._flying: dict[int, Flight] = {}
+        self._ages = 0
+        self._due: list[int] = []
+        self.lost: dict[int, Flight] = {}
+        self.early: dict[tuple[Parcel, str], deque[Early]] = {}
+
+    def flying(self) -> list[Flight]:
+        """Return what is flying, oldest first."""
+        return list(self._flying.values())
+
+    def __len__(self) -> int:
+        return len(self._flying) + len(self.lost)
+
+    def known(self, source: str, sent: InTransit) -> Flight | None:
+        """Return the flight of a frame that is sent again."""
+        return self._all.get((sent.domain, source, sent.peer, sent.content.number))
+
+    def add(self, flight: Flight) -> None:
+        """Add a frame that is posted for the first time."""
+        sent = flight.sent
+        self._all[sent.domain, flight.source, sent.peer, sent.content.number] = flight
+        self._by_name.setdefault((flight.parcel, flight.at), []).append(flight)
+
+    def arrived_at(self, process: str) -> list[Flight]:
+        """Return what has arrived at a process."""
+        return [flight for flight in self._all.values() if flight.at == process and flight.state == ARRIVED]
+
+    def launch(self, flight: Flight) -> None:
+        """Let a packet fly, for the first time or again."""
+        self.lost.pop(flight.age, None)
+        self._ages += 1
+        flight.age = self._ages
+        flight.state = FLYING
+        self._flying[flight.age] = flight
+
+    def land(self, flight: Flight, state: str) -> None:
+        """End a flight: the packet has arrived, or is lost."""
+        self._flying.pop(flight.age, None)
+        self.lost.pop(flight.age, None)
+        flight.state = state
+        if state == LOST:
+            self.lost[flight.age] = flight
+        else:
+            flight.arrivals += 1
+
+    def hurry(self, flight: Flight) -> None:
+        """Let a packet arrive without a statement of the script."""
+        heappush(self._due, flight.age)
+
+    def next_due(self) -> Flight | None:
+        """Return the oldest flight that needs no statement."""
+        while self._due:
+            flight = self._flying.get(heappop(self._due))
+            if flight is not None:
+                return flight
+        return None
+
+    def oldest(self) -> Flight | None:
+        """Return the oldest packet that is flying."""
+        return next(iter(self._flying.values()), None)
+
+    def find(self, parcel: Parcel, at: str) -> Flight | None:
+        """Return the oldest packet of that name that is flying to ``at``."""
+        return next((flight for flight in self._by_name.get((parcel, at), ()) if flight.state == FLYING), None)
+
+    def landed(self, parcel: Parcel, at: str) -> Flight | None:
+        """Return the newest packet of that name that has ever arrived at ``at``."""
+        flights = self._by_name.get((parcel, at), [])
+        return next((flight for flight in reversed(flights) if flight.arrivals), None)
+
+    # Statements about packets that are not posted yet.
+
+    def add_early(self, line: Early) -> None:
+        """Keep a statement until its packet is posted."""
+        self.early.setdefault((line.parcel, line.at), deque()).append(line)
+
+    def awaited(self, at: str, before: float = inf) -> list[str]:
+        """Return the messages that arrive at a process by a statement before that line, and are not posted yet."""
+        return [
+            parcel.message
+            for (parcel, place), waiting in self.early.items()
+            if place == at
+            and parcel.kind == COPY
+            and any(isinstance(line, ArriveLine) and line.line < before for line in waiting)
+        ]
+
+    def next_early(self, flight: Flight) -> Early | None:
+        """Return the first statement that waits for this packet."""
+        waiting = self.early.get((flight.parcel, flight.at))
+        return waiting[0] if waiting else None
+
+    def done_early(self, flight: Flight) -> None:
+        """Remove the first statement that waits for this packet."""
+        waiting = self.early[flight.parcel, flight.at]
+        waiting.popleft()
+        if not waiting:
+            del self.early[flight.parcel, flight.at]
+
+    def why_never(self, line: Early) -> str:
+        """Say why a packet that the script names was not there in the end."""
+        earlier = self.landed(line.parcel, line.at)
+        name = f"{line.parcel} to {line.at}"
+        if earlier is not None and earlier.state == ARRIVED:
+            return f"{name} has arrived before, and is not posted once more"
+        if isinstance(line, ArriveLine) and line.again:
+            return f"{name} cannot arrive again: it has not arrived before"
+        if any(flight.at == line.at and flight.parcel == line.parcel for flight in self.lost.values()):
+            return f"{name} was lost, and not resent (let time pass: wait or drain)"
+        return f"{name} is never posted"

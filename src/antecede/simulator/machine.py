@@ -1,0 +1,366 @@
+"""One simulated machine: the channel that ships, on a disk that a crash may leave behind the memory.
+
+Nothing here pairs links with an order or passes messages on between domains: that is done by
+:class:`antecede.channel.Channel` and its :class:`~antecede.channel.MessageConsumer`, as on a live server. A machine
+gives one input to its channel, lets it finish the step, and returns what happened: the events that the orders brought
+about, in sequence, and the frames and acknowledgements that leave. Whoever drives it decides what becomes of them.
+
+**What a crash loses.** The links are durable with every step. The order's state is durable up to the last step in
+which it said ``Persist``, so an order that forgets to say it is caught: its links remember packets that its state does
+not. Effects before ``Persist`` are carried out even if the crash comes before the step is durable: they *leaked*.
+
+Each letter is a message of the order by itself, so that a trace and a script can speak of each of them.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from antecede.channel import Channel, Letter, MessageConsumer, Outgoing, uncouple
+from antecede.errors import AntecedeError
+from antecede.link import Ack, Arrival, Frame, Link
+from antecede.messages import Deliver, Effects, Message, Packet, Persist, Send, Verdict
+from antecede.orders import OrderSpec
+from antecede.orders.contract import Order
+from antecede.topology import Topology
+
+
+class Asked(NamedTuple):
+    """An order was asked to send a message."""
+
+    message: Message
+
+
+class Received(NamedTuple):
+    """An order received a packet."""
+
+    packet: Packet
+    verdict: Verdict
+
+
+class Delivered(NamedTuple):
+    """A letter has reached the application."""
+
+    letter: Letter
+
+
+class Event(NamedTuple):
+    """Something that happened in a step."""
+
+    domain: str
+    order: Order | None
+    what: Any
+    """``Asked``, ``Received`` or ``Delivered``, or an effect of the order."""
+
+
+class InTransit(NamedTuple):
+    """A frame or an acknowledgement on its way to a peer."""
+
+    domain: str
+    peer: str
+    content: Any
+
+
+class Step(msgspec.Struct):
+    """The outcome of one step, in sequence."""
+
+    events: list[Event]
+    frames: list[InTransit]
+    acks: list[InTransit]
+    leaked_events: int = 0
+    """How many of the events took place before the step was durable."""
+    leaked_frames: int = 0
+
+    def sizes(self, letter: str, domain: str | None = None) -> list[int]:
+        """Return the sizes of the stamps of those copies of a letter that leave in this step, in that domain or any."""
+        return [
+            event.order.size(event.what.packet)
+            for event in self.events
+            if type(event.what) is Send
+            and event.order is not None
+            and event.domain == (event.domain if domain is None else domain)
+            and (message := event.what.packet.message) is not None
+            and letter_of(message).id == letter
+        ]
+
+
+class ObservedOrder:
+    """An order that reports what it does, and otherwise is the order that it wraps."""
+
+    def __init__(self, order: Order, domain: str, machine: "Machine") -> None:
+        self._order = order
+        self._domain = domain
+        self._machine = machine
+        self._durable = order.snapshot() if machine.crashes else b""
+        for name in ("decode", "encode", "everyone", "me", "members", "name", "relays", "stamp_version"):
+            # Asked for with every packet.
+            setattr(self, name, getattr(order, name))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._order, name)
+
+    def send(self, message: Message) -> Iterator[Any]:
+        self._report(Asked(message))
+        return self.carried_out(self._order.send(message))
+
+    def receive(self, packet: Packet) -> tuple[Verdict, Iterator[Any]]:
+        verdict, effects = self._order.receive(packet)
+        self._report(Received(packet, verdict))
+        return verdict, self.carried_out(effects)
+
+    def tick(self, now: float) -> Iterator[Any]:
+        return self.carried_out(self._order.tick(now))
+
+    def carried_out(self, effects: Effects) -> Iterator[Any]:
+        """Report each effect right before it is carried out."""
+        machine = self._machine
+        for effect in effects:
+            kind = type(effect)
+            if kind is Persist:
+                machine.persisted()
+                if machine.crashes:
+                    self._durable = self._order.snapshot()
+                continue
+            self._report(effect)
+            # What objects send each other is no letter of an agent.
+            if kind is not Deliver or effect.message.label is None:  # type: ignore[union-attr]
+                yield effect
+
+    def _report(self, what: Any) -> None:
+        machine = self._machine
+        if machine.channel.arrived:
+            machine.take_arrived()
+        machine.events.append(Event(self._domain, self._order, what))
+
+    def snapshot(self) -> bytes:
+        return self._durable if self._machine.crashes else self._order.snapshot()
+
+    def restore(self, snapshot: bytes) -> None:
+        self._order.restore(snapshot)
+        self._durable = snapshot
+
+
+class SingleConsumer(MessageConsumer):
+    """A consumer that sends each letter by itself."""
+
+    train_letters_max = 1
+
+
+class TravellingConsumer(SingleConsumer):
+    """A consumer whose packets to itself travel as all others do: they can be late, lost and repeated."""
+
+    def _take_own(self, now: float) -> None:
+        frames, self._loop = self._loop, []
+        self.outgoing += [Outgoing(self.domain, self.members[self.me], frame) for frame in frames]
+
+    def resend_own(self, now: float) -> None:
+        """Send those packets to itself again that are overdue."""
+        self._loop += self.own.tick(now)
+        self._take_own(now)
+
+
+class NoLink(Link):
+    """The end of a connection without numbers: the order sees what the network repeats, and misses what it loses."""
+
+    def send(self, body: Any, now: float) -> Frame:
+        self.sent = self.admitted = self.sent + 1
+        return Frame(self.incarnation, 0, self.sent, body)
+
+    def receive(self, frame: Frame) -> Arrival:
+        return Arrival.FRESH
+
+
+class UnlinkedConsumer(TravellingConsumer):
+    """A consumer without links."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.links = {peer: NoLink(self.own.incarnation) for peer in self.links}
+        self.own = NoLink(self.own.incarnation)
+
+    def _accept(self, peer: str, number: int, body: bytes) -> None:
+        pass
+
+
+class RoutedChannel(Channel):
+    """The channel of a server in its domains."""
+
+    consumer: type[MessageConsumer] = SingleConsumer
+
+
+FLAT = "all"
+"""The domain of processes that are in no domains."""
+
+
+class FlatChannel(Channel):
+    """The channel of a process in one domain whose order decides about everything, its messages to itself included."""
+
+    consumer: type[MessageConsumer] = TravellingConsumer
+
+    def _make_plan(self, came_by: str, to: tuple[str, ...]) -> Any:
+        if came_by:
+            return (self.me,), (), ""
+        return (), tuple((domain, to) for domain in self.consumers), ""
+
+
+class Machine:
+    """One process or server: a channel, a disk, and whether it is up."""
+
+    def __init__(
+        self,
+        name: str,
+        topology: Topology,
+        specs: dict[str, OrderSpec],
+        kind: type[Channel],
+        *,
+        raw: bool = False,
+        crashes: bool = True,
+        resend_after: float = 0.5,
+    ) -> None:
+        self.name = name
+        self.up = True
+        self.crashes = crashes
+        """Whether it may crash: else nothing is written down, which is many times faster."""
+        if raw:
+            kind = type("Unlinked", (kind,), {"consumer": UnlinkedConsumer})
+        self._topology = topology
+        self._specs = specs
+        self._kind = kind
+        self._resend_after = resend_after
+        self._disk: Any = None
+        self.events: list[Event] = []
+        """The events of the step that is being taken."""
+        self._persisted = False
+        self._leaked = (0, 0)
+        self.channel = self._fresh_channel()
+
+    def orders(self) -> list[Order]:
+        """Return the orders of its domains as they are now."""
+        return [consumer.order for consumer in self.channel.consumers.values()]
+
+    def _link(self, domain: str, peer: str) -> Link:
+        consumer = self.channel.consumers[domain]
+        return consumer.links.get(peer, consumer.own)
+
+    def unacknowledged(self, domain: str, peer: str) -> int:
+        """Return how many frames for a peer are kept for resending."""
+        return self._link(domain, peer).unacknowledged
+
+    def has_accepted(self, peer: str, sent: InTransit) -> bool:
+        """Return whether what a peer's frame brought is durably taken."""
+        return self._link(sent.domain, peer).has_accepted(sent.content.number)
+
+    def _fresh_channel(self) -> Channel:
+        homes = {server: server for server in self._topology.servers}
+        incarnation = 1 + self._topology.servers.index(self.name)
+        channel = self._kind(self.name, self._topology, self._specs, homes, incarnation, self._resend_after)
+        for domain, consumer in channel.consumers.items():
+            consumer.order = cast(Order, ObservedOrder(consumer.order, domain, self))
+        return channel
+
+    # Steps.
+
+    def step(self, act: Callable[[Channel], object], now: float) -> Step:
+        """Give one input to the channel, and let it finish."""
+        self.events = []
+        self._persisted = False
+        channel = self.channel
+        act(channel)
+        channel.flush(now)
+        self.take_arrived()
+        if channel.unreadable or channel.lost:
+            raise AntecedeError(f"{self.name}: {(channel.unreadable or channel.lost)[0]}")
+        if not self._persisted:
+            self._note_leaks()
+        for consumer in channel.consumers.values():
+            if isinstance(consumer, TravellingConsumer):
+                consumer.resend_own(now)
+            # A log would keep these; here the disk keeps states instead.
+            consumer.taken.clear()
+        step = Step(self.events, [], [], *self._leaked)
+        for domain, peer, content in map(msgspec.structs.astuple, channel.leaving(now, True)):
+            kind = step.acks if isinstance(content, Ack) else step.frames
+            kind.append(InTransit(domain, peer, content))
+        return step
+
+    def receive(self, peer: str, sent: InTransit, now: float) -> Step:
+        """Take the step of a frame that arrives from a peer."""
+        return self.step(lambda channel: channel.consumers[sent.domain].receive(peer, sent.content, now), now)
+
+    def acknowledged(self, peer: str, sent: InTransit, now: float) -> None:
+        """Let a link forget what its peer has."""
+        self._link(sent.domain, peer).on_ack(sent.content, now)
+
+    def tick(self, now: float) -> Step:
+        """Take the step of a timer: links resend what is overdue."""
+
+        def let_orders_act(channel: Channel) -> None:
+            for consumer in channel.consumers.values():
+                consumer.perform(consumer.order.tick(now), now)
+
+        return self.step(let_orders_act, now)
+
+    def deadline(self) -> float | None:
+        """Return when ``tick`` is wanted next."""
+        consumers = self.channel.consumers.values()
+        own = [consumer.own.deadline() for consumer in consumers if isinstance(consumer, TravellingConsumer)]
+        return min((due for due in (self.channel.deadline(), *own) if due is not None), default=None)
+
+    # What the observed orders report.
+
+    def persisted(self) -> None:
+        """Everything so far took place before the step is durable; what follows does not leave before it is."""
+        if not self._persisted:
+            self._persisted = True
+            self._note_leaks()
+
+    def _note_leaks(self) -> None:
+        self.take_arrived()
+        self._leaked = (len(self.events), sum(len(one.outgoing) for one in self.channel.consumers.values()))
+
+    def take_arrived(self) -> None:
+        """Note the letters that have reached the application, in the sequence of events."""
+        self.events += [Event("", None, Delivered(letter)) for _, letter in self.channel.arrived]
+        self.channel.arrived.clear()
+
+    # The disk.
+
+    def save(self) -> None:
+        """Write down what is durable now; what is on disk stays while the machine is down."""
+        if self.up:
+            self._disk = self.channel.dump()
+
+    def crash(self, *, saved: bool = False) -> None:
+        """Lose everything that is not on disk. ``saved``: the disk has what it should have, and not the last step."""
+        if not saved:
+            self.save()
+        self.up = False
+
+    def restart(self, now: float) -> Step:
+        """Come back from what is on disk, and resend what was never acknowledged."""
+        self.up = True
+        self.channel = self._fresh_channel()
+        return self.step(lambda channel: channel.load(self._disk, now), now)
+
+
+def send_by(channel: Channel, topology: Topology, letter: Letter) -> None:
+    """Send a letter. The shipped hop finds the way of a multicast in forests only, which servers insist on; elsewhere
+    each destination gets a letter of its own."""
+    if topology.cycle is None:
+        channel.send(letter)
+    else:
+        for target in letter.to:
+            channel.send(msgspec.structs.replace(letter, to=(target,)))
+
+
+def letter_of(message: Message) -> Letter:
+    """Return the letter in an order's message."""
+    return _letter_in(message.payload)
+
+
+@lru_cache(maxsize=4096)
+def _letter_in(train: bytes) -> Letter:
+    (letter,) = uncouple(train)
+    return letter

@@ -1,0 +1,444 @@
+"""The world of a scenario: machines between which nothing moves unless the script says so.
+
+Each process is a :class:`~antecede.simulator.machine.Machine` with the shipped channel: a file with ``domain`` lines
+plays on the shipped hop between domains. A file without them is one domain of all processes, in which the order decides
+about everything, also about copies from a process to itself. ``--raw`` leaves the links out.
+
+Three kinds of packets arrive without a statement of their own, oldest first: control packets (unless the file says
+``control manual``), copies on a detour at a process where no later line stops them, and packets that an earlier line
+named before they were posted. Acknowledgements of links are below all this: they arrive at once and are never seen.
+
+A process is sequential: its sends wait for an arrival that the script has named and that is not there yet, and for
+a ``receive`` that finds nothing (:mod:`antecede.simulator.programs`).
+"""
+
+from collections import deque
+
+from antecede import limits
+from antecede.channel import Letter
+from antecede.errors import OrderError, UsageError
+from antecede.messages import COPY, Packet, Send, Sent, Verdict
+from antecede.orders import OrderSpec, parse
+from antecede.orders.contract import Order
+from antecede.simulator.flights import ARRIVED, FLYING, LOST, Flight, Flights
+from antecede.simulator.machine import (
+    FLAT,
+    Asked,
+    Delivered,
+    FlatChannel,
+    InTransit,
+    Machine,
+    Received,
+    RoutedChannel,
+    Step,
+    letter_of,
+    send_by,
+)
+from antecede.simulator.programs import Programs
+from antecede.simulator.record import Record
+from antecede.simulator.statements import ArriveLine, LoseLine, Parcel, ReceiveLine, Scenario, SendLine
+from antecede.topology import Domain, Topology
+
+
+class ScriptedWorld:
+    """Machines, the packets between them, and what each process has still to do."""
+
+    def __init__(self, scenario: Scenario, override: OrderSpec | None = None, *, raw: bool = False) -> None:
+        self.scenario = scenario
+        self.raw = raw
+        self.now = 0.0
+        self.flights = Flights()
+        self.record = Record(scenario.processes)
+        self.sends: dict[str, SendLine] = {}
+        self.posted: set[str] = set()
+        """Messages of which a copy has left."""
+        self.refused: set[str] = set()
+        self.may_refuse: set[str] = set()
+        """Messages of which the script expects that the order refuses them."""
+        self.stops: dict[tuple[str, str], int] = {}
+        """The last line that names a copy at a process: until then it can be stopped there."""
+        self._local = {
+            (line.message, line.source)
+            for line in scenario.statements
+            if isinstance(line, SendLine) and line.source in line.to and scenario.domains
+        }
+        """Copies that do not travel, each with its process: between domains, those for the sending server itself."""
+        self._steps = 0
+        self._subjects: dict[tuple[str, str], str] = {}
+        """The script's name of each message of a domain's order."""
+        domains = [Domain(domain.name, domain.servers) for domain in scenario.domains]
+        self.routed = bool(domains)
+        self.topology = Topology(domains or [Domain(FLAT, scenario.processes)], scenario.processes)
+        default = override or scenario.order or parse("matrix")
+        own = {domain.name: domain for domain in scenario.domains}
+        self.specs: dict[str, OrderSpec] = {}
+        for name, domain in self.topology.domains.items():
+            line = own[name].line if name in own and own[name].order else scenario.order_line
+            self.specs[name] = override or (own[name].order if name in own else None) or default
+            try:
+                self.specs[name].create(0, len(domain.servers))
+            except OrderError as error:
+                raise scenario.error(line, str(error)) from None
+        channel = RoutedChannel if self.routed else FlatChannel
+        self.machines = {
+            name: Machine(name, self.topology, self.specs, channel, raw=raw) for name in scenario.processes
+        }
+        receiving = {line.process for line in scenario.statements if isinstance(line, ReceiveLine)}
+        selective = not self.routed and default.kind.selective
+        self.programs = Programs(scenario.processes, sorted(receiving), selective)
+
+    @property
+    def guarantees(self) -> frozenset[str]:
+        """The guarantees that hold end to end: those of the weakest order, and across domains at most causal order."""
+        kept = frozenset.intersection(*(spec.guarantees() for spec in self.specs.values()))
+        return kept & {"fifo", "causal"} if len(self.specs) > 1 else kept
+
+    def spend(self, steps: int = 1) -> None:
+        """Count work, so that no file can make a play endless."""
+        self._steps += steps
+        if self._steps > limits.scenario_steps_max:
+            raise self.scenario.error(
+                self.record.line, f"too much happens: a play takes at most {limits.scenario_steps_max} steps"
+            )
+
+    # Sending.
+
+    def send(self, line: SendLine) -> None:
+        """Let the application send, now or once its program gets there."""
+        if not self.machines[line.source].up:
+            raise self.scenario.error(line.line, f"{line.source} is down and cannot send {line.message}")
+        self.programs.add(line.source, line)
+        self._run(line.source)
+
+    def _send(self, line: SendLine) -> None:
+        self.spend()
+        self.sends[line.message] = line
+        letter = Letter(line.message, line.source, line.to, "", b"")
+        try:
+            step = self.machines[line.source].step(lambda channel: send_by(channel, self.topology, letter), self.now)
+        except UsageError as error:
+            raise self.scenario.error(line.line, str(error)) from None
+        except OrderError as error:
+            self.refused.add(line.message)
+            self.record.tell(f"{line.message} is refused: {error}")
+            if line.message not in self.may_refuse:
+                raise self.scenario.error(line.line, str(error)) from None
+            return
+        if self.routed:
+            # Its copies may leave in several domains, each at its order's own moment; it is sent once.
+            self.record.sent(line.source, line.message, line.to, [])
+        self._carry_out(line.source, step)
+
+    # Steps.
+
+    def _carry_out(self, process: str, step: Step) -> None:
+        posted: dict[tuple[str, int], deque[Packet]] = {}
+        for domain, _, what in step.events:
+            if isinstance(what, Asked):
+                letter = letter_of(what.message)
+                self._subjects[domain, what.message.id] = letter.id
+                if letter.source != process:
+                    hop = len(self.topology.route(letter.source, process)) - 1
+                    self.record.hopped(process, letter.id, domain, hop, step.sizes(letter.id, domain))
+            elif isinstance(what, Send):
+                posted.setdefault((domain, what.packet.target), deque()).append(what.packet)
+            elif isinstance(what, Sent) and not self.routed:
+                letter = letter_of(what.message)
+                self.record.sent(process, letter.id, letter.to, step.sizes(letter.id))
+            elif isinstance(what, Delivered):
+                self._deliver(process, what.letter)
+        for sent in step.frames:
+            target = self.topology.domains[sent.domain].servers.index(sent.peer)
+            self._launch(process, sent, posted.get((sent.domain, target)))
+        for sent in step.acks:
+            if self.machines[sent.peer].up:
+                self.machines[sent.peer].acknowledged(process, sent, self.now)
+
+    def _deliver(self, process: str, letter: Letter) -> None:
+        self.posted.add(letter.id)
+        if process in self.programs.queues:
+            self.programs.queues[process].waiting.append((letter.id, letter.source))
+        else:
+            self.record.deliver(process, letter.id)
+
+    # Packets.
+
+    def _launch(self, source: str, sent: InTransit, posted: "deque[Packet] | None") -> None:
+        """A frame leaves; one that is known is a resend, and matters only if the first is lost."""
+        # Each step writes down its links, with all that is not acknowledged.
+        self.spend(1 + self.machines[source].unacknowledged(sent.domain, sent.peer) // 50)
+        flight = self.flights.known(source, sent)
+        if flight is None:
+            assert posted, "a new frame carries a packet of this step"
+            packet = posted.popleft()
+            name = self._subjects.get((sent.domain, packet.subject), "")
+            parcel = Parcel(packet.kind, name, "" if packet.kind == COPY else source)
+            flight = Flight(parcel, source, sent, packet)
+            self.flights.add(flight)
+            if packet.kind == COPY:
+                self.posted.add(name)
+        elif flight.state == FLYING:
+            return
+        elif flight.state == ARRIVED:
+            self._remind(flight)
+            return
+        self.flights.launch(flight)
+        if len(self.flights) > limits.scenario_packets_max:
+            raise self.scenario.error(
+                self.record.line, f"more than {limits.scenario_packets_max} packets are on their way or lost"
+            )
+        if self._named_early(flight) or self._unattended(flight):
+            self.flights.hurry(flight)
+
+    def _order(self, flight: Flight) -> Order:
+        return self.machines[flight.at].channel.consumers[flight.sent.domain].order
+
+    def _named_early(self, flight: Flight) -> ArriveLine | LoseLine | None:
+        """Return the statement that has named a packet before it was posted."""
+        line = self.flights.next_early(flight)
+        return None if isinstance(line, ArriveLine) and line.again else line
+
+    def _remind(self, flight: Flight) -> None:
+        """The sender does not know that this has arrived: the link of the receiver acknowledges it again, if it may."""
+        if self.machines[flight.at].up and not self.programs.choosing(flight.at, flight.packet):
+            self._carry_out(flight.at, self._received(flight))
+
+    def _received(self, flight: Flight) -> Step:
+        return self.machines[flight.at].receive(flight.source, flight.sent, self.now)
+
+    def _unattended(self, flight: Flight) -> bool:
+        """Decide whether a packet arrives without a statement of the script."""
+        if flight.parcel.kind != COPY:
+            return not self.scenario.manual
+        stopped = self.stops.get((flight.parcel.message, flight.at), 0) > self.record.line
+        return not stopped and not flight.ends
+
+    def settle(self) -> None:
+        """Let everything arrive that needs no statement, oldest first."""
+        while flight := self.flights.next_due():
+            self._proceed(flight)
+
+    def _proceed(self, flight: Flight) -> None:
+        """Let a packet arrive, unless a line said before it was posted that it is lost."""
+        line = self._named_early(flight)
+        if line is not None:
+            self.flights.done_early(flight)
+        if isinstance(line, LoseLine):
+            self._lose(flight)
+        else:
+            self._arrive(flight)
+
+    def arrive(self, line: ArriveLine) -> None:
+        """Let a packet arrive now, or as soon as it is posted."""
+        if (line.parcel.message, line.at) in self._local:
+            return
+        find = self.flights.landed if line.again else self.flights.find
+        flight = find(line.parcel, line.at)
+        if flight is None:
+            self.flights.add_early(line)
+        elif line.again:
+            self._repeat(flight)
+        else:
+            self._arrive(flight)
+
+    def lose(self, line: LoseLine) -> None:
+        """Lose a packet now, or as soon as it is posted."""
+        flight = self.flights.find(line.parcel, line.at)
+        if flight is None:
+            self.flights.add_early(line)
+        else:
+            self._lose(flight)
+
+    def _lose(self, flight: Flight) -> None:
+        self.flights.land(flight, LOST)
+        self.record.tell(f"{flight.parcel} to {flight.at} is lost")
+
+    def _arrive(self, flight: Flight) -> None:
+        self.spend()
+        if not self.machines[flight.at].up:
+            self._lose(flight)
+            return
+        self.flights.land(flight, ARRIVED)
+        self._note_arrival(flight)
+        if flight.at in self.programs.choices and self._order(flight).check(flight.packet) is not Verdict.DUPLICATE:
+            self.programs.choices[flight.at].put(flight.packet, flight)
+        else:
+            self._hand(flight)
+        self._run(flight.at)
+        while isinstance(line := self.flights.next_early(flight), ArriveLine) and line.again:
+            self.flights.done_early(flight)
+            self._repeat(flight)
+            # What the process does next has waited for this arrival, too.
+            self._run(flight.at)
+
+    def _note_arrival(self, flight: Flight) -> None:
+        parcel, at = flight.parcel, flight.at
+        if parcel.kind != COPY:
+            self.record.tell(f"{parcel} arrives at {at}")
+        elif flight.ends:
+            self.record.arrived(at, parcel.message, self._order(flight).size(flight.packet))
+        else:
+            self.record.passed(at, parcel.message)
+
+    def _hand(self, flight: Flight) -> None:
+        """Hand a packet to its machine: through the link to the order."""
+        step = self._received(flight)
+        verdicts = [event.what.verdict for event in step.events if isinstance(event.what, Received)]
+        verdict = verdicts[0] if verdicts else Verdict.DUPLICATE
+        if verdict is Verdict.HOLD and flight.parcel.kind == COPY:
+            self.record.tell(f"{flight.at} holds {flight.parcel}")
+        elif verdict is Verdict.DUPLICATE:
+            self.record.tell(f"{flight.at} drops {flight.parcel}, a duplicate")
+        self._carry_out(flight.at, step)
+
+    def _repeat(self, flight: Flight) -> None:
+        """Let the very same frame arrive once more."""
+        if flight.state == LOST or self.raw:
+            self._arrive(flight)
+            return
+        self.spend()
+        if self.machines[flight.at].up:
+            self._note_arrival(flight)
+            if not self.programs.choosing(flight.at, flight.packet):
+                self._hand(flight)
+
+    def drain(self) -> None:
+        """Let everything arrive, oldest first, until quiet; links resend what was lost."""
+        while True:
+            self.settle()
+            while flight := self.flights.oldest():
+                self._proceed(flight)
+            if self.raw or not self._to_be_resent():
+                return
+            self._let_time_pass(min(self._deadlines()))
+
+    def _to_be_resent(self) -> bool:
+        self.spend(len(self.flights.lost))
+        return any(
+            self.machines[flight.source].up and self.machines[flight.at].up for flight in self.flights.lost.values()
+        )
+
+    # Time and crashes.
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass; links resend what is overdue."""
+        end = self.now + seconds
+        while (due := self._deadlines()) and min(due) <= end:
+            self._let_time_pass(min(due))
+            self.settle()
+        self.now = end
+
+    def _deadlines(self) -> list[float]:
+        return [due for machine in self._running() if (due := machine.deadline()) is not None]
+
+    def _let_time_pass(self, until: float) -> None:
+        self.now = max(self.now, until)
+        self.spend(len(self.machines))
+        for machine in self._running():
+            deadline = machine.deadline()
+            if deadline is not None and deadline <= self.now:
+                self._carry_out(machine.name, machine.tick(self.now))
+
+    def _running(self) -> list[Machine]:
+        return [machine for machine in self.machines.values() if machine.up]
+
+    def crash(self, line: int, process: str) -> None:
+        """Lose what is not on disk: held packets, and what waits to be received."""
+        machine = self.machines[process]
+        if not machine.up:
+            raise self.scenario.error(line, f"{process} is down already")
+        self.record.note(process, "crash")
+        if process in self.programs.choices:
+            self.programs.choices[process].clear()
+        for flight in self.flights.arrived_at(process):
+            if not self.raw and not machine.has_accepted(flight.source, flight.sent):
+                self.flights.land(flight, LOST)
+        machine.crash()
+
+    def restart(self, line: int, process: str) -> None:
+        """Come back from disk."""
+        machine = self.machines[process]
+        if machine.up:
+            raise self.scenario.error(line, f"{process} is not down")
+        self.record.note(process, "restart")
+        self._carry_out(process, machine.restart(self.now))
+        self._run(process)
+
+    # Programs.
+
+    def receive(self, line: ReceiveLine) -> None:
+        """Let the application receive, now or once its program gets there and something suitable has come."""
+        self.programs.add(line.process, line)
+        self._run(line.process)
+
+    def _run(self, process: str) -> None:
+        if self.machines[process].up:
+            self.programs.run(process, self._go_on)
+
+    def _go_on(self, line: SendLine | ReceiveLine) -> bool:
+        """Carry out the next statement of a program, if it need not wait."""
+        if isinstance(line, SendLine):
+            ready = not self.flights.awaited(line.source, before=line.line)
+            if ready:
+                self._send(line)
+            return ready
+        self.spend()
+        process = line.process
+        if process in self.programs.choices:
+            source = self.scenario.processes.index(line.source) if line.source else None
+            (order,) = self.machines[process].orders()
+            flight = self.programs.choices[process].take(order, source)
+            if flight is not None:
+                self._hand(flight)
+            return flight is not None
+        message = self.programs.queues[process].take(line.source)
+        if message is not None:
+            self.record.deliver(process, message)
+        return message is not None
+
+    # What can be asked.
+
+    def held(self, process: str) -> list[str]:
+        """Return the messages that have arrived at a process and wait there."""
+        machine = self.machines[process]
+        orders = machine.orders() if machine.up else []
+        found = [letter_of(message).id for order in orders for message in order.held()]
+        found += self.programs.kept(process)
+        self.spend(len(found))
+        return found
+
+    def unposted(self) -> list[str]:
+        """Return the messages that are sent and of which a copy has not left."""
+        found: dict[str, None] = {}
+        running = self._running()
+        for machine in running:
+            found.update((letter_of(m).id, None) for order in machine.orders() for m, _ in order.unposted())
+            found.update((letter.id, None) for _, _, letter in machine.channel.returns.waiting)
+        self.spend(len(found) + len(running))
+        return list(found)
+
+    def on_its_way(self) -> bool:
+        """Return whether anything can still arrive at a process that is up."""
+        flying = self.flights.flying()
+        self.spend(len(flying))
+        return any(self.machines[flight.at].up for flight in flying) or (not self.raw and self._to_be_resent())
+
+    def blocked(self) -> list[str]:
+        """Return the processes whose program waits in a receive that nothing will ever end."""
+        if self.on_its_way():
+            return []
+        return [process for process in self.programs.receiving() if self.machines[process].up]
+
+    def stuck(self) -> bool:
+        """Return whether nothing can arrive any more, and something is held, not posted, or waited for."""
+        if self.on_its_way():
+            return False
+        holding = any(order.held() for machine in self._running() for order in machine.orders())
+        return holding or bool(self.unposted()) or bool(self.blocked())
+
+    def finish(self) -> None:
+        """End the play: every packet that the file names must have been there."""
+        lines = [line for waiting in self.flights.early.values() for line in waiting]
+        if lines:
+            line = min(lines, key=lambda line: line.line)
+            raise self.scenario.error(line.line, self.flights.why_never(line))
