@@ -26,7 +26,7 @@ from typer.exceptions import TyperException
 from antecede import __version__
 from antecede.errors import AntecedeError
 
-_familiar = ["demo", "play", "simulate", "explore", "orders", "verify", "explain", "measure", "plan"]
+_familiar = ["demo", "play", "simulate", "explore", "orders", "verify", "explain", "measure", "races", "plan"]
 """The order of ``--help``: what a newcomer tries first; the rest follows by name."""
 
 
