@@ -20,7 +20,8 @@ from antecede.pipeline.races import races_in, races_on
 from antecede.pipeline.run import Trace, layout_for
 from antecede.pipeline.splits import plan
 from antecede.trace import write_trace
-from antecede.trace.races import Declared, Wanted, assumed, races
+from antecede.trace.race_search import Wanted
+from antecede.trace.races import Declared, assumed, races
 
 
 def _load(name: str) -> ModuleType:

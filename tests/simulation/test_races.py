@@ -1,8 +1,8 @@
 """What slack means, by experiment: delay one copy, replay, and see whether it is late.
 
-The delay of each copy is drawn from its message and its destination, and processes send at times of their own, so that a
-replay changes nothing but the one copy. A copy is delayed only while its receiver sends nothing: what the receiver would
-have sent in between followed from the copy, and would no more.
+The delay of each copy is drawn from its message and its destination, and processes send at times of their own, so that
+a replay changes nothing but the one copy. A copy is delayed only while its receiver sends nothing: a send in between
+would no longer follow from the copy.
 """
 
 import os
@@ -17,7 +17,7 @@ from antecede.simulator.recorder import Recorder
 from antecede.simulator.workloads import Spontaneous, multicast
 from antecede.simulator.world import World
 from antecede.trace import DELIVER, SEND, Event, judge, match
-from antecede.trace.races import Wanted, find_races
+from antecede.trace.race_search import Wanted, find_races
 
 _runs = int(os.environ.get("ANTECEDE_SEEDS", "40"))
 _nanosecond = 1e-9

@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
             None,
             "--assume",
             metavar="GUARANTEE",
-            help="What the system promised: none, fifo or causal. Default: what the trace's metadata declare, else fifo.",
+            help="What the system promised: none, fifo or causal. Default: what the metadata declare, else fifo.",
         ),
         within: float | None = typer.Option(
             None, "--within", metavar="SECONDS", help="Only races that a delay of SECONDS or less would lose."
@@ -51,7 +51,8 @@ def register(app: typer.Typer) -> None:
 
         Exit 0: the trace was searched. 2: there was no valid delivery, or nothing could be read.
         """
-        from antecede.trace.races import Wanted, assumed
+        from antecede.trace.race_search import Wanted
+        from antecede.trace.races import assumed
 
         limit = None if within is None else _nanoseconds(within)
         wanted = Wanted(first, limit, every)

@@ -26,7 +26,8 @@ from antecede.pipeline.run import Trace, verdict_on
 from antecede.pipeline.sessions import Session
 from antecede.pipeline.verdict import Docket
 from antecede.trace.chain import Link
-from antecede.trace.races import Declare, Declared, Found, Wanted, assembled, race_of, resolution_of
+from antecede.trace.race_search import Found, Wanted, resolution_of
+from antecede.trace.races import Declare, Declared, assembled, race_of
 from antecede.trace.schema import DELIVER, SEND, Event
 
 Ints = NDArray[np.int32]
