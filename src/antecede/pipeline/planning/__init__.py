@@ -3,7 +3,7 @@
 * :mod:`~antecede.pipeline.planning.traffic`: who sends how much to whom, by server, from a trace or a table.
 * :mod:`~antecede.pipeline.planning.model`: what a message pays in a domain of s servers.
 * :mod:`~antecede.pipeline.planning.problem`: traffic, model and hard bounds as arrays.
-* :mod:`~antecede.pipeline.planning.kernel`, ``moves``, ``annealing``: a plan's figures, its changes, the search, compiled.
+* :mod:`~antecede.pipeline.planning.kernel`, ``moves``, ``annealing``: figures, changes and search of plans, compiled.
 * :mod:`~antecede.pipeline.planning.plans`: plans as lists of domains, and those to begin with.
 * :mod:`~antecede.pipeline.planning.search`: restarts, the Pareto front, the lower bound.
 * :mod:`~antecede.pipeline.planning.replay`: the same traffic in the simulated world.

@@ -1,8 +1,8 @@
 """Small changes of a plan, compiled: each leads from one tree of domains to another.
 
-Relocate a subtree, merge or split domains, exchange a parent and its child, swap two servers, hang the tree from another
-server. All work on the parents and blocks of :mod:`antecede.pipeline.planning.kernel`, whose form is a forest whatever
-they hold. Random numbers are our own (xorshift), so that a seed gives the same plan everywhere.
+Relocate a subtree, merge or split domains, exchange a parent and its child, swap two servers, hang the tree from
+another server. All work on the parents and blocks of :mod:`antecede.pipeline.planning.kernel`, whose form is always a
+forest. Random numbers are our own (xorshift), so that a seed gives the same plan everywhere.
 """
 
 import numpy as np
