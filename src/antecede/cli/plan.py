@@ -89,9 +89,9 @@ def register(app: typer.Typer) -> None:
         bounds.check()
         spark_conf = spark_settings(conf)
         known = _known(topology)
-        with _session(master, spark_conf) as running, _shown() as (say, tell):
+        with _shown() as (say, tell):
             say("reading the traffic")
-            traffic, described = _read(source, known, servers, engine, master, conf, spark_conf)
+            traffic, described = _read(source, known, servers, engine, master, spark_conf)
             known = known or described
             if busiest is not None:
                 traffic = traffic.busiest(busiest)
@@ -101,7 +101,8 @@ def register(app: typer.Typer) -> None:
             pinned = _pins(pins, traffic) if pins is not None else Pins()
             settings = Settings(order or _usual_order(known), model, bounds, pinned, allow_disconnected, seed, sample)
             before = None if known is None else [domain.servers for domain in known.domains]
-            report = make_plan(traffic, settings, before, running, tell, say)
+            with _session(master, spark_conf) as restarts:
+                report = make_plan(traffic, settings, before, restarts, tell, say)
         if as_json:
             print(json.dumps(report, indent=2))
         else:
@@ -176,7 +177,6 @@ def _read(
     servers: str | None,
     engine: str,
     master: str | None,
-    conf: list[str] | None,
     settings: dict[str, str],
 ) -> "tuple[Traffic, TopologyFile | None]":
     """The traffic, and the topology that the trace describes."""
@@ -186,7 +186,7 @@ def _read(
     if len(source) == 1 and source[0].lower().endswith(".csv"):
         return traffics.of_rows(traffics.read_matrix(_text(source[0]), source[0]), _home(known, homes)), None
     with trace_inputs(source) as paths:
-        if chosen_engine(engine, None if engine == "plain" else master, conf, paths) == "spark" and engine != "plain":
+        if chosen_engine(engine, None, None, paths) == "spark":
             from antecede.pipeline.measuring import measure_files
 
             rows = measure_files(paths, master=master, conf=settings)["traffic"]
