@@ -104,7 +104,8 @@ def test_the_topology_file_passes_its_check_and_keeps_addresses_and_agents(run: 
         f'[servers]\n{servers}\n[domains]\nall = {{ servers = [{members}], order = "matrix" }}\n'
         '[application]\nmodule = "shop"\n[agents]\nclerk = { server = "s2", class = "shop:Clerk" }\n'
     )
-    rows = [f"{a},{b},9" for a, b in (("clerk", "s1"), ("s1", "s5"), ("bob@s3", "s4"), ("s4", "clerk"), ("s0", "s2"))]
+    # s0 is idle, and stays a part of the system.
+    rows = [f"{a},{b},9" for a, b in (("clerk", "s1"), ("s1", "s5"), ("bob@s3", "s4"), ("s4", "clerk"))]
     Path("agents.csv").write_text("from,to,messages\n" + "\n".join(rows) + "\n")
     report = _document(run("agents.csv --topology old.toml --model paper --write new.toml --svg plan.svg --json"))
     assert report["cost"]["before"] == 36
@@ -176,6 +177,8 @@ def test_the_simulated_topology_is_the_plan_of_today(run: Callable[..., Said]) -
         ("six.csv --order nonsense", "unknown order 'nonsense'"),
         ("six.csv --pins bad.toml", "bad.toml: "),
         ("six.csv --pins stranger.toml", "stranger.toml: no server s9 in the traffic"),
+        ("six.csv --write nowhere/new.toml", "nowhere/new.toml: cannot be written"),
+        ("six.csv --topology six.csv", "six.csv:"),
         ("six.csv --servers homes.csv", "process s0 has no server: name it in --servers"),
         (f"six.csv --sample {limits.plan_sample_messages_max + 1}", "expected at most 200000 messages"),
     ],
@@ -209,3 +212,15 @@ def test_spans_of_a_shop(run: Callable[..., Said]) -> None:
     assert report["cost"]["after"] <= min(cost for cost in report["references"].values() if cost is not None)
     assert report["cost"]["simulated_after"] == pytest.approx(report["cost"]["after"], rel=0.1)
     assert check_topology(read_topology("new.toml")).holds
+
+
+def test_domains_of_today_that_are_no_tree_have_no_cost(run: Callable[..., Said]) -> None:
+    """A ring: it must not be used, so that it costs nothing that could be compared."""
+    pairs = (("A", "s0", "s1"), ("B", "s1", "s2"), ("C", "s2", "s0"))
+    domains = "\n".join(f'{name} = {{ servers = ["{a}", "{b}"] }}' for name, a, b in pairs)
+    servers = "\n".join(f's{n} = "tcp://10.0.0.{n + 1}:7101"' for n in range(3))
+    Path("ring.toml").write_text(f"[servers]\n{servers}\n[domains]\n{domains}\n")
+    Path("three.csv").write_text("from,to,messages\ns0,s1,5\ns1,s2,5\n")
+    report = _document(run("three.csv --topology ring.toml --model paper --json"))
+    assert report["cost"]["before"] is None
+    assert report["cost"]["after"] == 4

@@ -88,6 +88,9 @@ def register(app: typer.Typer) -> None:
         bounds = Bounds(max_domain, max_share, max_hops)
         bounds.check()
         spark_conf = spark_settings(conf)
+        for path in (write, svg):
+            if path is not None and not os.access(os.path.dirname(path) or ".", os.W_OK):
+                raise UsageError(f"{path}: cannot be written: no such directory, or no right to write there")
         known = _known(topology)
         with _shown() as (say, tell):
             say("reading the traffic")
@@ -98,6 +101,9 @@ def register(app: typer.Typer) -> None:
                 known = None
             if traffic.messages <= 0 or len(traffic.servers) < 2:
                 raise TraceError(f"{', '.join(source)}: no message from one server to another: nothing to plan")
+            if svg is not None and len(traffic.servers) > limits.topology_drawn_servers_max:
+                most = limits.topology_drawn_servers_max
+                raise UsageError(f"--svg: {len(traffic.servers)} servers: a drawing shows at most {most}")
             pinned = _pins(pins, traffic) if pins is not None else Pins()
             settings = Settings(order or _usual_order(known), model, bounds, pinned, allow_disconnected, seed, sample)
             before = None if known is None else [domain.servers for domain in known.domains]
@@ -184,20 +190,22 @@ def _read(
 
     homes = traffics.read_homes(_text(servers), servers) if servers is not None else None
     if len(source) == 1 and source[0].lower().endswith(".csv"):
-        return traffics.of_rows(traffics.read_matrix(_text(source[0]), source[0]), _home(known, homes)), None
+        rows = traffics.read_matrix(_text(source[0]), source[0])
+        return traffics.of_rows(rows, _home(known, homes), known.servers if known else ()), None
     with trace_inputs(source) as paths:
         if chosen_engine(engine, None, None, paths) == "spark":
             from antecede.pipeline.measuring import measure_files
 
             rows = measure_files(paths, master=master, conf=settings)["traffic"]
-            return traffics.of_rows(rows, _home(known, homes)), None
+            return traffics.of_rows(rows, _home(known, homes), known.servers if known else ()), None
         from antecede.trace.quarantine import sift
         from antecede.trace.sources import load
 
         loaded = load(paths)
         described = _described(loaded.metadata)
         trace = sift(loaded.events, loaded.placed).trace
-        return traffics.of_trace(trace, _home(known or described, homes)), described
+        file = known or described
+        return traffics.of_trace(trace, _home(file, homes), file.servers if file else ()), described
 
 
 def _home(known: "TopologyFile | None", homes: dict[str, str] | None) -> Callable[[str], str]:

@@ -4,7 +4,6 @@ Where servers may be left without a way to each other, every part of the traffic
 one tree. The report names servers as the traffic does.
 """
 
-import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +18,7 @@ from antecede.pipeline.planning.problem import Bounds, Figures, Pins, Plan, Prob
 from antecede.pipeline.planning.replay import as_json, replay
 from antecede.pipeline.planning.search import Candidate, Outcome, Run, Tell, search, violated
 from antecede.pipeline.planning.traffic import Traffic
-from antecede.topology import Address, DomainEntry, TopologyFile
+from antecede.topology import Address, Domain, DomainEntry, Topology, TopologyFile
 from antecede.topology.file import is_name
 
 Say = Callable[[str], None]
@@ -132,12 +131,13 @@ def _today(traffic: Traffic, model: Model, before: Sequence[Sequence[str]] | Non
     problem = Problem(traffic, model, Bounds(), Pins(), traffic.messages or 1.0)
     if before is None:
         return problem.figures(plans.plan_of(plans.flat(problem.n), problem.n)) if problem.n > 1 else None
-    numbers = {name: number for number, name in enumerate(traffic.servers)}
-    try:
-        domains = [[numbers[name] for name in members] for members in before if len(members) > 1]
-        return problem.figures(plans.plan_of(domains, problem.n))
-    except (KeyError, AssertionError):
+    kept = [Domain(f"d{number}", tuple(members)) for number, members in enumerate(before) if len(members) > 1]
+    topology = Topology(kept, traffic.servers)
+    if topology.cycle is not None or len(topology.trees) > 1 or len(topology.servers) > problem.n:
         return None
+    numbers = {name: number for number, name in enumerate(traffic.servers)}
+    domains = [[numbers[name] for name in domain.servers] for domain in kept]
+    return problem.figures(plans.plan_of(domains, problem.n))
 
 
 def _routers(part: _Part) -> list[dict[str, Any]]:
@@ -264,9 +264,6 @@ def _model(model: Model, servers: int) -> dict[str, Any]:
         "stamp": {str(size): round(model.stamp(size), 1) for size in sorted({*sizes, servers} - {0, 1})},
         "break_even": model.break_even(limits.plan_break_even_servers_max),
     }
-
-
-_unfit = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 def topology_of(

@@ -125,8 +125,11 @@ class _Counter:
         return Traffic(self.servers, self._pairs, kept, local + self._local)
 
 
-def of_trace(trace: Matched, home: Home) -> Traffic:
-    """The traffic of a matched trace. A message with unknown destinations went to wherever it was delivered."""
+def of_trace(trace: Matched, home: Home, also: Iterable[str] = ()) -> Traffic:
+    """The traffic of a matched trace. A message with unknown destinations went to wherever it was delivered.
+
+    ``also`` names servers that belong to the plan whether they sent anything or not.
+    """
     reached: dict[str, list[str]] = {}
     for name, line in zip(trace.names, trace.lines, strict=True):
         for event in line:
@@ -141,16 +144,16 @@ def of_trace(trace: Matched, home: Home) -> Traffic:
                 sends.append((name, to))
                 names.update(to)
     homes = {name: home(name) for name in sorted(names)}
-    counter = _Counter(homes.values())
+    counter = _Counter([*homes.values(), *also])
     for name, to in sends:
         counter.add(counter.numbers[homes[name]], [counter.numbers[homes[other]] for other in to], 1.0)
     return counter.traffic()
 
 
-def of_rows(rows: Sequence[Mapping[str, Any]], home: Home) -> Traffic:
+def of_rows(rows: Sequence[Mapping[str, Any]], home: Home, also: Iterable[str] = ()) -> Traffic:
     """The traffic of rows with ``from``, ``to`` and ``messages``, as ``measure`` reports it: unicasts only."""
     homes = {name: home(name) for name in sorted({str(row[key]) for row in rows for key in ("from", "to")})}
-    counter = _Counter(homes.values())
+    counter = _Counter([*homes.values(), *also])
     for row in rows:
         source, target = counter.numbers[homes[row["from"]]], counter.numbers[homes[row["to"]]]
         counter.add(source, (target,), float(row["messages"]))
