@@ -22,7 +22,11 @@ from antecede.pipeline.planning.problem import Bounds, Figures, Plan, Problem
 Tell = Callable[[int, int], None]
 """Told after each task: how many are done, and how many there are."""
 
-_hot, _cold = 0.15, 0.0004
+_hot, _warm, _cold = 0.15, 0.04, 0.0004
+"""Temperatures, in relative cost: where a search begins, where one goes on from a good plan, and where both end."""
+
+_many_servers = 64
+"""From here on few long searches find more than many short ones."""
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -32,7 +36,9 @@ class Task(msgspec.Struct, frozen=True):
     block: bytes
     seed: int
     steps: int
-    limits: bytes
+    heat: float
+    share: float | None = None
+    """A bound on the busiest router that is tighter than the one asked for."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -50,8 +56,8 @@ class Outcome(msgspec.Struct):
     front: list[Candidate]
 
 
-Run = Callable[[Problem, Sequence[Task]], Iterator[tuple[bytes, bytes, bytes]]]
-"""Carries tasks out; parents, blocks and figures in the order of the tasks."""
+Run = Callable[[Problem, Sequence[Task]], Iterator[tuple[bytes, bytes]]]
+"""Carries tasks out; the parents and blocks of their plans, in the order of the tasks."""
 
 
 def search(problem: Problem, seed: int, run: "Run | None" = None, tell: Tell = lambda done, all_: None) -> Outcome:
@@ -63,33 +69,31 @@ def search(problem: Problem, seed: int, run: "Run | None" = None, tell: Tell = l
     steps, rounds = effort(problem, len(starts))
     carry_out = run or here
     found = [one for one in references.values() if one is not None]
-    tasks = _tasks(problem, starts * rounds, steps, seed)
-    extra = 3
-    total = len(tasks) + len(starts) + extra
+    tasks = _tasks(starts * rounds, steps, seed, _hot)
+    # From the best of all once more, cooler, each with luck of its own.
+    again = 2 if problem.n > _many_servers else len(starts)
+    total = len(tasks) + again + 3
     done = 0
 
-    def collect(asked: Problem, wanted: Sequence[Task]) -> list[Candidate]:
+    def collect(wanted: Sequence[Task]) -> list[Candidate]:
         nonlocal done
         ended = []
-        for parent, block, _ in carry_out(asked, wanted):
+        for parent, block in carry_out(problem, wanted):
             plan = np.frombuffer(parent, np.int32).copy(), np.frombuffer(block, np.int32).copy()
             ended.append(Candidate(plan, problem.figures(plan)))
             done += 1
             tell(done, total)
         return ended
 
-    found += collect(problem, tasks)
-    # From the best of all once more, cooler, each with luck of its own.
+    found += collect(tasks)
     best = choose(found)
-    found += collect(problem, _tasks(problem, [best.plan] * len(starts), steps, seed + 1))
+    found += collect(_tasks([best.plan] * again, steps * len(starts) // again, seed + 1, _warm))
     best = choose(found)
     if best.figures.feasible:
-        for number, share in enumerate((0.7, 0.4, 0.2)):
-            target = best.figures.busiest_share * share
-            bounds = msgspec.structs.replace(problem.bounds, max_share=target)
-            found += collect(
-                problem.bounded(bounds), _tasks(problem.bounded(bounds), [best.plan], steps, seed + 2 + number)
-            )
+        calmer = [best.figures.busiest_share * share for share in (0.7, 0.4, 0.2)]
+        wanted = _tasks([best.plan] * len(calmer), steps, seed + 2, _hot)
+        pairs = zip(wanted, calmer, strict=True)
+        found += collect([msgspec.structs.replace(task, share=share) for task, share in pairs])
     tell(total, total)
     return Outcome(best, references, front_of(found))
 
@@ -98,27 +102,29 @@ def effort(problem: Problem, starts: int) -> tuple[int, int]:
     """Steps of one task, and how many tasks begin from each start: less work for each where there is more of it."""
     evaluations = limits.plan_work_max / problem.work()
     per_task = int(evaluations / (2 * starts + 3))
-    rounds = 1 if problem.n > 64 else 2
+    rounds = 1 if problem.n > _many_servers else 2
     return max(200, min(per_task // rounds, 400 * problem.n + 4_000)), rounds
 
 
-def _tasks(problem: Problem, starts: Iterable[Plan], steps: int, seed: int) -> list[Task]:
+def _tasks(starts: Iterable[Plan], steps: int, seed: int, heat: float) -> list[Task]:
     return [
-        Task(parent.tobytes(), block.tobytes(), 1_000_003 * seed + number, steps, problem.limits.tobytes())
+        Task(parent.tobytes(), block.tobytes(), 1_000_003 * seed + number, steps, heat)
         for number, (parent, block) in enumerate(starts)
     ]
 
 
-def annealed(problem: Problem, task: Task) -> tuple[bytes, bytes, bytes]:
-    """Carry one task out: the best plan's parents and blocks, and its figures."""
+def annealed(problem: Problem, task: Task) -> tuple[bytes, bytes]:
+    """Carry one task out: the best plan's parents and blocks."""
+    if task.share is not None:
+        problem = problem.bounded(msgspec.structs.replace(problem.bounds, max_share=task.share))
     parent, block = np.frombuffer(task.parent, np.int32), np.frombuffer(task.block, np.int32)
     best_parent, best_block, best = parent.copy(), block.copy(), np.zeros(kernel.FIGURES)
-    given = parent, block, task.steps, _hot, _cold, task.seed, problem.near, problem.near_first
+    given = parent, block, task.steps, task.heat, _cold, task.seed, problem.near, problem.near_first
     annealing.anneal(*(*given, *problem.traffic_arrays(), best_parent, best_block, best))
-    return best_parent.tobytes(), best_block.tobytes(), best.tobytes()
+    return best_parent.tobytes(), best_block.tobytes()
 
 
-def here(problem: Problem, tasks: Sequence[Task]) -> Iterator[tuple[bytes, bytes, bytes]]:
+def here(problem: Problem, tasks: Sequence[Task]) -> Iterator[tuple[bytes, bytes]]:
     """Carry tasks out in this process, two at a time."""
     with ThreadPoolExecutor(2) as pool:
         yield from pool.map(lambda task: annealed(problem, task), tasks)
@@ -127,7 +133,7 @@ def here(problem: Problem, tasks: Sequence[Task]) -> Iterator[tuple[bytes, bytes
 def on_spark(context: Any) -> Run:
     """Carry tasks out as Spark tasks, one for each."""
 
-    def run(problem: Problem, tasks: Sequence[Task]) -> Iterator[tuple[bytes, bytes, bytes]]:
+    def run(problem: Problem, tasks: Sequence[Task]) -> Iterator[tuple[bytes, bytes]]:
         shared = context.broadcast(problem)
         work = context.parallelize(list(tasks), max(1, len(tasks)))
         yield from work.map(lambda task: annealed(shared.value, task)).collect()
