@@ -102,6 +102,24 @@ def test_a_replay_charges_each_domain_once() -> None:
     assert replay(sent, domains, model_of("paper", "matrix"), 13.0, 0, 1) is None
 
 
+def test_a_replay_of_all_messages_is_the_prediction(
+    problem: Callable[..., Problem], traffic: Callable[..., Any]
+) -> None:
+    """In the paper's accounting a matrix has s² counters, and the whole traffic is sent, each message once."""
+    from antecede.pipeline.planning import plans
+    from antecede.pipeline.planning.problem import Bounds, Pins
+
+    for seed in (2, 3, 6):
+        sent = traffic(seed, 7)
+        model = model_of("paper", "matrix")
+        asked = Problem(sent, model, Bounds(), Pins())
+        plan = plans.plan_of([[0, 1, 2], [2, 3], [3, 4, 5, 6]], 7)
+        domains = {f"d{n}": [asked.servers[s] for s in own] for n, own in enumerate(plans.domains_of(plan))}
+        done: Any = replay(sent, domains, model, 10.0, 10_000, 1)
+        assert done.messages == sent.messages
+        assert done.cost == pytest.approx(asked.figures(plan).cost)
+
+
 def test_the_busiest_and_the_parts() -> None:
     sent = Traffic(["a", "b", "c", "d", "e"], {(0, 1): 5.0, (2, 3): 9.0, (3, 4): 1.0}, {})
     assert sent.busiest(2).servers == ["c", "d"]

@@ -4,6 +4,7 @@
   backbone (:mod:`antecede.topology.shapes`).
 * **blocks**: the biconnected blocks of the traffic graph, with its articulation points as routers. They re-route
   nothing: every two servers that talk share a domain.
+* **buses and groups of stars** of all sizes, from the servers in a sequence in which those that talk most are close.
 * **communities**: Leiden's, by the constant Potts model at several resolutions, each a domain; the member with most
   traffic to other communities is its router in a backbone.
 
@@ -79,6 +80,27 @@ def bus(order: Sequence[int], leaf: int | None = None) -> Domains:
     bounds = [servers * number // leaves for number in range(leaves + 1)]
     members = [list(order[low:high]) for low, high in pairwise(bounds)]
     return _with_backbone([(part, part[0]) for part in members])
+
+
+def stars(order: Sequence[int], hubs: int, busy: Sequence[float]) -> Domains:
+    """Several stars of consecutive servers, each around its busiest, which share one domain."""
+    bounds = [len(order) * number // hubs for number in range(hubs + 1)]
+    parts = [list(order[low:high]) for low, high in pairwise(bounds)]
+    heads = [max(part, key=lambda server: (busy[server], -server)) for part in parts]
+    pairs = [
+        sorted((head, server)) for part, head in zip(parts, heads, strict=True) for server in part if server != head
+    ]
+    return [sorted(heads), *pairs] if hubs > 1 else pairs
+
+
+def shapes(order: Sequence[int], busy: Sequence[float]) -> Iterator[Domains]:
+    """Buses and groups of stars of all sizes, from servers in a sequence in which those that talk most are close."""
+    servers = len(order)
+    size = 2
+    while size <= servers // 2:
+        yield bus(order, size)
+        yield stars(order, size, busy)
+        size += max(1, size // 3)
 
 
 def _with_backbone(parts: Sequence[tuple[list[int], int]]) -> Domains:

@@ -25,6 +25,9 @@ Tell = Callable[[int, int], None]
 _hot, _warm, _cold = 0.15, 0.04, 0.0004
 """Temperatures, in relative cost: where a search begins, where one goes on from a good plan, and where both end."""
 
+_guesses_searched = 3
+"""Simple shapes from which a search begins: the best of all sizes."""
+
 _many_servers = 64
 """From here on few long searches find more than many short ones."""
 
@@ -65,10 +68,11 @@ def search(problem: Problem, seed: int, run: "Run | None" = None, tell: Tell = l
     references = dict(_references(problem))
     starts = [one.plan for one in references.values() if one is not None]
     starts += [plans.plan_of(domains, problem.n) for domains in plans.communities(problem, seed)]
-    starts += [plans.plan_of(plans.bus(_by_neighbours(problem)), problem.n)]
+    guesses = _guesses(problem)
+    starts += [one.plan for one in sorted(guesses, key=_rank)[:_guesses_searched]]
     steps, rounds = effort(problem, len(starts))
     carry_out = run or here
-    found = [one for one in references.values() if one is not None]
+    found = [*(one for one in references.values() if one is not None), *guesses]
     tasks = _tasks(starts * rounds, steps, seed, _hot)
     # From the best of all once more, cooler, each with luck of its own.
     again = 2 if problem.n > _many_servers else len(starts)
@@ -95,7 +99,7 @@ def search(problem: Problem, seed: int, run: "Run | None" = None, tell: Tell = l
         pairs = zip(wanted, calmer, strict=True)
         found += collect([msgspec.structs.replace(task, share=share) for task, share in pairs])
     tell(total, total)
-    return Outcome(best, references, front_of(found))
+    return Outcome(choose(found), references, front_of(found))
 
 
 def effort(problem: Problem, starts: int) -> tuple[int, int]:
@@ -159,6 +163,14 @@ def _references(problem: Problem) -> Iterator[tuple[str, Candidate | None]]:
             yield name, Candidate(plan, problem.figures(plan))
 
 
+def _guesses(problem: Problem) -> list[Candidate]:
+    """Simple shapes of all sizes, of which the best are searched from."""
+    made = (
+        plans.plan_of(domains, problem.n) for domains in plans.shapes(_by_neighbours(problem), problem.degree.tolist())
+    )
+    return [Candidate(plan, problem.figures(plan)) for plan in made]
+
+
 def _by_neighbours(problem: Problem) -> list[int]:
     """The servers in a sequence in which those that talk most are close: each time the nearest that is left."""
     left = dict.fromkeys(np.argsort(-problem.degree, kind="stable").tolist())
@@ -175,7 +187,11 @@ def _by_neighbours(problem: Problem) -> list[int]:
 
 def choose(found: Sequence[Candidate]) -> Candidate:
     """The best of some plans: one that keeps the bounds, then the cheapest, then fewer hops and a less busy router."""
-    return min(found, key=lambda one: (0.0 if one.figures.feasible else one.figures.excess, *_axes(one)))
+    return min(found, key=_rank)
+
+
+def _rank(one: Candidate) -> tuple[float, ...]:
+    return (0.0 if one.figures.feasible else one.figures.excess, *_axes(one))
 
 
 def front_of(found: Sequence[Candidate]) -> list[Candidate]:
