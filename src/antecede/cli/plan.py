@@ -372,7 +372,7 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
     yield f"  today {today}; no plan costs less than {_amount(cost['lower_bound'], model)}"
     if cost["simulated_after"] is not None:
         sent = counted(report["replay"]["messages"], "message")
-        yield f"  replayed with {sent}: {_amount(cost['simulated_after'], model)}"
+        yield f"  replayed with {sent} under {model['order']}: {_amount(cost['simulated_after'], model)}"
     for name, value in report["references"].items():
         why = report["reference_figures"][name]["violated"]
         yield f"  {name:<7}{_amount(value, model) if value is not None else f'not allowed: {why}'}"

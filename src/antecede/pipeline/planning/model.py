@@ -8,8 +8,8 @@
 
 ``--model paper`` is the supposition of Laumay et al. (§6.2): α = 0, β = 1, σ = s², whatever the order.
 
-The constants are committed as they were measured, and never tuned: a hop costs as much as 1,070 bytes of
-stamp, so the honest answer is often to stay flat. ``antecede bench hop`` measures all of them again.
+The constants are committed as they were measured, and never tuned: a hop costs as much as 1,070 bytes of stamp, so the
+honest answer is often to stay flat. ``antecede bench hop`` measures all of them again.
 """
 
 from collections.abc import Sequence
