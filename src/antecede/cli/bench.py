@@ -119,8 +119,8 @@ def register(app: typer.Typer) -> None:
 
     @bench.command()
     def hop(
-        letters: int = typer.Option(400, min=100, help="Round trips of the short run; the long one has four times."),
-        rounds: int = typer.Option(5, min=1, help="Rounds; the least disturbed one counts."),
+        letters: int = typer.Option(1_500, min=100, help="Round trips of the short run; the long one has four times."),
+        rounds: int = typer.Option(3, min=1, help="Rounds; medians count."),
         order: str = typer.Option("pruned,direct,updates,buffer,fifo", help="The orders whose stamps are weighed."),
         sizes: str = typer.Option("2,3,4,6,8,12,16,24,32,48,64", help="The sizes of domains to weigh them in."),
         directory: str | None = typer.Option(None, metavar="DIR", help="On which disk; default: the temporary one."),
