@@ -405,3 +405,22 @@ preview_records_max: Final = 10_000
 
 mapped_kinds_max: Final = 1_000
 """Different kinds of records of which an import counts how often each occurred; more are not kinds but texts."""
+
+plan_multicasts_max: Final = 20_000
+"""Different multicasts that a plan is made for; of more the heaviest stand for all, so that one plan's cost is a matter
+of milliseconds."""
+
+plan_work_max: Final = 1.2e10
+"""Elementary steps of one search for domains: about a minute on two cores, whatever the number of servers."""
+
+plan_front_max: Final = 12
+"""Plans of a Pareto front that are reported: more are no choice that a person makes."""
+
+plan_sample_messages_max: Final = 200_000
+"""Messages that are replayed in the simulated world to check a plan's cost: the mean is known to a percent by then."""
+
+plan_file_bytes_max: Final = 256 * 1024 * 1024
+"""One table of traffic, of processes and their servers, or of pins: a row for each two of 4,096 servers fits."""
+
+plan_break_even_servers_max: Final = 1_024
+"""Servers up to which the size is looked for from which on domains pay off with uniform traffic."""

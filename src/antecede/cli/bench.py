@@ -142,6 +142,25 @@ def register(app: typer.Typer) -> None:
         report = bench_channel(wanted, messages, rounds or 5, directory, _tell)
         print(json.dumps(report, indent=2) if as_json else table(report))
 
+    @bench.command()
+    def hop(
+        letters: int = typer.Option(1_500, min=100, help="Round trips of the short run; the long one has four times."),
+        rounds: int = typer.Option(3, min=1, help="Rounds; medians count."),
+        order: str = typer.Option("pruned,direct,updates,buffer,fifo", help="The orders whose stamps are weighed."),
+        sizes: str = typer.Option("2,3,4,6,8,12,16,24,32,48,64", help="The sizes of domains to weigh them in."),
+        directory: str | None = typer.Option(None, metavar="DIR", help="On which disk; default: the temporary one."),
+    ) -> None:
+        """The constants of antecede plan: a durable hop, a byte of stamp, and each order's stamp by domain size."""
+        import sys
+
+        from antecede.bench.hop import bench_hop
+
+        chosen = [name for name in _names(order) if order]
+        report = bench_hop(
+            letters, rounds, chosen, _numbers(sizes), directory, lambda text: print(text, file=sys.stderr)
+        )
+        print(json.dumps(report, indent=2))
+
 
 def _tell(text: str) -> None:
     print(text, file=sys.stderr)

@@ -33,6 +33,14 @@ class Lanes:
         from_a = at_least - (at_least >> (_width - 1))
         return b ^ ((a ^ b) & from_a)
 
+    def full(self) -> int:
+        """The vector whose entries are all the largest possible."""
+        return self._guards - (self._guards >> (_width - 1))
+
+    def count_at_least(self, a: int, b: int) -> int:
+        """The number of lanes in which the first vector's entry is at least the second's."""
+        return (((a | self._guards) - b) & self._guards).bit_count()
+
     def entries(self, vector: int) -> Sequence[int]:
         """All entries, in order."""
         return memoryview(vector.to_bytes(self._bytes, "little")).cast("I")

@@ -1,0 +1,104 @@
+"""``antecede bench hop``: the constants of the planner's cost model, measured on this machine.
+
+* **α**, the processor time of one durable hop: two real servers exchange one letter to and fro, on disk at both ends.
+  Each letter has a stamp, a frame and a record of its own, as the model supposes. What the processes take for their
+  start is the same for few and for many letters; the difference of two runs is free of it.
+* **β**, the processor time of one byte of stamp: an order with matrix stamps sends, encodes, decodes and receives in
+  small and in large groups; the time that a larger stamp takes, by its bytes. A line of 1 Gbit/s adds 8 ns.
+* **σ**, the mean stamp of an order by the size of its domain: uniform unicasts in the simulated world.
+
+Medians of the rounds count. Few letters make α, a difference of two runs, noisy; a busy machine makes both larger.
+"""
+
+import resource
+from collections.abc import Callable, Sequence
+from statistics import median
+from time import process_time_ns
+from typing import Any
+
+import msgspec
+
+from antecede.bench.channel import measure, sides
+from antecede.messages import Message, Send
+from antecede.orders import parse
+from antecede.simulator.run import Setup, simulate
+
+LINE_NS_PER_BYTE = 8.0
+"""One byte on a line of 1 Gbit/s."""
+
+_few, _many = 16, 96
+"""Members of the groups whose stamps are compared."""
+
+
+def bench_hop(
+    letters: int,
+    rounds: int,
+    orders: Sequence[str],
+    sizes: Sequence[int],
+    directory: str | None,
+    tell: Callable[[str], None],
+) -> dict[str, Any]:
+    """Measure α, β and the table of stamps; the report."""
+    tell("exchanging letters between two servers")
+    alphas = [_hop_ns(letters, directory) for _ in range(rounds)]
+    tell("encoding and decoding stamps")
+    betas = [_byte_ns() for _ in range(rounds)]
+    table = {}
+    for order in orders:
+        tell(f"weighing the stamps of {order}")
+        table[order] = [round(stamp_bytes(order, size), 1) for size in sizes]
+    return {
+        "bench": "hop",
+        "alpha_ns": round(median(alphas)),
+        "alpha_rounds_ns": [round(one) for one in alphas],
+        "beta_ns": round(median(betas) + LINE_NS_PER_BYTE, 2),
+        "beta_cpu_ns": round(median(betas), 2),
+        "beta_line_ns": LINE_NS_PER_BYTE,
+        "sizes": list(sizes),
+        "stamp_bytes": table,
+    }
+
+
+def _hop_ns(letters: int, directory: str | None) -> float:
+    """Processor time of both servers for one letter, from two runs of different length."""
+    side = next(side for side in sides if side.name == "exchange")
+    taken = []
+    for count in (letters, 4 * letters):
+        before = _children_seconds()
+        measure(side, round(count / side.share), directory)
+        taken.append(_children_seconds() - before)
+    # A round trip is two hops.
+    return (taken[1] - taken[0]) * 1e9 / (3 * letters * 2)
+
+
+def _children_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _byte_ns() -> float:
+    small, large = _stamp_cost(_few), _stamp_cost(_many)
+    return (large[0] - small[0]) / (large[1] - small[1])
+
+
+def _stamp_cost(members: int, messages: int = 400) -> tuple[float, float]:
+    """Nanoseconds and bytes of one stamp of a matrix: sent, encoded, decoded and received."""
+    spec = parse("matrix")
+    sender, receiver = spec.create(0, members), spec.create(1, members)
+    total = 0
+    started = process_time_ns()
+    for number in range(messages):
+        for effect in sender.send(Message(f"m{number}", 0, 2, b"")):
+            if type(effect) is Send:
+                packet = effect.packet
+                data = sender.encode(packet)
+                total += len(data)
+                stamp = receiver.decode(packet.kind, packet.source, data)
+                receiver.receive(msgspec.structs.replace(packet, stamp=stamp))
+    return (process_time_ns() - started) / messages, total / messages
+
+
+def stamp_bytes(order: str, size: int) -> float:
+    """The mean stamp of an order in a domain of that size, with uniform unicasts."""
+    setup = Setup(parse(order), size, max(3_000, 100 * size), warmup=max(1_000, 40 * size))
+    return float(simulate(setup)["stamp"]["bytes_mean"])

@@ -1,0 +1,414 @@
+"""``antecede plan``: how should servers be split into domains?"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from antecede.cli.engines import chosen_engine, progress, spark_settings, trace_inputs
+from antecede.errors import TopologyError, TraceError, UsageError
+
+if TYPE_CHECKING:
+    from antecede.pipeline.planning.problem import Pins
+    from antecede.pipeline.planning.search import Run, Tell
+    from antecede.pipeline.planning.traffic import Traffic
+    from antecede.topology import TopologyFile
+    from antecede.trace.schema import Metadata
+
+
+def register(app: typer.Typer) -> None:
+    @app.command()
+    def plan(
+        source: Annotated[
+            list[str],
+            typer.Argument(metavar="TRACE…|MATRIX.csv", help="A trace, or a table from,to,messages of servers."),
+        ],
+        order: str | None = typer.Option(None, "--order", help="The order of every domain. Default: pruned."),
+        model: str = typer.Option("cpu", "--model", help="cpu (measured) or paper (s² for a domain of s servers)."),
+        topology: str | None = typer.Option(
+            None,
+            "--topology",
+            metavar="FILE",
+            help="The topology of today: its servers, addresses, agents and domains.",
+        ),
+        servers: str | None = typer.Option(
+            None, "--servers", metavar="FILE", help="Where processes live: a table process,server."
+        ),
+        busiest: int | None = typer.Option(None, "--busiest", metavar="N", min=2, help="Only the N busiest servers."),
+        pins: str | None = typer.Option(
+            None, "--pins", metavar="FILE", help="TOML: together, apart (lists of servers), never_router (servers)."
+        ),
+        allow_disconnected: bool = typer.Option(
+            False, "--allow-disconnected", help="Servers that exchange nothing need no way to each other."
+        ),
+        max_domain: int | None = typer.Option(None, "--max-domain", metavar="S", help="Servers of a domain, at most."),
+        max_share: float | None = typer.Option(
+            None, "--max-share", metavar="F", help="The share of all messages that one router forwards, at most."
+        ),
+        max_hops: int | None = typer.Option(
+            None, "--max-hops", metavar="H", help="Hops between any two servers, at most."
+        ),
+        write: str | None = typer.Option(None, "--write", metavar="FILE", help="Write the plan as a topology file."),
+        svg: str | None = typer.Option(None, "--svg", metavar="FILE", help="Draw the domains before and after."),
+        seed: int = typer.Option(1, "--seed", min=0, max=2**40, help="Same seed, same plan."),
+        sample: int = typer.Option(20_000, "--sample", min=0, help="Messages replayed in the simulator; 0: none."),
+        engine: str = typer.Option("auto", "--engine", help="Who reads the trace: auto, plain or spark."),
+        master: str | None = typer.Option(
+            None, "--master", metavar="URL", help="The Spark master; the restarts of the search are its tasks."
+        ),
+        conf: Annotated[
+            list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
+        ] = None,
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> int:
+        """Find the split of servers into domains that makes this traffic cheapest.
+
+        Domains always form a tree, so causal order holds end to end. A message pays for every domain that it enters,
+        α + β·stamp bytes; --model paper counts s² for a domain of s servers and nothing else. With the measured costs
+        the answer is often to stay flat: one domain for all.
+
+        Exit 0: a plan was found. 1: none keeps the bounds; the one that stands most in the way is named. 2: bad usage
+        or unreadable input.
+        """
+        from antecede import limits
+
+        if find_spec("numba") is None:
+            raise UsageError("plan needs numba and numpy: install antecede with its extra plan")
+        from antecede.pipeline.planning.problem import Bounds, Pins
+        from antecede.pipeline.planning.report import Settings, make_plan
+
+        if sample > limits.plan_sample_messages_max:
+            raise UsageError(f"--sample {sample}: expected at most {limits.plan_sample_messages_max} messages")
+        bounds = Bounds(max_domain, max_share, max_hops)
+        bounds.check()
+        spark_conf = spark_settings(conf)
+        for path in (write, svg):
+            if path is not None and not os.access(os.path.dirname(path) or ".", os.W_OK):
+                raise UsageError(f"{path}: cannot be written: no such directory, or no right to write there")
+        known = _known(topology)
+        with _shown() as (say, tell):
+            say("reading the traffic")
+            traffic, described = _read(source, known, servers, engine, master, spark_conf)
+            known = known or described
+            if busiest is not None:
+                traffic = traffic.busiest(busiest)
+                known = None
+            if traffic.messages <= 0 or len(traffic.servers) < 2:
+                raise TraceError(f"{', '.join(source)}: no message from one server to another: nothing to plan")
+            if svg is not None and len(traffic.servers) > limits.topology_drawn_servers_max:
+                most = limits.topology_drawn_servers_max
+                raise UsageError(f"--svg: {len(traffic.servers)} servers: a drawing shows at most {most}")
+            pinned = _pins(pins, traffic) if pins is not None else Pins()
+            settings = Settings(order or _usual_order(known), model, bounds, pinned, allow_disconnected, seed, sample)
+            before = None if known is None else [domain.servers for domain in known.domains]
+            with _session(master, spark_conf) as restarts:
+                report = make_plan(traffic, settings, before, restarts, tell, say)
+        if as_json:
+            print(json.dumps(report, indent=2))
+        else:
+            print("\n".join(_lines(report)))
+        if not report["feasible"]:
+            print(f"antecede: no plan keeps all bounds; in the way is {report['violated']}", file=sys.stderr)
+            return 1
+        _deliver(report, traffic, settings.order, known, write, svg)
+        return 0
+
+
+def _usual_order(known: "TopologyFile | None") -> str:
+    orders = {domain.order for domain in known.domains} if known is not None else set()
+    return orders.pop() if len(orders) == 1 else "pruned"
+
+
+def _known(path: str | None) -> "TopologyFile | None":
+    from antecede.cli.organisation import read_topology
+
+    return None if path is None else _plannable(read_topology(path))
+
+
+def _plannable(file: "TopologyFile") -> "TopologyFile":
+    if file.objects:
+        raise UsageError(
+            f"{file.name}: it has replicated objects ({file.objects[0].name}), whose domain cannot be split"
+        )
+    return file
+
+
+def _described(metadata: "Sequence[Metadata]") -> "TopologyFile | None":
+    """The topology that a trace's metadata describe, in the canonical form that ``simulate --topology`` writes."""
+    from antecede.topology import Address, AgentHome, DomainEntry, TopologyFile
+
+    said = next((one.topology for one in metadata if isinstance(one.topology, dict)), None)
+    if said is None:
+        return None
+    try:
+        addresses = {}
+        for name, text in said["servers"].items():
+            host, _, port = str(text).removeprefix("tcp://").rpartition(":")
+            addresses[str(name)] = Address(host.strip("[]"), int(port))
+        domains = tuple(DomainEntry(name, tuple(own), order) for name, (own, order) in said["domains"].items())
+        agents = tuple(AgentHome(name, home, kind) for name, (home, kind) in said["agents"].items())
+        made = TopologyFile(addresses, domains, agents, said.get("application"), said["guarantee"], name="metadata")
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    if said.get("objects"):
+        raise UsageError("the topology in the trace's metadata has replicated objects, whose domain cannot be split")
+    return made
+
+
+def _text(path: str) -> str:
+    from antecede import limits
+
+    try:
+        with open(path, "rb") as file:
+            data = file.read(limits.plan_file_bytes_max + 1)
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(data) > limits.plan_file_bytes_max:
+        raise TraceError(f"{path}: longer than {limits.plan_file_bytes_max} bytes")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise TraceError(f"{path}: expected UTF-8 text") from None
+
+
+def _read(
+    source: list[str],
+    known: "TopologyFile | None",
+    servers: str | None,
+    engine: str,
+    master: str | None,
+    settings: dict[str, str],
+) -> "tuple[Traffic, TopologyFile | None]":
+    """The traffic, and the topology that the trace describes."""
+    from antecede.pipeline.planning import traffic as traffics
+
+    homes = traffics.read_homes(_text(servers), servers) if servers is not None else None
+    if len(source) == 1 and source[0].lower().endswith(".csv"):
+        rows = traffics.read_matrix(_text(source[0]), source[0])
+        return traffics.of_rows(rows, _home(known, homes), known.servers if known else ()), None
+    with trace_inputs(source) as paths:
+        if chosen_engine(engine, None, None, paths) == "spark":
+            from antecede.pipeline.measuring import measure_files
+
+            rows = measure_files(paths, master=master, conf=settings)["traffic"]
+            return traffics.of_rows(rows, _home(known, homes), known.servers if known else ()), None
+        from antecede.trace.quarantine import sift
+        from antecede.trace.sources import load
+
+        loaded = load(paths)
+        described = _described(loaded.metadata)
+        trace = sift(loaded.events, loaded.placed).trace
+        file = known or described
+        return traffics.of_trace(trace, _home(file, homes), file.servers if file else ()), described
+
+
+def _home(known: "TopologyFile | None", homes: dict[str, str] | None) -> Callable[[str], str]:
+    """Where each process lives: as the file says, as the topology says, or by itself."""
+
+    def by_file(process: str) -> str:
+        if homes is None or process not in homes:
+            raise UsageError(f"process {process} has no server: name it in --servers")
+        if known is not None and homes[process] not in known.servers:
+            raise UsageError(f"process {process}: the topology has no server {homes[process]}")
+        return homes[process]
+
+    if homes is not None:
+        return by_file
+    if known is None:
+        return lambda process: process
+    agents = {agent.name: agent.server for agent in known.agents}
+
+    def by_topology(process: str) -> str:
+        if process in known.servers:
+            return process
+        server = agents.get(process) or process.rpartition("@")[2]
+        if server not in known.servers:
+            raise UsageError(f"process {process} has no server in the topology: say where it lives with --servers FILE")
+        return server
+
+    return by_topology
+
+
+def _pins(path: str, traffic: "Traffic") -> "Pins":
+    import tomllib
+
+    import msgspec
+
+    from antecede.pipeline.planning.problem import Pins
+
+    try:
+        found = msgspec.convert(tomllib.loads(_text(path)), Pins)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError, RecursionError) as error:
+        raise UsageError(
+            f"{path}: {error}: expected together, apart (lists of lists) and never_router (a list)"
+        ) from None
+    known = set(traffic.servers)
+    for name in [*found.never_router, *(name for group in (*found.together, *found.apart) for name in group)]:
+        if name not in known:
+            raise UsageError(f"{path}: no server {name} in the traffic")
+    for group in (*found.together, *found.apart):
+        if len(set(group)) < 2:
+            raise UsageError(f"{path}: a group of {len(set(group))}: expected two servers or more")
+    return found
+
+
+@contextmanager
+def _session(master: str | None, conf: dict[str, str]) -> "Iterator[Run | None]":
+    """How restarts are carried out: on Spark where a master was named, else in this process."""
+    if master is None:
+        yield None
+        return
+    from antecede.pipeline.planning.search import on_spark
+    from antecede.pipeline.sessions import session
+
+    with session(master, conf, lean=True) as running:
+        yield on_spark(running.context)
+
+
+@contextmanager
+def _shown() -> "Iterator[tuple[Callable[[str], None], Tell]]":
+    """A bar on a terminal, silence elsewhere."""
+    if not sys.stderr.isatty():
+        with progress("") as say:
+            yield say, lambda done, all_: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("planning", total=None)
+
+        def tell(done: int, all_: int) -> None:
+            bar.update(task, completed=done, total=all_)
+
+        yield lambda text: bar.update(task, description=text), tell
+
+
+def _deliver(
+    report: dict[str, Any],
+    traffic: "Traffic",
+    order: str,
+    known: "TopologyFile | None",
+    write: str | None,
+    svg: str | None,
+) -> None:
+    """Write the topology file and the drawing, if they are wanted."""
+    if write is None and svg is None:
+        return
+    from antecede.cli.organisation import check_topology
+    from antecede.pipeline.planning.report import topology_of
+    from antecede.topology import parse_topology
+
+    made, called = topology_of(report, traffic.servers, order, known)
+    header = "".join(f"# {short} is {json.dumps(name)}\n" for name, short in called.items())
+    after = parse_topology(header + made.text(), write or "plan")
+    refusals = check_topology(after).refusals
+    if refusals:
+        raise TopologyError(f"the plan cannot be used with order {order}: {refusals[0]}")
+    if write is not None:
+        _write(write, header + made.text())
+    if svg is not None:
+        flat = {"domains": {"all": list(traffic.servers)}}
+        before = known if known is not None else topology_of(flat, traffic.servers, order, None)[0]
+        _write(svg, _stacked([before, after]))
+
+
+def _stacked(files: "Sequence[TopologyFile]") -> str:
+    """Drawings one below the other in one document."""
+    import re
+
+    from antecede.topology.svg import draw
+
+    parts, width, height = [], 0.0, 0.0
+    for file in files:
+        drawn = draw(file)
+        size = re.search(r'width="(\d+)" height="(\d+)"', drawn)
+        assert size is not None
+        parts.append(drawn.replace("<svg ", f'<svg y="{height:.0f}" ', 1))
+        width, height = max(width, float(size[1])), height + float(size[2])
+    box = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
+    title = "<title>domains before and after</title>"
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {box}>\n{title}\n{"".join(parts)}</svg>\n'
+
+
+def _write(path: str, text: str) -> None:
+    temporary = Path(f"{path}.{os.getpid()}.part")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UsageError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+_domains_shown = 40
+
+
+def _lines(report: dict[str, Any]) -> Iterator[str]:
+    from antecede.cli.wording import counted, shown_name
+
+    model, cost = report["model"], report["cost"]
+    local = f"; {report['local']:,} stayed within a server" if report["local"] else ""
+    yield f"{counted(report['servers'], 'server')}, {counted(report['messages'], 'message')} between them{local}"
+    yield from _model_lines(model)
+    if not report["feasible"]:
+        yield f"no plan keeps all bounds; the nearest breaks {report['violated']}"
+        return
+    if report["flat"]:
+        yield f"stay flat: one domain costs {_amount(cost['after'], model)} per message; no split found costs less"
+    else:
+        yield (
+            f"plan: {counted(len(report['domains']), 'domain')}, {_amount(cost['after'], model)} per message, "
+            f"{report['hops_mean']:.2f} hops, at most {report['hops_max']}"
+        )
+    today = "unknown" if cost["before"] is None else _amount(cost["before"], model)
+    yield f"  today {today}; no plan costs less than {_amount(cost['lower_bound'], model)}"
+    if cost["simulated_after"] is not None:
+        sent = counted(report["replay"]["messages"], "message")
+        yield f"  replayed with {sent} under {model['order']}: {_amount(cost['simulated_after'], model)}"
+    for name, value in report["references"].items():
+        why = report["reference_figures"][name]["violated"]
+        yield f"  {name:<7}{_amount(value, model) if value is not None else f'not allowed: {why}'}"
+    for router in report["routers"][:3]:
+        yield (
+            f"  router {shown_name(router['server'])}: forwards {router['share']:.1%} of all messages; "
+            f"its loss cuts off {counted(router['cut_off'], 'server')}"
+        )
+    if not report["flat"]:
+        for name, members in list(report["domains"].items())[:_domains_shown]:
+            yield f"  {name}: {' '.join(map(shown_name, members))}"
+        if len(report["domains"]) > _domains_shown:
+            yield f"  … and {len(report['domains']) - _domains_shown} more (--json, --write)"
+    yield "front: cost, hops, busiest router, domains"
+    for one in report["front"]:
+        yield (
+            f"  {_amount(one['cost'], model):>14}{one['hops_mean']:>7.2f}{one['busiest_share']:>8.1%}"
+            f"{len(one['domains']):>6}"
+        )
+
+
+def _model_lines(model: dict[str, Any]) -> Iterator[str]:
+    if model["name"] == "paper":
+        yield "model: the paper's, s² for a domain of s servers"
+    else:
+        yield (
+            f"model: {model['alpha'] / 1e3:,.0f} µs for a hop and {model['beta'] / 1e3:.2f} µs for a byte of stamp, "
+            f"order {model['order']}"
+        )
+    even = model["break_even"]
+    yield (
+        f"  with uniform traffic a bus is cheaper than one domain from {even} servers on"
+        if even is not None
+        else "  with uniform traffic a bus is not cheaper than one domain, whatever the number of servers"
+    )
+
+
+def _amount(value: float, model: dict[str, Any]) -> str:
+    return f"{value:,.1f}" if model["name"] == "paper" else f"{value / 1e3:,.1f} µs"

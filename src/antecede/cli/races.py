@@ -1,0 +1,204 @@
+"""``antecede races``: which messages did only timing keep in order?"""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from antecede.cli.engines import chosen_engine, progress, spark_settings, trace_inputs
+from antecede.errors import OrderError, TopologyError, UsageError
+
+if TYPE_CHECKING:
+    from antecede.trace.races import Declare, Declared
+    from antecede.trace.schema import Metadata
+
+
+def register(app: typer.Typer) -> None:
+    @app.command()
+    def races(
+        trace: Annotated[
+            list[str],
+            typer.Argument(metavar="TRACE…", help="Files, directories (also servers'), patterns; - is standard input."),
+        ],
+        assume: str | None = typer.Option(
+            None,
+            "--assume",
+            metavar="GUARANTEE",
+            help="What the system promised: none, fifo or causal. Default: what the metadata declare, else fifo.",
+        ),
+        within: float | None = typer.Option(
+            None, "--within", metavar="SECONDS", help="Only races that a delay of SECONDS or less would lose."
+        ),
+        first: int = typer.Option(10, "--first", metavar="N", help="Show the N races with the least slack."),
+        every: bool = typer.Option(
+            False, "--all", help="Every earlier message of a sender, not only the last one delivered."
+        ),
+        engine: str = typer.Option("auto", "--engine", help="auto, plain (this process) or spark."),
+        master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master."),
+        conf: Annotated[
+            list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
+        ] = None,
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> int:
+        """Find races: pairs of messages that arrived in order only because of their timing.
+
+        A message and one that follows from it, both delivered by one process in that order, though nothing made the
+        second wait for the first: a longer delay of the first would have broken causal order. The slack is how long a
+        delay it takes. A guarantee of the system removes the pairs that it orders: fifo those of one sender, causal
+        all of them.
+
+        Exit 0: the trace was searched. 2: there was no valid delivery, or nothing could be read.
+        """
+        from antecede.trace.race_search import Wanted
+        from antecede.trace.races import assumed
+
+        limit = None if within is None else _nanoseconds(within)
+        wanted = Wanted(first, limit, every)
+        wanted.check()
+        declare = assumed(assume) if assume is not None else _declaring
+        settings = spark_settings(conf)
+        with trace_inputs(trace) as paths:
+            chosen = chosen_engine(engine, master, conf, paths)
+            with progress("reading the trace and looking for races") as say:
+                report = _report(chosen, paths, declare, wanted, master, settings, say)
+            if as_json:
+                print(json.dumps(report, indent=2))
+            else:
+                print("\n".join(_lines(report)))
+            return _exit_code(report, paths)
+
+
+def _report(
+    engine: str,
+    paths: list[str],
+    declare: "Declare",
+    wanted: Any,
+    master: str | None,
+    settings: dict[str, str],
+    say: Any,
+) -> dict[str, Any]:
+    if engine == "spark":
+        from antecede.pipeline.races import races_files
+
+        return races_files(paths, declare, wanted, master=master, conf=settings, say=say)
+    from antecede.trace.races import races
+
+    return races(paths, declare, wanted)
+
+
+def _nanoseconds(seconds: float) -> int:
+    if not 0 <= seconds <= 9e9:
+        raise UsageError(f"--within {seconds}: expected seconds from 0 to 9,000,000,000")
+    return round(seconds * 1e9)
+
+
+def _declaring(metadata: "Sequence[Metadata]") -> "Declared":
+    """What the orders named by the metadata promise together: the weakest, since a message may cross several domains.
+
+    Orders that this installation does not know promise nothing.
+    """
+    from antecede.orders import parse
+    from antecede.trace.races import Declared, declared_orders
+
+    named = declared_orders(metadata)
+    if not named:
+        return Declared()
+    kept = {"fifo", "causal"}
+    for name in named:
+        try:
+            kept &= parse(name).guarantees()
+        except OrderError:
+            kept = set()
+    if any(_is_cyclic(one.topology) for one in metadata):
+        kept = set()
+    return Declared("causal" if "causal" in kept else "fifo" if "fifo" in kept else "none", "metadata")
+
+
+def _is_cyclic(topology: Any) -> bool:
+    """Whether a trace was recorded on domains that are not a forest, which keep nothing end to end."""
+    from antecede.topology import Domain, Topology
+
+    domains = topology.get("domains") if isinstance(topology, dict) else None
+    if not isinstance(domains, dict):
+        return False
+    try:
+        return Topology([Domain(name, tuple(map(str, said[0]))) for name, said in domains.items()]).cycle is not None
+    except (TypeError, IndexError, KeyError, TopologyError):
+        return False
+
+
+def _exit_code(report: dict[str, Any], paths: list[str]) -> int:
+    from antecede.cli.wording import nothing_valid
+
+    if report["deliveries"]:
+        return 0
+    print(f"antecede: nothing could be searched: {nothing_valid(report, paths)}", file=sys.stderr)
+    return 2
+
+
+_sources = {
+    "metadata": "declared by the trace's metadata",
+    "assume": "as you assume",
+    "default": "assumed, for the trace declares nothing; see --assume",
+}
+
+
+def _lines(report: dict[str, Any]) -> Iterator[str]:
+    from antecede.cli.wording import counted, set_aside
+
+    guarantee = report["guarantee"]
+    yield f"guarantee: {guarantee} ({_sources[report['declared_by']]})"
+    if guarantee == "causal":
+        yield "no races: causal order makes every message wait for those that it follows from"
+    else:
+        yield f"{counted(report['pairs'], 'pair')} of messages kept in order by timing alone"
+        if report["late"]:
+            yield f"{counted(report['late'], 'delivery|deliveries')} came late already: see antecede explain"
+        yield _clock(report)
+        if report["shown"] and report["shown"] < report["pairs"]:
+            yield f"the {report['shown']} with the least slack:"
+        for number, race in enumerate(report["races"], 1):
+            yield ""
+            yield from _race(number, race)
+    aside = set_aside(report, "every race is real, but there may be more")
+    if aside:
+        yield ""
+        yield from aside
+
+
+def _clock(report: dict[str, Any]) -> str:
+    resolution = report["resolution_seconds"]
+    if resolution is None:
+        return "clocks: no times were recorded, so the slack is unknown"
+    untimed = f"; {report['untimed']:,} pairs lack a time" if report["untimed"] else ""
+    return f"clocks: times are multiples of {_duration(resolution)}{untimed}"
+
+
+def _race(number: int, race: dict[str, Any]) -> Iterator[str]:
+    from antecede.cli.wording import shown_name
+
+    first, second, at, source = (shown_name(race[key]) for key in ("first", "second", "at", "from"))
+    slack = race["slack_seconds"]
+    earlier = "" if slack is None or slack < 0 else f" {_duration(slack)}"
+    yield f"{number:>3}  {at} delivers {first} from {source} (index {race['first_index']}){earlier} before {second}:"
+    for link in race["chain"]:
+        yield (
+            f"       {shown_name(link['from'])} sends {shown_name(link['message'])} (index {link['send_index']}), "
+            f"{shown_name(link['to'])} delivers it (index {link['deliver_index']})"
+        )
+    if slack is None:
+        yield f"     a longer delay on {source} → {at} breaks it; how long, the trace does not say"
+    elif slack < 0:
+        yield f"     {first} arrived {_duration(-slack)} after {second}: the system kept more order than was assumed"
+    else:
+        yield f"     a delay of more than {_duration(slack)} on {source} → {at} breaks it"
+
+
+def _duration(seconds: float) -> str:
+    """A time with three digits, in the unit that people would use."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"

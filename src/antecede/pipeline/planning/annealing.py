@@ -1,0 +1,138 @@
+"""The annealing search over plans, compiled.
+
+It minimises log(cost) + strictness · excess, with a temperature that falls and a strictness that rises, by the moves of
+:mod:`antecede.pipeline.planning.moves`. It keeps the best plan without excess, or else the one with the least. A search
+that finds nothing better for a while goes back to its best plan.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.pipeline.kernels import compiled
+from antecede.pipeline.planning.kernel import COST, EXCESS, FIGURES, evaluate
+from antecede.pipeline.planning.moves import move, random
+
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float64]
+
+
+@compiled
+def _energy(figures: Floats, strictness: float) -> float:
+    excess = figures[EXCESS]
+    return float(np.log(figures[COST] + 1e-300) + (strictness * (excess + 0.05) if excess > 1e-9 else 0.0))
+
+
+@compiled
+def better(one: Floats, other: Floats) -> bool:
+    """Whether the first plan is to be preferred: less excess, then less cost."""
+    if (one[EXCESS] > 1e-9) != (other[EXCESS] > 1e-9):
+        return bool(one[EXCESS] <= 1e-9)
+    if one[EXCESS] > 1e-9 and abs(one[EXCESS] - other[EXCESS]) > 1e-9:
+        return bool(one[EXCESS] < other[EXCESS])
+    return bool(one[COST] < other[COST] * (1.0 - 1e-12))
+
+
+@compiled
+def anneal(
+    parent: Ints,
+    block: Ints,
+    steps: int,
+    hot: float,
+    cold: float,
+    seed: int,
+    near: Ints,
+    near_first: Ints,
+    one: Ints,
+    other: Ints,
+    weight: Floats,
+    first: Ints,
+    member: Ints,
+    source: Ints,
+    times: Floats,
+    degree: Floats,
+    total: float,
+    price: Floats,
+    bounds: Floats,
+    together_first: Ints,
+    together: Ints,
+    apart: Ints,
+    leaves: Ints,
+    best_parent: Ints,
+    best_block: Ints,
+    best: Floats,
+) -> None:
+    """Search from one plan; leave the best one in ``best_parent`` and ``best_block``, and its figures in ``best``."""
+    n = len(parent)
+    state = np.array([seed * 2654435769 + 88172645463325252], np.uint64)
+    used = np.zeros(n, np.uint8)
+    now_parent, now_block = parent.copy(), block.copy()
+    now, new = np.zeros(FIGURES), np.zeros(FIGURES)
+    evaluate(
+        now_parent, now_block, one, other, weight, first, member, source, times, degree, total, price, bounds,
+        together_first, together, apart, leaves, now,
+    )  # fmt: skip
+    best_parent[:], best_block[:], best[:] = now_parent, now_block, now
+    new_parent, new_block = now_parent.copy(), now_block.copy()
+    since = 0
+    for step in range(steps):
+        new_parent[:] = now_parent
+        new_block[:] = now_block
+        changed = move(new_parent, new_block, near, near_first, state, used)
+        while changed and random(state) < 0.25:
+            changed = move(new_parent, new_block, near, near_first, state, used) or changed
+        if not changed:
+            continue
+        evaluate(
+            new_parent, new_block, one, other, weight, first, member, source, times, degree, total, price, bounds,
+            together_first, together, apart, leaves, new,
+        )  # fmt: skip
+        part = step / steps
+        heat = hot * (cold / hot) ** part
+        strictness = 1.0 + 19.0 * part
+        gain = _energy(now, strictness) - _energy(new, strictness)
+        if gain >= 0 or random(state) < np.exp(gain / heat):
+            now_parent, new_parent = new_parent, now_parent
+            now_block, new_block = new_block, now_block
+            now, new = new, now
+            if better(now, best):
+                best_parent[:], best_block[:], best[:] = now_parent, now_block, now
+                since = step
+        if step - since > steps // 5:
+            # Nothing better for a fifth of the search: go back to the best and on from there, cooler.
+            now_parent[:], now_block[:], now[:] = best_parent, best_block, best
+            since = step
+
+
+@compiled
+def best_of(
+    parents: Ints,
+    blocks: Ints,
+    one: Ints,
+    other: Ints,
+    weight: Floats,
+    first: Ints,
+    member: Ints,
+    source: Ints,
+    times: Floats,
+    degree: Floats,
+    total: float,
+    price: Floats,
+    bounds: Floats,
+    together_first: Ints,
+    together: Ints,
+    apart: Ints,
+    leaves: Ints,
+    figures: Floats,
+) -> int:
+    """The best of many plans, one in each row, and its figures."""
+    chosen = 0
+    new = np.zeros(FIGURES)
+    for k in range(len(parents)):
+        evaluate(
+            parents[k], blocks[k], one, other, weight, first, member, source, times, degree, total, price, bounds,
+            together_first, together, apart, leaves, new,
+        )  # fmt: skip
+        if k == 0 or better(new, figures):
+            chosen = k
+            figures[:] = new
+    return chosen

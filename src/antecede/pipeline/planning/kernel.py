@@ -1,0 +1,300 @@
+"""What a forest of domains costs, compiled.
+
+**A plan is a rooted tree with a partition of each server's children.** ``parent[v]`` is the server above v, -1 at the
+root; ``block[v]`` numbers v's block, and the children of one server that share a block make one domain with it. Every
+tree of domains has exactly one such form for a given root, and every such form is a tree of domains, so that whatever
+the search does, the servers-domains graph stays a forest.
+
+**Cost.** Let cut(v) be the traffic between the subtree of v and the rest, and inner(b) the traffic between the subtrees
+of different children of block b. A domain b carries Σ cut(c) − inner(b) messages, over its children c: taken out of
+the forest it leaves one part at each member, and a message between two parts passes it. Cuts are sums over the tree,
+and each pair of servers adds to one lowest common ancestor. A router forwards what passes between the parts that are
+left when it is taken out. Multicasts pay each domain of their Steiner tree once; they are walked one by one.
+
+**Bounds** are a sum of relative excesses, 0 where all hold.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.pipeline.kernels import compiled
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+COST, HOPS, SHARE, DOMAIN, LONGEST, PINS, EXCESS = 0, 1, 2, 3, 4, 5, 6
+"""The figures of a plan: mean cost, mean hops, busiest share, largest domain, longest route, broken pins, excess."""
+FIGURES = 7
+
+MAX_DOMAIN, MAX_SHARE, MAX_HOPS = 0, 1, 2
+"""Places in ``bounds``."""
+
+
+@compiled
+def ordered(parent: Ints, order: Ints, depth: Ints) -> int:
+    """Write the servers with each after its parent, and their depths; how many were reached from the root."""
+    n = len(parent)
+    head = np.full(n, -1, np.int32)
+    following = np.full(n, -1, np.int32)
+    root = -1
+    for v in range(n - 1, -1, -1):
+        p = parent[v]
+        if p < 0:
+            root = v
+        else:
+            following[v] = head[p]
+            head[p] = v
+    order[0] = root
+    depth[root] = 0
+    count, done = 1, 0
+    while done < count:
+        v = order[done]
+        done += 1
+        c = head[v]
+        while c >= 0:
+            order[count] = c
+            depth[c] = depth[v] + 1
+            count += 1
+            c = following[c]
+    return count
+
+
+@compiled
+def evaluate(
+    parent: Ints,
+    block: Ints,
+    one: Ints,
+    other: Ints,
+    weight: Floats,
+    first: Ints,
+    member: Ints,
+    source: Ints,
+    times: Floats,
+    degree: Floats,
+    total: float,
+    price: Floats,
+    bounds: Floats,
+    together_first: Ints,
+    together: Ints,
+    apart: Ints,
+    leaves: Ints,
+    figures: Floats,
+) -> None:
+    """Fill in the figures of a plan.
+
+    Unicasts are pairs ``one[k]``, ``other[k]`` of ``weight[k]`` messages in both directions; ``degree`` is their sum by
+    server. Multicasts are sets ``member[first[g]:first[g + 1]]`` with their ``source``, ``times[g]`` messages each.
+    ``total`` is the number of messages, ``price[s]`` what one pays in a domain of s servers.
+    """
+    n = len(parent)
+    order = np.empty(n, np.int32)
+    depth = np.empty(n, np.int32)
+    ordered(parent, order, depth)
+    size = np.ones(n, np.int32)
+    inner = np.zeros(n)
+    within = np.zeros(n)
+    cut = degree.copy()
+    for v in range(n):
+        if parent[v] >= 0:
+            size[block[v]] += 1
+    for k in range(len(one)):
+        a, b = one[k], other[k]
+        below_a = below_b = -1
+        while a != b:
+            if depth[a] >= depth[b]:
+                below_a = a
+                a = parent[a]
+            else:
+                below_b = b
+                b = parent[b]
+        # Whoever is the common ancestor itself has nobody below on its side.
+        within[a] += weight[k]
+        if below_a >= 0 and below_b >= 0 and block[below_a] == block[below_b]:
+            inner[block[below_a]] += weight[k]
+    for i in range(n - 1, 0, -1):
+        v = order[i]
+        cut[parent[v]] += cut[v]
+        within[parent[v]] += within[v]
+    carried = np.zeros(n)
+    passing = np.zeros(n)
+    union = np.zeros(n)
+    for v in range(n):
+        between = cut[v] - 2.0 * within[v]
+        passing[v] -= degree[v]
+        if parent[v] >= 0:
+            carried[block[v]] += between
+            passing[v] += between
+            union[block[v]] += between
+    above = np.full(n, -1, np.int32)
+    for v in range(n):
+        if parent[v] >= 0:
+            above[block[v]] = parent[v]
+    for b in range(n):
+        if above[b] >= 0:
+            carried[b] -= inner[b]
+            passing[above[b]] += union[b] - 2.0 * inner[b]
+    for v in range(n):
+        passing[v] *= 0.5
+    if len(source):
+        _multicasts(parent, block, first, member, source, times, depth, carried, passing)
+    cost = hops = 0.0
+    largest = 1
+    for b in range(n):
+        if above[b] >= 0:
+            cost += price[size[b]] * carried[b]
+            hops += carried[b]
+            largest = max(largest, size[b])
+    busiest = 0.0
+    for v in range(n):
+        busiest = max(busiest, passing[v])
+    longest = _longest(parent, block, above, order)
+    broken = _broken(parent, block, together_first, together, apart, leaves)
+    share = busiest / total
+    excess = float(broken)
+    if bounds[MAX_DOMAIN] > 0 and largest > bounds[MAX_DOMAIN]:
+        for b in range(n):
+            if above[b] >= 0 and size[b] > bounds[MAX_DOMAIN]:
+                excess += size[b] / bounds[MAX_DOMAIN] - 1.0
+    if bounds[MAX_SHARE] >= 0 and share > bounds[MAX_SHARE] + 1e-12:
+        for v in range(n):
+            over = passing[v] / total - bounds[MAX_SHARE]
+            if over > 1e-12:
+                excess += over / max(bounds[MAX_SHARE], 0.01)
+    if bounds[MAX_HOPS] > 0 and longest > bounds[MAX_HOPS]:
+        excess += longest / bounds[MAX_HOPS] - 1.0
+    figures[COST], figures[HOPS], figures[SHARE] = cost / total, hops / total, share
+    figures[DOMAIN], figures[LONGEST], figures[PINS], figures[EXCESS] = largest, longest, broken, excess
+
+
+@compiled
+def _multicasts(
+    parent: Ints,
+    block: Ints,
+    first: Ints,
+    member: Ints,
+    source: Ints,
+    times: Floats,
+    depth: Ints,
+    carried: Floats,
+    passing: Floats,
+) -> None:
+    """Add what multicasts send in each domain, and what routers forward of them."""
+    n = len(parent)
+    inside = np.zeros(n, np.int32)
+    in_block = np.zeros(n, np.int32)
+    parts = np.zeros(n, np.int32)
+    uses = np.zeros(n, np.int32)
+    touched = np.empty(n, np.int32)
+    for g in range(len(source)):
+        begin, end = first[g], first[g + 1]
+        members = end - begin
+        count = 0
+        for k in range(begin, end):
+            v = member[k]
+            while v >= 0:
+                if inside[v] == 0:
+                    touched[count] = v
+                    count += 1
+                inside[v] += 1
+                v = parent[v]
+        for k in range(count):
+            v = touched[k]
+            if parent[v] >= 0:
+                in_block[block[v]] += inside[v]
+                parts[block[v]] += 1
+        for k in range(count):
+            v = touched[k]
+            if parent[v] < 0:
+                continue
+            b = block[v]
+            if inside[v] < members:
+                uses[v] += 1
+            if parts[b] > 0:
+                outside = in_block[b] < members
+                if parts[b] + outside >= 2:
+                    carried[b] += times[g]
+                if outside:
+                    uses[parent[v]] += 1
+                parts[b] = 0
+        for k in range(count):
+            v = touched[k]
+            if uses[v] >= 2 and v != source[g]:
+                passing[v] += times[g]
+            uses[v] = 0
+            inside[v] = 0
+            if parent[v] >= 0:
+                in_block[block[v]] = 0
+
+
+@compiled
+def _longest(parent: Ints, block: Ints, above: Ints, order: Ints) -> int:
+    """The most hops between any two servers."""
+    n = len(parent)
+    high = np.zeros(n, np.int32)
+    best = np.full(n, -1, np.int32)
+    longest = 0
+    for i in range(n - 1, 0, -1):
+        v = order[i]
+        # All below v are done, and so are its own blocks: high[v] is final.
+        b, p = block[v], parent[v]
+        if best[b] >= 0:
+            longest = max(longest, best[b] + high[v] + 1)
+            best[b] = max(best[b], high[v])
+        else:
+            best[b] = high[v]
+        reach = high[v] + 1
+        longest = max(longest, reach)
+        if reach > high[p]:
+            high[p] = reach
+    # Two blocks of one server: the two highest of them.
+    top = np.zeros(n, np.int32)
+    for b in range(n):
+        if best[b] >= 0:
+            p = above[b]
+            longest = max(longest, top[p] + best[b] + 1)
+            top[p] = max(top[p], best[b] + 1)
+    return longest
+
+
+@compiled
+def _broken(parent: Ints, block: Ints, together_first: Ints, together: Ints, apart: Ints, leaves: Ints) -> int:
+    """How many pins do not hold."""
+    broken = 0
+    for g in range(len(together_first) - 1):
+        begin, end = together_first[g], together_first[g + 1]
+        held = False
+        for k in range(begin, end):
+            x = together[k]
+            if parent[x] < 0:
+                continue
+            fits = True
+            for m in range(begin, end):
+                y = together[m]
+                if y != parent[x] and (parent[y] < 0 or block[y] != block[x]):
+                    fits = False
+                    break
+            if fits:
+                held = True
+                break
+        broken += not held
+    for k in range(0, len(apart), 2):
+        a, b = apart[k], apart[k + 1]
+        shared = parent[a] == b or parent[b] == a
+        if parent[a] >= 0 and parent[b] >= 0 and block[a] == block[b]:
+            shared = True
+        broken += shared
+    for k in range(len(leaves)):
+        v = leaves[k]
+        domains = 0
+        seen = -1
+        several = False
+        for c in range(len(parent)):
+            if parent[c] == v:
+                if seen < 0:
+                    seen = block[c]
+                elif block[c] != seen:
+                    several = True
+        domains = (parent[v] >= 0) + (seen >= 0) + several
+        broken += domains > 1
+    return broken

@@ -1,0 +1,103 @@
+"""What a message pays in a domain: α + β·σ(order, s) for each domain that it enters.
+
+* **α** is the processor time of one durable hop: one server's log to the next one's.
+* **β** is the cost of one byte of stamp: processor time to encode, decode and keep it, and the line at 1 Gbit/s (8 ns).
+* **σ(order, s)** is the mean stamp in bytes in a domain of s servers. For ``matrix`` it is s²; for the other orders the
+  table below, measured in the simulated world with uniform unicasts. Between two sizes it is interpolated on a double
+  logarithmic scale, and beyond the last one it goes on with the last slope.
+
+``--model paper`` is the supposition of Laumay et al. (§6.2): α = 0, β = 1, σ = s², whatever the order.
+
+The constants are committed as they were measured, and never tuned: a hop costs as much as 1,640 bytes of stamp, so the
+honest answer is often to stay flat. ``antecede bench hop`` measures all of them again.
+"""
+
+from collections.abc import Sequence
+from math import exp, inf, log
+
+import msgspec
+
+from antecede.errors import UsageError
+
+MODELS = ("cpu", "paper")
+
+ALPHA_NS = 622_000.0
+"""Processor time of both servers for one letter that travels alone, on disk at both ends (``antecede bench hop``)."""
+
+BETA_NS = 380.0
+"""One byte of stamp: 372 ns to write, read and merge it, and 8 ns on a line of 1 Gbit/s (``antecede bench hop``)."""
+
+SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""The domain sizes at which stamps were measured."""
+
+STAMP_BYTES: dict[str, tuple[float, ...]] = {
+    "pruned": (9.2, 14.2, 19.5, 32.0, 44.1, 73.0, 102.5, 161.9, 228.9, 356.8, 482.7),
+    "direct": (10.8, 17.8, 25.8, 47.8, 86.9, 202.4, 359.6, 760.0, 1318.6, 2700.3, 4358.8),
+    "updates": (3.0, 7.1, 12.7, 25.1, 48.6, 120.1, 222.3, 525.7, 936.2, 2025.2, 3343.2),
+    "buffer": (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+    "fifo": (2.0, 2.0, 1.7, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0),
+}
+"""Mean stamp of each order at those sizes."""
+
+
+class Model(msgspec.Struct, frozen=True):
+    """A cost model for one order."""
+
+    name: str
+    order: str
+    alpha: float
+    beta: float
+
+    def stamp(self, size: int) -> float:
+        """Bytes of stamp in a domain of that many servers."""
+        family = self.order.partition(":")[0]
+        if self.name == "paper" or family == "matrix":
+            return float(size * size)
+        return _interpolated(STAMP_BYTES[family], size)
+
+    def price(self, size: int) -> float:
+        """What one message pays in a domain of that many servers."""
+        return self.alpha + self.beta * self.stamp(size)
+
+    def break_even(self, most: int) -> int | None:
+        """The least number of servers with uniform traffic for which some bus costs less than one flat domain."""
+        prices = [0.0, 0.0, *(self.price(size) for size in range(2, most + 1))]
+        for servers in range(4, most + 1):
+            if min(_bus(prices, servers, leaf) for leaf in range(2, servers // 2 + 1)) < prices[servers]:
+                return servers
+        return None
+
+
+def model_of(name: str, order: str) -> Model:
+    """The model of that name for an order."""
+    if name not in MODELS:
+        raise UsageError(f"--model {name!r}: expected one of {', '.join(MODELS)}")
+    if name == "paper":
+        return Model(name, order, 0.0, 1.0)
+    family = order.partition(":")[0]
+    if family != "matrix" and family not in STAMP_BYTES:
+        known = ", ".join(["matrix", *sorted(STAMP_BYTES)])
+        raise UsageError(f"--order {order}: its stamps were not measured; expected one of {known}, or --model paper")
+    return Model(name, order, ALPHA_NS, BETA_NS)
+
+
+def _bus(prices: Sequence[float], servers: int, leaf: int) -> float:
+    """The mean cost of uniform traffic on a bus of leaves of (about) this size (:mod:`antecede.topology.cost`)."""
+    leaves = -(-servers // leaf)
+    if leaves < 2 or leaves >= len(prices):
+        return inf
+    same = (leaf - 1) / (servers - 1)
+    return same * prices[leaf] + (1 - same) * (prices[leaves] + 2 * (1 - 1 / leaf) * prices[leaf])
+
+
+def _interpolated(table: Sequence[float], size: int) -> float:
+    if size <= SIZES[0]:
+        return table[0]
+    place = next((k for k, known in enumerate(SIZES) if known >= size), len(SIZES) - 1)
+    low, high = place - 1, place
+    if table[low] <= 0 or table[high] <= 0:
+        # An order without stamps, or nearly so: a straight line is all that can be said.
+        slope = (table[high] - table[low]) / (SIZES[high] - SIZES[low])
+        return max(0.0, table[low] + slope * (size - SIZES[low]))
+    steep = log(table[high] / table[low]) / log(SIZES[high] / SIZES[low])
+    return exp(log(table[low]) + steep * log(size / SIZES[low]))

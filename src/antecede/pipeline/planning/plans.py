@@ -1,0 +1,181 @@
+"""Plans as lists of domains, and the plans that a search begins with.
+
+* **flat**: one domain; **star**: a domain of two for each server and the hub; **bus**: leaves of about 0.84·√n and a
+  backbone (:mod:`antecede.topology.shapes`).
+* **blocks**: the biconnected blocks of the traffic graph, with its articulation points as routers. They re-route
+  nothing: every two servers that talk share a domain.
+* **buses and groups of stars** of all sizes, from the servers in a sequence in which those that talk most are close.
+* **communities**: Leiden's, by the constant Potts model at several resolutions, each a domain; the member with most
+  traffic to other communities is its router in a backbone.
+
+Blocks and communities are found by igraph, where it is installed; without it a search begins with the others.
+"""
+
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from itertools import pairwise
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from antecede.pipeline.planning.problem import Plan, Problem
+
+Domains = list[list[int]]
+
+
+def plan_of(domains: Sequence[Sequence[int]], servers: int, root: int = 0) -> Plan:
+    """The plan with these domains, which must make one tree over all servers."""
+    parent = np.full(servers, -2, np.int32)
+    block = np.zeros(servers, np.int32)
+    of: list[list[int]] = [[] for _ in range(servers)]
+    for number, members in enumerate(domains):
+        for server in members:
+            of[server].append(number)
+    parent[root] = -1
+    entered: set[int] = set()
+    waiting = [root]
+    for server in waiting:
+        for number in of[server]:
+            if number in entered:
+                continue
+            entered.add(number)
+            for other in domains[number]:
+                if other == server:
+                    continue
+                assert parent[other] == -2, "the domains are not a tree"
+                parent[other], block[other] = server, len(entered) - 1
+                waiting.append(other)
+    assert len(waiting) == servers, "the domains do not reach all servers"
+    return parent, block
+
+
+def domains_of(plan: Plan) -> Domains:
+    """The domains of a plan, each with its servers ascending, the first by its servers first."""
+    parent, block = plan
+    found: dict[int, list[int]] = {}
+    for server, above in enumerate(parent.tolist()):
+        if above >= 0:
+            found.setdefault(int(block[server]), [above]).append(server)
+    return sorted(sorted(members) for members in found.values())
+
+
+def flat(servers: int) -> Domains:
+    """One domain of all."""
+    return [list(range(servers))] if servers > 1 else []
+
+
+def star(servers: int, hub: int) -> Domains:
+    """A domain of two for each server and the hub."""
+    return [sorted((hub, server)) for server in range(servers) if server != hub]
+
+
+def bus(order: Sequence[int], leaf: int | None = None) -> Domains:
+    """Leaves of consecutive servers, the first of each in a backbone."""
+    servers = len(order)
+    leaf = leaf or max(2, round(sqrt(servers) / 2**0.25))
+    leaves = -(-servers // leaf)
+    if leaves < 2:
+        return flat(servers)
+    bounds = [servers * number // leaves for number in range(leaves + 1)]
+    members = [list(order[low:high]) for low, high in pairwise(bounds)]
+    return _with_backbone([(part, part[0]) for part in members])
+
+
+def stars(order: Sequence[int], hubs: int, busy: Sequence[float]) -> Domains:
+    """Several stars of consecutive servers, each around its busiest, which share one domain."""
+    bounds = [len(order) * number // hubs for number in range(hubs + 1)]
+    parts = [list(order[low:high]) for low, high in pairwise(bounds)]
+    heads = [max(part, key=lambda server: (busy[server], -server)) for part in parts]
+    pairs = [
+        sorted((head, server)) for part, head in zip(parts, heads, strict=True) for server in part if server != head
+    ]
+    return [sorted(heads), *pairs] if hubs > 1 else pairs
+
+
+def shapes(order: Sequence[int], busy: Sequence[float]) -> Iterator[Domains]:
+    """Buses and groups of stars of all sizes, from servers in a sequence in which those that talk most are close."""
+    servers = len(order)
+    size = 2
+    while size <= servers // 2:
+        yield bus(order, size)
+        yield stars(order, size, busy)
+        size += max(1, size // 3)
+
+
+def _with_backbone(parts: Sequence[tuple[list[int], int]]) -> Domains:
+    """Each part a domain, with its router in the backbone."""
+    domains = [sorted(part) for part, _ in parts if len(part) > 1]
+    return [sorted(router for _, router in parts), *domains] if len(parts) > 1 else domains
+
+
+def best_star(problem: Problem) -> Domains:
+    """The star whose hub sends and receives most; its messages take one hop."""
+    busy = problem.degree.copy()
+    for group in range(len(problem.source)):
+        busy[problem.member[problem.first[group] : problem.first[group + 1]]] += problem.times[group]
+    return star(problem.n, int(np.argmax(busy)))
+
+
+def blocks(problem: Problem) -> Domains | None:
+    """The biconnected blocks of the traffic graph, its parts joined by domains of two; nothing without igraph."""
+    if find_spec("igraph") is None:
+        return None
+    graph = _graph(problem)
+    found: Domains = [sorted(members) for members in graph.biconnected_components()]
+    parts = [sorted(members) for members in graph.connected_components()]
+    hub = max(parts, key=lambda part: (len(part), -part[0]))
+    head = int(max(hub, key=lambda server: (problem.degree[server], -server)))
+    found += [sorted((head, part[0])) for part in parts if part is not hub]
+    return found
+
+
+def communities(problem: Problem, seed: int) -> Iterator[Domains]:
+    """Leiden's communities at several resolutions, on a backbone; nothing without igraph."""
+    if find_spec("igraph") is None or problem.n < 4 or not len(problem.near):
+        return
+    import random
+
+    import igraph
+
+    graph = _graph(problem)
+    igraph.set_random_number_generator(random.Random(seed))
+    density = sum(graph.es["weight"]) / (problem.n * (problem.n - 1) / 2)
+    seen = set()
+    for factor in (0.25, 1.0, 4.0, 16.0):
+        found = graph.community_leiden(
+            objective_function="CPM", weights="weight", resolution=density * factor, n_iterations=4
+        )
+        parts = [sorted(members) for members in found]
+        key = tuple(map(tuple, parts))
+        if len(parts) < 2 or len(parts) == problem.n or key in seen:
+            continue
+        seen.add(key)
+        yield _with_backbone([(part, _gateway(problem, graph, part)) for part in parts])
+    igraph.set_random_number_generator(random)
+
+
+def _gateway(problem: Problem, graph: Any, part: list[int]) -> int:
+    """The member of a part with most traffic to the others."""
+    inside = set(part)
+
+    def outward(server: int) -> float:
+        edges = graph.es[graph.incident(server)]
+        return float(sum(e["weight"] for e in edges if not {e.source, e.target} <= inside))
+
+    return max(part, key=lambda server: (outward(server), -server))
+
+
+def _graph(problem: Problem) -> Any:
+    """The traffic as an undirected graph; a multicast is an edge to each of its targets."""
+    import igraph
+
+    weights: dict[tuple[int, int], float] = {}
+    for a, b, weight in zip(problem.one.tolist(), problem.other.tolist(), problem.weight.tolist(), strict=True):
+        weights[a, b] = weights.get((a, b), 0.0) + weight
+    for group, source in enumerate(problem.source.tolist()):
+        for other in problem.member[problem.first[group] : problem.first[group + 1]].tolist():
+            if other != source:
+                key = min(source, other), max(source, other)
+                weights[key] = weights.get(key, 0.0) + float(problem.times[group])
+    return igraph.Graph(n=problem.n, edges=list(weights), edge_attrs={"weight": list(weights.values())})

@@ -1,0 +1,197 @@
+"""The planner's question as arrays: the traffic, the price of a domain by its size, and the hard bounds.
+
+A :class:`Problem` is what the kernel searches. It is plain data, so that a restart can run in another process: servers
+are numbers, and a plan is two arrays (:mod:`antecede.pipeline.planning.kernel`).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.errors import UsageError
+from antecede.pipeline.planning import kernel
+from antecede.pipeline.planning.model import Model
+from antecede.pipeline.planning.traffic import Traffic
+
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float64]
+Plan = tuple[Ints, Ints]
+"""The parent and the block of each server."""
+
+
+class Pins(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an operator knows better: who shares a domain, who must not, and who is never a router."""
+
+    together: tuple[tuple[str, ...], ...] = ()
+    apart: tuple[tuple[str, ...], ...] = ()
+    never_router: tuple[str, ...] = ()
+
+    def within(self, servers: Sequence[str]) -> "Pins":
+        """The pins that concern these servers."""
+        known = set(servers)
+        return Pins(
+            tuple(group for group in self.together if set(group) <= known),
+            tuple(group for group in self.apart if set(group) <= known),
+            tuple(name for name in self.never_router if name in known),
+        )
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """Hard bounds; ``None`` is no bound."""
+
+    max_domain: int | None = None
+    """Servers of one domain."""
+    max_share: float | None = None
+    """The share of all messages that one router forwards."""
+    max_hops: int | None = None
+    """Hops between any two servers."""
+
+    def check(self) -> None:
+        """Refuse what no plan can meet."""
+        if self.max_domain is not None and self.max_domain < 2:
+            raise UsageError(f"--max-domain {self.max_domain}: expected 2 servers or more")
+        if self.max_share is not None and not 0 <= self.max_share <= 1:
+            raise UsageError(f"--max-share {self.max_share}: expected a share from 0 to 1")
+        if self.max_hops is not None and self.max_hops < 1:
+            raise UsageError(f"--max-hops {self.max_hops}: expected 1 or more")
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """What is known of one plan."""
+
+    cost: float
+    hops_mean: float
+    busiest_share: float
+    largest: int
+    longest: int
+    broken_pins: int
+    excess: float
+
+    @property
+    def feasible(self) -> bool:
+        return self.excess <= 1e-9
+
+
+class Problem:
+    """Traffic, prices and bounds, in the form that the kernel takes."""
+
+    def __init__(self, traffic: Traffic, model: Model, bounds: Bounds, pins: Pins, total: float | None = None) -> None:
+        self.servers = traffic.servers
+        self.n = len(traffic.servers)
+        self.model = model
+        self.bounds = bounds
+        numbers = {name: number for number, name in enumerate(traffic.servers)}
+        folded: dict[tuple[int, int], float] = {}
+        for (source, target), count in traffic.pairs.items():
+            key = (source, target) if source < target else (target, source)
+            folded[key] = folded.get(key, 0.0) + count
+        keys = sorted(folded)
+        self.one = np.array([key[0] for key in keys], np.int32)
+        self.other = np.array([key[1] for key in keys], np.int32)
+        self.weight = np.array([folded[key] for key in keys], np.float64)
+        groups = sorted(traffic.multicasts)
+        self.first = np.cumsum([0, *(len(members) + 1 for _, members in groups)]).astype(np.int32)
+        self.member = np.array([m for source, members in groups for m in (source, *members)], np.int32)
+        self.source = np.array([source for source, _ in groups], np.int32)
+        self.times = np.array([traffic.multicasts[group] for group in groups], np.float64)
+        self.degree = np.bincount(self.one, self.weight, self.n) + np.bincount(self.other, self.weight, self.n)
+        self.total = float(total if total is not None else traffic.messages)
+        self.price = np.array([model.price(size) if size > 1 else 0.0 for size in range(self.n + 1)], np.float64)
+        self.limits = _limits(bounds)
+        together = [[numbers[name] for name in group] for group in pins.together]
+        self.together_first = np.cumsum([0, *map(len, together)]).astype(np.int32)
+        self.together = np.array([v for group in together for v in group], np.int32)
+        pairs = [(numbers[a], numbers[b]) for group in pins.apart for k, a in enumerate(group) for b in group[k + 1 :]]
+        self.apart = np.array(pairs, np.int32).reshape(-1)
+        self.leaves = np.array([numbers[name] for name in pins.never_router], np.int32)
+        self.near, self.near_first = self._neighbours()
+
+    def _neighbours(self) -> tuple[Ints, Ints]:
+        """For each server those that it exchanges messages with, the busiest first."""
+        ends, others = np.concatenate([self.one, self.other]), np.concatenate([self.other, self.one])
+        weights = np.concatenate([self.weight, self.weight])
+        spans = np.diff(self.first)
+        sources = np.repeat(self.source, spans)
+        mine = self.member != sources
+        share = np.repeat(self.times / np.maximum(spans - 1, 1), spans)[mine]
+        ends = np.concatenate([ends, sources[mine], self.member[mine]])
+        others = np.concatenate([others, self.member[mine], sources[mine]])
+        weights = np.concatenate([weights, share, share])
+        order = np.lexsort((others, -weights, ends))
+        first = np.searchsorted(ends[order], np.arange(self.n + 1)).astype(np.int32)
+        return others[order].astype(np.int32), first
+
+    def traffic_arrays(self) -> tuple[Any, ...]:
+        """The arguments of the kernel that say what is asked."""
+        return (
+            self.one, self.other, self.weight, self.first, self.member, self.source, self.times, self.degree,
+            self.total, self.price, self.limits, self.together_first, self.together, self.apart, self.leaves,
+        )  # fmt: skip
+
+    def figures(self, plan: Plan) -> Figures:
+        """What a plan costs."""
+        found = np.zeros(kernel.FIGURES)
+        kernel.evaluate(*(*plan, *self.traffic_arrays(), found))
+        return figures_of(found)
+
+    def bounded(self, bounds: Bounds) -> "Problem":
+        """The same question with other bounds."""
+        other = Problem.__new__(Problem)
+        other.__dict__.update(self.__dict__)
+        other.bounds = bounds
+        other.limits = _limits(bounds)
+        return other
+
+    def work(self) -> float:
+        """About how many steps one evaluation takes."""
+        return 4.0 * len(self.one) + 30.0 * self.n + 6.0 * len(self.member) + 50.0
+
+    def lower_bound(self) -> float:
+        """A cost that no plan is below.
+
+        At most n − 1 pairs of servers can have a domain of two to themselves. All others share a larger one, or need
+        two hops. A multicast to many joins all of them, by the cheapest domains there are.
+        """
+        prices = self.price
+        pair = float(prices[2]) if self.n > 1 else 0.0
+        larger = min(float(prices[3:].min()) if self.n > 2 else pair, 2 * pair)
+        heaviest = np.sort(self.weight)[::-1]
+        few = float(heaviest[: self.n - 1].sum())
+        cost = few * min(pair, larger) + (float(heaviest.sum()) - few) * larger
+        spans = np.diff(self.first)
+        if len(spans):
+            cost += float((self.times * _joining(prices, int(spans.max()))[spans]).sum())
+        return cost / self.total if self.total else 0.0
+
+
+def _limits(bounds: Bounds) -> Floats:
+    """The bounds in the kernel's form: 0 and -1 are no bound."""
+    share = -1.0 if bounds.max_share is None else bounds.max_share
+    return np.array([bounds.max_domain or 0, share, bounds.max_hops or 0], np.float64)
+
+
+def _joining(prices: Floats, most: int) -> Floats:
+    """The least that joining k servers costs: by domains of s, each of which joins s − 1 more."""
+    # A domain larger than what is still to be joined may be cheaper; what matters is the least price from there on.
+    cheapest = np.minimum.accumulate(prices[::-1])[::-1]
+    least = np.zeros(most + 1)
+    for count in range(2, most + 1):
+        sizes = np.arange(2, count + 1)
+        least[count] = (cheapest[sizes] + least[count - sizes + 1]).min()
+    return least
+
+
+def figures_of(found: Floats) -> Figures:
+    """The kernel's figures by name."""
+    return Figures(
+        float(found[kernel.COST]),
+        float(found[kernel.HOPS]),
+        float(found[kernel.SHARE]),
+        int(found[kernel.DOMAIN]),
+        int(found[kernel.LONGEST]),
+        int(found[kernel.PINS]),
+        float(found[kernel.EXCESS]),
+    )

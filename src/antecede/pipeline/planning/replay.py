@@ -1,0 +1,121 @@
+"""A plan in the simulated world: the same traffic, sent through its domains under the real order.
+
+What the model predicts rests on a table of stamps from uniform traffic. Here each message is sent, routed and stamped
+by the code that ships, and every domain that it enters is charged with the stamps that it really carried: their bytes,
+or in the paper's accounting the counters in them. A multicast pays the mean of its copies in a domain, once.
+"""
+
+from bisect import bisect_right
+from itertools import accumulate
+from random import Random
+from typing import Any
+
+import msgspec
+
+from antecede.messages import COPY, Message, Packet
+from antecede.orders import parse
+from antecede.orders.contract import Order
+from antecede.pipeline.planning.model import Model
+from antecede.pipeline.planning.traffic import Traffic
+from antecede.simulator.channels import ChannelWorld
+from antecede.simulator.draws import below, parse_draw, stream
+from antecede.simulator.figures import Figures
+from antecede.simulator.kernel import World
+from antecede.topology import Domain, Topology
+
+_gap_seconds = 0.1
+"""The mean time between two sends of one server."""
+
+_bytes_replayed_max = 2.0e7
+"""Stamps of all messages of a replay: so much is a matter of seconds."""
+
+_sample_min = 500
+
+
+class Replayed(msgspec.Struct, frozen=True):
+    """What a replay measured, by message."""
+
+    messages: int
+    cost: float
+    hops: float
+    stamp: float
+    """Bytes of stamp over all domains, or counters in the paper's accounting."""
+
+
+class _Charges(Figures):
+    """Counts what each message pays in each domain."""
+
+    def __init__(self, paper: bool) -> None:
+        super().__init__(0, routed=True)
+        self._paper = paper
+        self.entered = 0.0
+        self.stamps = 0.0
+
+    def posted(self, order: Order, packet: Packet) -> None:
+        super().posted(order, packet)
+        if packet.kind == COPY and packet.message is not None:
+            copies = max(1, packet.message.to.bit_count())
+            self.entered += 1 / copies
+            self.stamps += (order.dependents(packet) if self._paper else order.size(packet)) / copies
+
+
+class _Sampled:
+    """A sample of the traffic, in random order: each flow as often as its weight has it, up to one message.
+
+    (Independent draws would miss a flow of one message in three times, where the whole traffic is a few messages.)
+    """
+
+    def __init__(self, traffic: Traffic, number_of: dict[str, int], messages: int, seed: int) -> None:
+        flows: list[tuple[tuple[int, tuple[int, ...]], float]] = [
+            ((source, (target,)), count) for (source, target), count in traffic.pairs.items()
+        ]
+        flows += list(traffic.multicasts.items())
+        upto = list(accumulate(count for _, count in flows))
+        rng: Random = stream(seed, "destinations")
+        drawn = [min(bisect_right(upto, (k + 0.5) * upto[-1] / messages), len(flows) - 1) for k in range(messages)]
+        for last in range(messages - 1, 0, -1):
+            other = below(rng, last + 1)
+            drawn[last], drawn[other] = drawn[other], drawn[last]
+        self._sends = [
+            (number_of[traffic.servers[source]], sum(1 << number_of[traffic.servers[target]] for target in targets))
+            for source, targets in (flows[flow][0] for flow in drawn)
+        ]
+        self._gap = parse_draw(f"exponential:{_gap_seconds / len(traffic.servers)}", stream(seed, "gap"))
+
+    def start(self, world: World) -> None:
+        world.wake_after(self._gap(), 0)
+
+    def wake(self, world: World, process: int) -> None:
+        if self._sends:
+            world.send(*self._sends.pop())
+            world.wake_after(self._gap(), 0)
+
+    def delivered(self, world: World, process: int, message: Message) -> None:
+        pass
+
+
+def replay(
+    traffic: Traffic, domains: dict[str, list[str]], model: Model, predicted_stamp: float, most: int, seed: int
+) -> Replayed | None:
+    """Send a sample of the traffic through the domains; nothing if there is no traffic or no message is wanted."""
+    wanted = min(most, int(traffic.messages), max(_sample_min, int(_bytes_replayed_max / max(1.0, predicted_stamp))))
+    if wanted < 1 or not domains:
+        return None
+    topology = Topology([Domain(name, tuple(members)) for name, members in domains.items()], traffic.servers)
+    charges = _Charges(model.name == "paper")
+    spec = parse(model.order)
+    world = ChannelWorld(
+        topology,
+        dict.fromkeys(domains, spec),
+        parse_draw(f"exponential:{_gap_seconds}", stream(seed, "delay")),
+        figures=charges,
+    )
+    number_of: dict[str, int] = {name: place for place, name in enumerate(topology.servers)}
+    world.run(_Sampled(traffic, number_of, wanted, seed))
+    hops, stamp = charges.entered / wanted, charges.stamps / wanted
+    return Replayed(wanted, model.alpha * hops + model.beta * stamp, hops, stamp)
+
+
+def as_json(replayed: Replayed | None) -> dict[str, Any] | None:
+    """The report's ``replay``."""
+    return None if replayed is None else msgspec.structs.asdict(replayed)

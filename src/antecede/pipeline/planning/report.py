@@ -1,0 +1,293 @@
+"""``plan``: from traffic to the whole report, and to a topology file that can be used.
+
+Where servers may be left without a way to each other, every part of the traffic is planned by itself; otherwise all are
+one tree. The report names servers as the traffic does.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from antecede import __version__, limits
+from antecede.orders import parse
+from antecede.pipeline.planning import plans
+from antecede.pipeline.planning.model import Model, model_of
+from antecede.pipeline.planning.problem import Bounds, Figures, Pins, Plan, Problem
+from antecede.pipeline.planning.replay import as_json, replay
+from antecede.pipeline.planning.search import Candidate, Outcome, Run, Tell, search, violated
+from antecede.pipeline.planning.traffic import Traffic
+from antecede.topology import Address, Domain, DomainEntry, Topology, TopologyFile
+from antecede.topology.file import is_name
+
+Say = Callable[[str], None]
+
+REFERENCES = ("flat", "bus", "blocks", "star")
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What is asked of a plan."""
+
+    order: str = "pruned"
+    model: str = "cpu"
+    bounds: Bounds = Bounds()
+    pins: Pins = Pins()
+    disconnected: bool = False
+    seed: int = 1
+    sample: int = 20_000
+
+
+class _Part(msgspec.Struct):
+    """One tree that was planned."""
+
+    problem: Problem
+    traffic: Traffic
+    outcome: Outcome
+
+
+def make_plan(
+    traffic: Traffic,
+    settings: Settings,
+    before: Sequence[Sequence[str]] | None = None,
+    run: Run | None = None,
+    tell: Tell = lambda done, all_: None,
+    say: Say = lambda _: None,
+) -> dict[str, Any]:
+    """Plan domains for some traffic; the report. ``before`` are the domains of today, else one flat domain."""
+    started = time.perf_counter()
+    model = model_of(settings.model, str(parse(settings.order)))
+    settings.bounds.check()
+    total = traffic.messages
+    groups = traffic.parts(settings.pins.together) if settings.disconnected else [list(range(len(traffic.servers)))]
+    parts: list[_Part] = []
+    for number, members in enumerate(groups):
+        if len(members) < 2:
+            continue
+        say(f"searching for domains of {len(members)} servers")
+        own = traffic.among(members) if len(groups) > 1 else traffic
+        problem = Problem(own, model, settings.bounds, settings.pins.within(own.servers), total or 1.0)
+        parts.append(_Part(problem, own, search(problem, settings.seed + number, run, tell)))
+    domains = _named([(part, part.outcome.best.plan) for part in parts])
+    figures = _summed([part.outcome.best.figures for part in parts])
+    say("replaying the traffic in the plan")
+    stamp = (figures.cost - model.alpha * figures.hops_mean) / model.beta
+    # Nothing is replayed without traffic, and nothing that must not be used.
+    replayed = replay(traffic, domains, model, stamp, settings.sample, settings.seed) if figures.feasible else None
+    today = _today(traffic, model, before)
+    return {
+        "version": __version__,
+        "servers": len(traffic.servers),
+        "messages": round(total),
+        "local": round(traffic.local),
+        "feasible": figures.feasible,
+        "violated": violated(figures, settings.bounds),
+        "flat": figures.feasible and len(domains) == len(parts),
+        "domains": domains,
+        "cost": {
+            "before": None if today is None else today.cost,
+            "after": figures.cost,
+            "simulated_after": None if replayed is None else replayed.cost,
+            "lower_bound": sum(part.problem.lower_bound() for part in parts),
+        },
+        "busiest_share": figures.busiest_share,
+        "hops_mean": figures.hops_mean,
+        "hops_max": figures.longest,
+        "routers": [row for part in parts for row in _routers(part)],
+        "front": _front(parts),
+        **_references(parts, settings.bounds),
+        "replay": as_json(replayed),
+        "model": _model(model, len(traffic.servers)),
+        "seed": settings.seed,
+        "seconds": round(time.perf_counter() - started, 3),
+    }
+
+
+def _named(parts: Sequence[tuple[_Part, Plan]]) -> dict[str, list[str]]:
+    """The domains of all parts, by names of their own."""
+    found = [
+        [part.problem.servers[server] for server in members]
+        for part, plan in parts
+        for members in plans.domains_of(plan)
+    ]
+    return {f"d{number}": members for number, members in enumerate(found, 1)}
+
+
+def _summed(figures: Sequence[Figures]) -> Figures:
+    """The figures of several parts together."""
+    return Figures(
+        sum(one.cost for one in figures),
+        sum(one.hops_mean for one in figures),
+        max((one.busiest_share for one in figures), default=0.0),
+        max((one.largest for one in figures), default=1),
+        max((one.longest for one in figures), default=0),
+        sum(one.broken_pins for one in figures),
+        sum(one.excess for one in figures),
+    )
+
+
+def _today(traffic: Traffic, model: Model, before: Sequence[Sequence[str]] | None) -> Figures | None:
+    """What the traffic costs in the domains of today, one flat domain if nobody says; nothing where they do not fit."""
+    problem = Problem(traffic, model, Bounds(), Pins(), traffic.messages or 1.0)
+    if before is None:
+        return problem.figures(plans.plan_of(plans.flat(problem.n), problem.n)) if problem.n > 1 else None
+    kept = [Domain(f"d{number}", tuple(members)) for number, members in enumerate(before) if len(members) > 1]
+    topology = Topology(kept, traffic.servers)
+    if topology.cycle is not None or len(topology.trees) > 1 or len(topology.servers) > problem.n:
+        return None
+    numbers = {name: number for number, name in enumerate(traffic.servers)}
+    domains = [[numbers[name] for name in domain.servers] for domain in kept]
+    return problem.figures(plans.plan_of(domains, problem.n))
+
+
+def _routers(part: _Part) -> list[dict[str, Any]]:
+    """The routers of a plan: what each forwards, and what its loss cuts off."""
+    plan, problem = part.outcome.best.plan, part.problem
+    forwarded, sizes = forwarding(part.traffic, plan), _cut_off(plan)
+    rows = [
+        {
+            "server": problem.servers[server],
+            "domains": count,
+            "share": forwarded[server] / problem.total,
+            "cut_off": lost,
+        }
+        for server, (count, lost) in sizes.items()
+    ]
+    return sorted(rows, key=lambda row: (-row["share"], row["server"]))
+
+
+def _cut_off(plan: Plan) -> dict[int, tuple[int, int]]:
+    """By router, its domains, and the servers that its loss separates from the largest part that is left."""
+    parent, block = plan[0].tolist(), plan[1].tolist()
+    below = [1] * len(parent)
+    for server in _upwards(parent):
+        if parent[server] >= 0:
+            below[parent[server]] += below[server]
+    parts: dict[int, dict[int, int]] = {}
+    for server, above in enumerate(parent):
+        if above >= 0:
+            own = parts.setdefault(above, {})
+            own[block[server]] = own.get(block[server], 0) + below[server]
+    found = {}
+    for server, own in parts.items():
+        sizes = [*own.values()]
+        if parent[server] >= 0:
+            sizes.append(len(parent) - below[server])
+        if len(sizes) > 1:
+            found[server] = len(sizes), sum(sizes) - max(sizes)
+    return found
+
+
+def _upwards(parent: Sequence[int]) -> list[int]:
+    """All servers, each before its parent."""
+    below: dict[int, list[int]] = {}
+    for server, above in enumerate(parent):
+        below.setdefault(above, []).append(server)
+    order = list(below[-1])
+    for server in order:
+        order += below.get(server, [])
+    return order[::-1]
+
+
+def forwarding(traffic: Traffic, plan: Plan) -> list[float]:
+    """How many messages each server forwards, found by walking each message's routes."""
+    parent, block = plan[0].tolist(), plan[1].tolist()
+    depth = [0] * len(parent)
+    for server in reversed(_upwards(parent)):
+        if parent[server] >= 0:
+            depth[server] = depth[parent[server]] + 1
+    found = [0.0] * len(parent)
+    flows = [((source, (target,)), count) for (source, target), count in traffic.pairs.items()]
+    for (source, targets), count in [*flows, *traffic.multicasts.items()]:
+        for server in {between for target in targets for between in route(parent, block, depth, source, target)}:
+            found[server] += count
+    return found
+
+
+def route(parent: Sequence[int], block: Sequence[int], depth: Sequence[int], source: int, target: int) -> list[int]:
+    """The servers between two others, on the way that messages take."""
+    up, down = [source], [target]
+    while up[-1] != down[-1]:
+        if depth[up[-1]] >= depth[down[-1]]:
+            up.append(parent[up[-1]])
+        else:
+            down.append(parent[down[-1]])
+    top = up.pop()
+    down.pop()
+    # Two children of one block reach each other directly.
+    direct = bool(up) and bool(down) and block[up[-1]] == block[down[-1]]
+    way = [*up, *([] if direct else [top]), *reversed(down)]
+    return way[1:-1]
+
+
+def _front(parts: Sequence[_Part]) -> list[dict[str, Any]]:
+    """The Pareto front of one tree; of several, the plan that was chosen."""
+    if len(parts) == 1:
+        return [_told(parts[0], one) for one in parts[0].outcome.front]
+    figures = _summed([part.outcome.best.figures for part in parts])
+    domains = _named([(part, part.outcome.best.plan) for part in parts])
+    return [_axes(figures) | {"domains": domains}] if parts and figures.feasible else []
+
+
+def _told(part: _Part, one: Candidate) -> dict[str, Any]:
+    return _axes(one.figures) | {"domains": _named([(part, one.plan)])}
+
+
+def _axes(figures: Figures) -> dict[str, Any]:
+    return {"cost": figures.cost, "busiest_share": figures.busiest_share, "hops_mean": figures.hops_mean}
+
+
+def _references(parts: Sequence[_Part], bounds: Bounds) -> dict[str, Any]:
+    """The cost of each reference, null where it breaks a bound, and what is known of it."""
+    costs: dict[str, float | None] = {}
+    about: dict[str, Any] = {}
+    for name in REFERENCES:
+        known = [part.outcome.references[name] for part in parts]
+        there = [one.figures for one in known if one is not None]
+        if len(there) < len(known):
+            costs[name], about[name] = None, {"violated": "igraph is not installed"}
+            continue
+        figures = _summed(there)
+        costs[name] = figures.cost if figures.feasible else None
+        about[name] = _axes(figures) | {"largest": figures.largest, "violated": violated(figures, bounds)}
+    return {"references": costs, "reference_figures": about}
+
+
+def _model(model: Model, servers: int) -> dict[str, Any]:
+    sizes = [size for size in (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024) if size <= max(servers, 2)]
+    return {
+        "name": model.name,
+        "order": model.order,
+        "unit": "counters" if model.name == "paper" else "ns",
+        "alpha": model.alpha,
+        "beta": model.beta,
+        "stamp": {str(size): round(model.stamp(size), 1) for size in sorted({*sizes, servers} - {0, 1})},
+        "break_even": model.break_even(limits.plan_break_even_servers_max),
+    }
+
+
+def topology_of(
+    report: dict[str, Any], servers: Sequence[str], order: str, known: TopologyFile | None
+) -> tuple[TopologyFile, dict[str, str]]:
+    """The plan as a topology file, and the names in it that had to differ.
+
+    What is known of the servers stays: addresses, agents, metrics. Servers that nobody knew get ports of this machine.
+    """
+    guarantees = parse(order).guarantees()
+    promised = "causal" if "causal" in guarantees else "fifo" if "fifo" in guarantees else "none"
+    if known is not None:
+        entries = _entries(report["domains"], order, {})
+        return msgspec.structs.replace(known, domains=entries, guarantee=promised), {}
+    called: dict[str, str] = {}
+    if not all(is_name(name) for name in servers):
+        called = {name: f"s{number}" for number, name in enumerate(servers, 1)}
+    addresses = {called.get(name, name): Address("127.0.0.1", 7101 + number) for number, name in enumerate(servers)}
+    made = TopologyFile(addresses, _entries(report["domains"], order, called), guarantee=promised, name="plan")
+    return made, called
+
+
+def _entries(domains: dict[str, list[str]], order: str, called: dict[str, str]) -> tuple[DomainEntry, ...]:
+    return tuple(
+        DomainEntry(name, tuple(called.get(server, server) for server in members), order)
+        for name, members in domains.items()
+    )

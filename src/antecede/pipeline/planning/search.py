@@ -1,0 +1,227 @@
+"""The search: many restarts of the annealing, from plans that are good guesses, and what they show together.
+
+Each restart is a task of its own, with a starting plan and a random seed: two at a time in this process (the kernel
+does not hold the interpreter's lock), or as Spark tasks. Their number and their steps follow from the problem alone and
+never from the clock, so that the same seed gives the same plan on every machine.
+
+The plans of all tasks, and those that they began with, make the **Pareto front** of cost, hops and busiest router.
+Some tasks ask for a less busy router than the cheapest plan has, only to make that front longer.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from antecede import limits
+from antecede.pipeline.planning import annealing, kernel, plans
+from antecede.pipeline.planning.problem import Bounds, Figures, Plan, Problem
+
+Tell = Callable[[int, int], None]
+"""Told after each task: how many are done, and how many there are."""
+
+_hot, _warm, _cold = 0.15, 0.04, 0.0004
+"""Temperatures, in relative cost: where a search begins, where one goes on from a good plan, and where both end."""
+
+_guesses_searched = 3
+"""Simple shapes from which a search begins: the best of all sizes."""
+
+_many_servers = 64
+"""From here on few long searches find more than many short ones."""
+
+
+class Task(msgspec.Struct, frozen=True):
+    """One restart."""
+
+    parent: bytes
+    block: bytes
+    seed: int
+    steps: int
+    heat: float
+    share: float | None = None
+    """A bound on the busiest router that is tighter than the one asked for."""
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A plan and its figures."""
+
+    plan: Plan
+    figures: Figures
+
+
+class Outcome(msgspec.Struct):
+    """What a search found."""
+
+    best: Candidate
+    references: dict[str, Candidate | None]
+    front: list[Candidate]
+
+
+Run = Callable[[Problem, Sequence[Task]], Iterator[tuple[bytes, bytes]]]
+"""Carries tasks out; the parents and blocks of their plans, in the order of the tasks."""
+
+
+def search(problem: Problem, seed: int, run: "Run | None" = None, tell: Tell = lambda done, all_: None) -> Outcome:
+    """The best plan that was found, the references, and the front."""
+    references = dict(_references(problem))
+    starts = [one.plan for one in references.values() if one is not None]
+    starts += [plans.plan_of(domains, problem.n) for domains in plans.communities(problem, seed)]
+    guesses = _guesses(problem)
+    starts += [one.plan for one in sorted(guesses, key=_rank)[:_guesses_searched]]
+    steps, rounds = effort(problem, len(starts))
+    carry_out = run or here
+    found = [*(one for one in references.values() if one is not None), *guesses]
+    tasks = _tasks(starts * rounds, steps, seed, _hot)
+    # From the best of all once more, cooler, each with luck of its own.
+    again = 2 if problem.n > _many_servers else len(starts)
+    total = len(tasks) + again + 3
+    done = 0
+
+    def collect(wanted: Sequence[Task]) -> list[Candidate]:
+        nonlocal done
+        ended = []
+        for parent, block in carry_out(problem, wanted):
+            plan = np.frombuffer(parent, np.int32).copy(), np.frombuffer(block, np.int32).copy()
+            ended.append(Candidate(plan, problem.figures(plan)))
+            done += 1
+            tell(done, total)
+        return ended
+
+    found += collect(tasks)
+    best = choose(found)
+    found += collect(_tasks([best.plan] * again, steps * len(starts) // again, seed + 1, _warm))
+    best = choose(found)
+    if best.figures.feasible:
+        calmer = [best.figures.busiest_share * share for share in (0.7, 0.4, 0.2)]
+        wanted = _tasks([best.plan] * len(calmer), steps, seed + 2, _hot)
+        pairs = zip(wanted, calmer, strict=True)
+        found += collect([msgspec.structs.replace(task, share=share) for task, share in pairs])
+    tell(total, total)
+    return Outcome(choose(found), references, front_of(found))
+
+
+def effort(problem: Problem, starts: int) -> tuple[int, int]:
+    """Steps of one task, and how many tasks begin from each start: less work for each where there is more of it."""
+    evaluations = limits.plan_work_max / problem.work()
+    per_task = int(evaluations / (2 * starts + 3))
+    rounds = 1 if problem.n > _many_servers else 2
+    return max(200, min(per_task // rounds, 400 * problem.n + 4_000)), rounds
+
+
+def _tasks(starts: Iterable[Plan], steps: int, seed: int, heat: float) -> list[Task]:
+    return [
+        Task(parent.tobytes(), block.tobytes(), 1_000_003 * seed + number, steps, heat)
+        for number, (parent, block) in enumerate(starts)
+    ]
+
+
+def annealed(problem: Problem, task: Task) -> tuple[bytes, bytes]:
+    """Carry one task out: the best plan's parents and blocks."""
+    if task.share is not None:
+        problem = problem.bounded(msgspec.structs.replace(problem.bounds, max_share=task.share))
+    parent, block = np.frombuffer(task.parent, np.int32), np.frombuffer(task.block, np.int32)
+    best_parent, best_block, best = parent.copy(), block.copy(), np.zeros(kernel.FIGURES)
+    given = parent, block, task.steps, task.heat, _cold, task.seed, problem.near, problem.near_first
+    annealing.anneal(*(*given, *problem.traffic_arrays(), best_parent, best_block, best))
+    return best_parent.tobytes(), best_block.tobytes()
+
+
+def here(problem: Problem, tasks: Sequence[Task]) -> Iterator[tuple[bytes, bytes]]:
+    """Carry tasks out in this process, two at a time."""
+    with ThreadPoolExecutor(2) as pool:
+        yield from pool.map(lambda task: annealed(problem, task), tasks)
+
+
+def on_spark(context: Any) -> Run:
+    """Carry tasks out as Spark tasks, one for each."""
+
+    def run(problem: Problem, tasks: Sequence[Task]) -> Iterator[tuple[bytes, bytes]]:
+        shared = context.broadcast(problem)
+        work = context.parallelize(list(tasks), max(1, len(tasks)))
+        yield from work.map(lambda task: annealed(shared.value, task)).collect()
+        shared.destroy()
+
+    return run
+
+
+def _references(problem: Problem) -> Iterator[tuple[str, Candidate | None]]:
+    """The plans that a result is compared with, whether they keep the bounds or not."""
+    servers = problem.n
+    known: dict[str, plans.Domains | None] = {
+        "flat": plans.flat(servers),
+        "bus": plans.bus(range(servers)),
+        "blocks": plans.blocks(problem),
+        "star": plans.best_star(problem),
+    }
+    for name, domains in known.items():
+        if domains is None:
+            yield name, None
+        else:
+            plan = plans.plan_of(domains, servers)
+            yield name, Candidate(plan, problem.figures(plan))
+
+
+def _guesses(problem: Problem) -> list[Candidate]:
+    """Simple shapes of all sizes, of which the best are searched from."""
+    made = (
+        plans.plan_of(domains, problem.n) for domains in plans.shapes(_by_neighbours(problem), problem.degree.tolist())
+    )
+    return [Candidate(plan, problem.figures(plan)) for plan in made]
+
+
+def _by_neighbours(problem: Problem) -> list[int]:
+    """The servers in a sequence in which those that talk most are close: each time the nearest that is left."""
+    left = dict.fromkeys(np.argsort(-problem.degree, kind="stable").tolist())
+    order: list[int] = []
+    while left:
+        server = next(iter(left))
+        while server is not None:
+            order.append(server)
+            del left[server]
+            near = problem.near[problem.near_first[server] : problem.near_first[server + 1]]
+            server = next((other for other in near.tolist() if other in left), None)
+    return order
+
+
+def choose(found: Sequence[Candidate]) -> Candidate:
+    """The best of some plans: one that keeps the bounds, then the cheapest, then fewer hops and a less busy router."""
+    return min(found, key=_rank)
+
+
+def _rank(one: Candidate) -> tuple[float, ...]:
+    return (0.0 if one.figures.feasible else one.figures.excess, *_axes(one))
+
+
+def front_of(found: Sequence[Candidate]) -> list[Candidate]:
+    """The feasible plans that no other beats in cost, hops and busiest router, the cheapest first."""
+    feasible = sorted((one for one in found if one.figures.feasible), key=_axes)
+    front: list[Candidate] = []
+    for one in feasible:
+        if not any(all(a <= b for a, b in zip(_axes(other), _axes(one), strict=True)) for other in front):
+            front.append(one)
+    return front[: limits.plan_front_max]
+
+
+def _axes(one: Candidate) -> tuple[float, float, float]:
+    """Cost, hops and share; what differs by rounding alone is equal."""
+    figures = one.figures
+    return float(f"{figures.cost:.11g}"), float(f"{figures.hops_mean:.11g}"), float(f"{figures.busiest_share:.11g}")
+
+
+def violated(figures: Figures, bounds: Bounds) -> str | None:
+    """The bound that a plan breaks most, with what it has and what is allowed."""
+    found = []
+    if bounds.max_domain is not None and figures.largest > bounds.max_domain:
+        found.append(
+            (figures.largest / bounds.max_domain, f"max-domain {bounds.max_domain}: {figures.largest} servers")
+        )
+    if bounds.max_share is not None and figures.busiest_share > bounds.max_share + 1e-12:
+        over = figures.busiest_share / max(bounds.max_share, 0.01)
+        found.append((over, f"max-share {bounds.max_share:g}: a router forwards {figures.busiest_share:.3g}"))
+    if bounds.max_hops is not None and figures.longest > bounds.max_hops:
+        found.append((figures.longest / bounds.max_hops, f"max-hops {bounds.max_hops}: {figures.longest} hops"))
+    if figures.broken_pins:
+        found.append((1.0 + figures.broken_pins, f"pins: {figures.broken_pins} of them broken"))
+    return max(found)[1] if found else None

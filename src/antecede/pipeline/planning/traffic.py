@@ -1,0 +1,203 @@
+"""Who sends how much to whom, by server.
+
+A message goes from the server of its sender to those of its destinations; to one server it is a unicast, to several a
+multicast. What stays within a server is free, and is counted apart.
+
+Where processes live is said by the topology of the trace's metadata or of ``--topology``, else by a file, else every
+process is a server of its own. This module knows traces and names; it must not know what anything costs.
+"""
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from antecede import limits
+from antecede.errors import TraceError, UsageError
+from antecede.topology.file import natural
+from antecede.trace.matched import Matched
+from antecede.trace.schema import DELIVER, SEND
+
+Home = Callable[[str], str]
+"""The server of a process."""
+
+
+class Traffic(msgspec.Struct, frozen=True):
+    """Messages between servers, which are numbered in the natural order of their names."""
+
+    servers: list[str]
+    pairs: dict[tuple[int, int], float]
+    """Unicasts by source and target."""
+    multicasts: dict[tuple[int, tuple[int, ...]], float]
+    """Messages to several servers, by source and targets."""
+    local: float = 0.0
+    """Messages that stayed within their server."""
+
+    @property
+    def messages(self) -> float:
+        """Messages that left their server."""
+        return sum(self.pairs.values()) + sum(self.multicasts.values())
+
+    def among(self, chosen: Iterable[int]) -> "Traffic":
+        """The traffic among some of the servers; of a multicast what goes to them."""
+        kept = sorted(set(chosen))
+        numbers = {old: new for new, old in enumerate(kept)}
+        counter = _Counter([self.servers[old] for old in kept])
+        for (source, target), count in self.pairs.items():
+            if source in numbers and target in numbers:
+                counter.add(numbers[source], (numbers[target],), count)
+        for (source, targets), count in self.multicasts.items():
+            if source in numbers:
+                counter.add(numbers[source], tuple(numbers[t] for t in targets if t in numbers), count)
+        return counter.traffic(self.local)
+
+    def busiest(self, count: int) -> "Traffic":
+        """The traffic among the servers that send and receive most."""
+        weight = [0.0] * len(self.servers)
+        for (source, target), messages in self.pairs.items():
+            weight[source] += messages
+            weight[target] += messages
+        for (source, targets), messages in self.multicasts.items():
+            for server in (source, *targets):
+                weight[server] += messages
+        ranked = sorted(range(len(self.servers)), key=lambda server: (-weight[server], server))
+        return self.among(ranked[:count])
+
+    def parts(self, joined: Iterable[Sequence[str]] = ()) -> list[list[int]]:
+        """The servers that are connected by messages, or by being named together."""
+        above = list(range(len(self.servers)))
+
+        def top(server: int) -> int:
+            while above[server] != server:
+                above[server] = above[above[server]]
+                server = above[server]
+            return server
+
+        numbers = {name: number for number, name in enumerate(self.servers)}
+        sets = [list(pair) for pair in self.pairs]
+        sets += [[source, *targets] for source, targets in self.multicasts]
+        sets += [[numbers[name] for name in group if name in numbers] for group in joined]
+        for members in sets:
+            for other in members[1:]:
+                one, two = top(members[0]), top(other)
+                above[max(one, two)] = min(one, two)
+        found: dict[int, list[int]] = {}
+        for server in range(len(self.servers)):
+            found.setdefault(top(server), []).append(server)
+        return list(found.values())
+
+
+class _Counter:
+    """Messages on their way into a :class:`Traffic`."""
+
+    def __init__(self, servers: Iterable[str]) -> None:
+        self.servers = sorted(set(servers), key=natural)
+        if len(self.servers) > limits.topology_servers_max:
+            raise UsageError(
+                f"{len(self.servers)} servers: expected at most {limits.topology_servers_max}; see --servers, --busiest"
+            )
+        self.numbers = {name: number for number, name in enumerate(self.servers)}
+        self._pairs: dict[tuple[int, int], float] = {}
+        self._multicasts: dict[tuple[int, tuple[int, ...]], float] = {}
+        self._local = 0.0
+
+    def add(self, source: int, targets: Iterable[int], count: float) -> None:
+        """Count messages from one server to some."""
+        others = tuple(sorted({target for target in targets if target != source}))
+        if not others:
+            self._local += count
+        elif len(others) == 1:
+            key = source, others[0]
+            self._pairs[key] = self._pairs.get(key, 0.0) + count
+        else:
+            group = source, others
+            self._multicasts[group] = self._multicasts.get(group, 0.0) + count
+
+    def traffic(self, local: float = 0.0) -> Traffic:
+        """What was counted. Of very many different multicasts the heaviest stand for all."""
+        kept = self._multicasts
+        if len(kept) > limits.plan_multicasts_max:
+            heaviest = sorted(kept, key=lambda group: (-kept[group], group))[: limits.plan_multicasts_max]
+            scale = sum(kept.values()) / sum(kept[group] for group in heaviest)
+            kept = {group: kept[group] * scale for group in heaviest}
+        return Traffic(self.servers, self._pairs, kept, local + self._local)
+
+
+def of_trace(trace: Matched, home: Home, also: Iterable[str] = ()) -> Traffic:
+    """The traffic of a matched trace. A message with unknown destinations went to wherever it was delivered.
+
+    ``also`` names servers that belong to the plan whether they sent anything or not.
+    """
+    reached: dict[str, list[str]] = {}
+    for name, line in zip(trace.names, trace.lines, strict=True):
+        for event in line:
+            if event.kind == DELIVER and trace.sent(event.message or "").to is None:
+                reached.setdefault(event.message or "", []).append(name)
+    names = set(trace.names)
+    sends = []
+    for name, line in zip(trace.names, trace.lines, strict=True):
+        for event in line:
+            if event.kind == SEND:
+                to = event.to if event.to is not None else tuple(reached.get(event.message or "", ()))
+                sends.append((name, to))
+                names.update(to)
+    homes = {name: home(name) for name in sorted(names)}
+    counter = _Counter([*homes.values(), *also])
+    for name, to in sends:
+        counter.add(counter.numbers[homes[name]], [counter.numbers[homes[other]] for other in to], 1.0)
+    return counter.traffic()
+
+
+def of_rows(rows: Sequence[Mapping[str, Any]], home: Home, also: Iterable[str] = ()) -> Traffic:
+    """The traffic of rows with ``from``, ``to`` and ``messages``, as ``measure`` reports it: unicasts only."""
+    homes = {name: home(name) for name in sorted({str(row[key]) for row in rows for key in ("from", "to")})}
+    counter = _Counter([*homes.values(), *also])
+    for row in rows:
+        source, target = counter.numbers[homes[row["from"]]], counter.numbers[homes[row["to"]]]
+        counter.add(source, (target,), float(row["messages"]))
+    return counter.traffic()
+
+
+def read_matrix(text: str, where: str) -> list[dict[str, Any]]:
+    """The rows of a table ``from,to,messages[,bytes]``."""
+    rows = []
+    for line, row in _table(text, where, ("from", "to", "messages")):
+        try:
+            count = float(row["messages"])
+        except ValueError:
+            count = -1.0
+        if not 0 <= count < 2**63:
+            raise TraceError(f"{where}:{line}: messages {row['messages']!r}: expected a number from 0")
+        rows.append({"from": row["from"], "to": row["to"], "messages": count})
+    if not rows:
+        raise TraceError(f"{where}: expected rows below the header from,to,messages")
+    return rows
+
+
+def read_homes(text: str, where: str) -> dict[str, str]:
+    """The server of each process, from a table ``process,server``."""
+    homes: dict[str, str] = {}
+    for line, row in _table(text, where, ("process", "server")):
+        if homes.setdefault(row["process"], row["server"]) != row["server"]:
+            raise TraceError(f"{where}:{line}: process {row['process']} has two servers")
+    return homes
+
+
+def _table(text: str, where: str, needed: Sequence[str]) -> Iterable[tuple[int, dict[str, str]]]:
+    reader = csv.DictReader(io.StringIO(text), restkey="", restval="")
+    names = [str(name).strip() for name in reader.fieldnames or ()]
+    reader.fieldnames = names
+    for name in needed:
+        if name not in names:
+            raise TraceError(f"{where}:1: no column {name}: expected a header {','.join(needed)}")
+    try:
+        for row in reader:
+            clean = {name: str(row[name]).strip() for name in needed}
+            for name in needed:
+                if not clean[name]:
+                    raise TraceError(f"{where}:{reader.line_num}: no {name}")
+            yield reader.line_num, clean
+    except csv.Error as error:
+        raise TraceError(f"{where}:{reader.line_num}: not a table: {error}") from None

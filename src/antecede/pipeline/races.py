@@ -1,0 +1,264 @@
+"""``races`` on Spark: times are gathered where the rows are, and one task walks the assembled lines.
+
+A bucket has all rows of its messages, so it knows when each copy arrived and was delivered; it says so together with
+the piece from which the lines are assembled. The report is that of :mod:`antecede.trace.races`, key for key.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.pipeline.buckets import Numbering
+from antecede.pipeline.chains import Chains
+from antecede.pipeline.costs import Excluded, Rows, lookup
+from antecede.pipeline.files import open_trace, spark_for
+from antecede.pipeline.judge import blocks, cut_cycles
+from antecede.pipeline.kernels import races as kernel
+from antecede.pipeline.lines import Lines, Piece, Scratch, Walk, assemble, lend_slots, recounted
+from antecede.pipeline.packing import pack, unpack
+from antecede.pipeline.run import Trace, verdict_on
+from antecede.pipeline.sessions import Session
+from antecede.pipeline.verdict import Docket
+from antecede.trace.chain import Link
+from antecede.trace.race_search import Found, Wanted, resolution_of
+from antecede.trace.races import Declare, Declared, assembled, race_of
+from antecede.trace.schema import DELIVER, SEND, Event
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Say = Callable[[str], None]
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What the task is to look for."""
+
+    fifo: bool
+    wanted: Wanted
+
+
+def races_files(
+    paths: Sequence[str | os.PathLike[str]],
+    declare: Declare,
+    wanted: Wanted,
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    say: Say = lambda _: None,
+) -> dict[str, Any]:
+    """Find the races of the traces that the paths name, as one trace, on a Spark session of its own; the report."""
+    wanted.check()
+    with spark_for(paths, master, conf, say) as running:
+        return races_in(running, [os.fspath(path) for path in paths], declare, wanted, say)
+
+
+def races_in(
+    running: Session, paths: Sequence[str], declare: Declare, wanted: Wanted, say: Say = lambda _: None
+) -> dict[str, Any]:
+    """The same in a session that is running."""
+    started = time.perf_counter()
+    trace = open_trace(running, paths, say, figures=True, numbered=True)
+    say(f"looking for races among {trace.rows:,} rows")
+    return {
+        **races_on(trace, declare(trace.given.metadata), wanted),
+        "session_seconds": round(running.seconds, 3),
+        "seconds": round(time.perf_counter() - started, 3),
+    }
+
+
+def races_on(trace: Trace, declared: Declared, wanted: Wanted) -> dict[str, Any]:
+    """The report without its timings. The trace must carry its figures."""
+    verdict = verdict_on(trace, ())
+    stage = partial(timed, numbering=trace.numbering, excluded=Excluded(tuple(verdict.circular)))
+    parts = trace.from_buckets(stage, 1)
+    question = Question(declared.guarantee == "fifo", wanted) if declared.guarantee != "causal" else None
+    said = unpack(parts.gather(partial(raced, docket=trace.docket(()), question=question), [0])[0])
+    found = Found(said["pairs"], said["untimed"], said["late"], [], said["resolution"])
+    return assembled("spark", declared, found, _told(trace, said), verdict.report)
+
+
+def timed(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> Iterator[tuple[int, bytes]]:
+    """The piece of one bucket, with the times of its deliveries and of their arrivals."""
+    rows = Rows(packed, numbering, excluded)
+    delivers, arrives = rows.delivers, rows.arrives
+    order = arrives[np.lexsort((rows.index[arrives], rows.process[arrives], rows.code[arrives]))]
+    keys, first = np.unique(rows.copy_keys(order), return_index=True)
+    at, known = lookup(keys, rows.copy_keys(delivers))
+    arrived = np.full(len(delivers), kernel.UNKNOWN, np.int64)
+    if len(keys):
+        found = order[first[at]]
+        known &= (rows.index[found] < rows.index[delivers]) & rows.timed[found]
+        arrived[known] = rows.time[found[known]]
+    used = np.concatenate([rows.time[some[rows.timed[some]]] for some in (delivers, arrives)])
+    yield 0, pack({
+        **rows.bucket.piece(),
+        "t_process": rows.process[delivers].astype(np.int32), "t_index": rows.index[delivers],
+        "t_arrived": arrived,
+        "t_delivered": np.where(rows.timed[delivers], rows.time[delivers], kernel.UNKNOWN),
+        "resolution": resolution_of(iter(np.unique(used).tolist())),
+    })  # fmt: skip
+
+
+def raced(packed: Iterable[bytes], docket: Docket, question: Question | None) -> bytes:
+    """Assemble the lines and find the races; those with the smallest slack by places, with their chains."""
+    times: list[Piece] = []
+    units: list[int] = []
+
+    def pieces() -> Iterator[Piece]:
+        for blob in packed:
+            said = unpack(blob)
+            if said["resolution"] is not None:
+                units.append(said["resolution"])
+            times.append({name: said[name] for name in ("t_process", "t_index", "t_arrived", "t_delivered")})
+            yield said
+
+    lengths, sparse = np.frombuffer(docket.lengths, np.int64), np.frombuffer(docket.sparse, np.int32)
+    lines, _ = assemble(lengths, sparse, pieces(), Scratch(docket.scratch))
+    cut_cycles(lines)
+    counts, heap = np.zeros(5, np.int64), np.zeros((0, 5), np.int64)
+    if question is not None:
+        arrived, delivered = (lines.scratch.array(len(lines.source), np.int64, kernel.UNKNOWN) for _ in range(2))
+        for piece in times:
+            at = lines.flat(piece["t_process"], piece["t_index"])
+            arrived[at], delivered[at] = piece["t_arrived"], piece["t_delivered"]
+        counts, heap = _Search(lines, question, arrived, delivered).run(docket.lanes_max, docket.segments)
+    return pack({
+        "pairs": int(counts[kernel.PAIRS]), "untimed": int(counts[kernel.UNTIMED]), "late": int(counts[kernel.LATE]),
+        "resolution": min(units, default=None), **_by_place(lines, heap),
+    })  # fmt: skip
+
+
+class _Search:
+    """Both walks of every block of lanes."""
+
+    def __init__(self, lines: Lines, question: Question, arrived: Longs, delivered: Longs) -> None:
+        self._lines, self._question = lines, question
+        events, scratch = len(lines.source), lines.scratch
+        self._arrived, self._delivered = arrived, delivered
+        self._released = scratch.array(events, np.int64, kernel.UNKNOWN)
+        count = lines.processes
+        last, seen = np.zeros(count, np.int64), np.full(count, -1, np.int32)
+        kernel.release(lines.offsets, lines.source, arrived, question.fifo, last, seen, self._released)
+        self._reach = scratch.array(events, np.int32)
+        self._before = scratch.array(events, np.int32)
+        self._counts = np.zeros(5, np.int64)
+        self._heap = np.zeros((question.wanted.first, 5), np.int64)
+
+    def run(self, lanes_max: int | None, segments: int) -> tuple[Longs, Longs]:
+        """What was counted, and the races with the smallest slack, ascending."""
+        lines = self._lines
+        senders = np.unique(lines.source[lines.source >= 0])
+        for second in (False, True):
+            for lane_of, lanes in blocks(lines, senders, lanes_max):
+                self._walk(lane_of, lanes, second, segments)
+        recounted(lines)
+        heap = self._heap[: self._counts[kernel.KEPT]]
+        return self._counts, heap[np.lexsort(heap.T[::-1])]
+
+    def _walk(self, lane_of: Ints, lanes: int, second: bool, segments: int) -> None:
+        lines, wanted, size = self._lines, self._question.wanted, 64
+        sender_of = np.flatnonzero(lane_of >= 0).astype(np.int32)
+        known = lines.scratch.array((lines.processes, lanes), np.int32)
+        head = lines.scratch.array((lines.processes, lanes if second else 1), np.int32)
+        slots, owed = np.zeros((size, lanes), np.int32), np.zeros(size, np.int32)
+        slot_of, free = np.full(lines.processes, -1, np.int32), np.arange(size, dtype=np.int32)
+        self._counts[kernel.FREE] = size
+        lend_slots(lines)
+        walk = Walk(lines, segments)
+        within = kernel.UNKNOWN if wanted.within is None else wanted.within
+        for count in walk:
+            begin = 0
+            while begin < count:
+                begin = kernel.races(
+                    lines.offsets, lines.source, lines.argument, walk.process, walk.begin, walk.end, begin, count,
+                    lane_of, sender_of, known, slot_of, slots, owed, free, self._counts, second, self._reach, head,
+                    self._before, self._arrived, self._released, self._delivered, self._question.fifo, wanted.every,
+                    within, self._heap,
+                )  # fmt: skip
+                if begin < count:
+                    slots = np.concatenate([slots, np.zeros_like(slots)])
+                    owed = np.concatenate([owed, np.zeros(size, np.int32)])
+                    free = np.concatenate([np.arange(size, 2 * size, dtype=np.int32), np.zeros(size, np.int32)])
+                    self._counts[kernel.FREE] = size
+                    size *= 2
+
+
+class _Reaching(Chains):
+    """Chains from one send to another."""
+
+    def between(self, sent: int, until: int) -> list[tuple[int, int]]:
+        """The fewest messages from one send, with it or after it, that another process delivers before it sends."""
+        lines = self._lines
+        source, target = lines.process_at(np.array([sent, until])).tolist()
+        if source == target:
+            return []
+        reach: dict[int, int] = {}
+        levels: list[dict[int, tuple[int, int]]] = []
+        fresh = [(sent, int(lines.offsets[source + 1]))]
+        while True:
+            reached = self._round(fresh, until, target, reach)
+            if target in reached:
+                steps = [reached[target]]
+                for level in reversed(levels):
+                    steps.append(level[int(lines.process_at(np.array([steps[-1][0]]))[0])])
+                return steps[::-1]
+            reached.pop(source, None)
+            assert reached, "the second message of a race does not follow from the first"
+            levels.append(reached)
+            fresh = []
+            for process, (_, delivered) in reached.items():
+                fresh.append((delivered + 1, reach.get(process, int(lines.offsets[process + 1]))))
+                reach[process] = delivered
+
+
+def _by_place(lines: Lines, heap: Longs) -> dict[str, Any]:
+    """The races as (process, index) of their events, with their chains."""
+    base = lines.offsets[heap[:, 2]] if len(heap) else np.zeros(0, np.int64)
+    second, first = base + heap[:, 3], base + heap[:, 4]
+    sent, after = lines.send_of(first), lines.send_of(second)
+    chains = _Reaching(lines) if len(heap) else None
+    steps: list[tuple[int, int]] = []
+    lengths = []
+    for number in range(len(heap)):
+        assert chains is not None
+        chain = [*chains.between(int(sent[number]), int(after[number])), (int(after[number]), int(second[number]))]
+        lengths.append(len(chain))
+        steps += chain
+    flat = np.array(steps, np.int64).reshape(-1, 2)
+
+    def places(at: Longs) -> list[list[int]]:
+        return [lines.process_at(at).tolist(), lines.index_at(at).tolist()]
+
+    return {
+        "slack": [None if untimed else slack for untimed, slack in heap[:, :2].tolist()],
+        "first": places(first), "second": places(second), "sent": places(sent), "lengths": lengths,
+        "chain_sent": places(flat[:, 0]), "chain_delivered": places(flat[:, 1]),
+    }  # fmt: skip
+
+
+def _told(trace: Trace, said: dict[str, Any]) -> list[dict[str, Any]]:
+    """Each race by names and ids."""
+    sent, chain_sent = said["sent"], said["chain_sent"]
+    ids = trace.ids(sent[0] + chain_sent[0], sent[1] + chain_sent[1])
+    names, count = trace.names, len(sent[0])
+    links = [
+        Link(message, names[source], send_index, names[to], deliver_index)
+        for message, source, send_index, to, deliver_index in zip(
+            ids[count:], *chain_sent, *said["chain_delivered"], strict=True
+        )
+    ]
+    told, begin = [], 0
+    for k, length in enumerate(said["lengths"]):
+        chain = links[begin : begin + length]
+        begin += length
+        at = names[said["first"][0][k]]
+        first = Event(at, said["first"][1][k], DELIVER, ids[k])
+        second = Event(at, said["second"][1][k], DELIVER, chain[-1].message)
+        send = Event(names[sent[0][k]], sent[1][k], SEND, ids[k])
+        told.append(race_of(first, send, second, said["slack"][k], chain))
+    return told

@@ -1,0 +1,327 @@
+"""The search for races: one pass over a trace in causal order, with a vector for each process.
+
+**Vectors decide.** Let V be the vector that m′ carries (:mod:`antecede.trace.streaming`): for each sender, how far the
+past of send(m′) reaches. The races of m′ at q are the messages that q delivered at or after position V[q], before m′,
+and that were sent by some p before V[p]. Of the messages of one sender only the last one delivered is reported, unless
+every pair is wanted.
+
+**Counting without looking.** A process that never sends, such as an archive, is in nobody's past, so that every message
+that it delivered before is a candidate. There the races are counted by comparing two whole vectors, what m′ reaches
+with the first send of each sender that q delivered, and looked at one by one, newest first, only while one can still be
+among those that are shown.
+
+What a race is, and what its slack means, is said in :mod:`antecede.trace.races`.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from heapq import heappush, heapreplace
+
+import msgspec
+
+from antecede.errors import UsageError
+from antecede.trace.lanes import Lanes
+from antecede.trace.matched import Matched
+from antecede.trace.schema import ARRIVE, DELIVER, SEND, Event
+
+_second = 10**9
+_never, _always = -(2**66), 2**66
+"""Before and after every time, whatever is added to it."""
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Which races are to be reported."""
+
+    first: int = 10
+    within: int | None = None
+    """Only those whose slack is at most so many nanoseconds."""
+    every: bool = False
+    """Every message of a sender, not only the last one delivered."""
+
+    def check(self) -> None:
+        """Refuse what cannot be meant, before anything is read."""
+        if self.first < 0:
+            raise UsageError(f"--first {self.first}: expected a number from 0")
+
+
+class Race(msgspec.Struct, frozen=True, order=True):
+    """One pair, in places: where both were delivered and sent, as (process, position). Sorts by slack, then place."""
+
+    untimed: bool
+    slack: int
+    at: int
+    second: int
+    """The position of the second delivery."""
+    first: int
+    """The position of the first delivery."""
+
+
+class Found(msgspec.Struct):
+    """What one pass over a trace found."""
+
+    pairs: int = 0
+    untimed: int = 0
+    late: int = 0
+    """Deliveries that broke causal order, which are no race any more."""
+    races: list[Race] = []
+    """Those with the smallest slack, ascending."""
+    resolution: int | None = None
+    """The largest power of ten, in nanoseconds, of which all times used are multiples; at most a second."""
+
+
+class _Clock:
+    """When a copy reached its process, by the process's own clock."""
+
+    __slots__ = ("arrived", "delivered", "earliest", "latest", "released")
+
+    def __init__(self, arrived: int | None, delivered: int | None, released: int | None) -> None:
+        self.arrived, self.delivered, self.released = arrived, delivered, released
+        known = [moment for moment in (arrived, delivered) if moment is not None]
+        self.latest = max(known, default=_never)
+        """No slack before this message is counted from a later time than this."""
+        self.earliest = min([*known, released or _always], default=_always)
+
+    def slack_of(self, earlier: "_Clock") -> int | None:
+        """How much later the earlier message could have arrived."""
+        if self.released is not None and earlier.arrived is not None:
+            return self.released - earlier.arrived
+        if self.delivered is not None and earlier.delivered is not None:
+            return self.delivered - earlier.delivered
+        return None
+
+
+class _Receiver:
+    """What one process has delivered so far. Deliveries are numbered in their sequence."""
+
+    def __init__(self, firsts: int) -> None:
+        self.firsts = firsts
+        """For each lane the position after the earliest send that was delivered here; the largest entry if none was."""
+        self.of: dict[int, list[int]] = {}
+        """By sender the numbers of its deliveries, the sender delivered last at the end."""
+        self.positions: list[int] = []
+        self.senders: list[int] = []
+        self.clocks: list[_Clock] = []
+        self.arrivals: dict[str, int | None] = {}
+        self._sent: list[int] = []
+        self._ascending: dict[int, list[int] | None] = {}
+        """By sender the positions of its sends, while they ascend."""
+        self._latest: list[int] = []
+        """For each delivery the latest time of all up to it."""
+        self._released: dict[int, int | None] = {}
+
+    def clock(self, event: Event, sender: int, fifo: bool) -> _Clock:
+        """The times of a delivery; under FIFO order a message is free when the last of its predecessors is here."""
+        arrived = self.arrivals.pop(event.message or "", None)
+        released = arrived
+        before = self._released.get(sender)
+        if fifo and arrived is not None and before is not None:
+            released = max(before, arrived)
+        self._released[sender] = released
+        return _Clock(arrived, event.time, released)
+
+    def delivered(self, position: int, sender: int, sent: int, clock: _Clock) -> None:
+        """Remember a delivery."""
+        own = self.of.pop(sender, None)
+        if own is None:
+            own, self._ascending[sender] = [], []
+        ascending = self._ascending[sender]
+        if ascending is not None:
+            if ascending and ascending[-1] >= sent:
+                self._ascending[sender] = None
+            else:
+                ascending.append(sent)
+        own.append(len(self.positions))
+        self.of[sender] = own
+        self.positions.append(position)
+        self.senders.append(sender)
+        self.clocks.append(clock)
+        self._sent.append(sent)
+        self._latest.append(max(self._latest[-1], clock.latest) if self._latest else clock.latest)
+
+    def every(self, begin: int, reach: "_Reach") -> Iterator[int]:
+        """The deliveries from position ``begin`` on of what was sent within ``reach``, newest first."""
+        for number in range(len(self.positions) - 1, bisect_left(self.positions, begin) - 1, -1):
+            if self._sent[number] < reach.of(self.senders[number]):
+                yield number
+
+    def last(self, begin: int, reach: "_Reach", since: int) -> Iterator[int]:
+        """The last of these of each sender, ending where none that follows can have a time as late as ``since``."""
+        for sender in reversed(self.of):
+            own = self.of[sender]
+            if self.positions[own[-1]] < begin or self._latest[own[-1]] < since:
+                return
+            limit = reach.of(sender)
+            ascending = self._ascending[sender]
+            if ascending is not None:
+                place = bisect_left(ascending, limit) - 1
+                if place >= 0 and self.positions[own[place]] >= begin:
+                    yield own[place]
+                continue
+            for number in reversed(own):
+                if self.positions[number] < begin:
+                    break
+                if self._sent[number] < limit:
+                    yield number
+                    break
+
+
+class _Reach:
+    """The vector that a message carries, by process; only senders have an entry."""
+
+    __slots__ = ("_entries", "_lane_of")
+
+    def __init__(self, entries: Sequence[int], lane_of: dict[int, int]) -> None:
+        self._entries, self._lane_of = entries, lane_of
+
+    def of(self, process: int) -> int:
+        lane = self._lane_of.get(process)
+        return 0 if lane is None else self._entries[lane]
+
+
+def find_races(trace: Matched, guarantee: str, wanted: Wanted) -> Found:
+    """Look at every delivery of a trace, in causal order; the races and how many there are."""
+    found = Found(resolution=resolution_of(_times(trace)))
+    return found if guarantee == "causal" else _Pass(trace, guarantee == "fifo", wanted, found).run()
+
+
+class _Pass:
+    """One pass over a trace, with the vectors of :mod:`antecede.trace.streaming`."""
+
+    def __init__(self, trace: Matched, fifo: bool, wanted: Wanted, found: Found) -> None:
+        self._trace, self._fifo, self._wanted, self._found = trace, fifo, wanted, found
+        self._awaited = Counter(event.message for line in trace.lines for event in line if event.kind == DELIVER)
+        senders = sorted({trace.sends[message or ""][0] for message in self._awaited})
+        self._lane_of = {process: lane for lane, process in enumerate(senders)}
+        self._lanes = Lanes(len(senders))
+        self._receivers = [_Receiver(self._lanes.full()) for _ in trace.lines]
+        self._kept = _Kept(found, wanted)
+        timed = {event.time is not None for line in trace.lines for event in line if event.kind == DELIVER}
+        self._counts = not wanted.every and wanted.within is None and len(timed) == 1
+        """Whether races may be counted without looking at each: either all have a slack or none has."""
+        self._timed = True in timed
+
+    def run(self) -> Found:
+        trace, lanes, lane_of, awaited = self._trace, self._lanes, self._lane_of, self._awaited
+        known, own, returned = ([0] * len(trace.lines) for _ in range(3))
+        carried: dict[str, int] = {}
+        for process, position, event in trace.in_causal_order():
+            message = event.message or ""
+            if event.kind == SEND and awaited[message]:
+                known[process] = lanes.raised(known[process], lane_of[process], position + 1 - own[process])
+                own[process] = position + 1
+                carried[message] = known[process]
+            elif event.kind == ARRIVE:
+                self._receivers[process].arrivals.setdefault(message, event.time)
+            elif event.kind == DELIVER:
+                source, sent = trace.sends[message]
+                vector = carried[message]
+                reach = _Reach(lanes.entries(vector), lane_of)
+                self._deliver(process, position, event, vector, reach)
+                reached = returned[process] if source == process else lanes.entry(known[process], lane_of[source])
+                if reached > sent:
+                    self._found.late += 1
+                elif source == process:
+                    returned[process] = sent + 1
+                else:
+                    known[process] = lanes.maximum(known[process], vector)
+                    returned[process] = max(returned[process], reach.of(process))
+                awaited[message] -= 1
+                if not awaited[message]:
+                    del carried[message]
+        self._found.races = self._kept.ascending()
+        return self._found
+
+    def _deliver(self, process: int, position: int, event: Event, vector: int, reach: _Reach) -> None:
+        """Find the races whose second message is delivered here."""
+        here, kept, lanes = self._receivers[process], self._kept, self._lanes
+        source, sent = self._trace.sends[event.message or ""]
+        clock = here.clock(event, source, self._fifo)
+        begin = reach.of(process)
+        lane = self._lane_of[source]
+        earliest = lanes.entry(here.firsts, lane)
+        count = self._counts and not begin
+        if count:
+            pairs = lanes.count_at_least(vector, here.firsts) - (self._fifo and earliest <= sent + 1)
+            self._found.pairs += pairs
+            self._found.untimed += 0 if self._timed else pairs
+        if not count or kept.open_to(process, self._timed):
+            since = kept.since(clock) if count else _never
+            numbers = here.every(begin, reach) if self._wanted.every else here.last(begin, reach, since)
+            for number in numbers:
+                if not (self._fifo and here.senders[number] == source):
+                    slack = clock.slack_of(here.clocks[number])
+                    kept.add(process, position, here.positions[number], slack, not count)
+        if sent + 1 < earliest:
+            here.firsts = lanes.raised(here.firsts, lane, sent + 1 - earliest)
+        here.delivered(position, source, sent, clock)
+
+
+class _Kept:
+    """The races with the smallest slack, while all are counted."""
+
+    def __init__(self, found: Found, wanted: Wanted) -> None:
+        self._found, self._wanted = found, wanted
+        self._heap: list[_Backwards] = []
+
+    def add(self, at: int, second: int, first: int, slack: int | None, count: bool) -> None:
+        """Keep a race if it is among the first, and count it unless it was counted already."""
+        within = self._wanted.within
+        if within is not None and (slack is None or slack > within):
+            return
+        self._found.pairs += count
+        self._found.untimed += count and slack is None
+        heap = self._heap
+        if len(heap) < self._wanted.first:
+            heappush(heap, _Backwards(Race(slack is None, slack or 0, at, second, first)))
+        elif heap and (slack is None, slack or 0) <= (heap[0].race.untimed, heap[0].race.slack):
+            race = Race(slack is None, slack or 0, at, second, first)
+            if race < heap[0].race:
+                heapreplace(heap, _Backwards(race))
+
+    def since(self, clock: _Clock) -> int:
+        """The earliest time from which a race with this second message is still among the first."""
+        if len(self._heap) < self._wanted.first or not self._heap or self._heap[0].race.untimed:
+            return _never
+        return clock.earliest - self._heap[0].race.slack
+
+    def open_to(self, at: int, timed: bool) -> bool:
+        """Whether a race at this process can be among the first. Without times the first processes win, and in each of
+        them its first deliveries, which come first."""
+        if len(self._heap) < self._wanted.first or timed:
+            return bool(self._wanted.first)
+        return bool(self._heap) and at < self._heap[0].race.at
+
+    def ascending(self) -> list[Race]:
+        return sorted(one.race for one in self._heap)
+
+
+class _Backwards:
+    """A race that sorts the other way round, so that a heap has the largest on top."""
+
+    __slots__ = ("race",)
+
+    def __init__(self, race: Race) -> None:
+        self.race = race
+
+    def __lt__(self, other: "_Backwards") -> bool:
+        return other.race < self.race
+
+
+def _times(trace: Matched) -> Iterator[int]:
+    for line in trace.lines:
+        for event in line:
+            if event.time is not None and event.kind in (ARRIVE, DELIVER):
+                yield event.time
+
+
+def resolution_of(times: Iterator[int]) -> int | None:
+    """The largest power of ten of nanoseconds, up to a second, that divides all times; nothing without times."""
+    unit = None
+    for moment in times:
+        unit = _second if unit is None else unit
+        while moment % unit:
+            unit //= 10
+        if unit == 1:
+            break
+    return unit
