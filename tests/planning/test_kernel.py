@@ -27,11 +27,16 @@ def _walked(problem: Problem, traffic: Any, plan: Any) -> Figures:
     passing = dict.fromkeys(problem.servers, 0.0)
     flows = [((source, (target,)), count) for (source, target), count in traffic.pairs.items()]
     for (source, targets), count in [*flows, *traffic.multicasts.items()]:
-        sent = topology.hops(problem.servers[source], [problem.servers[target] for target in targets])
-        for server, parts in sent.items():
-            hops += count * len(parts)
-            cost += count * sum(problem.model.price(len(topology.domains[hop.domain].servers)) for hop in parts)
-            if server != problem.servers[source]:
+        name = problem.servers[source]
+        before, onward = topology.tree(name), dict[str, set[str]]()
+        for target in targets:
+            for server in topology.route(name, problem.servers[target])[1:]:
+                domain, previous = before[server]
+                onward.setdefault(previous, set()).add(domain)
+        for server, domains in onward.items():
+            hops += count * len(domains)
+            cost += count * sum(problem.model.price(len(topology.domains[domain].servers)) for domain in domains)
+            if server != name:
                 passing[server] += count
     longest = max(len(topology.route(a, b)) - 1 for a in problem.servers for b in problem.servers)
     total = problem.total
