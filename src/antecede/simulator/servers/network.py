@@ -20,8 +20,10 @@ _linger_seconds = 0.01
 class Loop(Protocol):
     """Virtual time."""
 
-    now: float
     random: Random
+
+    @property
+    def now(self) -> float: ...
 
     def later(self, seconds: float, call: Callable[..., None], *given: Any) -> None: ...
 
