@@ -85,7 +85,9 @@ def register(app: typer.Typer) -> None:
                 if folder is not None:
                     _check_writable(option, folder)
             if cut:
-                missed = "violations that hang on what lies outside are missed, none is invented"
+                missed = "violations that depend on rows outside are missed"
+                if "significant" in asked:
+                    missed += ", and significant order may show some that the whole trace does not have"
                 print(f"antecede: the trace is cut: {missed}", file=sys.stderr)
             with progress("reading and judging the trace") as say:
                 if chosen == "spark":
