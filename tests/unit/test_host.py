@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -125,6 +126,15 @@ def test_an_agent_is_not_created_with_a_state_that_does_not_fit() -> None:
     assert _react(Create(number=1)).failure is None
 
 
+@pytest.fixture
+def _plain_ctrl_c() -> Iterator[None]:
+    """Python's own handler of Ctrl-C: a Spark session of another test may have installed one."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_plain_ctrl_c")
 def test_ctrl_c_in_a_handler_is_no_failure_of_it() -> None:
     with pytest.raises(KeyboardInterrupt), noted():
         _react(Stop())
