@@ -60,7 +60,7 @@ def test_the_shuffle_gives_what_the_files_give(
     given = plan([str(path)], bytes_max=5000)
     for flow in (SparkShuffle(running.context), flow_of(running)):
         outcome = verdict_on(Trace(flow, given, layout_for(given, region_events=500)), spoken.ALL, every_late=True)
-        assert outcome.report == spoken.judged(verify([path], spoken.ALL))
+        assert spoken.judged(outcome.report) == spoken.judged(verify([path], spoken.ALL))
         late = sum(outcome.report["orders"][order]["late"] for order in ("fifo", "causal"))
         assert len(list(outcome.late)) == late
         grain = Grain(chunk_events=300, chunk_units=2)
