@@ -234,7 +234,7 @@ def test_columns_of_other_types(running: Any, spoken: Any, tmp_path: Path) -> No
     path = tmp_path / "t"
     frame.coalesce(1).write.parquet(str(path))
     wanted = spoken.judged(verify([path], spoken.ALL))
-    assert wanted["quarantined"] == {"missing_field": 2, "wrong_type": 3, "unknown_kind": 1, "orphan_delivery": 1}
+    assert wanted["quarantined"] == {"missing_field": 2, "wrong_type": 2, "unknown_kind": 1}
     assert spoken.judged(pipeline.verify_in(running, [str(path)], spoken.ALL)) == wanted
     assert spoken.judged(pipeline.verify(frame, spoken.ALL)) == wanted
 
