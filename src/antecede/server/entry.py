@@ -43,14 +43,15 @@ class Entry:
         self.admission = admission
         self.closed = ""
         """Why no connection is taken; empty: they are."""
-        self.connections: set[Incoming] = set()
+        self.connections: dict[Incoming, None] = {}
+        """In the sequence in which they came."""
         self._dropped = 0
         """Strangers that made way for newer ones, as last logged."""
 
     def opened(self, connection: Connection, now: float) -> "Incoming":
         """A connection came in."""
         incoming = Incoming(self, connection, now)
-        self.connections.add(incoming)
+        self.connections[incoming] = None
         connection.expect_a_reader(True)
         if self.closed:
             connection.close(self.closed)
@@ -146,7 +147,7 @@ class Incoming:
         return self._entry.sessions.refusal(part.client)
 
     def closed(self, reason: str, now: float) -> None:
-        self._entry.connections.discard(self)
+        self._entry.connections.pop(self, None)
         if self._known is not None:
             self._known.closed(reason, now)
         elif reason and not self._refused and self.connection.code not in _counted:

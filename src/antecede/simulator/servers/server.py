@@ -86,7 +86,7 @@ class SimulatedServer:
         self._reset()
 
     def _reset(self) -> None:
-        self.ends: set[End] = set()
+        self.ends: dict[End, None] = {}
         self._ticking = False
         self._committing = False
         self._wake_at: float | None = None
@@ -201,7 +201,7 @@ class SimulatedServer:
             lambda end: self.guard(life, self._writable, end),
             self.effect,
         )
-        self.ends.add(end)
+        self.ends[end] = None
         return end
 
     def accept(self, end: End) -> None:
@@ -228,7 +228,7 @@ class SimulatedServer:
 
     def _closed(self, end: End, reason: str) -> None:
         assert end.receiver is not None
-        self.ends.discard(end)
+        self.ends.pop(end, None)
         end.receiver.closed(reason, self.world.now)
         self._set_alarm()
 
