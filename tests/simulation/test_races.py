@@ -9,12 +9,13 @@ import os
 from random import Random
 
 import pytest
-from antecede.simulator.world import World
 
 from antecede.messages import Packet
 from antecede.orders import parse
+from antecede.simulator.bare import BareWorld
 from antecede.simulator.draws import parse_draw, stream
-from antecede.simulator.recorder import Recorder
+from antecede.simulator.kernel import World
+from antecede.simulator.recorder import Recorder, process_names
 from antecede.simulator.workloads import Spontaneous, multicast
 from antecede.trace import DELIVER, SEND, Event, judge, match
 from antecede.trace.race_search import Wanted, find_races
@@ -23,7 +24,7 @@ _runs = int(os.environ.get("ANTECEDE_SEEDS", "40"))
 _nanosecond = 1e-9
 
 
-class _Delayed(World):
+class _Delayed(BareWorld):
     """A world in which each copy has a delay of its own."""
 
     seed: int
@@ -31,7 +32,7 @@ class _Delayed(World):
 
     def _transmit(self, packet: Packet) -> None:
         own = Random(f"{self.seed}/{packet.subject}/{packet.target}").expovariate(10.0)
-        self._later_arrival(own + self.extra.get((packet.subject, packet.target), 0.0), packet)
+        self._transmit_in(own + self.extra.get((packet.subject, packet.target), 0.0), packet)
 
 
 class _SomeSend(Spontaneous):
@@ -45,7 +46,7 @@ class _SomeSend(Spontaneous):
 def _played(order: str, seed: int, extra: dict[tuple[str, int], float]) -> list[Event]:
     rows: list[Event] = []
     processes = 3 + seed % 4
-    recorder = Recorder(processes, rows.append)
+    recorder = Recorder(process_names(processes), rows.append)
     world = _Delayed(parse(order), processes, lambda: 0.0, observer=recorder)
     world.seed, world.extra = seed, extra
     rng = stream(seed, "destinations")

@@ -23,6 +23,7 @@ def test_every_command_runs_as_printed(
 ) -> None:
     shutil.copytree(_root / "examples" / "logs", tmp_path / "examples" / "logs")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
     commands = shown = 0
     printed = ""
     for language, block in _blocks():
