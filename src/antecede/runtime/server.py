@@ -285,7 +285,7 @@ class ServerRuntime:
 
     def tick(self) -> None:
         """Take a run of turns."""
-        if self._ended or self.failed.done():
+        if self._ended or self._failure:
             return
         try:
             self._turn()
@@ -303,13 +303,18 @@ class ServerRuntime:
                 self._append(turn.records)
             for due in turn.reactions:
                 run(due)
-            if not driver.goes_on or self.failed.done():
+            if not driver.goes_on or self._failure:
                 break
-        if driver.rest(monotonic()):
-            store.commit_here()
+        commit_here = driver.rest(monotonic())
+        if not self.machine.kept:
+            # Nothing is recorded, so nothing waits for a disk.
+            driver.durable(store.durable)
         else:
-            store.commit_soon()
-        self._became_durable(store.durable)
+            if commit_here:
+                store.commit_here()
+            else:
+                store.commit_soon()
+            self._became_durable(store.durable)
         self.set_timer()
         driver.committed(monotonic())
 

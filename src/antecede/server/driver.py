@@ -204,9 +204,10 @@ class Driver:
         if not self._steps:
             self._calm = now - self._rested > _calm_seconds
         self._steps += 1
-        reactions = self.retries.due(now) if len(self.retries) else []
+        retries, acknowledgements = self.retries, self.acknowledgements
+        reactions = retries.due(now) if retries.waiting else []
         inputs = self._take_inputs()
-        acknowledge = self.acknowledgements.due(now)
+        acknowledge = acknowledgements.any and acknowledgements.due(now)
         try:
             step = self.machine.step(inputs, now, clock_ms, acknowledge)
         except BaseException:
@@ -214,7 +215,9 @@ class Driver:
             self.broken = True
             raise
         self.taken += len(inputs)
-        self.acknowledgements.stepped(self.machine.channel.acks_wait, now)
+        waits = self.machine.channel.acks_wait
+        if acknowledge or (waits and not acknowledgements.wait):
+            acknowledgements.stepped(waits, now)
         if step.record is not None:
             self._records.extend(pieces_of(step.record))
             self.gate.last += len(self._records)
@@ -223,13 +226,17 @@ class Driver:
         for due in step.due:
             if not self._lives(due.agent):
                 self._outputs.deliver(due)
-            elif self.retries.admit(due, now):
+            elif not retries.tries or retries.admit(due, now):
                 reactions.append(due)
-        while self._when_taken and self._when_taken[0][0] <= self.taken:
-            self._when_taken.popleft()[1]()
+        if self._when_taken:
+            self._call_when_taken()
         for domain, peer, reason in step.faults:
             self._outputs.fault(domain, peer, reason)
         return Turn(list(self._records), [] if self.stopping else reactions)
+
+    def _call_when_taken(self) -> None:
+        while self._when_taken and self._when_taken[0][0] <= self.taken:
+            self._when_taken.popleft()[1]()
 
     def appended(self, count: int, reason: str = "") -> None:
         """Report how many of the turn's records the log has taken, and why not all. Until the rest has room nothing is
@@ -337,12 +344,17 @@ class Acknowledgements:
     """
 
     def __init__(self) -> None:
+        self.any = False
+        """Whether a frame came, or an acknowledgement waits, since the last step that acknowledged."""
+        self.wait = False
+        """Whether a step left acknowledgements for later."""
         self._frames = 0
         self._since: float | None = None
         """When the first step took place that left acknowledgements for later."""
 
     def received(self, frames: int) -> None:
         """Frames came that want to be acknowledged."""
+        self.any = True
         self._frames += frames
 
     def due(self, now: float) -> bool:
@@ -351,6 +363,7 @@ class Acknowledgements:
 
     def stepped(self, waiting: bool, now: float) -> None:
         """A step took place; ``waiting``: it left acknowledgements for later."""
+        self.any = self.wait = waiting
         if not waiting:
             self._frames, self._since = 0, None
         elif self._since is None:

@@ -21,9 +21,9 @@ class Retries:
     def __init__(self, check: Callable[[tuple[str, ...]], object], log: Log) -> None:
         self._check = check
         self._log = log
-        self._tries: dict[str, tuple[str, int]] = {}
+        self.tries: dict[str, tuple[str, int]] = {}
         """Agent → the letter that failed, and how often it was tried."""
-        self._waiting: list[tuple[float, int, React]] = []
+        self.waiting: list[tuple[float, int, React]] = []
         """(when, number, batch), as a heap."""
         self._number = 0
         self.done = 0
@@ -33,14 +33,9 @@ class Retries:
         self.dead = 0
         """Letters that became dead."""
 
-    def __len__(self) -> int:
-        return len(self._waiting)
-
     def admit(self, due: React, now: float) -> bool:
         """Whether a batch that was handed out may run now. If its first letter has just failed, it waits."""
-        if not self._tries:
-            return True
-        trouble = self._tries.get(due.agent)
+        trouble = self.tries.get(due.agent)
         if trouble is None or trouble[0] != due.letters[0].id:
             return True
         self._wait(due, trouble[1], now)
@@ -48,14 +43,14 @@ class Retries:
 
     def due(self, now: float) -> list[React]:
         """Take the batches whose pause is over."""
-        waiting, found = self._waiting, []
+        waiting, found = self.waiting, []
         while waiting and waiting[0][0] <= now:
             found.append(heappop(waiting)[2])
         return found
 
     def deadline(self) -> float | None:
         """When the next batch is to be tried again."""
-        return self._waiting[0][0] if self._waiting else None
+        return self.waiting[0][0] if self.waiting else None
 
     def settle(self, due: React, outcome: Outcome, now: float) -> list[Reaction]:
         """Return what of a batch is to be committed; if nothing, the batch waits for its next try."""
@@ -63,10 +58,10 @@ class Retries:
         self.done += len(reactions)
         if outcome.failure is not None:
             self._failed(due, outcome, outcome.failure)
-        elif due.agent in self._tries:
-            del self._tries[due.agent]
+        elif due.agent in self.tries:
+            del self.tries[due.agent]
         if not reactions:
-            self._wait(due, self._tries[due.agent][1], now)
+            self._wait(due, self.tries[due.agent][1], now)
             return reactions
         for reaction in reactions:
             if reaction.dead:
@@ -76,7 +71,7 @@ class Retries:
 
     def _failed(self, due: React, outcome: Outcome, failure: BaseException) -> None:
         letter = due.letters[len(outcome.reactions)]
-        before = self._tries.get(due.agent, ("", 0))
+        before = self.tries.get(due.agent, ("", 0))
         tries = before[1] + 1 if before[0] == letter.id else 1
         self.failed += 1
         reason = described(failure)
@@ -90,15 +85,15 @@ class Retries:
             reason=reason,
         )
         if tries >= limits.reaction_tries_max:
-            self._tries.pop(due.agent, None)
+            self.tries.pop(due.agent, None)
             outcome.reactions.append(died(letter, reason[:_reason_chars], self._check))
         else:
-            self._tries[due.agent] = (letter.id, tries)
+            self.tries[due.agent] = (letter.id, tries)
 
     def _wait(self, due: React, tries: int, now: float) -> None:
         self._number += 1
         when = now + limits.reaction_pause_seconds * 2 ** (tries - 1)
-        heappush(self._waiting, (when, self._number, due))
+        heappush(self.waiting, (when, self._number, due))
 
 
 _reason_chars = 1_000
