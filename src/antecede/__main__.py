@@ -1,13 +1,19 @@
 """``python -m antecede`` is the ``antecede`` command."""
 
+import signal
 import sys
+from contextlib import suppress
 
 from antecede.crashes import guarded
 
 
 def main() -> None:
     """Run the command line and exit, also if its modules cannot be imported."""
-    sys.exit(guarded(_run))
+    code = guarded(_run)
+    # The command has ended: Ctrl-C in Python's own last steps would only print a traceback.
+    with suppress(ValueError):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(code)
 
 
 def _run() -> int:
