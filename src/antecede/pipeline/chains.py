@@ -105,21 +105,25 @@ class Chains:
 
     def shortest(self, late: int) -> list[tuple[int, int]]:
         """The messages that overtook a late delivery, first to last: where each was sent and delivered."""
+        return self._between(int(self._lines.send_of(np.array([late]))[0]), late)
+
+    def _between(self, sent: int, until: int) -> list[tuple[int, int]]:
+        """Return the fewest messages that lead from one event, with it or after it, to another process before
+        ``until``: where each was sent and delivered, first to last."""
         lines = self._lines
-        sent = int(lines.send_of(np.array([late]))[0])
-        source, target = lines.process_at(np.array([sent, late])).tolist()
+        source, target = lines.process_at(np.array([sent, until])).tolist()
         reach: dict[int, int] = {}
         levels: list[dict[int, tuple[int, int]]] = []
         fresh = [(sent, int(lines.offsets[source + 1]))]
         while True:
-            reached = self._round(fresh, late, target, reach)
+            reached = self._round(fresh, until, target, reach)
             if target in reached:
                 steps = [reached[target]]
                 for level in reversed(levels):
                     steps.append(level[int(lines.process_at(np.array([steps[-1][0]]))[0])])
                 return steps[::-1]
             reached.pop(source, None)
-            assert reached, "a late delivery has no overtaking chain"
+            assert reached, "the second event does not follow from the first"
             levels.append(reached)
             fresh = []
             for process, (_, delivered) in reached.items():

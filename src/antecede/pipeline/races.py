@@ -193,27 +193,8 @@ class _Reaching(Chains):
 
     def between(self, sent: int, until: int) -> list[tuple[int, int]]:
         """The fewest messages from one send, with it or after it, that another process delivers before it sends."""
-        lines = self._lines
-        source, target = lines.process_at(np.array([sent, until])).tolist()
-        if source == target:
-            return []
-        reach: dict[int, int] = {}
-        levels: list[dict[int, tuple[int, int]]] = []
-        fresh = [(sent, int(lines.offsets[source + 1]))]
-        while True:
-            reached = self._round(fresh, until, target, reach)
-            if target in reached:
-                steps = [reached[target]]
-                for level in reversed(levels):
-                    steps.append(level[int(lines.process_at(np.array([steps[-1][0]]))[0])])
-                return steps[::-1]
-            reached.pop(source, None)
-            assert reached, "the second message of a race does not follow from the first"
-            levels.append(reached)
-            fresh = []
-            for process, (_, delivered) in reached.items():
-                fresh.append((delivered + 1, reach.get(process, int(lines.offsets[process + 1]))))
-                reach[process] = delivered
+        source, target = self._lines.process_at(np.array([sent, until])).tolist()
+        return [] if source == target else self._between(sent, until)
 
 
 def _by_place(lines: Lines, heap: Longs) -> dict[str, Any]:
