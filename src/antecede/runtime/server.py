@@ -121,14 +121,7 @@ class ServerRuntime:
             self.recorder = recorder_for(
                 data if durability != "memory" else None, trace, topology, self.store, self.log
             )
-        except BaseException:
-            self.store.close()
-            raise
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
-        self._dialing: set[asyncio.Task[None]] = set()
-        self.operations = Operations(self)
-        try:
+            self.operations = Operations(self)
             self.core = ServerCore(
                 self.machine,
                 host_.lives,
@@ -143,8 +136,12 @@ class ServerRuntime:
                 now=monotonic(),
             )
         except BaseException:
+            # Whatever it is, the directory must be free for another try.
             self.store.close()
             raise
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._dialing: set[asyncio.Task[None]] = set()
         self.driver = self.core.driver
         self.marks = self.core.marks
         self.reactions = Reactions(host_, self.driver)
