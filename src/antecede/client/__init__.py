@@ -18,7 +18,7 @@ the client goes away before that. A handler that raises is tried again; then, as
 the letter is dead, at an operator's disposal (``antecede dead``).
 
 The bus itself knows no socket. It speaks through a *line*: to a server over the network
-(:mod:`antecede.client.line`), or to one in the same process (:mod:`antecede.runtime.sessions`).
+(:mod:`antecede.client.line`), or to one in the same process (:mod:`antecede.runtime.local`).
 """
 
 from antecede.client.bus import Bus
