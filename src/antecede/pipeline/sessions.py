@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +55,9 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, le
     before = dict(os.environ)
     requests = _Requests()
     gateway = spark = None
-    logging.getLogger().addFilter(_not_of_the_gateway)
+    quiet = ExitStack()
     try:
+        quiet.enter_context(_quiet_gateway())
         with requests.deferred():
             requests.listen()
             settings = _settings(local, lean, scratch) | dict(conf or {}) | {"spark.master": master}
@@ -83,26 +84,47 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, le
         finally:
             os.environ.clear()
             os.environ.update(before)
-            logging.getLogger().removeFilter(_not_of_the_gateway)
             shutil.rmtree(scratch, ignore_errors=True)
+            quiet.close()
             requests.close()
 
 
-def _not_of_the_gateway(record: logging.LogRecord) -> bool:
-    """Whether a record of the root logger is by somebody else than py4j, which logs there, with its stack, each time
-    that it is interrupted or its JVM ends. Either is told in one line elsewhere."""
-    return f"{os.sep}py4j{os.sep}" not in record.pathname
+@contextmanager
+def _quiet_gateway() -> Iterator[None]:
+    """Print no tracebacks of py4j's, which logs its stack each time that it is interrupted or its JVM ends, to the root
+    logger as well as to its own; nor of a request to end that Python dropped. Either is told in one line elsewhere."""
+
+    def is_others(record: logging.LogRecord) -> bool:
+        return f"{os.sep}py4j{os.sep}" not in record.pathname
+
+    def dropped(unraisable: Any) -> None:
+        if not isinstance(unraisable.exc_value, KeyboardInterrupt | SystemExit):
+            before(unraisable)
+
+    root, gateway = logging.getLogger(), logging.getLogger("py4j")
+    level, before = gateway.level, sys.unraisablehook
+    root.addFilter(is_others)
+    gateway.setLevel(logging.CRITICAL + 1)
+    sys.unraisablehook = dropped
+    try:
+        yield
+    finally:
+        root.removeFilter(is_others)
+        gateway.setLevel(level)
+        if sys.unraisablehook is dropped:
+            sys.unraisablehook = before
 
 
 class _Requests:
     """Requests to end: Ctrl-C, and a request from outside, which unwinds the stack in the same way.
 
     While a JVM is being started they wait, so that it is known by the time it has to be ended. Python drops what a
-    signal raises inside a destructor or a callback, so a request repeats itself until it is heard.
+    signal raises inside a destructor or a callback, so a request repeats itself until it is heard. It does so twice a
+    second, however often somebody asks: one that is raised just as the cleaning up begins would prevent it.
     """
 
     def __init__(self) -> None:
-        self._waiting = False
+        self._waiting = self._raised = False
         self._pending: int | None = None
         self._before: dict[int, Any] = {}
 
@@ -123,10 +145,12 @@ class _Requests:
             signal.signal(number, self._heard)
 
     def _heard(self, number: int, frame: object) -> None:
-        if number != signal.SIGALRM:
+        again = number == signal.SIGALRM
+        if not again:
             self._pending = number
-        if self._waiting or self._pending is None:
+        if self._waiting or self._pending is None or (self._raised and not again):
             return
+        self._raised = True
         signal.setitimer(signal.ITIMER_REAL, 0.5)
         raise self._wish()
 
@@ -152,6 +176,7 @@ class _Requests:
 
     def ignore(self) -> None:
         """Hear no more."""
+        self._waiting = True
         if self._before:
             signal.setitimer(signal.ITIMER_REAL, 0)
         for number in self._before:

@@ -40,7 +40,7 @@ class TcpConnection(asyncio.Protocol):
         self._deaf = False
         self.reason = self.code = ""
         """Why this end closed it, and the rule that the other end broke."""
-        self._closing = False
+        self._closing = self._told = False
         self._linger: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -90,7 +90,13 @@ class TcpConnection(asyncio.Protocol):
             self._linger.cancel()
         if self._guest is not None:
             self._guest.left()
-        self._receiver.closed(self.reason or (str(exc) if exc else ""), self._loop.time())
+        self._ended(self.reason or (str(exc) if exc else ""))
+
+    def _ended(self, reason: str) -> None:
+        """Tell the owner, once."""
+        if not self._told:
+            self._told = True
+            self._receiver.closed(reason, self._loop.time())
 
     def _drop(self, reason: str, code: str) -> None:
         """Make way for others."""
@@ -114,7 +120,16 @@ class TcpConnection(asyncio.Protocol):
         self._unframer = Unframer()
         if self._guest is not None:
             self._guest.keeps(0)
-        self._transport.close()
+        if self._guest is not None and self._guest.known and self._transport.can_write_eof():
+            # Whoever closes with bytes unread resets the connection, and the other end may never read the reason: what
+            # still arrives from a client or a server is read, and dropped, until that end closes as well.
+            self._transport.write_eof()
+            self._loop.call_soon(self._ended, reason)
+            if self._deaf:
+                self._deaf = False
+                self._transport.resume_reading()
+        else:
+            self._transport.close()
         # An end that does not read keeps what was written, and with it the connection: it gets a little time.
         self._linger = self._loop.call_later(_linger_seconds, self._transport.abort)
 

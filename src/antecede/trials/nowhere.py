@@ -22,6 +22,13 @@ class Nowhere(asyncio.Transport):
     def close(self) -> None:
         self.closed = True
 
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        # The other end closes as soon as it hears that nothing more will come.
+        self.closed = True
+
     def abort(self) -> None:
         self.closed = True
 
