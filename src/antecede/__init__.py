@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 _homes = {
     "Agent": "antecede.engine.agents",
     "AntecedeError": "antecede.errors",
-    "Bus": "antecede.client",
+    "Bus": "antecede.live.client",
     "Call": "antecede.objects",
     "CallFailed": "antecede.objects",
     "CallTimeoutError": "antecede.errors",
@@ -24,11 +24,11 @@ _homes = {
     "Notification": "antecede.engine.agents",
     "OperationError": "antecede.errors",
     "OverloadError": "antecede.errors",
-    "Received": "antecede.client",
+    "Received": "antecede.live.client",
     "RefusedError": "antecede.errors",
     "ReplicatedObject": "antecede.objects",
     "Returned": "antecede.engine.agents",
-    "ServerRuntime": "antecede.runtime",
+    "ServerRuntime": "antecede.live",
     "Subscribe": "antecede.engine.topic",
     "Timeout": "antecede.engine.agents",
     "Unanswered": "antecede.engine.agents",
@@ -36,15 +36,13 @@ _homes = {
     "Topic": "antecede.engine.topic",
     "Unsubscribe": "antecede.engine.topic",
     "UsageError": "antecede.errors",
-    "connect": "antecede.client.line",
+    "connect": "antecede.live.client.line",
     "operation": "antecede.objects",
     "parse_topology": "antecede.topology",
 }
 
 if TYPE_CHECKING:
     from antecede.channel.letters import Letter
-    from antecede.client import Bus, Received
-    from antecede.client.line import connect
     from antecede.engine.agents import Agent, Notification, Returned, Timeout, Unanswered
     from antecede.engine.context import Context
     from antecede.engine.topic import Subscribe, Topic, Unsubscribe
@@ -58,8 +56,10 @@ if TYPE_CHECKING:
         UnansweredError,
         UsageError,
     )
+    from antecede.live import ServerRuntime
+    from antecede.live.client import Bus, Received
+    from antecede.live.client.line import connect
     from antecede.objects import Call, CallFailed, ReplicatedObject, operation
-    from antecede.runtime import ServerRuntime
     from antecede.topology import parse_topology
 
 __all__ = [

@@ -22,9 +22,9 @@ import msgspec
 from antecede.engine.agents import Agent, Notification, Returned, name_of
 from antecede.errors import AgentError, TopologyError, UsageError
 from antecede.interrupts import noted
+from antecede.live.application import agents_of, check_beginnings, find_beside, plan_of
 from antecede.objects import Object
 from antecede.orders import parse
-from antecede.runtime.application import agents_of, check_beginnings, find_beside, plan_of
 from antecede.simulator.servers import NONE, ROUGH, Faults, ServerWorld
 from antecede.simulator.servers.judgement import findings
 from antecede.topology import OrderFacts, TopologyFile, check, parse_topology

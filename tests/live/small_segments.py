@@ -14,8 +14,8 @@ def main(file: str, server: str, directory: str, trace: str = "recorded") -> int
     limits.snapshot_log_bytes = 300_000  # type: ignore[misc]
     limits.record_piece_bytes_max = 100_000  # type: ignore[misc]
     # Only now, for some modules take their bounds along when they are imported.
-    from antecede.runtime.logs import write_logs
-    from antecede.runtime.process import run, serve
+    from antecede.live.logs import write_logs
+    from antecede.live.process import run, serve
     from antecede.store import Sizes
     from antecede.topology import parse_topology
 

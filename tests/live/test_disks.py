@@ -13,10 +13,10 @@ import pytest
 from live_agents import Counted, Report, Word
 
 import antecede
-from antecede.client.operator import request
+from antecede.live.client.operator import request
 from antecede.topology import parse_topology
 from antecede.trials.powercuts import CutProcesses
-from antecede.trials.processes import Processes, free_ports
+from antecede.walks.processes import Processes, free_ports
 
 _here = Path(__file__).resolve().parent
 

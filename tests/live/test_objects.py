@@ -11,9 +11,9 @@ from live_objects import Account
 from lossy import LossyProxy
 
 import antecede
+from antecede.live.application import plan_of
+from antecede.live.recovery import recover
 from antecede.objects.replicas import Replicas
-from antecede.runtime.application import plan_of
-from antecede.runtime.recovery import recover
 from antecede.server import AgentServer
 from antecede.store import open_store
 from antecede.topology import parse_topology

@@ -9,7 +9,7 @@ from live_agents import Counted, Lap, Report
 
 import antecede
 from antecede.topology import parse_topology
-from antecede.trials.processes import Processes, free_ports
+from antecede.walks.processes import Processes, free_ports
 
 _here = Path(__file__).resolve().parent
 _limits = {

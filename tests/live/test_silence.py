@@ -13,7 +13,7 @@ from live_agents import Counted, Report, Word
 import antecede
 from antecede import wire
 from antecede.topology import parse_topology
-from antecede.trials.processes import Processes, free_ports
+from antecede.walks.processes import Processes, free_ports
 from antecede.wire import frame
 
 _here = Path(__file__).resolve().parent
@@ -121,7 +121,7 @@ async def _flood(servers: Processes, connection: socket.socket, reads: bool) -> 
 
 
 async def _forget(servers: Processes) -> dict[str, int]:
-    from antecede.client.operator import request
+    from antecede.live.client.operator import request
 
     found: dict[str, int] = {}
     for server in ("s2", "s1"):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from antecede.client.operator import request
+from antecede.live.client.operator import request
 from antecede.topology import Address
 
 

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from antecede.engine import Reaction
+from antecede.live.application import plan_of
 from antecede.pipeline.files import verify_in
-from antecede.runtime.application import plan_of
-from antecede.runtime.converting import convert
-from antecede.runtime.gathering import gathered
-from antecede.runtime.recording import begin
+from antecede.recording.converting import convert
+from antecede.recording.gathering import gathered
+from antecede.recording.segments import begin
 from antecede.server import AgentServer
 from antecede.server.items import PublishedMany, Reacted
 from antecede.store import Sizes, closed_segments, open_log

@@ -17,7 +17,7 @@ from antecede.channel.returns import Returns
 from antecede.engine import Engine, React, Reaction
 from antecede.errors import TopologyError
 from antecede.link import Ack, Arrival, Frame, Link
-from antecede.runtime.application import plan_of
+from antecede.live.application import plan_of
 from antecede.server import AgentServer
 from antecede.server.driver import Driver
 from antecede.server.gate import Gate

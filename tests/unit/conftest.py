@@ -27,6 +27,7 @@ import pytest
 
 from antecede.engine.agents import Agent
 from antecede.errors import AntecedeError
+from antecede.live import ServerRuntime
 from antecede.messages import (
     COPY,
     Accept,
@@ -42,7 +43,6 @@ from antecede.messages import (
     members_of,
 )
 from antecede.orders.contract import Order
-from antecede.runtime import ServerRuntime
 from antecede.topology import parse_topology
 
 PROPERTIES = ("undelivered", "fifo", "causal", "total", "synchronous")

@@ -7,7 +7,7 @@ import pytest
 
 from antecede import limits
 from antecede.errors import UsageError
-from antecede.runtime import descriptors
+from antecede.live import descriptors
 from antecede.server.admission import Admission, Guest
 
 

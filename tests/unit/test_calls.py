@@ -26,10 +26,10 @@ from antecede import (
     parse_topology,
 )
 from antecede.errors import AgentError, ObjectError, StoreError, TopologyError
-from antecede.runtime.application import plan_of
-from antecede.runtime.converting import convert
-from antecede.runtime.gathering import gathered
-from antecede.runtime.recording import begin
+from antecede.live.application import plan_of
+from antecede.recording.converting import convert
+from antecede.recording.gathering import gathered
+from antecede.recording.segments import begin
 from antecede.server import AgentServer
 from antecede.server.calls import unfit
 from antecede.server.items import Published

@@ -9,9 +9,9 @@ import pytest
 
 from antecede import limits
 from antecede.channel.letters import Letter
-from antecede.client import Bus, Ticket
 from antecede.engine.agents import Notification
 from antecede.errors import ClosedError, OverloadError, RefusedError, UsageError
+from antecede.live.client import Bus, Ticket
 
 
 class Note(Notification):

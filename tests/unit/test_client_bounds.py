@@ -11,8 +11,8 @@ from antecede import limits, wire
 from antecede.channel.envelopes import envelope_fault
 from antecede.cli.live import read_token
 from antecede.errors import UsageError
-from antecede.runtime import ServerRuntime
-from antecede.runtime.local import LocalSession
+from antecede.live import ServerRuntime
+from antecede.live.local import LocalSession
 from antecede.server.items import PublishedMany
 from antecede.topology import parse_topology
 

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from antecede.channel.letters import Letter
-from antecede.client.questions import Questions
-from antecede.client.ticket import Ticket
 from antecede.errors import ClosedError
+from antecede.live.client.questions import Questions
+from antecede.live.client.ticket import Ticket
 
 
 def _ticket(number: int) -> Ticket:

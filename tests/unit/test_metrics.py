@@ -13,8 +13,8 @@ from antecede.durations import BOUNDS, Durations
 from antecede.engine.agents import Agent, Notification
 from antecede.engine.context import Context
 from antecede.errors import TopologyError, UsageError
-from antecede.runtime import ServerRuntime
-from antecede.runtime.metrics import HEALTHS, MetricsPage, page_address
+from antecede.live import ServerRuntime
+from antecede.live.metrics import HEALTHS, MetricsPage, page_address
 from antecede.server.items import Buried
 from antecede.topology import Address, parse_topology
 
@@ -183,9 +183,9 @@ def test_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pulse = far.pulse
         pulse.end()
         # At the bound it is live, beyond it it is not.
-        monkeypatch.setattr("antecede.runtime.pulse.monotonic", lambda: pulse._turned + limits.live_seconds_max)
+        monkeypatch.setattr("antecede.live.pulse.monotonic", lambda: pulse._turned + limits.live_seconds_max)
         assert (await _get(address, "/live"))[0] == 200
-        monkeypatch.setattr("antecede.runtime.pulse.monotonic", lambda: pulse._turned + limits.live_seconds_max + 1)
+        monkeypatch.setattr("antecede.live.pulse.monotonic", lambda: pulse._turned + limits.live_seconds_max + 1)
         assert await _get(address, "/live") == (503, "text/plain", "the event loop has not turned for 31 s\n")
         monkeypatch.undo()
         pulse.begin()

@@ -8,7 +8,7 @@ import pytest
 from antecede.engine.agents import Agent, Notification, Timeout, Unanswered
 from antecede.engine.context import Context
 from antecede.errors import RefusedError, UnansweredError, UsageError
-from antecede.runtime import ServerRuntime
+from antecede.live import ServerRuntime
 
 
 class Hello(Notification):

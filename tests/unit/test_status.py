@@ -11,7 +11,7 @@ from antecede.channel import Outgoing
 from antecede.cli import run
 from antecede.engine.agents import Agent, Notification
 from antecede.engine.context import Context
-from antecede.runtime import ServerRuntime
+from antecede.live import ServerRuntime
 from antecede.topology import parse_topology
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from antecede import limits, telemetry
 from antecede.channel.letters import Letter
-from antecede.client.line import connect
 from antecede.engine.agents import Agent, Notification
 from antecede.engine.context import Context
 from antecede.errors import RefusedError, UnansweredError
-from antecede.runtime import ServerRuntime
+from antecede.live import ServerRuntime
+from antecede.live.client.line import connect
 
 pytest.importorskip("opentelemetry.sdk")
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from antecede import limits, wire
-from antecede.client import Bus
-from antecede.client.line import connect
 from antecede.engine.agents import Agent, Notification
 from antecede.engine.context import Context
 from antecede.errors import RefusedError
-from antecede.runtime.server import ServerRuntime
+from antecede.live.client import Bus
+from antecede.live.client.line import connect
+from antecede.live.server import ServerRuntime
 from antecede.topology import parse_topology
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from antecede.errors import AgentError
-from antecede.runtime.application import load_class
+from antecede.live.application import load_class
 from antecede.whereabouts import described, place_of
 
 

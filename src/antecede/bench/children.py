@@ -158,7 +158,7 @@ def say(**words: Any) -> None:
 
 def act(roles: dict[str, Role]) -> None:
     """Play the role that the command line names, on the loop that servers run on."""
-    from antecede.runtime.process import run
+    from antecede.live.process import run
 
     async def main() -> int:
         await roles[sys.argv[1]](**json.loads(sys.argv[2]))

@@ -12,12 +12,12 @@ from time import clock_gettime, perf_counter, process_time
 import antecede
 from antecede.bench import payload
 from antecede.bench.children import act, figures, resident_bytes, say, until_told
-from antecede.client import Bus
-from antecede.client.line import connect
 from antecede.engine.agents import Agent, Notification
 from antecede.engine.context import Context
-from antecede.runtime import ServerRuntime
-from antecede.runtime.process import settle_memory
+from antecede.live import ServerRuntime
+from antecede.live.client import Bus
+from antecede.live.client.line import connect
+from antecede.live.process import settle_memory
 from antecede.topology import TopologyFile, parse_topology
 
 

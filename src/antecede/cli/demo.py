@@ -45,7 +45,7 @@ def _live(keep: str | None, spark: bool, quiet: bool) -> dict[str, Any]:
     """Run servers, kill one, and have the trace judged that they left."""
     from antecede.cli.demo_live import run_live
     from antecede.pipeline import missing
-    from antecede.runtime.gathering import gathered
+    from antecede.recording.gathering import gathered
 
     def say(text: str) -> None:
         if not quiet:

@@ -1,7 +1,7 @@
 """The live part of the demo: three servers under load, one of them killed, and the trace that they leave.
 
 ``s1 –A– s2 –B– s3``: what goes between s1 and s3 passes the router s2, which is the one that is killed. The load is
-that of :mod:`antecede.trials`: walks from agent to agent, of which each agent knows what it must have seen.
+that of :mod:`antecede.walks`: walks from agent to agent, of which each agent knows what it must have seen.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from typing import Any
 
 from antecede.errors import ClosedError
 from antecede.topology import parse_topology
-from antecede.trials.load import Load
-from antecede.trials.processes import Processes, walking
+from antecede.walks.load import Load
+from antecede.walks.processes import Processes, walking
 
 _topology = """
 [servers]

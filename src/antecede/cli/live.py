@@ -14,7 +14,7 @@ from antecede.errors import UsageError
 from antecede.topology import Address, TopologyFile
 
 if TYPE_CHECKING:
-    from antecede.client import Bus
+    from antecede.live.client import Bus
 
 
 def read_token(path: str | None) -> str:
@@ -98,7 +98,7 @@ def addresses(where: str) -> dict[str, Address]:
 
 def ask_server(address: Address, access: "Access", command: str, *arguments: str) -> Any:
     """One request to one server."""
-    from antecede.client.operator import request
+    from antecede.live.client.operator import request
 
     return asyncio.run(request(address, access.token, command, *arguments, tls=access.tls))
 
@@ -108,7 +108,7 @@ async def command_line(address: Address, access: "Access", client: str | None, p
     """A bus for one command: of a temporary client, unless it is told a name. Nobody waits for letters that come to a
     temporary client beside an answer, such as the reply to what it sent: they are passed over, not made dead letters
     of."""
-    from antecede.client.line import connect
+    from antecede.live.client.line import connect
 
     def waits(where: str) -> None:
         print(f"antecede: waiting for {where}", file=sys.stderr, flush=True)

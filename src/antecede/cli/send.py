@@ -9,7 +9,7 @@ import typer
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from antecede.client import Bus
+    from antecede.live.client import Bus
 
     Line = AbstractAsyncContextManager[Bus]
 

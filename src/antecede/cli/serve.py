@@ -37,11 +37,11 @@ def register(app: typer.Typer) -> None:
         from antecede.cli.live import check_folder, listening_address, read_token, tls_contexts
         from antecede.cli.organisation import usable_topology
         from antecede.errors import UsageError
-        from antecede.runtime.application import find_beside
-        from antecede.runtime.logs import write_logs
-        from antecede.runtime.metrics import page_address
-        from antecede.runtime.process import run
-        from antecede.runtime.process import serve as served
+        from antecede.live.application import find_beside
+        from antecede.live.logs import write_logs
+        from antecede.live.metrics import page_address
+        from antecede.live.process import run
+        from antecede.live.process import serve as served
 
         if log not in ("text", "json"):
             raise UsageError(f"--log {log}: expected text or json")

@@ -1,7 +1,8 @@
 """``antecede trial``: real servers on this machine, killed, cut off from power and lied to, and judged afterwards.
 
 Like ``campaign`` it is the developers' proof rather than a user's tool, so ``--help`` of the whole command does not
-list it. Each goes on where its report ends, and keeps the folder of a round in which something was found.
+list it, and only a clone has it. Each goes on where its report ends, and keeps the folder of a round in which
+something was found.
 """
 
 import json

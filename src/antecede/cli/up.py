@@ -54,7 +54,7 @@ def register(app: typer.Typer) -> None:
 async def _run(
     topology: str, servers: list[str], folder: str, options: list[str], metrics_base_port: int | None, kept: bool
 ) -> int:
-    from antecede.runtime.process import stopping_signals
+    from antecede.live.process import stopping_signals
 
     processes: dict[str, asyncio.subprocess.Process] = {}
     stopped = asyncio.Event()

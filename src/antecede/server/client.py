@@ -9,8 +9,8 @@ as long as the client lives. A server that closes the connection for good (a wro
 name) ends the line. A temporary client closes its connection for good, and is then forgotten. One that was cut off for
 so long that its server may have forgotten it gives up: what it would repeat might be taken for new.
 
-The owner of a line (:class:`antecede.client.Bus`, or a simulated client) decides what to publish and what to do with
-letters. ``now`` and randomness are arguments.
+The owner of a line (:class:`antecede.live.client.Bus`, or a simulated client) decides what to publish and what to do
+with letters. ``now`` and randomness are arguments.
 """
 
 from collections import deque

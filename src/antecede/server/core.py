@@ -1,6 +1,6 @@
 """A whole server without its sockets, its disk and its clock: driver, peers, clients and operators, wired together.
 
-The adapters (:mod:`antecede.runtime` with asyncio, :mod:`antecede.simulator.servers` in virtual time) create one of
+The adapters (:mod:`antecede.live` with asyncio, :mod:`antecede.simulator.servers` in virtual time) create one of
 these per life of a server, hand it what connections bring, and take its turns; see :mod:`antecede.server.driver`.
 """
 

@@ -1,8 +1,7 @@
 """Trials: real servers, real sockets and real disks, mistreated on purpose, and judged from what they leave behind.
 
-* :mod:`~antecede.trials.walkers`: agents that pass walks on; what each must have seen at the end can be computed.
-* :mod:`~antecede.trials.processes`: the servers of one topology as processes that come and go.
-* :mod:`~antecede.trials.load`: clients that send walks out and wait until all are home; what must be so then.
+The load is :mod:`antecede.walks`.
+
 * :mod:`~antecede.trials.rounds`: one round: faults strike while all this goes on, then calm and a verdict.
 * :mod:`~antecede.trials.kills`, :mod:`~antecede.trials.powercuts`: the faults.
 * :mod:`~antecede.trials.lies`, :mod:`~antecede.trials.mutations`: a server that is told what no correct peer says.

@@ -32,9 +32,9 @@ def main(arguments: list[str]) -> int:
             parser.error(f"--limit {limit}: expected NAME=NUMBER with a name of antecede.limits")
 
     # Only now: many modules take their limits when they are imported.
-    from antecede.runtime.application import find_beside
-    from antecede.runtime.logs import write_logs
-    from antecede.runtime.process import run, serve
+    from antecede.live.application import find_beside
+    from antecede.live.logs import write_logs
+    from antecede.live.process import run, serve
     from antecede.topology import parse_topology
     from antecede.trials.disks import TroubledFiles
 

@@ -5,8 +5,8 @@ A few of the victims are stopped gracefully instead: a snapshot is kept, and cli
 
 import asyncio
 
-from antecede.trials.processes import STOPPED
 from antecede.trials.rounds import Round
+from antecede.walks.processes import STOPPED
 
 
 class Kills(Round):

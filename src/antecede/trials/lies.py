@@ -1,6 +1,6 @@
 """A server that is lied to, a million times: every connection on which a lie is noticed is closed with a logged reason.
 
-The server is a whole one, :class:`antecede.runtime.ServerRuntime`, with its door, sessions, peers and machine; only the
+The server is a whole one, :class:`antecede.live.ServerRuntime`, with its door, sessions, peers and machine; only the
 socket is missing, so that frames reach it as fast as it reads them. Peers and clients that lie are given what honest
 ones have (token, epoch, incarnations, true stamps of a real machine), so that their lies are met deep inside.
 
@@ -37,13 +37,13 @@ from antecede.engine.agents import Agent, Notification
 from antecede.engine.context import Context
 from antecede.errors import AntecedeError, UsageError
 from antecede.link import Ack, Frame
-from antecede.runtime.application import plan_of
-from antecede.runtime.server import ServerRuntime
+from antecede.live.application import plan_of
+from antecede.live.server import ServerRuntime
+from antecede.live.tcp import TcpConnection
 from antecede.server import AgentServer, FromPeer
 from antecede.server.items import Published
 from antecede.server.projection import project
 from antecede.topology import parse_topology
-from antecede.transports.tcp import TcpConnection
 from antecede.trials.mutations import Liar
 from antecede.trials.nowhere import Nowhere, resident_mib
 

@@ -14,8 +14,8 @@ from subprocess import TimeoutExpired
 
 from antecede.topology import TopologyFile
 from antecede.trials.disks import TrialDisk
-from antecede.trials.processes import STOPPED, Processes
 from antecede.trials.rounds import Round
+from antecede.walks.processes import STOPPED, Processes
 
 _limits = {
     "store_segment_bytes": 2 << 20,

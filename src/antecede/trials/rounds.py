@@ -13,8 +13,8 @@ import msgspec
 
 from antecede.errors import ClosedError, RefusedError
 from antecede.topology import TopologyFile, parse_topology
-from antecede.trials.load import Figures, Load, judge_directories
-from antecede.trials.processes import Processes, walking
+from antecede.walks.load import Figures, Load, judge_directories
+from antecede.walks.processes import Processes, walking
 
 SMALL = """
 [servers]

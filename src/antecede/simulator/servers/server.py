@@ -1,6 +1,6 @@
 """One simulated server: the classes that run live, the real log on a disk that forgets, the real host of agents.
 
-This is the second adapter around :class:`antecede.server.core.ServerCore`; the first is :mod:`antecede.runtime`. It
+This is the second adapter around :class:`antecede.server.core.ServerCore`; the first is :mod:`antecede.live`. It
 takes turns, appends records, commits after a while, and runs reactions, all in virtual time. ``effect`` is called
 between any two of these, and by the disk before each operation; at the one that the faults chose, the server crashes.
 """

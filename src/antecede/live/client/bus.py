@@ -1,0 +1,329 @@
+"""The bus itself: numbers, tickets, questions; see :mod:`antecede.live.client`."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Self, TypeVar, cast, overload
+
+import msgspec
+
+from antecede import limits, telemetry
+from antecede.channel.envelopes import envelope_fault
+from antecede.channel.letters import Letter
+from antecede.engine.agents import Notification, Unanswered, name_of
+from antecede.engine.topic import Subscribe, Unsubscribe
+from antecede.errors import (
+    AgentError,
+    AntecedeError,
+    ClosedError,
+    OverloadError,
+    UnansweredError,
+    UsageError,
+)
+from antecede.limits import letter_bytes_max, publish_batch_max, train_bytes_max
+from antecede.live.client.inbox import Call, Inbox, Received, read
+from antecede.live.client.objects import RemoteObject
+from antecede.live.client.questions import Questions
+from antecede.live.client.ticket import Line, Ticket
+from antecede.objects import Object
+from antecede.server.client import Numbering
+
+_encode = msgspec.msgpack.Encoder().encode
+
+Answer = TypeVar("Answer", bound=Notification)
+
+
+class Bus:
+    """A client's end; see the module. Not for several threads."""
+
+    def __init__(self, name: str, line: "Callable[[Bus], Line]") -> None:
+        self.name = name
+        self.address = ""
+        """``name@server``, once welcomed."""
+        self._line = line(self)
+        self._loop: asyncio.AbstractEventLoop = cast(Any, None)
+        self._numbering: Numbering[Ticket] = Numbering(self._settled)
+        self._scheduled = False
+        self._failed: list[Ticket] = []
+        self._calm: list[asyncio.Future[None]] = []
+        self._names: dict[type, str] = {}
+        self._questions = Questions()
+        self._listening = False
+        self._inbox = Inbox(name, self._answered, self._line.done)
+        self._closed: AntecedeError | None = None
+        self._pause = 0.0
+        self._tracing: Callable[[], str] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._tracing = telemetry.current()
+        self._inbox.spans = telemetry.spans()
+        await self._line.open()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                await self.drain()
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Go away without waiting for anything."""
+        self._inbox.close()
+        await self._line.close()
+        self.gone(ClosedError("the bus is closed"))
+
+    # Sending.
+
+    @property
+    def outstanding(self) -> int:
+        """Publishes that are not accepted yet."""
+        return self._numbering.outstanding
+
+    def send(self, to: str | Iterable[str], notification: Notification) -> Ticket:
+        """Send to one agent, or one multicast to several."""
+        return self._put(to, self._names.get(type(notification)) or self._name(notification), _encode(notification))
+
+    def post(self, to: str | Iterable[str], kind: str, fields: dict[str, Any]) -> Ticket:
+        """Send a notification of which this program has no class: its name and its fields."""
+        return self._put(to, kind, _encode(fields))
+
+    def _put(self, to: str | Iterable[str], kind: str, body: bytes) -> Ticket:
+        ticket = self._numbering.open
+        context = "" if self._tracing is None else self._tracing()
+        if (
+            ticket is None
+            or ticket.target != to
+            or ticket.kind != kind
+            or ticket.context != context
+            or len(ticket.bodies) >= publish_batch_max
+            or ticket.bytes > train_bytes_max
+        ):
+            ticket = self._numbering.open = self._begin(to, kind, context)
+            if not self._scheduled:
+                self._scheduled = True
+                self._loop.call_soon(self._flush)
+        if len(body) > letter_bytes_max:
+            raise UsageError(f"notification of {len(body)} bytes: at most {letter_bytes_max}")
+        ticket.bodies.append(body)
+        ticket.bytes += len(body)
+        return ticket
+
+    async def ready(self) -> None:
+        """Wait until there is room to pipeline more."""
+        if self._pause:
+            pause, self._pause = self._pause, 0.0
+            await asyncio.sleep(pause)
+        while self.outstanding > limits.publish_window_max // 2:
+            await self._change()
+
+    async def drain(self) -> None:
+        """Wait until all that was sent is accepted; raises the first refusal that no ticket's owner saw."""
+        while self.outstanding:
+            self._check_open()
+            await self._change()
+        failed, self._failed = self._failed, []
+        for ticket in failed:
+            if ticket.error is not None and not ticket.seen:
+                raise type(ticket.error)(str(ticket.error))
+
+    @overload
+    async def ask(
+        self, to: str, notification: Notification, *, expect: type[Answer], timeout: float = 30.0
+    ) -> Answer: ...
+
+    @overload
+    async def ask(self, to: str, notification: Notification, *, timeout: float = 30.0) -> Received: ...
+
+    async def ask(
+        self, to: str, notification: Notification, *, expect: type[Notification] | None = None, timeout: float = 30.0
+    ) -> Notification | Received:
+        """Send a question and wait for its answer; :class:`TimeoutError` if none comes in time, and
+        :class:`antecede.errors.UnansweredError` at once if whoever was asked cannot react to it.
+
+        An answer that comes later is dropped. ``expect`` is the answer's class; without it one gets its fields.
+        """
+        letter = await self._question(to, self._name(notification), _encode(notification), timeout)
+        if expect is not None and letter.type != name_of(expect):
+            raise AgentError(f"{to} answered with {letter.type}: expected {name_of(expect)}")
+        return cast("Notification | Received", read(letter, expect))
+
+    async def inquire(self, to: str, kind: str, fields: dict[str, Any], *, timeout: float = 30.0) -> Received:
+        """Ask with a notification of which this program has no class."""
+        return cast(Received, read(await self._question(to, kind, _encode(fields), timeout), None))
+
+    def object(self, name: str, kind: type[Object] | None = None, *, timeout: float = 30.0) -> RemoteObject:
+        """A replicated object, whose operations are methods to be awaited. With its class they are checked here."""
+        return RemoteObject(self._question, name, kind, timeout)
+
+    async def _question(self, to: str, kind: str, body: bytes, timeout: float) -> Letter:
+        if len(body) > letter_bytes_max:
+            raise UsageError(f"notification of {len(body)} bytes: at most {letter_bytes_max}")
+        self._listen()
+        ticket = self._begin(to, kind, "" if self._tracing is None else self._tracing(), ask=True)
+        ticket.bodies.append(body)
+        numbering = self._numbering
+        numbering.asks[ticket.number] = ticket
+        numbering.keep(ticket)
+        self._line.publish(ticket, False)
+        question = self._questions.open(ticket, to, timeout, self._loop)
+        try:
+            return await question.answer
+        finally:
+            self._questions.close(ticket)
+            numbering.asks.pop(ticket.number, None)
+
+    def _name(self, notification: Notification) -> str:
+        kind = type(notification)
+        if not isinstance(notification, Notification):
+            raise UsageError(f"{kind.__qualname__} is no Notification")
+        name = self._names[kind] = name_of(kind)
+        return name
+
+    def _begin(self, to: str | Iterable[str], kind: str, context: str, *, ask: bool = False) -> Ticket:
+        self._check_open()
+        if self._numbering.open is not None:
+            self._flush_open(False)
+        if self.outstanding >= limits.publish_window_max:
+            raise OverloadError(f"{self.outstanding} publishes are not accepted yet: await bus.ready() or a ticket")
+        target = to if isinstance(to, str) else tuple(to)
+        targets = (target,) if isinstance(target, str) else tuple(sorted(set(target)))
+        if not targets:
+            raise UsageError("a send to nobody: expected one agent or more")
+        fault = envelope_fault(targets, kind)
+        if fault:
+            raise UsageError(fault)
+        return Ticket(self._numbering.next, target, targets, kind, ask, context)
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        self._flush_open()
+
+    def _flush_open(self, last: bool = True) -> None:
+        ticket, self._numbering.open = self._numbering.open, None
+        if ticket is not None and ticket.bodies:
+            self._numbering.keep(ticket)
+            self._line.publish(ticket, last)
+
+    async def _change(self) -> None:
+        """Wait until something was accepted or refused."""
+        future = self._loop.create_future()
+        self._calm.append(future)
+        await future
+
+    def _check_open(self) -> None:
+        if self._closed is not None:
+            raise type(self._closed)(str(self._closed))
+
+    def _settled(self, ticket: Ticket, error: AntecedeError | None = None) -> None:
+        ticket.settle(error)
+        if error is not None:
+            self._failed.append(ticket)
+            del self._failed[:-64]
+            if ticket.ask and self._questions.fail(ticket, error):
+                ticket.seen = True
+
+    def _stir(self) -> None:
+        calm, self._calm = self._calm, []
+        for future in calm:
+            if not future.done():
+                future.set_result(None)
+
+    # What the line calls.
+
+    def welcomed(self, address: str, last: int) -> None:
+        """The server knows us, and has our publishes up to this number: send the others again."""
+        self.address = address
+        error = self._numbering.welcomed(last)
+        if error is not None:
+            self.gone(type(error)(f"{address}: {error}"))
+            return
+        self._send_again()
+        if self._listening:
+            self._inbox.begin()
+            self._line.listen()
+
+    def accepted(self, upto: int) -> None:
+        """All publishes up to this number are on the server's disk."""
+        self._numbering.accepted(upto)
+        self._stir()
+
+    def refused(self, number: int, error: AntecedeError, retry: bool) -> None:
+        """The publish of this number was not accepted, nor any after it."""
+        if retry:
+            self._pause = _pause_seconds
+        wrong = self._numbering.refused(number, error, retry)
+        if wrong is not None:
+            self.gone(wrong)
+        else:
+            self._send_again()
+
+    def _send_again(self) -> None:
+        for ticket in self._numbering.tickets:
+            self._line.publish(ticket, False)
+        self._stir()
+
+    def gone(self, error: AntecedeError) -> None:
+        """There will be no server any more."""
+        if self._closed is None:
+            self._closed = error
+        self._numbering.fail(self._closed)
+        self._questions.fail_all(self._closed)
+        self._stir()
+
+    def delivered(self, letters: list[Letter]) -> None:
+        """Letters arrived."""
+        self._inbox.delivered(letters)
+
+    def _answered(self, letter: Letter) -> None:
+        quoted = letter.answers[1:]
+        ticket = self._numbering.asks.get(int(quoted)) if quoted.isdecimal() else None
+        answer = self._questions.answer(ticket)
+        if answer is None or answer.done():
+            return
+        if letter.type == name_of(Unanswered):
+            answer.set_exception(_unanswered(letter))
+        else:
+            answer.set_result(letter)
+
+    # Listening.
+
+    def on(self, kind: type[Notification], handler: Call) -> None:
+        """Call ``handler(notification)``, or ``handler(notification, letter)``, for every letter of this kind."""
+        self._inbox.on(kind, handler)
+        self._listen()
+
+    def otherwise(self, handler: Call) -> None:
+        """Call ``handler(received)``, or ``handler(received, letter)``, for every letter that no other handler is for;
+        without this such letters are dead."""
+        self._inbox.otherwise(handler)
+        self._listen()
+
+    async def subscribe(self, topic: str, handler: Call) -> None:
+        """Get what a topic gets from now on. The handler's first parameter is annotated with a notification's class;
+        without an annotation it gets a :class:`Received`, whatever comes."""
+        self._inbox.on_topic(topic, handler)
+        self._listen()
+        await self.send(topic, Subscribe())
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Get nothing more from a topic."""
+        await self.send(topic, Unsubscribe())
+        self._inbox.off_topic(topic)
+
+    def _listen(self) -> None:
+        if not self._listening:
+            self._listening = True
+            self._loop.call_soon(self._line.listen)
+
+
+_pause_seconds = 0.05
+"""How long ``ready`` waits after the server refused a publish because of overload."""
+
+
+def _unanswered(letter: Letter) -> AgentError:
+    try:
+        told: Unanswered = read(letter, Unanswered)
+    except AgentError as error:
+        return error
+    return UnansweredError(f"{letter.source} cannot answer: {told.reason}")

@@ -1,0 +1,191 @@
+"""The line from a bus to a server over TCP: an adapter around :class:`antecede.server.client.ClientLine`.
+
+It dials when the line says so, and hands over what arrives. What is written within one turn of the event loop leaves in
+one frame.
+"""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable
+from random import random
+from secrets import token_hex
+
+from antecede import limits
+from antecede.errors import ClosedError, RefusedError, UsageError
+from antecede.live.client import Bus, Ticket
+from antecede.live.tcp import dial
+from antecede.server.client import ClientLine
+from antecede.server.connections import Connection
+from antecede.topology import Address
+from antecede.topology.file import is_name
+from antecede.wire import TEMPORARY, AnyPart
+
+
+class TcpLine:
+    """A bus's connection to its home server; see :class:`antecede.live.client.Line`."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        address: Address,
+        token: str,
+        tls: ssl.SSLContext | None,
+        patience: float,
+        waits: Callable[[str], None] | None = None,
+    ) -> None:
+        self._bus = bus
+        self._address = address
+        self._tls = tls
+        self._patience = patience
+        self._waits = waits
+        self._line = ClientLine(_Welcomed(self, bus), token, self._flush_soon, _clock, random)
+        self._keeper: asyncio.Task[None] | None = None
+        self._first: asyncio.Future[None] | None = None
+        self._closed = asyncio.Event()
+        self.done = self._line.done
+        self.listen = self._line.listen
+
+    async def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._first = self._loop.create_future()
+        self._line.start(self._loop.time())
+        self._keeper = self._loop.create_task(self._keep())
+        try:
+            async with asyncio.timeout(self._patience):
+                await asyncio.shield(self._first)
+        except TimeoutError:
+            await self.close()
+            raise ClosedError(f"no answer from {self._address}: {self._line.trouble or 'nobody is there'}") from None
+        except RefusedError:
+            await self.close()
+            raise
+
+    def publish(self, ticket: Ticket, last: bool) -> None:
+        self._line.publish(ticket, flush=last)
+
+    async def close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+        self._line.close()
+
+    def _flush_soon(self) -> None:
+        self._loop.call_soon(self._line.flush)
+
+    # The connection.
+
+    async def _keep(self) -> None:
+        """Dial when it is time, and watch the connection."""
+        line, loop = self._line, self._loop
+        while line.dial_at is not None:
+            await asyncio.sleep(max(0.0, line.dial_at - loop.time()))
+            if not line.dials(loop.time()):
+                continue
+            self._closed.clear()
+            try:
+                await dial(self._opened, self._address.host, self._address.port, self._tls)
+                await self._watch()
+            except (OSError, TimeoutError) as error:
+                line.dial_failed(why_unreached(error), loop.time())
+                self._report_waiting()
+
+    def _report_waiting(self) -> None:
+        """Report once that nobody answered the first time."""
+        waits, self._waits = self._waits, None
+        if waits is not None and self._first is not None and not self._first.done():
+            waits(f"{self._address} ({self._line.trouble})")
+
+    async def _watch(self) -> None:
+        """Wait until the connection has ended; send pings meanwhile."""
+        while not self._closed.is_set():
+            try:
+                async with asyncio.timeout(limits.heartbeat_seconds):
+                    await self._closed.wait()
+            except TimeoutError:
+                self._line.watch(self._loop.time())
+
+    def _opened(self, connection: Connection) -> "TcpLine":
+        self._line.opened(connection)
+        return self
+
+    def received(self, parts: list[AnyPart]) -> None:
+        self._line.received(parts)
+
+    def closed(self, reason: str, now: float) -> None:
+        self._line.closed(reason, now)
+        self._closed.set()
+
+    def writable(self) -> None:
+        self._line.flush()
+
+    # What the line reports, besides what the bus is told.
+
+    def welcomed(self) -> None:
+        """The server welcomed us."""
+        if self._first is not None and not self._first.done():
+            self._first.set_result(None)
+
+    def gone(self, error: Exception) -> None:
+        """The server closed the connection for good."""
+        refusal = RefusedError(f"{self._address}: {error}")
+        if self._first is not None and not self._first.done():
+            self._first.set_exception(refusal)
+        else:
+            self._bus.gone(refusal)
+
+
+class _Welcomed:
+    """A bus as its line sees it; the adapter learns when it is welcomed or refused."""
+
+    def __init__(self, line: TcpLine, bus: Bus) -> None:
+        self.name = bus.name
+        self._line = line
+        self._bus = bus
+        self.accepted = bus.accepted
+        self.refused = bus.refused
+        self.delivered = bus.delivered
+
+    def welcomed(self, address: str, last: int) -> None:
+        self._bus.welcomed(address, last)
+        self._line.welcomed()
+
+    def gone(self, error: Exception) -> None:
+        self._line.gone(error)
+
+
+def _clock() -> float:
+    """Return seconds by a clock that nobody sets back and that goes on while the machine sleeps, where there is one."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.time()
+
+
+def why_unreached(error: Exception) -> str:
+    """Return why nobody could be reached, and the most likely cause."""
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused; is `antecede up` or `antecede serve` running?"
+    return str(error) or type(error).__name__
+
+
+def connect(
+    address: str,
+    *,
+    name: str | None = None,
+    token: str = "",
+    tls: ssl.SSLContext | None = None,
+    patience: float = 10.0,
+    waits: Callable[[str], None] | None = None,
+) -> Bus:
+    """Return a bus to the server at ``tcp://HOST:PORT``, to be entered with ``async with``.
+
+    ``name`` is durable: a client that comes back under it finds its mailbox. Without a name the client is temporary: it
+    gets a name of its own, and its mailbox is removed when it closes. ``patience`` is how long to try the first time;
+    ``waits`` is called once, with the address and the reason, if nobody answers at first.
+    """
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise UsageError(f"address {address!r}: expected tcp://HOST:PORT")
+    if name is None:
+        name = TEMPORARY + token_hex(8)
+    elif not is_name(name):
+        raise UsageError(f"client name {name!r}: expected 1 to 64 letters, digits, _, . or -")
+    where = Address(host.strip("[]"), int(port))
+    return Bus(name, lambda bus: TcpLine(bus, where, token, tls, patience, waits))

@@ -1,0 +1,99 @@
+"""A replicated object as its clients see it: ``await account.deposit(10)``.
+
+A call goes to the client's own server, which sees to it that all replicas compute it, or none. Whatever comes of it is
+one of three: the answer; :class:`~antecede.errors.OperationError`, if the operation failed; or
+:class:`~antecede.errors.CallTimeoutError`, which is a ``TimeoutError``. The server aborts a call whose time is up, and
+then nothing of it is left. Only if the server itself says nothing for a while longer the outcome is not known, and the
+error says that: the call is numbered, so it is computed once or never, and what it does is not lost with this client.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+
+from antecede import limits
+from antecede.channel.letters import Letter
+from antecede.engine.agents import Returned
+from antecede.errors import CallTimeoutError, OperationError, UsageError
+from antecede.live.client.inbox import read
+from antecede.objects import Object, operations_of
+from antecede.objects.model import lacking
+
+_encode = msgspec.msgpack.Encoder().encode
+
+Question = Callable[[str, str, bytes, float], Awaitable[Letter]]
+
+
+class _Operation(Protocol):
+    def __call__(self, *arguments: Any, **named: Any) -> Awaitable[Any]: ...
+
+
+class RemoteObject:
+    """An object of the topology; its operations are methods to be awaited."""
+
+    def __init__(self, question: Question, name: str, kind: type[Object] | None, timeout: float) -> None:
+        if not 0 < timeout <= limits.call_seconds_max:
+            raise UsageError(f"timeout of {timeout} s: expected more than 0, at most {limits.call_seconds_max}")
+        self._question = question
+        self._name = name
+        self._kind = kind
+        self._timeout = timeout
+
+    def __repr__(self) -> str:
+        return f"<object {self._name}>"
+
+    def within(self, seconds: float) -> "RemoteObject":
+        """The same object, with another timeout."""
+        return RemoteObject(self._question, self._name, self._kind, seconds)
+
+    def __getattr__(self, operation: str) -> _Operation:
+        if operation.startswith("_"):
+            raise AttributeError(operation)
+        if self._kind is not None and operation not in operations_of(self._kind):
+            raise AttributeError(lacking(self._kind, operation))
+        return partial(self._call, operation)
+
+    async def _call(self, operation: str, *arguments: Any, **named: Any) -> Any:
+        given = self._positional(operation, arguments, named)
+        called = f"{self._name}.{operation}"
+        try:
+            body = _encode((max(round(self._timeout * 1000), 1), given))
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise UsageError(f"{called}: an argument is no plain value: {error}") from None
+        try:
+            letter = await self._question(f"{self._name}()", operation, body, self._timeout + _grace_seconds)
+        except TimeoutError:
+            raise CallTimeoutError(
+                f"{called}: no word from the server for {self._timeout + _grace_seconds:g} s: "
+                "whether the call took place is not known"
+            ) from None
+        returned: Returned = read(letter, Returned)
+        if returned.late:
+            raise CallTimeoutError(f"{called}: not computed at all replicas within {self._timeout:g} s, and undone")
+        if not returned.ok:
+            raise OperationError(f"{called}: {returned.reason}")
+        return returned.value
+
+    def _positional(self, operation: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+        """Arguments as they travel; without the class they cannot be named."""
+        if self._kind is None:
+            if named:
+                raise UsageError(f"{self._name}.{operation}: without the object's class arguments have no names")
+            return arguments
+        try:
+            bound = inspect.signature(operations_of(self._kind)[operation]).bind(None, *arguments, **named)
+        except TypeError as error:
+            raise UsageError(f"{self._name}.{operation}: {error}") from None
+        bound.apply_defaults()
+        if bound.kwargs:
+            raise UsageError(
+                f"{self._name}.{operation}: {', '.join(bound.kwargs)}: operations take positional arguments"
+            )
+        return bound.args[1:]
+
+
+_grace_seconds = 2.0
+"""How much longer than a call may take its client waits for word of it."""

@@ -1,0 +1,62 @@
+"""A client in the server's own process: a session without a connection."""
+
+import asyncio
+
+from antecede.channel import Letter
+from antecede.errors import OverloadError, RefusedError, UsageError
+from antecede.live.client import Bus, Ticket
+from antecede.server import Accepted, Refused
+from antecede.server.sessions import Sessions
+
+
+class LocalSession:
+    """A bus's session, and at the same time the bus's line (:class:`antecede.live.client.Line`)."""
+
+    def __init__(self, sessions: Sessions, bus: Bus) -> None:
+        self.client = bus.name
+        self.address = ""
+        self.listening = False
+        self.handed: list[str] = []
+        self._sessions = sessions
+        self._bus = bus
+        self._welcomed = asyncio.Event()
+
+    async def open(self) -> None:
+        refusal = self._sessions.refusal(self.client)
+        if refusal:
+            raise RefusedError(refusal)
+        self._sessions.begin(self)
+        await self._welcomed.wait()
+
+    def publish(self, ticket: Ticket, last: bool) -> None:
+        self._sessions.publish(self, ticket.number, ticket.to, ticket.kind, ticket.bodies, ticket.ask, ticket.context)
+
+    def done(self, letters: list[str], dead: str) -> None:
+        self._sessions.done(self, letters, dead)
+
+    def listen(self) -> None:
+        self._sessions.listen(self)
+
+    async def close(self) -> None:
+        self._sessions.finish(self)
+
+    # From the server.
+
+    def welcome(self, address: str, last: int) -> None:
+        self._bus.welcomed(address, last)
+        self._welcomed.set()
+
+    def reply(self, reply: Accepted | Refused) -> None:
+        if isinstance(reply, Accepted):
+            self._bus.accepted(reply.number)
+        else:
+            error = OverloadError(reply.reason) if reply.retry else UsageError(reply.reason)
+            self._bus.refused(reply.number, error, reply.retry)
+
+    def deliver(self, letters: list[Letter]) -> None:
+        if self._sessions.is_current(self):
+            self._bus.delivered(letters)
+
+    def end(self, reason: str, code: str) -> None:
+        self._sessions.finish(self)
+        self._bus.gone(RefusedError(reason))

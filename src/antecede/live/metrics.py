@@ -1,0 +1,299 @@
+"""A server's figures for Prometheus, its health for load balancers, and whether it works at all for whoever restarts
+it: ``GET /metrics``, ``GET /health``, ``GET /live``.
+
+Nothing is counted for this page that the server does not count anyway, but for reactions, which are timed only while
+somebody serves it: all else is read off the server's state when it is asked for. The package ``prometheus-client``
+(extra ``metrics``) writes the text; a server that serves no page does not import it.
+
+The page is a port of its own, off unless told, on the loopback interface unless told: it says how a server is, never
+what is in a message, and takes no commands. One request per connection, a few kilobytes, a few seconds.
+
+A thread of its own serves it, with an event loop of its own, so that ``/live`` is answered while the server's event
+loop stands still. The other two pages read the server's state, and are made in the server's event loop.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from threading import Thread
+from time import monotonic, perf_counter
+from typing import TYPE_CHECKING, Any
+
+from antecede import limits
+from antecede.durations import Durations
+from antecede.errors import UsageError
+from antecede.topology import Address
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+    from antecede.live.server import ServerRuntime
+
+
+class Collector:
+    """All families of a server, made when they are asked for."""
+
+    def __init__(self, runtime: "ServerRuntime", times: Durations) -> None:
+        self._runtime = runtime
+        self._times = times
+        self._started = monotonic()
+
+    def collect(self) -> "Iterator[Metric]":
+        yield from self._domains()
+        yield from self._links()
+        yield from self._engine()
+        yield from self._log()
+        yield from self._state()
+
+    def _domains(self) -> "Iterator[Metric]":
+        consumers = self._runtime.machine.channel.consumers
+        for name, help_, attribute in _traffic:
+            carried = {(domain,): getattr(one.traffic, attribute) for domain, one in consumers.items()}
+            yield _counter(name, help_, carried, "domain")
+        held = {(domain,): len(one.order.held()) for domain, one in consumers.items()}
+        yield _gauge("held_messages", "Messages that wait for their turn now.", held, "domain")
+        unposted = {(domain,): len(one.order.unposted()) for domain, one in consumers.items()}
+        yield _gauge("unposted_copies", "Copies that the order has not let leave yet.", unposted, "domain")
+
+    def _links(self) -> "Iterator[Metric]":
+        links = {
+            (domain, peer): link
+            for domain, consumer in self._runtime.machine.channel.consumers.items()
+            for peer, link in consumer.links.items()
+        }
+        frames = {place: link.unacknowledged for place, link in links.items()}
+        yield _gauge("unacknowledged_frames", "Frames that a peer has not acknowledged.", frames, "domain", "peer")
+        peers = self._runtime.core.peering.peers
+        ready = {(name,): int(peer.ready) for name, peer in peers.items()}
+        yield _gauge("peer_connected", "Whether there is a connection to a peer.", ready, "peer")
+        again = {(name,): max(0, peer.connections - 1) for name, peer in peers.items()}
+        yield _counter("peer_reconnections", "Connections to a peer after the first.", again, "peer")
+        stopped = {place: int(place in self._runtime.machine.stopped) for place in links}
+        yield _gauge("link_stopped", "Whether a link stopped because data was lost.", stopped, "domain", "peer")
+
+    def _engine(self) -> "Iterator[Metric]":
+        runtime = self._runtime
+        engine, retries, lives = runtime.machine.engine, runtime.driver.retries, runtime.reactions.host.lives
+        agents = clients = 0
+        for address, mailbox in engine.mailboxes.items():
+            if lives(address):
+                agents += len(mailbox)
+            else:
+                clients += len(mailbox)
+        depths = {("agents",): agents, ("clients",): clients}
+        yield _gauge("mailbox_letters", "Letters delivered and not reacted to.", depths, "of")
+        yield _one("counter", "reactions", "Reactions that ended well or with a dead letter.", retries.done)
+        yield _one("counter", "reaction_failures", "Reactions that raised, each try counted.", retries.failed)
+        yield _one("counter", "letters_died", "Letters that became dead.", retries.dead + runtime.core.sessions.dead)
+        yield _one("gauge", "dead_letters_kept", "Dead letters at an operator's disposal.", len(engine.dead))
+        yield _one("gauge", "open_questions", "Questions of agents that nobody has answered yet.", len(engine.asks))
+        yield _one("gauge", "timers", "Timers that are set.", len(runtime.machine.timers))
+        yield _histogram("reaction_seconds", "How long a reaction took.", self._times)
+
+    def _log(self) -> "Iterator[Metric]":
+        store = self._runtime.store
+        figures = store.figures
+        yield _histogram("commit_seconds", "Commit groups of the log: written, and synced.", figures.commits)
+        yield _histogram("fdatasync_seconds", "What of that the disk took to sync.", figures.syncs)
+        yield _one("counter", "log_records", "Records appended to the log, ever.", store.last)
+        yield _one("gauge", "log_pending_bytes", "Appended and not yet durable.", store.pending_bytes)
+        yield _one("gauge", "log_bytes", "Room that the log takes on the disk.", store.log_bytes)
+        at = self._started if figures.snapshot_at is None else figures.snapshot_at
+        yield _one("gauge", "snapshot_age_seconds", "Since the newest snapshot, or the start.", monotonic() - at)
+        behind = store.last - figures.snapshot_upto
+        yield _one("gauge", "snapshot_records_behind", "Records to replay after a crash now.", behind)
+
+    def _state(self) -> "Iterator[Metric]":
+        runtime = self._runtime
+        connections = {
+            ("peers",): sum(peer.ready for peer in runtime.core.peering.peers.values()),
+            ("clients",): len(runtime.core.sessions),
+            ("all incoming",): len(runtime.core.entry.connections),
+        }
+        yield _gauge("connections", "Connections that are open.", connections, "of")
+        health = runtime.operations.health()
+        states = {(state,): int(state == health) for state in HEALTHS}
+        yield _gauge("health", "1 for the state that the server is in.", states, "state")
+        info = {(runtime.name, runtime.epoch, f"{runtime.store.incarnation:016x}"): 1}
+        yield _gauge("server_info", "Who this is.", info, "server", "epoch", "incarnation")
+
+
+HEALTHS = ("ok", "overloaded", "link stopped", "in trouble", "stopping")
+
+_traffic = (
+    ("messages_sent", "Messages of the domain's order that were sent here.", "messages_sent"),
+    ("messages_delivered", "Messages of the domain's order that were delivered here.", "messages_delivered"),
+    ("letters_sent", "Letters in those that were sent.", "letters_sent"),
+    ("letters_delivered", "Letters in those that were delivered.", "letters_delivered"),
+    ("packets_held", "Packets that had to wait for their turn.", "held"),
+    ("stamp_bytes", "Bytes of the stamps of all packets that left.", "stamp_bytes"),
+)
+
+_Samples = Mapping[Any, float]
+
+
+def _counter(name: str, help_: str, samples: _Samples, *labels: str) -> "Metric":
+    from prometheus_client.metrics_core import CounterMetricFamily
+
+    family = CounterMetricFamily(f"antecede_{name}", help_, labels=labels)
+    for key, value in samples.items():
+        family.add_metric(key, value)
+    return family
+
+
+def _gauge(name: str, help_: str, samples: _Samples, *labels: str) -> "Metric":
+    from prometheus_client.metrics_core import GaugeMetricFamily
+
+    family = GaugeMetricFamily(f"antecede_{name}", help_, labels=labels)
+    for key, value in samples.items():
+        family.add_metric(key, value)
+    return family
+
+
+def _one(kind: str, name: str, help_: str, value: float) -> "Metric":
+    from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+
+    make = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
+    return make(f"antecede_{name}", help_, value=value)
+
+
+def _histogram(name: str, help_: str, durations: Durations) -> "Metric":
+    from prometheus_client.metrics_core import HistogramMetricFamily
+
+    buckets = [("+Inf" if end == float("inf") else repr(end), count) for end, count in durations.cumulative()]
+    return HistogramMetricFamily(f"antecede_{name}", help_, buckets=buckets, sum_value=durations.seconds)
+
+
+class MetricsPage:
+    """The page of one server."""
+
+    def __init__(self, runtime: "ServerRuntime") -> None:
+        try:
+            from prometheus_client import CollectorRegistry, ProcessCollector
+        except ImportError:
+            raise UsageError("--metrics needs the package prometheus-client: install antecede[metrics]") from None
+        self._runtime = runtime
+        self._registry = CollectorRegistry()
+        self._times = Durations()
+        self._registry.register(Collector(runtime, self._times))
+        ProcessCollector(registry=self._registry)
+        self._home = asyncio.get_running_loop()
+        self._thread: Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended = asyncio.Event()
+        self._open = 0
+
+    async def start(self, address: Address) -> None:
+        """Serve the page there, and time reactions from now on."""
+        listens: Future[None] = Future()
+        self._thread = Thread(target=lambda: asyncio.run(self._serve(address, listens)), name="metrics", daemon=True)
+        self._thread.start()
+        try:
+            await asyncio.wrap_future(listens)
+        except OSError as error:
+            where = f"{address.host}:{address.port}"
+            raise UsageError(f"cannot serve metrics on {where}: {error.strerror or error}") from None
+        self._runtime.reactions.host.time_reactions(perf_counter, self._times)
+
+    async def stop(self) -> None:
+        """Serve it no more."""
+        if self._loop is not None and self._thread is not None:
+            self._loop.call_soon_threadsafe(self._ended.set)
+            await asyncio.to_thread(self._thread.join, _stop_seconds)
+
+    # In the thread of the page.
+
+    async def _serve(self, address: Address, listens: "Future[None]") -> None:
+        try:
+            listener = await asyncio.start_server(
+                self._answer, address.host, address.port, limit=limits.metrics_request_bytes_max
+            )
+        except OSError as error:
+            listens.set_exception(error)
+            return
+        self._loop = asyncio.get_running_loop()
+        listens.set_result(None)
+        watching = self._loop.create_task(self._watch())
+        await self._ended.wait()
+        watching.cancel()
+        listener.close()
+
+    async def _watch(self) -> None:
+        """Log when the server no longer works, and when it does again."""
+        pulse, log, known = self._runtime.pulse, self._runtime.log, False
+        while True:
+            trouble = pulse.trouble()
+            if trouble and not known:
+                log.error("not-live", reason=trouble)
+            elif known and not trouble:
+                log.info("live-again")
+            known = bool(trouble)
+            await asyncio.sleep(_watch_seconds)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open += 1
+        try:
+            if self._open <= limits.metrics_connections_max:
+                async with asyncio.timeout(limits.hello_seconds_max):
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    writer.write(await self._respond(head))
+                    await writer.drain()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, RuntimeError):
+            # A RuntimeError: the server's event loop is closed.
+            pass
+        finally:
+            self._open -= 1
+            writer.close()
+
+    async def _respond(self, head: bytes) -> bytes:
+        """The whole response to a request."""
+        lines = head.decode("latin-1").split("\r\n")
+        method, _, rest = lines[0].partition(" ")
+        path = rest.partition(" ")[0].partition("?")[0]
+        if method not in ("GET", "HEAD"):
+            return _response("405 Method Not Allowed", "text/plain", b"GET only\n", method)
+        if path == "/live":
+            trouble = self._runtime.pulse.trouble()
+            status = "503 Service Unavailable" if trouble else "200 OK"
+            return _response(status, "text/plain", f"{trouble or 'ok'}\n".encode(), method)
+        if path == "/metrics":
+            accepts = next((line[7:].strip() for line in lines[1:] if line[:7].lower() == "accept:"), "")
+            made = asyncio.run_coroutine_threadsafe(self._metrics(accepts, method), self._home)
+        elif path == "/health":
+            made = asyncio.run_coroutine_threadsafe(self._health(method), self._home)
+        else:
+            return _response("404 Not Found", "text/plain", b"/metrics, /health or /live\n", method)
+        return await asyncio.wrap_future(made)
+
+    # In the server's event loop.
+
+    async def _metrics(self, accepts: str, method: str) -> bytes:
+        from prometheus_client.exposition import choose_encoder
+
+        encode, kind = choose_encoder(accepts)
+        return _response("200 OK", kind, encode(self._registry), method)
+
+    async def _health(self, method: str) -> bytes:
+        runtime = self._runtime
+        health = runtime.operations.health()
+        document = {"server": runtime.name, "health": health, "trouble": runtime.trouble}
+        status = "200 OK" if health == "ok" else "503 Service Unavailable"
+        return _response(status, "application/json", json.dumps(document).encode() + b"\n", method)
+
+
+_stop_seconds = 1.0
+_watch_seconds = 1.0
+
+
+def _response(status: str, kind: str, body: bytes, method: str) -> bytes:
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return head.encode() + (b"" if method == "HEAD" else body)
+
+
+def page_address(text: str) -> Address:
+    """Where to serve the page: ``HOST:PORT``, or ``PORT`` on the loopback interface."""
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdecimal() and 1 <= int(port[:6]) <= 65_535):
+        raise UsageError(f"--metrics {text}: expected HOST:PORT, or PORT on the loopback interface")
+    return Address(host.strip("[]") or "127.0.0.1", int(port))

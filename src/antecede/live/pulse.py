@@ -1,0 +1,58 @@
+"""Whether a server still does its work: its event loop turns, and what came in is stepped.
+
+The event loop notes the time, several times a second; any other thread may ask. So a handler that blocks the event loop
+cannot keep anybody from seeing that it does. A full disk is no such trouble, for a restart would not mend it: see
+``health``.
+"""
+
+import asyncio
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from antecede import limits
+
+if TYPE_CHECKING:
+    from antecede.live.server import ServerRuntime
+
+
+class Pulse:
+    """The pulse of one server."""
+
+    def __init__(self, runtime: "ServerRuntime") -> None:
+        self._runtime = runtime
+        self._turned = self._stepped = monotonic()
+        """When the event loop last turned; when nothing last waited in vain to be stepped."""
+        self._taken = 0
+        self._handle: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Note the time from now on."""
+        self._beat()
+
+    def end(self) -> None:
+        """Note it no more."""
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def _beat(self) -> None:
+        runtime = self._runtime
+        self._turned = monotonic()
+        if runtime.driver.taken != self._taken or not runtime.unstepped:
+            self._taken, self._stepped = runtime.driver.taken, self._turned
+        self._handle = asyncio.get_running_loop().call_later(_beat_seconds, self._beat)
+
+    def trouble(self) -> str:
+        """Return why the server does no work, in one line; empty: it does. From any thread."""
+        runtime, now = self._runtime, monotonic()
+        if runtime.failed.done():
+            return str(runtime.failed.result())
+        if now - self._turned > limits.live_seconds_max:
+            agent = runtime.reactions.reacting
+            blocks = f": a handler of agent {agent} blocks it" if agent else ""
+            return f"the event loop has not turned for {now - self._turned:.0f} s{blocks}"
+        if now - self._stepped > limits.live_seconds_max:
+            return f"no step for {now - self._stepped:.0f} s, and {runtime.unstepped} inputs wait"
+        return ""
+
+
+_beat_seconds = 0.1

@@ -1,0 +1,155 @@
+"""The server's part in recording: see to it that closed segments are converted before they are dropped.
+
+When a segment closes a process is started that converts it (:mod:`antecede.recording.converting`); when that has ended
+well the log is released up to there, and goes as far as snapshots allow. A conversion that fails is tried again, later
+and later. What is not converted stays in the log, so nothing is lost by waiting; the log's own bound
+(``store_log_bytes_max``) bounds the wait: above its high-water mark clients are refused, and the log says why.
+"""
+
+import asyncio
+import sys
+from collections import deque
+from contextlib import suppress
+from typing import Any
+
+from antecede import limits
+from antecede.errors import StoreError
+from antecede.live.logs import ServerLog
+from antecede.recording import segments
+from antecede.store import Store
+from antecede.topology import TopologyFile
+
+
+class Recorder:
+    """Watches one server's log."""
+
+    def __init__(self, directory: str, topology: TopologyFile, store: Store, log: ServerLog) -> None:
+        self._directory = directory
+        self._store = store
+        self._log = log
+        self.trouble = ""
+        """Why the last conversion failed."""
+        self.converted = 0
+        """All records up to this number are in the converted trace."""
+        self._closed: deque[int] = deque()
+        """The last records of closed segments that wait for their conversion."""
+        self._handled = 0
+        """Of the newest closed segment that does not wait any more."""
+        self._behind = False
+        self._wait = limits.trace_retry_seconds
+        self._not_before = 0.0
+        self._task: asyncio.Task[None] | None = None
+        self._check(topology)
+
+    def _check(self, topology: TopologyFile) -> None:
+        pieces = segments.pieces_in(self._directory)
+        self.converted = pieces[-1].upto if pieces else 0
+        found = self._store.recovered
+        if self.converted > found.last:
+            raise StoreError(
+                f"{self._directory}: the trace has got to record {self.converted}, the log ends with {found.last}: "
+                f"an older log was put here; move {segments.FOLDER}/ away to begin a trace anew"
+            )
+        if found.first > self.converted + 1:
+            raise StoreError(
+                f"{self._directory}: the log begins with record {found.first}, its trace needs {self.converted + 1}: "
+                f"a server that ran without --trace can be recorded only from an empty directory on"
+            )
+        segments.begin(self._directory, topology)
+        self._handled = self.converted
+        self._store.release(self.converted)
+
+    def look(self) -> None:
+        """To be called now and then, from the event loop."""
+        closed = self._store.closed
+        if closed > (self._closed[-1] if self._closed else self._handled):
+            self._closed.append(closed)
+        self._tell()
+        loop = asyncio.get_running_loop()
+        if self._closed and self._task is None and loop.time() >= self._not_before:
+            self._task = loop.create_task(self._convert())
+
+    def status(self) -> dict[str, Any]:
+        """How far the trace has got."""
+        return {"converted": self.converted, "segments_behind": len(self._closed), "trouble": self.trouble}
+
+    async def stop(self) -> None:
+        """Let a conversion under way go; the next start takes it up again."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _convert(self) -> None:
+        loop = asyncio.get_running_loop()
+        upto = self._closed[-1]
+        try:
+            code, said = await self._run()
+            if code == 0:
+                await self._advance(upto)
+            elif code == segments.CONVERTER_BUSY:
+                # One that an earlier server left behind, and that will see that nobody wants it any more.
+                self._not_before = loop.time() + limits.trace_retry_seconds
+            else:
+                self._fail(said or f"the conversion ended with exit code {code}")
+        except (OSError, StoreError) as error:
+            self._fail(str(error))
+        finally:
+            self._task = None
+
+    async def _run(self) -> tuple[int, str]:
+        command = [sys.executable, "-m", segments.CONVERTER, self._directory]
+        null = asyncio.subprocess.DEVNULL
+        # Not in a session of its own: Linux shares the processors among sessions, and only within one does a process
+        # that calls itself unimportant stand back.
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=null, stdout=null, stderr=asyncio.subprocess.PIPE
+        )
+        try:
+            _, said = await process.communicate()
+        except asyncio.CancelledError:
+            # Whatever it is at, its work is as good as undone until the rename; so it need not be asked.
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            with suppress(OSError):
+                segments.tidy(self._directory)
+            raise
+        lines = said.decode(errors="replace").strip().splitlines()
+        return process.returncode or 0, lines[-1] if lines else ""
+
+    async def _advance(self, upto: int) -> None:
+        # A record that ends in the next segment is not converted yet, so this may be less than what was asked for.
+        pieces = segments.pieces_in(self._directory)
+        self.converted = pieces[-1].upto if pieces else 0
+        self._handled = upto
+        while self._closed and self._closed[0] <= upto:
+            self._closed.popleft()
+        self.trouble = ""
+        self._wait = limits.trace_retry_seconds
+        await asyncio.to_thread(self._store.release, self.converted)
+
+    def _fail(self, reason: str) -> None:
+        self._log.error("trace-failed", reason=reason, converted=self.converted, again_seconds=self._wait)
+        self.trouble = reason
+        self._not_before = asyncio.get_running_loop().time() + self._wait
+        self._wait = min(2 * self._wait, limits.trace_retry_seconds_max)
+
+    def _tell(self) -> None:
+        behind = len(self._closed) >= (limits.trace_segments_behind_max if not self._behind else 2)
+        if behind != self._behind:
+            self._behind = behind
+            say = self._log.warning if behind else self._log.info
+            say(
+                "trace-behind" if behind else "trace-caught-up", segments=len(self._closed), bytes=self._store.log_bytes
+            )
+
+
+def recorder_for(
+    directory: str | None, wanted: bool, topology: TopologyFile, store: Store, log: ServerLog
+) -> Recorder | None:
+    """A recorder, if one is wanted or the directory has a trace, which then must go on."""
+    if directory is None or not (wanted or segments.is_begun(directory)):
+        return None
+    return Recorder(directory, topology, store, log)

@@ -1,0 +1,384 @@
+"""One server with its event loop: an adapter around :class:`antecede.server.core.ServerCore`.
+
+It listens and dials, appends the records of the driver's turns to the log, runs reactions, and calls the driver when it
+asks for that. No rule of the protocol is decided here.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from random import random
+from secrets import randbits
+from time import monotonic, time
+
+from antecede import limits
+from antecede.engine.host import Host
+from antecede.errors import AntecedeError, BrokenStepError, StoreError, StoreFailedError, StoreFullError
+from antecede.interrupts import is_ctrl_c
+from antecede.live.application import Classes, load_class, run_by
+from antecede.live.client import Bus
+from antecede.live.descriptors import connections_possible
+from antecede.live.housekeeping import Housekeeping
+from antecede.live.local import LocalSession
+from antecede.live.logs import ServerLog
+from antecede.live.operations import Operations
+from antecede.live.pulse import Pulse
+from antecede.live.reactions import Reactions
+from antecede.live.recorder import recorder_for
+from antecede.live.recovery import recover
+from antecede.live.tcp import Listener, dial, listen
+from antecede.server import AgentServer, Input
+from antecede.server.admission import Admission
+from antecede.server.connections import Connection, Receiver
+from antecede.server.core import ServerCore
+from antecede.store import Files, Sizes, open_store
+from antecede.topology import TopologyFile
+from antecede.whereabouts import text_of
+from antecede.wire import AnyPart
+
+
+class _Fed:
+    """Hands what a connection brings to the core, and takes a turn if the core asks for one."""
+
+    __slots__ = ("_receiver", "_runtime")
+
+    def __init__(self, runtime: "ServerRuntime", receiver: Receiver) -> None:
+        self._runtime = runtime
+        self._receiver = receiver
+
+    def received(self, parts: list[AnyPart]) -> None:
+        if self._runtime.core.received(self._receiver, parts, monotonic()):
+            self._runtime.tick()
+
+    def closed(self, reason: str, now: float) -> None:
+        self._receiver.closed(reason, now)
+        self._runtime.set_timer()
+
+    def writable(self) -> None:
+        self._receiver.writable()
+
+
+class ServerRuntime:
+    """A server that runs in this event loop."""
+
+    def __init__(
+        self,
+        topology: TopologyFile,
+        server: str,
+        data: str | None = None,
+        *,
+        durability: str = "disk",
+        token: str = "",
+        host: str | None = None,
+        tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None,
+        agents: Classes | None = None,
+        trace: bool = False,
+        files: Files | None = None,
+        sizes: Sizes | None = None,
+    ) -> None:
+        """``host``: where to listen, if not where the topology says. ``tls``: the contexts to listen and to dial with.
+        ``agents``: the classes of this server's agents, and of all objects, if they are not to be imported.
+        ``trace``: record; a directory with a trace is recorded in any case, for one with a hole could not be gone on
+        with. ``files``: what the log is written with, if not with the operating system's files; ``sizes``: of the log.
+        """
+        self.name = server
+        self.epoch = topology.epoch
+        self.log = ServerLog(server)
+        self.stopping = False
+        self._failure = ""
+        """Why nothing can be stepped any more."""
+        self._born = False
+        """Whether the server came to life; what the disk says of one that could not is nobody's business."""
+        self._topology = topology
+        self._host = host
+        self._tls = tls
+        plan, classes = run_by(topology, server, agents)
+        shared = [plan.topology.domains[domain].servers for domain in plan.topology.domains_of(server)]
+        neighbours = len({member for members in shared for member in members} - {server})
+        connections = connections_possible(neighbours)
+        self._loop = asyncio.get_running_loop()
+        self.failed: asyncio.Future[StoreFailedError | BrokenStepError] = self._loop.create_future()
+        """Done when the disk has failed, or a step: the server must end."""
+
+        self.store = open_store(
+            data,
+            durability=durability,
+            sizes=sizes,
+            on_durable=self._on_durable,
+            on_failed=self._on_failed,
+            files=files,
+        )
+        try:
+            self.machine = AgentServer(server, plan, self.store.incarnation)
+            self.machine.kept = durability != "memory"
+            recover(self.machine, self.store, self.epoch, monotonic())
+            self.machine.begin_life(randbits(63) + 1)
+            host_ = Host(server, self.machine.channel.check)
+            for name, kind in classes.items():
+                host_.declare(name, kind)
+            for address, born in self.machine.engine.born.items():
+                host_.declare(address, load_class(born))
+            self.recorder = recorder_for(
+                data if durability != "memory" else None, trace, topology, self.store, self.log
+            )
+            self.operations = Operations(self)
+            self.core = ServerCore(
+                self.machine,
+                host_.lives,
+                self._wake,
+                self.store,
+                self.log,
+                random,
+                epoch=self.epoch,
+                token=token,
+                operate=self.operations.run,
+                admission=Admission(connections, neighbours),
+                now=monotonic(),
+            )
+        except BaseException:
+            # Whatever it is, the directory must be free for another try.
+            self.store.close()
+            raise
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._dialing: set[asyncio.Task[None]] = set()
+        self.driver = self.core.driver
+        self.marks = self.core.marks
+        self.reactions = Reactions(host_, self.driver)
+        self._listener: Listener | None = None
+        self._ended = False
+        """The log is closed, or about to be."""
+        self.house = Housekeeping(self)
+        self.pulse = Pulse(self)
+        self._born = True
+
+    async def start(self) -> None:
+        """Listen, and go on where the log ended."""
+        address = self._topology.servers[self.name]
+        host = self._host or address.host
+        entry = self.core.entry
+        try:
+            self._listener = await listen(
+                *(self.accepted, host, address.port, self._tls and self._tls[0]),
+                admission=entry.admission,
+                tell=entry.cannot_accept,
+            )
+        except AntecedeError:
+            self.store.close()
+            raise
+        self.log.info(
+            "started",
+            address=f"{host}:{address.port}",
+            epoch=self.epoch,
+            incarnation=f"{self.store.incarnation:016x}",
+            records=self.store.last,
+            letters=sum(map(len, self.machine.engine.mailboxes.values())),
+        )
+        self.core.peering.start(monotonic())
+        self.house.begin()
+        self.pulse.begin()
+        self.driver.poke()
+        self._dial()
+
+    async def stop(self, drain_seconds: float = 5.0) -> None:
+        """Take nothing more from outside, let what is under way come to an end, keep a snapshot, close."""
+        self.stopping = True
+        self.machine.overloaded = True
+        self.core.entry.closed = STOPS
+        if self._listener is not None:
+            self._listener.close()
+        until = self._loop.time() + drain_seconds
+        while self.driver.busy and self._loop.time() < until and not self.failed.done():
+            await asyncio.sleep(0.01)
+        self.reactions.stop()
+        self._leave(STOPS)
+        self.house.end()
+        if self.recorder is not None:
+            await self.recorder.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        while self.driver.queued and not self.behind:
+            self.tick()
+        await self.house.settled()
+        if not self.behind:
+            try:
+                await asyncio.to_thread(self.store.snapshot, self.machine.snapshot(), self.store.last)
+            except StoreError as error:
+                self.log.error("snapshot-failed", reason=str(error))
+        await asyncio.sleep(0)
+        self._ended = True
+        await asyncio.to_thread(self.store.close)
+        self.pulse.end()
+        self.log.info("stopped", records=self.store.last)
+
+    async def give_up(self, reason: str) -> None:
+        """The server has failed: tell all who are connected, and leave the data directory as it is."""
+        self.core.entry.closed = reason
+        if self._listener is not None:
+            self._listener.close()
+        self.house.end()
+        self.reactions.stop()
+        self._leave(reason)
+        self.pulse.end()
+        await asyncio.sleep(0)
+
+    def _leave(self, reason: str) -> None:
+        self.core.sessions.end(reason)
+        self.core.peering.stop(reason)
+        for task in self._dialing:
+            task.cancel()
+
+    def bus(self, name: str) -> Bus:
+        """Return a client in this process, to be entered with ``async with``."""
+        return Bus(name, lambda bus: LocalSession(self.core.sessions, bus))
+
+    def submit(self, given: Input) -> None:
+        """Queue an input for the next step."""
+        self.driver.feed(given)
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the disk; empty: nothing."""
+        return self._failure or self.driver.trouble or self.marks.shortage
+
+    @property
+    def unstepped(self) -> int:
+        """Inputs that wait for a step; none while steps wait for room on the disk."""
+        return 0 if self.driver.behind else self.driver.queued
+
+    @property
+    def behind(self) -> bool:
+        """Whether the machine is ahead of the log: for want of room on the disk, or for good."""
+        return self.driver.behind or self.failed.done()
+
+    # Connections.
+
+    def accepted(self, connection: Connection) -> _Fed:
+        """A connection came in; return what it calls."""
+        return _Fed(self, self.core.entry.opened(connection, monotonic()))
+
+    def _dial(self) -> None:
+        """Dial the peers whose time has come."""
+        for peer in self.core.peering.dials(monotonic()):
+            task = self._loop.create_task(self._dial_one(peer))
+            self._dialing.add(task)
+            task.add_done_callback(self._dialing.discard)
+        self.set_timer()
+
+    async def _dial_one(self, peer: str) -> None:
+        address, peering = self._topology.servers[peer], self.core.peering
+        tls = None if self._tls is None else self._tls[1]
+        try:
+            await dial(lambda connection: _Fed(self, peering.dialed(peer, connection)), address.host, address.port, tls)
+        except (OSError, TimeoutError):
+            peering.dial_failed(peer, monotonic())
+            self.set_timer()
+
+    # Turns.
+
+    def _wake(self) -> None:
+        """Take a turn soon."""
+        self._loop.call_soon(self.tick)
+
+    def tick(self) -> None:
+        """Take a run of turns."""
+        if self._ended or self._failure:
+            return
+        try:
+            self._turn()
+        except BaseException as error:
+            self._fail(BrokenStepError(f"a step failed: {type(error).__name__}: {text_of(error)}"), "step-failed")
+            if is_ctrl_c(error):
+                raise
+            self._loop.call_exception_handler({"message": "a step failed", "exception": error})
+
+    def _turn(self) -> None:
+        driver, store, run = self.driver, self.store, self.reactions.run
+        while True:
+            turn = driver.turn(monotonic(), int(time() * 1000))
+            if turn.records:
+                self._append(turn.records)
+            for due in turn.reactions:
+                run(due)
+            if not driver.goes_on or self._failure:
+                break
+        commit_here = driver.rest(monotonic())
+        if not self.machine.kept:
+            # Nothing is recorded, so nothing waits for a disk.
+            driver.durable(store.durable)
+        else:
+            if commit_here:
+                store.commit_here()
+            else:
+                store.commit_soon()
+            self._became_durable(store.durable)
+        self.set_timer()
+        driver.committed(monotonic())
+
+    def set_timer(self) -> None:
+        """Be called when a turn is needed or a peer is to be dialed."""
+        now = monotonic()
+        if self._timer is not None and self._timer_at <= now + _soon_seconds and self.machine.alarm_ms() is None:
+            # It looks again then; to set the timer after every turn would cost more than the turn's own work.
+            return
+        due = self.core.deadline(now, int(time() * 1000))
+        if due is None or self._ended:
+            return
+        if self._timer is not None:
+            if self._timer_at <= due + 0.001:
+                return
+            self._timer.cancel()
+        self._timer_at = due
+        self._timer = self._loop.call_at(self._loop.time() + max(0.001, due - now), self._alarm)
+
+    def _alarm(self) -> None:
+        self._timer = None
+        self.driver.alarm(monotonic(), int(time() * 1000))
+        self._dial()
+
+    # Durability.
+
+    def _append(self, records: Sequence[bytes]) -> None:
+        """Append the records of a turn, and report how many had room."""
+        count, reason = 0, ""
+        for record in records:
+            try:
+                self.store.append(record, rouse=False)
+            except StoreFullError as error:
+                reason = str(error)
+                break
+            except StoreFailedError as error:
+                self._fail(error)
+                return
+            self.house.logged_bytes += len(record)
+            self.marks.unwatched_bytes += len(record)
+            count += 1
+        self.driver.appended(count, reason)
+        if self.marks.unwatched_bytes > limits.backlog_unwatched_bytes_max:
+            self.marks.watch(self.stopping)
+
+    def _on_durable(self, number: int) -> None:
+        """From the commit thread."""
+        self._loop.call_soon_threadsafe(self._became_durable, number)
+
+    def _on_failed(self, error: StoreFailedError) -> None:
+        """From the commit thread."""
+        self._loop.call_soon_threadsafe(self._fail, error)
+
+    def _fail(self, error: StoreFailedError | BrokenStepError, event: str = "disk-failed") -> None:
+        if not self.failed.done():
+            self._failure = str(error)
+            self.log.error(event, reason=str(error))
+            self.failed.set_result(error)
+
+    def _became_durable(self, number: int) -> None:
+        if not self._born:
+            return
+        if not self.marks.shortage:
+            self.marks.watch_room()
+        self.driver.durable(number)
+
+
+STOPS = "the server stops"
+_soon_seconds = 0.006
+"""A timer that is due this soon is early enough for everything but an agent's own timers."""

@@ -1,0 +1,316 @@
+"""Frames over TCP, with or without TLS (asyncio).
+
+Everything that is handed over in one call leaves in one write. Nagle's algorithm is off: whoever sends has gathered
+what there was to gather. A peer that does not read makes the write buffer grow up to its bound; then the connection
+says that it is full, and its owner stops writing. Bytes that are no frames end the connection with the reason.
+
+Connections are accepted here, not by the event loop, which would begin a TLS handshake before anybody could count it.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from errno import EADDRINUSE, EMFILE, ENFILE
+from typing import cast
+
+from antecede import limits
+from antecede.errors import UsageError, WireError
+from antecede.server.admission import Admission, Guest
+from antecede.server.connections import Receiver
+from antecede.wire import VERSION_OLDEST, Bye, Part, Unframer, frames
+
+
+class TcpConnection(asyncio.Protocol):
+    """One end of a TCP connection; see :class:`antecede.server.connections.Connection`."""
+
+    def __init__(self, opened: "Callable[[TcpConnection], Receiver]", guest: Guest | None = None) -> None:
+        """``guest``: its entry among the incoming connections, if it is one."""
+        self.remote = "?"
+        self._guest = guest
+        self.full = False
+        self._opened = opened
+        self._unframer = Unframer()
+        self._loop = asyncio.get_running_loop()
+        self._heard = self.spoke = self._loop.time()
+        self._version = VERSION_OLDEST
+        self._held = self._busy = False
+        self._expects_a_reader = False
+        self._deaf = False
+        self.reason = self.code = ""
+        """Why this end closed it, and the rule that the other end broke."""
+        self._closing = self._told = False
+        self._linger: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.remote = _shown(transport.get_extra_info("peername"))
+        connected = transport.get_extra_info("socket")
+        if connected is not None:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._transport.set_write_buffer_limits(high=limits.write_buffer_bytes_max)
+        if self._guest is not None:
+            self._guest.drop = self._drop
+        self._receiver = self._opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = self._loop.time()
+        if self._closing:
+            return
+        unframer, guest = self._unframer, self._guest
+        try:
+            parts = unframer.feed(data)
+            while parts:
+                self._receiver.received(parts)
+                if self._closing:
+                    return
+                parts = unframer.more()
+        except WireError as error:
+            # A client library that breaks a rule would break it again when it comes back.
+            client = guest is not None and guest.known and not guest.server
+            self.close(str(error), final=client, code=error.code)
+            return
+        if guest is not None and unframer.unfinished_bytes != guest.unfinished:
+            guest.keeps(unframer.unfinished_bytes)
+
+    def pause_writing(self) -> None:
+        self.full = True
+        self._attend()
+
+    def resume_writing(self) -> None:
+        self.full = False
+        self._attend()
+        if not self._closing:
+            self._receiver.writable()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        if self._linger is not None:
+            self._linger.cancel()
+        if self._guest is not None:
+            self._guest.left()
+        self._ended(self.reason or (str(exc) if exc else ""))
+
+    def _ended(self, reason: str) -> None:
+        """Tell the owner, once."""
+        if not self._told:
+            self._told = True
+            self._receiver.closed(reason, self._loop.time())
+
+    def _drop(self, reason: str, code: str) -> None:
+        """Make way for others."""
+        self.close(reason, code=code)
+
+    # What the owner calls.
+
+    def send(self, parts: Sequence[Part]) -> None:
+        if self._closing:
+            return
+        self.spoke = self._loop.time()
+        for written in frames(parts, self._version):
+            self._transport.write(written)
+
+    def close(self, reason: str, final: bool = False, code: str = "") -> None:
+        if self._closing:
+            return
+        self.reason, self.code = reason, code
+        self.send([Bye(reason[:_reason_chars], final, code)])
+        self._closing = True
+        self._unframer = Unframer()
+        if self._guest is not None:
+            self._guest.keeps(0)
+        if self._guest is None or not self._guest.known or not self._lingers(reason):
+            self._transport.close()
+        # An end that does not read keeps what was written, and with it the connection: it gets a little time.
+        self._linger = self._loop.call_later(_linger_seconds, self._transport.abort)
+
+    def _lingers(self, reason: str) -> bool:
+        """Whoever closes with bytes unread resets the connection, and the other end may never read the reason. So what
+        still arrives from a client or a server is read, and dropped, until that end closes as well."""
+        if not self._transport.can_write_eof():
+            return False
+        try:
+            self._transport.write_eof()
+        except OSError:
+            # The other end is gone.
+            return False
+        if self._deaf:
+            self._deaf = False
+            self._transport.resume_reading()
+        self._loop.call_soon(self._ended, reason)
+        return True
+
+    def trust(self, *, server: bool) -> None:
+        self._unframer.trust(limits.frame_bytes_max if server else limits.client_frame_bytes_max)
+        if self._guest is not None:
+            self._guest.proved(server=server)
+
+    def speak(self, version: int) -> None:
+        self._version = version
+
+    def hold(self, held: bool) -> None:
+        self._held = held
+        self._attend()
+
+    def busy(self, busy: bool) -> None:
+        self._busy = busy
+        self._attend()
+
+    def expect_a_reader(self, expected: bool) -> None:
+        self._expects_a_reader = expected
+        self._attend()
+
+    def _attend(self) -> None:
+        """Read or don't."""
+        deaf = self._held or self._busy or (self.full and self._expects_a_reader)
+        if self._closing or deaf == self._deaf:
+            return
+        self._deaf = deaf
+        if deaf:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    @property
+    def heard(self) -> float:
+        """Whom we don't listen to is not silent."""
+        return self._loop.time() if self._deaf else self._heard
+
+
+class Listener:
+    """Sockets that listen, and the connections that are being made on them."""
+
+    def __init__(
+        self,
+        sockets: list[socket.socket],
+        opened: Callable[[TcpConnection], Receiver],
+        tls: ssl.SSLContext | None,
+        admission: Admission,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._sockets = sockets
+        self._opened = opened
+        self._tls = tls
+        self._admission = admission
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+        self._making: set[asyncio.Task[None]] = set()
+        self._again: asyncio.TimerHandle | None = None
+        self._start()
+
+    def close(self) -> None:
+        """Accept nothing more; what has been accepted goes on."""
+        if self._again is not None:
+            self._again.cancel()
+        self._pause()
+        for one in self._sockets:
+            one.close()
+        self._sockets = []
+
+    def _start(self) -> None:
+        self._again = None
+        for one in self._sockets:
+            self._loop.add_reader(one, self._accept, one)
+
+    def _pause(self) -> None:
+        for one in self._sockets:
+            self._loop.remove_reader(one)
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(_accepted_together):
+            try:
+                made, peer = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # Out of descriptors or memory: those who wait are in the kernel's queue, and stay there for a while.
+                if error.errno in (EMFILE, ENFILE):
+                    self._admission.make_room()
+                self._tell(f"cannot accept a connection: {error.strerror or error}")
+                self._pause()
+                self._again = self._loop.call_later(limits.accept_retry_seconds, self._start)
+                return
+            made.setblocking(False)
+            task = self._loop.create_task(self._make(made, str(peer[0])))
+            self._making.add(task)
+            task.add_done_callback(self._making.discard)
+
+    async def _make(self, made: socket.socket, address: str) -> None:
+        """Become a connection: at once, or after a TLS handshake."""
+        task = asyncio.current_task()
+        assert task is not None
+
+        def drop(reason: str, code: str) -> None:
+            task.cancel()
+
+        guest = self._admission.enter(address, drop)
+        patience = None if self._tls is None else limits.hello_seconds_max
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: TcpConnection(self._opened, guest), made, ssl=self._tls, ssl_handshake_timeout=patience
+            )
+        except (OSError, asyncio.CancelledError):
+            # No handshake, or not in time, or one stranger too many.
+            guest.left()
+            with suppress(OSError):
+                made.close()
+
+
+async def listen(
+    opened: Callable[[TcpConnection], Receiver],
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None = None,
+    *,
+    admission: Admission | None = None,
+    tell: Callable[[str], None] = lambda reason: None,
+) -> Listener:
+    """Listen; every connection that is made is handed to ``opened``. ``tell`` is called with the reason whenever none
+    can be accepted for a while."""
+    loop = asyncio.get_running_loop()
+    sockets: list[socket.socket] = []
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            one = socket.socket(family, kind, protocol)
+            sockets.append(one)
+            one.setblocking(False)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.bind(address)
+            one.listen(_backlog)
+    except OSError as error:
+        for one in sockets:
+            one.close()
+        why = error.strerror or str(error)
+        if error.errno == EADDRINUSE:
+            why = "address already in use; is another antecede up or serve running?"
+        raise UsageError(f"cannot listen on {host}:{port}: {why}") from None
+    return Listener(sockets, opened, tls, admission or Admission(), tell)
+
+
+async def dial(
+    opened: Callable[[TcpConnection], Receiver], host: str, port: int, tls: ssl.SSLContext | None = None
+) -> TcpConnection:
+    """Connect to a listener; ``OSError`` if nobody is there."""
+    loop = asyncio.get_running_loop()
+    connecting = loop.create_connection(
+        lambda: TcpConnection(opened), host, port, ssl=tls, server_hostname=host if tls else None
+    )
+    # Not ``wait_for``: before Python 3.12 it forgets that it was cancelled if the connection fails at that moment.
+    async with asyncio.timeout(limits.hello_seconds_max):
+        _, protocol = await connecting
+    return protocol
+
+
+def _shown(peer: object) -> str:
+    return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "?"
+
+
+_linger_seconds = 1.0
+_backlog = 256
+_accepted_together = 64
+"""Connections accepted in one turn of the event loop: those that are here already want their turn, too."""
+_reason_chars = 1_000

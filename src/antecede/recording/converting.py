@@ -1,0 +1,104 @@
+"""Turn the closed segments of a log into Parquet: ``python -m antecede.recording.converting DIRECTORY``.
+
+A process of its own, so that a server never loads Arrow, and a slow or failing conversion is not its trouble. It gets
+what others leave of the processors, does what there is to do, and ends. It also ends when the server that
+started it is gone; another server, or nobody, goes on later.
+
+**Exactly one row an event, whenever it dies.** A piece is written under a temporary name, synced, renamed, and the
+folder synced. It carries its own place (:mod:`antecede.recording.segments`), so there is no moment at which rows are
+there and the place is not, or the reverse. What is left under a temporary name is removed by the next one; a lock sees
+to it that there is one at a time. A segment may be dropped only when a piece that covers it is there under its name.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+import msgspec
+
+from antecede.crashes import guarded
+from antecede.errors import AntecedeError
+from antecede.recording.segments import CONVERTER_BUSY, FOLDER, PLACE_KEY, Recording, piece_name, tidy
+from antecede.store import Files, closed_segments
+from antecede.store.directory import named
+from antecede.store.format import TEMPORARY
+from antecede.trace.parquet import METADATA_KEY, Rows
+from antecede.trace.schema import metadata_bytes
+
+
+class Orphaned(Exception):
+    """Whoever wanted this conversion is gone."""
+
+
+def convert(directory: str, *, wanted: Callable[[], bool] = lambda: True, files: Files | None = None) -> int:
+    """Convert all closed segments that are not converted; how many pieces were made. BlockingIOError if another
+    process is at it."""
+    files = files or Files()
+    folder = f"{directory}/{FOLDER}"
+    lock = files.lock(f"{folder}/{_lock}", b"%d\n" % os.getpid())
+    try:
+        with named(folder):
+            tidy(directory, files)
+            recording = Recording(directory, files=files)
+            made = 0
+            for end in closed_segments(directory, files):
+                # A record in several pieces may begin in one segment and end in the next: then it is the next one's.
+                if end > recording.upto and _convert_segment(recording, folder, end, wanted, files):
+                    made += 1
+            return made
+    finally:
+        files.close(lock)
+
+
+def _convert_segment(recording: Recording, folder: str, end: int, wanted: Callable[[], bool], files: Files) -> bool:
+    before = recording.upto
+    temporary = f"{folder}/events-{end}{TEMPORARY}"
+    # Created like everything else in a data directory: not for everybody to read.
+    with os.fdopen(files.create(temporary), "wb") as raw:
+        rows = Rows(raw, None)
+        try:
+            for count, row in enumerate(recording.rows(end)):
+                rows.write(row)
+                if count % _look_rows == 0 and not wanted():
+                    raise Orphaned
+            if recording.upto > before:
+                rows.say(METADATA_KEY, metadata_bytes(recording.metadata))
+                rows.say(PLACE_KEY, msgspec.msgpack.encode(recording.place()))
+            rows.close()
+        except BaseException:
+            rows.abandon()
+            raise
+        raw.flush()
+        files.fsync(raw.fileno())
+    if recording.upto == before:
+        files.unlink(temporary)
+        return False
+    files.rename(temporary, f"{folder}/{piece_name(recording.upto)}")
+    files.sync_directory(folder)
+    return True
+
+
+def main(arguments: list[str]) -> int:
+    """The process: 0 all is converted, 2 something is wrong (one line on standard error), 75 another is at work."""
+    os.nice(19)
+    # Ctrl-C on a terminal is for the server, which sees to us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = os.getppid()
+    try:
+        convert(arguments[0], wanted=lambda: os.getppid() == parent)
+    except BlockingIOError:
+        return CONVERTER_BUSY
+    except Orphaned:
+        return 0
+    except (AntecedeError, OSError) as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+        return 2
+    return 0
+
+
+_lock = "lock"
+_look_rows = 10_000
+
+if __name__ == "__main__":
+    sys.exit(guarded(lambda: main(sys.argv[1:])))

@@ -1,0 +1,125 @@
+"""Servers' data directories as a trace that any engine reads: their Parquet files, and the rest of their logs as lines.
+
+:func:`gathered` takes what a person names as a trace. Where a data directory is among it or below it, that stands for
+its converted pieces and a temporary file with the rows that are in its log alone; everything else is left as it was.
+
+**Servers may be running.** Their logs are read one after the other, so a delivery may be seen whose send was committed
+after its own server's log had been read. Therefore all logs are read twice. When the first reading has ended, the send
+of whatever it saw is durable somewhere; the second reading takes the sends that have come meanwhile, and only those:
+its deliveries might again be ahead of their sends, so they stay in their process as ``local`` rows. What is judged is
+a consistent cut, without orphans.
+
+A segment may be converted and dropped between the two readings: then everything is read anew.
+"""
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from tempfile import TemporaryDirectory
+
+from msgspec.structs import replace
+
+from antecede.errors import StoreError
+from antecede.recording.segments import Recording, pieces_in
+from antecede.store.format import IDENTITY, numbered
+from antecede.trace import DELIVER, LOCAL, Event, TraceWriter
+from antecede.trace.sources import folders_of, is_trace_name
+
+_tries = 5
+
+
+@contextmanager
+def gathered(paths: Sequence[str]) -> Iterator[list[str]]:
+    """Paths that stand for the same trace without data directories, for as long as the context lasts."""
+    directories: list[str] = []
+    others: list[str] = []
+    for path in paths:
+        for one in _matches(path):
+            below, beside = _sort_out(one)
+            directories += below
+            others += beside if below else [one]
+    if not directories:
+        yield list(paths)
+        return
+    distinct = list({os.path.realpath(directory): directory for directory in directories}.values())
+    with TemporaryDirectory(prefix="antecede-trace-") as scratch:
+        yield others + _read(distinct, scratch)
+
+
+def is_data_directory(path: str) -> bool:
+    """Whether a server keeps its log there."""
+    try:
+        names = os.listdir(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise _unreadable(error) from None
+    return IDENTITY in names and bool(numbered(names, "segment"))
+
+
+def _matches(path: str) -> list[str]:
+    if path == "-" or "\0" in path or "://" in path or os.path.exists(path) or not glob.has_magic(path):
+        return [path]
+    found = sorted(glob.glob(path, recursive=True))
+    # Without a directory among them they are left to whoever reads patterns anyway.
+    return found if any(map(os.path.isdir, found)) else [path]
+
+
+def _sort_out(path: str) -> tuple[list[str], list[str]]:
+    """The data directories at or below a path, and the trace files below it that belong to none of them."""
+    if "\0" in path or not os.path.isdir(path):
+        return [], []
+
+    below: list[str] = []
+    beside: list[str] = []
+    for folder, folders, names in folders_of(path):
+        if is_data_directory(folder):
+            below.append(folder)
+            folders.clear()
+            continue
+        beside += [os.path.join(folder, name) for name in names if is_trace_name(name)]
+    return below, beside
+
+
+def _unreadable(error: OSError) -> StoreError:
+    """A folder that cannot be looked into may be a server's: a verdict without its rows would be about less than was
+    named."""
+    return StoreError(f"{error.filename}: {error.strerror}")
+
+
+def _read(directories: list[str], scratch: str) -> list[str]:
+    for left in reversed(range(_tries)):
+        recordings: list[Recording] = []
+        try:
+            recordings += map(Recording, directories)
+            return _spill(recordings, scratch)
+        except StoreError:
+            moved = any(pieces_in(one.directory) != one.pieces for one in recordings)
+            if not moved or not left:
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+def _spill(recordings: list[Recording], scratch: str) -> list[str]:
+    """Write the rows that are in logs alone to files, and name these and the converted ones."""
+    paths: list[str] = []
+    with ExitStack() as stack:
+        writers: list[TraceWriter] = []
+        for number, recording in enumerate(recordings):
+            name = f"{number:03d}-{os.path.basename(os.path.abspath(recording.directory))}.jsonl"
+            writers.append(stack.enter_context(TraceWriter(os.path.join(scratch, name))))
+            paths += [*(piece.path for piece in recording.pieces), os.path.join(scratch, name)]
+        for recording, writer in zip(recordings, writers, strict=True):
+            for row in recording.rows():
+                writer.write(row)
+        for recording, writer in zip(recordings, writers, strict=True):
+            for row in recording.rows():
+                writer.write(_without_delivery(row))
+            if recording.metadata.conflicts is not None:
+                writer.beside = recording.metadata
+    return paths
+
+
+def _without_delivery(row: Event) -> Event:
+    return row if row.kind != DELIVER else replace(row, kind=LOCAL, message=None, dead=None)

@@ -1,0 +1,223 @@
+"""The trace of one server's data directory: what was converted to Parquet, then the rest of its log.
+
+Under ``trace/`` in the data directory lie the rows of closed segments, one file a segment::
+
+    trace/topology.toml                          the topology, by which routers' ``hop`` rows are known
+    trace/events-00000000000000123456.parquet    all rows up to record 123456, from where the file before ended
+
+A file's own metadata hold the **place** where it ended: the next message id and each process's next index. So rows and
+place become durable by one rename, and whoever goes on from the newest file neither leaves out a row nor writes one
+twice. The rest of the log is projected from there, also while the server writes it: only whole commit groups are read.
+
+The first record of a log says whose it is. A log that no longer begins where the trace ended belongs to a server that
+ran without one: it is refused, for its rows could not be numbered.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import msgspec
+
+from antecede import __version__
+from antecede.errors import StoreError, TraceError
+from antecede.server.items import Began, decode_record, joined
+from antecede.server.projection import Projection
+from antecede.store import Files, read_records
+from antecede.store.directory import named, read_identity
+from antecede.store.format import TEMPORARY
+from antecede.topology import TopologyFile, parse_topology
+from antecede.trace import Event, Metadata, read_events
+
+FOLDER = "trace"
+TOPOLOGY = "topology.toml"
+PLACE_KEY = b"antecede.place"
+"""The key in a Parquet file's metadata under which its place is kept."""
+
+CONVERTER = "antecede.recording.converting"
+"""The module that is run as a process, to convert closed segments."""
+CONVERTER_BUSY = 75
+"""Its exit code when it found another one at work."""
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """How far a trace has got, and all that is needed to go on."""
+
+    server: str
+    upto: int
+    """The last record whose rows are in the trace."""
+    projection: bytes
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """A Parquet file of a data directory's trace."""
+
+    path: str
+    upto: int
+
+
+def piece_name(upto: int) -> str:
+    """The file with the rows up to that record."""
+    return f"events-{upto:020d}.parquet"
+
+
+def pieces_in(directory: str) -> list[Piece]:
+    """The converted part of a trace, oldest first; the names alone are read."""
+    folder = os.path.join(directory, FOLDER)
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise StoreError(f"{folder}: {error.strerror}") from None
+    found = [(int(match[1]), name) for name in names if (match := _piece.fullmatch(name))]
+    return [Piece(os.path.join(folder, name), upto) for upto, name in sorted(found)]
+
+
+def place_of(piece: Piece) -> Place:
+    """Where a converted piece ended."""
+    try:
+        parquet = import_module("pyarrow.parquet")
+    except ImportError:
+        raise TraceError(f"{piece.path}: Parquet needs pyarrow: install antecede[spark]") from None
+    try:
+        said = parquet.read_metadata(piece.path).metadata or {}
+        place = msgspec.msgpack.decode(said[PLACE_KEY], type=Place)
+    except (OSError, ValueError, KeyError, msgspec.MsgspecError) as error:
+        reason = str(error).splitlines()[0] if isinstance(error, (OSError, ValueError)) else "it does not say"
+        raise TraceError(f"{piece.path}: cannot tell where this piece of a trace ends: {reason[:200]}") from None
+    if place.upto != piece.upto:
+        raise TraceError(f"{piece.path}: ends with record {place.upto}, not with the one in its name")
+    return place
+
+
+def begin(directory: str, topology: TopologyFile, files: Files | None = None) -> None:
+    """Make the folder of a trace, with its topology in it."""
+    files = files or Files()
+    folder = f"{directory}/{FOLDER}"
+    with named(folder):
+        if not os.path.isdir(folder):
+            files.make_directory(folder)
+            files.sync_directory(directory)
+        if os.path.exists(f"{folder}/{TOPOLOGY}"):
+            # It is of the same epoch, or the server would not have got this far.
+            return
+        file = files.create(f"{folder}/{TOPOLOGY}{TEMPORARY}")
+        try:
+            files.write(file, [topology.text().encode()], 0)
+            files.fsync(file)
+        finally:
+            files.close(file)
+        files.rename(f"{folder}/{TOPOLOGY}{TEMPORARY}", f"{folder}/{TOPOLOGY}")
+        files.sync_directory(folder)
+
+
+def is_begun(directory: str) -> bool:
+    """Whether this data directory has a trace, which then must go on."""
+    return os.path.isdir(f"{directory}/{FOLDER}")
+
+
+def tidy(directory: str, files: Files | None = None) -> None:
+    """Remove what a conversion that was cut short has left; for whoever knows that none is under way."""
+    files = files or Files()
+    folder = f"{directory}/{FOLDER}"
+    for name in files.names(folder):
+        if name.startswith("events-") and name.endswith(TEMPORARY):
+            files.unlink(f"{folder}/{name}")
+
+
+def recorded_topology(directory: str) -> TopologyFile | None:
+    """The topology that a recording server left beside its trace."""
+    path = Path(directory, FOLDER, TOPOLOGY)
+    try:
+        return parse_topology(path.read_text(encoding="utf-8"), str(path))
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise TraceError(f"{path}: cannot be read: {error}") from None
+
+
+class Recording:
+    """Reads the rows of a data directory that are not yet converted, and knows how far it has got."""
+
+    def __init__(self, directory: str, topology: TopologyFile | None = None, files: Files | None = None) -> None:
+        self.directory = directory
+        self._files = files or Files()
+        try:
+            identity = read_identity(self._files, directory)
+        except OSError as error:
+            raise StoreError(f"{directory}: {error.strerror}") from None
+        if identity is None:
+            raise StoreError(f"{directory}: not a data directory: it has no identity")
+        self._incarnation = identity.incarnation
+        self.pieces = pieces_in(directory)
+        self._topology = topology or recorded_topology(directory)
+        self.upto = 0
+        """The last record whose rows have been given."""
+        self._projection: Projection | None = None
+        if self.pieces:
+            place = place_of(self.pieces[-1])
+            self.upto = place.upto
+            self._begin(place.server).load(place.projection)
+
+    def rows(self, until: int | None = None) -> Iterator[Event]:
+        """The rows of all whole records after those already given, up to one or to the end of the log."""
+        first = self.upto + 1
+        records = read_records(self.directory, self.upto, until, self._files)
+        at = 0
+
+        def stored() -> Iterator[bytes]:
+            nonlocal at, first
+            for number, record in records:
+                if first and number != first:
+                    raise StoreError(
+                        f"{self.directory}: the log begins with record {number}, its trace needs {first}: "
+                        f"this server ran without --trace"
+                    )
+                first = 0
+                at = number
+                yield record
+
+        for record in joined(stored()):
+            projection = self._projection or self._begin(self._server_of(record))
+            yield from projection.rows(record)
+            self.upto = at
+
+    @property
+    def metadata(self) -> Metadata:
+        """What the rows so far say about themselves."""
+        conflicts = None if self._projection is None else self._projection.conflicts
+        return Metadata(conflicts=conflicts, recorded_by=f"antecede serve {__version__}")
+
+    def place(self) -> Place:
+        """Where to go on after the rows that were given."""
+        assert self._projection is not None, "nothing was read"
+        return Place(self._projection.server, self.upto, self._projection.save())
+
+    def _begin(self, server: str) -> Projection:
+        topology = self._topology
+        organisation = None if topology is None else topology.organisation
+        homes = {} if topology is None else {agent.name: agent.server for agent in topology.agents}
+        self._projection = Projection(server, self._incarnation, organisation, homes)
+        return self._projection
+
+    def _server_of(self, record: bytes) -> str:
+        items = decode_record(record)
+        if not items or not isinstance(items[0], Began):
+            raise StoreError(f"{self.directory}: the log does not begin as a server's log does")
+        return items[0].server
+
+
+def project_directory(
+    directory: str, topology: TopologyFile | None = None, *, files: Files | None = None
+) -> Iterator[Event]:
+    """All rows of a data directory: the converted ones, then those of the rest of its log."""
+    recording = Recording(directory, topology, files)
+    if recording.pieces:
+        yield from read_events([piece.path for piece in recording.pieces])[0]
+    yield from recording.rows()
+
+
+_piece = re.compile(r"events-(\d{20,})\.parquet")

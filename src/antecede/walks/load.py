@@ -1,0 +1,240 @@
+"""Clients that send walks out through failing servers, and what must be so when all walks are home.
+
+1. Every walk that was accepted came home, once.
+2. Every walker has reacted to exactly what the walks' names say, and met nothing twice or too late.
+3. The trace, projected from the servers' logs, has nothing that had to be set aside, nothing undelivered, and keeps
+   FIFO and causal order.
+"""
+
+import asyncio
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+
+from antecede.errors import AntecedeError, ClosedError, OverloadError
+from antecede.live.client import Bus
+from antecede.live.client.line import connect
+from antecede.live.client.operator import request
+from antecede.recording.gathering import gathered
+from antecede.topology import TopologyFile
+from antecede.trace import verify
+from antecede.walks.walkers import Home, Tell, Told, Walk, name_of_walker, next_of, reactions_of
+
+
+class Figures(msgspec.Struct):
+    """What went on in one trial, and what was found wrong."""
+
+    walks: int = 0
+    events: int = 0
+    messages: int = 0
+    deliveries: int = 0
+    undelivered: int = 0
+    late: int = 0
+    set_aside: dict[str, int] = {}
+    found: list[str] = []
+
+
+class Traveller:
+    """One client: it sends walks out, a bounded number at a time."""
+
+    def __init__(self, name: str, bus: Bus, walkers: int, length: int, together: int, slow: bool) -> None:
+        self.name = name
+        self.out: set[str] = set()
+        self.home: Counter[str] = Counter()
+        self.refused = 0
+        self.wrong: list[str] = []
+        self._bus = bus
+        self._walkers = walkers
+        self._length = length
+        self._together = together
+        self._number = 0
+        self._last: dict[str, int] = {}
+        self._changed = asyncio.Event()
+        bus.on(Home, self._came_home_slowly if slow else self._came_home)
+
+    @property
+    def _away(self) -> int:
+        return len(self.out) - len(self.home)
+
+    @property
+    def missing(self) -> set[str]:
+        """Walks that are accepted and not home yet."""
+        return self.out - set(self.home)
+
+    async def travel(self, enough: asyncio.Event, pause: float) -> None:
+        """Send walks out, several at a time, until it is enough; one that was refused is sent again."""
+        for count in itertools.count(step=_burst):
+            while self._away >= self._together and not enough.is_set():
+                self._changed.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), 0.1)
+            if enough.is_set():
+                return
+            await asyncio.gather(*(self._send(f"{self.name}-{count + place}") for place in range(_burst)))
+            await asyncio.sleep(pause)
+
+    async def come_home(self) -> None:
+        """Wait for all of them."""
+        while self._away:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _send(self, walk: str) -> None:
+        while True:
+            self._number += 1
+            home = f"{self.name}@{self._bus.address.rpartition('@')[2]}"
+            notification = Walk(walk, self._length, self._walkers, home, self._number)
+            try:
+                await self._bus.send(next_of(walk, self._length, self._walkers), notification)
+                self.out.add(walk)
+                return
+            except OverloadError:
+                self.refused += 1
+                await asyncio.sleep(0.05)
+
+    async def _came_home_slowly(self, home: Home, letter: object) -> None:
+        # A connection may break while a handler waits.
+        await asyncio.sleep(0.001)
+        self._came_home(home, letter)
+
+    def _came_home(self, home: Home, letter: object) -> None:
+        sender = getattr(letter, "source", "")
+        last = self._last.get(sender, 0)
+        if home.number <= last:
+            self.wrong.append(f"{self.name}: {home.number} of {sender} after {last}")
+        self._last[sender] = home.number
+        self.home[home.walk] += 1
+        self._changed.set()
+
+
+class Load:
+    """All clients of a trial: one at each server."""
+
+    def __init__(self, topology: TopologyFile, length: int = 4, together: int = 300) -> None:
+        self._topology = topology
+        self._length = length
+        self._together = together
+        self._buses: list[Bus] = []
+        self.travellers: list[Traveller] = []
+
+    async def begin(self) -> None:
+        """Connect to the servers, which are all up."""
+        for place, (server, address) in enumerate(self._topology.servers.items()):
+            name = f"client{place}"
+            bus = connect(str(address), name=name, patience=60)
+            await bus.__aenter__()
+            self._buses.append(bus)
+            walkers, slow = len(self._topology.servers), place % 2 == 1
+            self.travellers.append(Traveller(name, bus, walkers, self._length, self._together, slow))
+            assert bus.address == f"{name}@{server}"
+
+    async def travel(self, enough: asyncio.Event, pause: float) -> None:
+        """Send walks out, through whatever happens, until it is enough and all that were sent are accepted."""
+        async with asyncio.TaskGroup() as group:
+            for traveller in self.travellers:
+                group.create_task(traveller.travel(enough, pause))
+
+    async def settle(self, seconds: float) -> list[str]:
+        """With all servers up: wait until all walks are home and the servers have nothing to do; what was wrong."""
+        found: list[str] = []
+        try:
+            async with asyncio.timeout(seconds):
+                for traveller in self.travellers:
+                    await traveller.come_home()
+        except TimeoutError:
+            missing = {traveller.name: len(traveller.missing) for traveller in self.travellers if traveller.missing}
+            return [f"walks that did not come home within {seconds:.0f} s: {missing}"]
+        found += await self._ask(seconds)
+        try:
+            async with asyncio.timeout(seconds):
+                while busy := await self._busy():
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            found.append(f"not quiet within {seconds:.0f} s: {busy}")
+        for traveller in self.travellers:
+            found += traveller.wrong
+            found += (f"{walk} came home {count} times" for walk, count in traveller.home.items() if count > 1)
+        return found
+
+    async def close(self) -> None:
+        """Hang up."""
+        for bus in self._buses:
+            await bus.close()
+
+    async def _ask(self, seconds: float) -> list[str]:
+        """Every walker's count and digest against what the walks' names say."""
+        count: Counter[str] = Counter()
+        digest: Counter[str] = Counter()
+        walkers = len(self._topology.servers)
+        for traveller in self.travellers:
+            for walk in traveller.out:
+                for walker, addend in reactions_of(walk, self._length, walkers):
+                    count[walker] += 1
+                    digest[walker] += addend
+        found: list[str] = []
+        for place in range(walkers):
+            walker = name_of_walker(place)
+            # Marks end where they are dropped, so nobody knows when the last of them has arrived.
+            told = Told(-1, 0, [])
+            for _ in range(_questions_max):
+                told = await self._buses[0].ask(walker, Tell(), expect=Told, timeout=seconds)
+                if told.count >= count[walker]:
+                    break
+                await asyncio.sleep(0.1)
+            found += (f"{walker}: {line}" for line in told.wrong)
+            if (told.count, told.digest) != (count[walker], digest[walker]):
+                found.append(
+                    f"{walker} reacted {told.count} times, expected {count[walker]}; "
+                    f"digests {told.digest} and {digest[walker]}"
+                )
+        return found
+
+    async def _busy(self) -> str:
+        """What some server has still to do; empty: nothing."""
+        for server, address in self._topology.servers.items():
+            try:
+                status = await request(address, "", "status")
+            except ClosedError as error:
+                return str(error)
+            links = [link for domain in status["domains"].values() for link in domain["links"].values()]
+            if status["waiting_letters"] or any(link["unacknowledged"] or link["held"] for link in links):
+                return f"{server} has {status['waiting_letters']} letters, links {links}"
+            if status["health"] != "ok":
+                return f"{server} is {status['health']}: {status['trouble']} {status['stopped']}"
+        return ""
+
+
+def judge_directories(directories: list[str]) -> Figures:
+    """What ``antecede verify`` says of the servers' directories, and what is wrong with that."""
+    try:
+        with gathered(directories) as paths:
+            report = verify(paths)
+    except AntecedeError as error:
+        return Figures(found=[f"the trace cannot be read: {error}"])
+    figures = Figures(
+        events=report["events"],
+        messages=report["messages"],
+        deliveries=report["deliveries"],
+        undelivered=report["undelivered"],
+        late=sum(order["late"] for order in report["orders"].values()),
+        set_aside=report["quarantined"],
+    )
+    figures.found = list(_wrong(figures))
+    return figures
+
+
+def _wrong(figures: Figures) -> Iterator[str]:
+    if figures.set_aside:
+        yield f"rows that cannot be right: {figures.set_aside}"
+    if figures.undelivered:
+        yield f"{figures.undelivered} copies are accepted and not delivered"
+    if figures.late:
+        yield f"{figures.late} late deliveries"
+
+
+_burst = 8
+"""Walks that a client sends before it waits until they are accepted."""
+_questions_max = 100
