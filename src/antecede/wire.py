@@ -265,11 +265,12 @@ class Unframer:
     the next is allowed. ``trust`` makes it read longer frames, and all that are complete together.
     """
 
-    __slots__ = ("_bytes_max", "_pending", "_trusted")
+    __slots__ = ("_bytes_max", "_trusted", "pending")
 
     def __init__(self) -> None:
         self._bytes_max = limits.hello_bytes_max
-        self._pending = bytearray()
+        self.pending = bytearray()
+        """What is kept of frames that are not complete, or that ``more`` will return."""
         self._trusted = False
 
     def trust(self, bytes_max: int = limits.frame_bytes_max) -> None:
@@ -277,15 +278,10 @@ class Unframer:
         self._bytes_max = bytes_max
         self._trusted = True
 
-    @property
-    def unfinished_bytes(self) -> int:
-        """Bytes that are kept of a frame that is not complete."""
-        return len(self._pending)
-
     def feed(self, data: bytes) -> list[AnyPart]:
         """Take bytes, and return the parts that are complete. ``more`` has those that are left, if this is a stranger's
         (or was one when this was called)."""
-        pending = self._pending
+        pending = self.pending
         if not pending and len(data) > _header_bytes and data[4] == VERSION and self._trusted:
             # One whole frame, as nearly all reads of a quiet connection are.
             length = int.from_bytes(data[:4], "big")
@@ -296,7 +292,7 @@ class Unframer:
 
     def more(self) -> list[AnyPart]:
         """Return the parts of the next frames that are complete; nothing if none is."""
-        pending = self._pending
+        pending = self.pending
         if not pending:
             return []
         parts: list[AnyPart] = []

@@ -52,8 +52,8 @@ def test_a_step_while_a_record_has_no_room(monkeypatch: Patch) -> None:
 
 
 def test_acknowledgements_that_wait_for_ever(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Acknowledgements, "due", lambda self, now: False)
-    monkeypatch.setattr(Acknowledgements, "deadline", lambda self: None)
+    monkeypatch.setattr(Acknowledgements, "received", lambda self, frames: None)
+    monkeypatch.setattr(Acknowledgements, "stepped", lambda self, waiting, now: None)
     caught(300)
 
 

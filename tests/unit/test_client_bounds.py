@@ -68,9 +68,9 @@ def test_a_step_takes_a_bounded_number_of_copies_however_short() -> None:
     async def play(runtime: ServerRuntime) -> None:
         driver = runtime.driver
         for to, count in ((("a",), 1_024), (("a", "b", "c", "d"), 256)):
-            driver._inputs.extend(PublishedMany("alice", 1, to, "T", [b""] * count) for _ in range(1_000))
+            driver.inputs.extend(PublishedMany("alice", 1, to, "T", [b""] * count) for _ in range(1_000))
             taken = driver._take_inputs()
-            driver._inputs.clear()
+            driver.inputs.clear()
             assert len(taken) * count * len(to) == limits.step_letters_max
 
     _with_a_server(play)

@@ -193,7 +193,7 @@ def test_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
         # The event loop turns, and no step is taken: somebody believes that one is scheduled.
         monkeypatch.setattr(limits, "live_seconds_max", 0.2)
-        far.driver._awake = True
+        far.driver.awake = True
         far.submit(Buried("nothing"))
         while (found := await _get(address, "/live"))[0] == 200:
             await asyncio.sleep(0.05)

@@ -71,7 +71,7 @@ def test_a_stranger_is_read_frame_by_frame() -> None:
     unframer.trust()
     assert unframer.more() == [*_parts, *_parts]
     assert unframer.more() == []
-    assert unframer.unfinished_bytes == 0
+    assert not unframer.pending
 
 
 def test_no_frame_is_written_that_is_too_long() -> None:

@@ -1,23 +1,22 @@
 """Our own parties: a server with agents; a program on the bus of a server; a client.
 
-``bench channel --against`` also runs this file by its path on the package of another checkout. So it imports no more of
-the package than the oldest version has that it is compared with; what it needs beyond that is here.
+``bench channel --against`` also runs this file by its path on the package of another checkout. So it uses public names,
+and imports no more of the package than the oldest version has that it is compared with; what it needs beyond that is
+here.
 """
 
 import asyncio
 import os
+from importlib import import_module
 from itertools import pairwise
 from time import clock_gettime, perf_counter, process_time
 
 import antecede
+from antecede import Bus, ServerRuntime, connect
 from antecede.bench import payload
 from antecede.bench.children import act, figures, resident_bytes, say, until_told
 from antecede.engine.agents import Agent, Notification
 from antecede.engine.context import Context
-from antecede.live import ServerRuntime
-from antecede.live.client import Bus
-from antecede.live.client.line import connect
-from antecede.live.process import settle_memory
 from antecede.topology import TopologyFile, parse_topology
 
 
@@ -111,6 +110,8 @@ class Meter:
         return process_time(), clock_gettime(~receiver << 3 | 2)
 
 
+settle_memory = import_module(f"{ServerRuntime.__module__.rpartition('.')[0]}.process").settle_memory
+"""Spare the collector what lives as long as the server; the module lies where each version has its live server."""
 _meter = Meter()
 _soak_parts = 10
 _strokes: list[float] = []

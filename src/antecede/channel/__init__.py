@@ -23,7 +23,7 @@ from antecede.channel.consumer import MessageConsumer, Outgoing, SavedConsumer, 
 from antecede.channel.letters import Destinations, Letter, couple, uncouple
 from antecede.channel.returns import Returns, SavedReturns
 from antecede.errors import NoRouteError, UnknownAgentError, UsageError, WireError
-from antecede.limits import link_resend_first_seconds, shared_addresses_max
+from antecede.limits import link_resend_first_seconds, shared_addresses_max, train_bytes_max
 from antecede.link import Arrival, Frame
 from antecede.objects.replicas import ReplicasSpec
 from antecede.orders import OrderSpec
@@ -151,13 +151,6 @@ class Channel:
         self._sound.add(to)
         return to
 
-    def checked(self, to: tuple[str, ...]) -> tuple[str, ...] | None:
-        """The addresses to send to; nothing if they cannot be reached."""
-        try:
-            return self.check(to)
-        except UsageError:
-            return None
-
     def _plain(self, address: str) -> str:
         name, at, server = address.rpartition("@")
         home = self._homes.get(name) if at else None
@@ -189,7 +182,7 @@ class Channel:
 
     def _delivered(self, domain: str, train: bytes, own: bool) -> None:
         try:
-            letters = self.destinations.uncouple(train)
+            letters = uncouple(train) if len(train) <= _train_bytes_usual else self.destinations.uncouple(train)
         except WireError as error:
             self.unreadable.append((domain, str(error)))
             return
@@ -326,7 +319,11 @@ class Channel:
 
     def leaving(self, now: float, acknowledge: bool) -> list[Outgoing]:
         """What leaves once the step is durable: new frames, acknowledgements, what was not acknowledged in time."""
-        outgoing = self.drain_outgoing()
+        outgoing: list[Outgoing] = []
+        for consumer in self._consumers:
+            if consumer.outgoing:
+                outgoing += consumer.outgoing
+                consumer.outgoing = []
         self.acks_wait = False
         for domain, peer, link in self._links:
             if link.ack_due:
@@ -338,14 +335,10 @@ class Channel:
                 outgoing += [Outgoing(domain, peer, frame) for frame in link.tick(now)]
         return outgoing
 
-    def drain_outgoing(self) -> list[Outgoing]:
-        """The frames that were sent since the last call."""
-        outgoing: list[Outgoing] = []
+    def forget_leaving(self) -> None:
+        """Drop new frames, which left in an earlier life; their links send them again if nobody acknowledged them."""
         for consumer in self._consumers:
-            if consumer.outgoing:
-                outgoing += consumer.outgoing
-                consumer.outgoing = []
-        return outgoing
+            consumer.outgoing = []
 
     def deadline(self) -> float | None:
         """When a link has something to send again."""
@@ -377,6 +370,8 @@ def first_hops(topology: Topology, me: str) -> dict[str, tuple[str, str]]:
     return first
 
 
+_train_bytes_usual = 2 * train_bytes_max
+"""A longer train has one large letter, or many long lists of destinations."""
 _name_chars = 64
 _likened_max = 1_000
 """An unknown name is likened to so many others."""

@@ -1,7 +1,6 @@
 """What may stand on the envelope of a client's notification: checked by the client library, and by the server, which
 trusts no client."""
 
-from antecede.errors import UsageError
 from antecede.limits import address_chars_max, publish_to_max, type_chars_max
 
 
@@ -15,11 +14,3 @@ def envelope_fault(to: tuple[str, ...], kind: str) -> str:
         if len(address) > address_chars_max:
             return f"address of {len(address)} characters: expected at most {address_chars_max}"
     return ""
-
-
-def checked_envelope(to: tuple[str, ...], kind: str) -> tuple[str, ...]:
-    """Return the destinations; raise what is wrong with the envelope."""
-    fault = envelope_fault(to, kind)
-    if fault:
-        raise UsageError(fault)
-    return to

@@ -71,10 +71,8 @@ class Destinations:
                 msgspec.structs.force_setattr(letter, "to", self.shared(letter.to))
 
     def uncouple(self, train: bytes) -> list[Letter]:
-        """Return the letters of a train. If it is so long that it must have one large letter or many long lists,
-        decode its letters one by one and share each list at once: they never exist all at the same time."""
-        if len(train) <= 2 * limits.train_bytes_max:
-            return uncouple(train)
+        """Return the letters of a train that is so long that it must have one large letter or many long lists. Decode
+        its letters one by one and share each list at once, so that they never exist all at the same time."""
         letters: list[Letter] = []
         try:
             for piece in _decode_pieces(train):

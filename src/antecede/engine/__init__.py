@@ -141,7 +141,8 @@ class Engine:
         self.footprint = self._counting.footprint
         """The memory of dead letters, and of those in mailboxes as they were at the last ``count``."""
         self._reacting: set[str] = set()
-        self._ready: dict[str, None] = {}
+        self.ready: dict[str, None] = {}
+        """Agents with letters that are not reacting."""
 
     def deliver(self, agent: str, letter: Letter) -> None:
         """Put a letter into an agent's mailbox."""
@@ -151,7 +152,7 @@ class Engine:
         mailbox.append(letter)
         self._changed.add(agent)
         if agent not in self._reacting:
-            self._ready[agent] = None
+            self.ready[agent] = None
 
     def deliver_all(self, arrived: list[tuple[str, Letter]]) -> None:
         """Put letters into mailboxes, in this sequence; neighbours are often for the same agent."""
@@ -186,9 +187,7 @@ class Engine:
 
     def due(self) -> list[React]:
         """Hand out letters to all agents that have some and are not reacting."""
-        if not self._ready:
-            return []
-        ready, self._ready = self._ready, {}
+        ready, self.ready = self.ready, {}
         return [self._hand_out(agent) for agent in ready]
 
     def _hand_out(self, agent: str) -> React:
@@ -236,22 +235,23 @@ class Engine:
                 self.asks.pop(letter.answers, None)
             if reaction.dead:
                 self.set_aside(agent, letter, reaction.dead)
-        self._counting.taken(agent, letters)
+        if agent in self._counting.runs:
+            self._counting.taken(agent, letters)
         if state is not None:
             self.states[agent] = state
         self._reacting.discard(agent)
         if mailbox:
-            self._ready[agent] = None
+            self.ready[agent] = None
         else:
             self.mailboxes.pop(agent, None)
-            self._ready.pop(agent, None)
+            self.ready.pop(agent, None)
         return letters
 
     def abandon(self, agent: str) -> None:
         """The reactions that were handed out will not come (a client went away): hand them out again."""
         self._reacting.discard(agent)
         if agent in self.mailboxes:
-            self._ready[agent] = None
+            self.ready[agent] = None
 
     def dump(self) -> SavedEngine:
         """Return the durable state."""
@@ -266,7 +266,7 @@ class Engine:
             self.footprint.add(dead.letter)
         self.mailboxes = {agent: deque(letters) for agent, letters in saved.mailboxes.items()}
         self._changed.update(self.mailboxes)
-        self._ready = dict.fromkeys(self.mailboxes)
+        self.ready = dict.fromkeys(self.mailboxes)
 
 
 def _is_of(letter: Letter, reaction: Reaction) -> bool:

@@ -33,7 +33,8 @@ class Counting:
         """All letters that are counted; also dead letters and timers, which others add."""
         self.changed: set[str] = set()
         """Agents whose mailboxes may hold letters that are not counted, or a run that was begun."""
-        self._runs: dict[str, list[_Run]] = {}
+        self.runs: dict[str, list[_Run]] = {}
+        """What is counted, by agent."""
 
     def look(self, mailboxes: dict[str, deque[Letter]]) -> None:
         """Count what has changed since the last time."""
@@ -42,7 +43,7 @@ class Counting:
         for agent in changed:
             mailbox = mailboxes.get(agent)
             if mailbox is not None:
-                self._count(self._runs.setdefault(agent, []), mailbox)
+                self._count(self.runs.setdefault(agent, []), mailbox)
 
     def _count(self, runs: list[_Run], mailbox: deque[Letter]) -> None:
         footprint = self.footprint
@@ -66,10 +67,8 @@ class Counting:
                 footprint.bytes += size
 
     def taken(self, agent: str, letters: list[Letter]) -> None:
-        """Note that these were taken off the head of a mailbox."""
-        runs = self._runs.get(agent)
-        if runs is None:
-            return
+        """Note that these were taken off the head of a mailbox that is in ``runs``."""
+        runs = self.runs[agent]
         start = 0
         while runs and start < len(letters):
             run = runs[0]
@@ -88,7 +87,7 @@ class Counting:
         if runs:
             self.changed.add(agent)
         else:
-            del self._runs[agent]
+            del self.runs[agent]
 
 
 _run_letters = 256

@@ -197,7 +197,7 @@ class ServerRuntime:
             await self.recorder.stop()
         if self._timer is not None:
             self._timer.cancel()
-        while self.driver.queued and not self.behind:
+        while self.driver.inputs and not self.behind:
             self.tick()
         await self.house.settled()
         if not self.behind:
@@ -244,7 +244,7 @@ class ServerRuntime:
     @property
     def unstepped(self) -> int:
         """Inputs that wait for a step; none while steps wait for room on the disk."""
-        return 0 if self.driver.behind else self.driver.queued
+        return 0 if self.driver.behind else len(self.driver.inputs)
 
     @property
     def behind(self) -> bool:
@@ -284,43 +284,44 @@ class ServerRuntime:
         """Take a run of turns."""
         if self._ended or self._failure:
             return
+        driver, store = self.driver, self.store
         try:
-            self._turn()
+            while True:
+                turn = driver.turn(monotonic(), int(time() * 1000))
+                if turn.records:
+                    self._append(turn.records)
+                for due in turn.reactions:
+                    self.reactions.run(due)
+                if (driver.stepped and not driver.inputs) or not driver.goes_on or self._failure:
+                    break
+            commit_here = driver.rest(monotonic())
+            if not self.machine.kept:
+                # Nothing is recorded, so nothing waits for a disk.
+                driver.durable(driver.gate.last)
+            else:
+                if commit_here:
+                    store.commit_here()
+                else:
+                    store.commit_soon()
+                self._became_durable(store.durable)
+            if self.machine.kept or not commit_here:
+                driver.committed(monotonic())
+            if (
+                self._timer is None
+                or self._timer_at > driver.now + _soon_seconds
+                or self.machine.alarm_ms() is not None
+            ):
+                # Otherwise it looks again then: to set the timer after every turn would cost more than the turn itself.
+                self.set_timer()
         except BaseException as error:
             self._fail(BrokenStepError(f"a step failed: {type(error).__name__}: {text_of(error)}"), "step-failed")
             if is_ctrl_c(error):
                 raise
             self._loop.call_exception_handler({"message": "a step failed", "exception": error})
 
-    def _turn(self) -> None:
-        driver, store, run = self.driver, self.store, self.reactions.run
-        while True:
-            turn = driver.turn(monotonic(), int(time() * 1000))
-            if turn.records:
-                self._append(turn.records)
-            for due in turn.reactions:
-                run(due)
-            if not driver.goes_on or self._failure:
-                break
-        commit_here = driver.rest(monotonic())
-        if not self.machine.kept:
-            # Nothing is recorded, so nothing waits for a disk.
-            driver.durable(store.durable)
-        else:
-            if commit_here:
-                store.commit_here()
-            else:
-                store.commit_soon()
-            self._became_durable(store.durable)
-        self.set_timer()
-        driver.committed(monotonic())
-
     def set_timer(self) -> None:
         """Be called when a turn is needed or a peer is to be dialed."""
         now = monotonic()
-        if self._timer is not None and self._timer_at <= now + _soon_seconds and self.machine.alarm_ms() is None:
-            # It looks again then; to set the timer after every turn would cost more than the turn's own work.
-            return
         due = self.core.deadline(now, int(time() * 1000))
         if due is None or self._ended:
             return

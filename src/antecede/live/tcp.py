@@ -65,14 +65,14 @@ class TcpConnection(asyncio.Protocol):
                 self._receiver.received(parts)
                 if self._closing:
                     return
-                parts = unframer.more()
+                parts = unframer.more() if unframer.pending else []
         except WireError as error:
             # A client library that breaks a rule would break it again when it comes back.
             client = guest is not None and guest.known and not guest.server
             self.close(str(error), final=client, code=error.code)
             return
-        if guest is not None and unframer.unfinished_bytes != guest.unfinished:
-            guest.keeps(unframer.unfinished_bytes)
+        if guest is not None and len(unframer.pending) != guest.unfinished:
+            guest.keeps(len(unframer.pending))
 
     def pause_writing(self) -> None:
         self.full = True

@@ -23,10 +23,9 @@ import msgspec
 
 from antecede import limits
 from antecede.channel import Channel, Letter, Taken
-from antecede.channel.envelopes import checked_envelope
+from antecede.channel.envelopes import envelope_fault
 from antecede.engine import Engine, Outbound, Question, Timeout, name_of
 from antecede.errors import (
-    AntecedeError,
     LinkError,
     OverloadError,
     SnapshotError,
@@ -104,7 +103,7 @@ class AgentServer:
     def step(self, inputs: list[Input], now: float, clock_ms: int, acknowledge: bool = True) -> Step:
         """Take the inputs, fire the timers that are due, stamp what they sent. Whoever drives the server may let
         acknowledgements wait for a later step."""
-        items = self._items
+        items, engine = self._items, self.engine
         items.clear()
         for given in inputs:
             self._take(given, items, now, clock_ms)
@@ -112,14 +111,16 @@ class AgentServer:
             self._expire(items, now, clock_ms)
         if self.timers.alarms:
             self._fire(items, now, clock_ms)
-        self._flush(now)
+        self.channel.flush(now)
+        self._collect()
         if self.calls.site is not None:
             items += self.calls.told(clock_ms)
         # A step's lists are its own, also the empty ones: the next step must not add to what has been handed out.
         replies, self._replies = self._replies, []
         faults, self._faults = self._faults, []
         record = encode_record(items) if items and self.kept else None
-        return Step(record, self.channel.leaving(now, acknowledge), replies, self.engine.due(), faults)
+        due = engine.due() if engine.ready else []
+        return Step(record, self.channel.leaving(now, acknowledge), replies, due, faults)
 
     def begin(self, epoch: str) -> bytes:
         """The record to begin an empty log with."""
@@ -139,9 +140,10 @@ class AgentServer:
                 enacted = item.rows
             else:
                 self._apply(item, now)
-        self._flush(now)
+        self.channel.flush(now)
+        self._collect()
         self.calls.compare(enacted)
-        self.channel.drain_outgoing()
+        self.channel.forget_leaving()
         self._replies = []
 
     def begin_life(self, life: int) -> None:
@@ -222,11 +224,14 @@ class AgentServer:
         if given.number <= last and isinstance(given, PublishedMany):
             bodies = bodies[last + 1 - given.number :]
             given = PublishedMany(given.client, last + 1, given.to, given.type, bodies, given.context)
-        refusal = self._refusal(given.to, given.type, bodies)
-        if refusal is not None:
+        try:
+            to = self._reachable(given.to, given.type, bodies)
+        except (OverloadError, UsageError) as refusal:
             later = isinstance(refusal, OverloadError)
             self._replies.append(Refused(given.client, given.number, str(refusal), len(bodies), later))
             return
+        if to is not given.to:
+            given = msgspec.structs.replace(given, to=to)
         if is_call(given.to) and isinstance(given, Published):
             given = msgspec.structs.replace(given, deadline_ms=deadline_of(given.body, clock_ms))
         items.append(given)
@@ -242,18 +247,22 @@ class AgentServer:
             items.append(item)
             self._apply(item, now)
 
-    def _refusal(self, to: tuple[str, ...], kind: str, bodies: list[bytes]) -> AntecedeError | None:
-        """Why a publish is not taken: one that cannot be sent, one too many."""
+    def _reachable(self, to: tuple[str, ...], kind: str, bodies: list[bytes]) -> tuple[str, ...]:
+        """Return the addresses that a publish is sent to; raise why it is not taken: it cannot be sent, or there is too
+        much already."""
         if self.overloaded:
-            return OverloadError(self.overload)
+            raise OverloadError(self.overload)
         longest = max(map(len, bodies))
         if longest > limits.letter_bytes_max:
-            return UsageError(f"notification of {longest} bytes: at most {limits.letter_bytes_max}")
-        try:
-            self.channel.check(checked_envelope(to, kind))
-        except UsageError as error:
-            return error
-        return self.calls.refusal(bodies) if is_call(to) else None
+            raise UsageError(f"notification of {longest} bytes: at most {limits.letter_bytes_max}")
+        fault = envelope_fault(to, kind)
+        if fault:
+            raise UsageError(fault)
+        to = self.channel.check(to)
+        refusal = self.calls.refusal(bodies) if is_call(to) else None
+        if refusal is not None:
+            raise refusal
+        return to
 
     def _expire(self, items: list[Item], now: float, clock_ms: int) -> None:
         if (self.calls.alarm_ms() or clock_ms + 1) <= clock_ms:
@@ -392,10 +401,6 @@ class AgentServer:
         while channel.unreadable:
             domain, reason = channel.unreadable.pop(0)
             self._faults.append((domain, "", reason))
-
-    def _flush(self, now: float) -> None:
-        self.channel.flush(now)
-        self._collect()
 
     # State.
 

@@ -7,14 +7,12 @@ these per life of a server, hand it what connections bring, and take its turns; 
 from collections.abc import Callable
 from typing import Protocol
 
-from antecede.channel import Outgoing
 from antecede.engine import React
 from antecede.server import AgentServer
 from antecede.server.admission import Admission
 from antecede.server.connections import Receiver
 from antecede.server.driver import Driver
 from antecede.server.entry import Entry, Operate, keep_alive
-from antecede.server.gate import Reply
 from antecede.server.marks import LogState, Marks
 from antecede.server.peering import Peering
 from antecede.server.sessions import Sessions
@@ -55,6 +53,8 @@ class ServerCore:
         self.sessions = Sessions(machine, log)
         self.entry = Entry(token, self.peering, self.sessions, operate or _no_operator, log, admission or Admission())
         self.marks = Marks(machine, store, self.peering.hold, log)
+        self.send = self.peering.send
+        self.reply = self.sessions.reply
         self.driver = Driver(machine, lives, self, wake, log, store.last, store.durable)
         self.peering.attach(self.driver)
         self.sessions.attach(self.driver, now)
@@ -64,15 +64,19 @@ class ServerCore:
     def received(self, receiver: Receiver, parts: list[AnyPart], now: float) -> bool:
         """Take what a connection brings. Return True if a turn should be taken at once. A
         :class:`antecede.errors.WireError` must close the connection."""
-        self.driver.now = now
-        gathers = self.driver.gather()
+        driver = self.driver
+        driver.now = now
+        if driver.awake:
+            receiver.received(parts)
+            return False
+        # Inputs that come together wait for each other.
+        driver.awake = True
         try:
             receiver.received(parts)
         except BaseException:
-            if gathers:
-                self.driver.ungather()
+            driver.ungather()
             raise
-        return gathers and self.driver.gathered(now)
+        return driver.gathered(now)
 
     def watch(self, now: float) -> None:
         """Do what is to be done about once per second: send a ping where nothing was sent for a while, close
@@ -89,15 +93,7 @@ class ServerCore:
         turn, dial = self.driver.deadline(now, clock_ms), self.peering.deadline()
         return turn if dial is None or (turn is not None and turn < dial) else dial
 
-    # What the driver calls: things that may leave.
-
-    def send(self, outgoing: list[Outgoing]) -> None:
-        """Write frames and acknowledgements to peers."""
-        self.peering.send(outgoing)
-
-    def reply(self, replies: list[Reply]) -> None:
-        """Send replies to clients' publishes."""
-        self.sessions.reply(replies)
+    # What the driver calls, besides ``send`` and ``reply``.
 
     def deliver(self, due: React) -> None:
         """Hand letters to a client."""

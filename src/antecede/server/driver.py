@@ -20,6 +20,7 @@ and calls ``turn`` again when ``wake`` was called or ``deadline`` has come.
 
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -87,6 +88,8 @@ class Driver:
         needed soon, at most once per turn. ``last``, ``durable``: where the log stands after recovery."""
         self.machine = machine
         self.gate = Gate(last, durable, outputs.send, outputs.reply)
+        self.durable = self.gate.open
+        """To be called with a number when all records up to it are durable: lets everything leave that waited."""
         self.retries = Retries(machine.channel.check, log)
         self.acknowledgements = Acknowledgements()
         self.stopping = False
@@ -101,7 +104,8 @@ class Driver:
         self._outputs = outputs
         self._wake = wake
         self._log = log
-        self._inputs: deque[Input] = deque()
+        self.inputs: deque[Input] = deque()
+        """What no step has taken yet."""
         self._records: deque[bytes] = deque()
         """Not yet appended to the log."""
         self.taken = 0
@@ -110,10 +114,11 @@ class Driver:
         """(inputs taken, call): what to call when that many inputs have been taken."""
         self._deferred: list[Callable[[], None]] = []
         """To be called at the beginning of the next turn."""
-        self._awake = False
+        self.awake = False
+        """Whether a turn was asked for, or is about to be."""
         self._steps = 0
         """Steps since the last rest."""
-        self._stepped = True
+        self.stepped = True
         """Whether the last turn took a step."""
         self._calm = True
         self._rested = 0.0
@@ -124,26 +129,19 @@ class Driver:
 
     def feed(self, given: Input) -> None:
         """Queue an input for the next step."""
-        self._inputs.append(given)
-        if not self._awake:
+        self.inputs.append(given)
+        if not self.awake:
             self.poke()
 
     def poke(self) -> None:
         """Ask for a turn, even if there is no input."""
-        if not self._awake:
-            self._awake = True
+        if not self.awake:
+            self.awake = True
             self._wake()
 
-    def gather(self) -> bool:
-        """Inputs that are fed from now on came together. If this returns True, ``gathered`` must follow."""
-        if self._awake:
-            return False
-        self._awake = True
-        return True
-
     def gathered(self, now: float) -> bool:
-        """All inputs that came together are here. Return True if a turn should be taken at once, because nothing else
-        is going on; under load it waits for what else arrives."""
+        """All inputs that came together, since ``awake`` was set, are here. Return True if a turn should be taken at
+        once, because nothing else is going on; under load it waits for what else arrives."""
         if now - self._rested > _calm_seconds:
             return True
         self._wake()
@@ -155,50 +153,44 @@ class Driver:
 
     def when_durable(self, call: Callable[[], None]) -> None:
         """Call when everything recorded so far is durable, in sequence with everything else that leaves."""
-        self.gate.call(call)
-        if self.gate.ready:
+        if self.gate.call(call):
             self.poke()
 
     def when_taken(self, call: Callable[[], None]) -> None:
         """Call after the step that takes the last of the inputs that are queued now."""
-        self._when_taken.append((self.taken + len(self._inputs), call))
+        self._when_taken.append((self.taken + len(self.inputs), call))
         self.poke()
 
     def defer(self, call: Callable[[], None]) -> None:
         """Call at the beginning of the next run of turns: what takes long shares the time with everything else."""
         self._deferred.append(call)
-        if not self._awake:
+        if not self.awake:
             self.poke()
 
     @property
     def busy(self) -> bool:
         """Whether something is on its way to this server's agents or to its disk."""
         waits = any(self._lives(agent) for agent in self.machine.engine.mailboxes)
-        return bool(self._inputs or self._records or len(self.gate) or waits)
+        return bool(self.inputs or self._records or len(self.gate) or waits)
 
     @property
     def behind(self) -> bool:
         """Whether the machine is ahead of the log, for want of room there."""
         return bool(self._records)
 
-    @property
-    def queued(self) -> int:
-        """Inputs that no step has taken yet."""
-        return len(self._inputs)
-
     # Turns.
 
     def turn(self, now: float, clock_ms: int) -> Turn:
         """Take one step, if the records of the previous ones have been appended."""
         self.now = now
-        self._awake = True
+        self.awake = True
         if self.broken:
             return Turn([], [])
         if self._deferred:
             deferred, self._deferred = self._deferred, []
             for call in deferred:
                 call()
-        self._stepped = not self._records
+        self.stepped = not self._records
         if self._records:
             return Turn(list(self._records), [])
         if not self._steps:
@@ -206,8 +198,14 @@ class Driver:
         self._steps += 1
         retries, acknowledgements = self.retries, self.acknowledgements
         reactions = retries.due(now) if retries.waiting else []
-        inputs = self._take_inputs()
-        acknowledge = acknowledgements.any and acknowledgements.due(now)
+        if len(self.inputs) <= _inputs_few:
+            inputs = list(self.inputs)
+            self.inputs.clear()
+        else:
+            inputs = self._take_inputs()
+        acknowledge = acknowledgements.any and (
+            now >= acknowledgements.due or acknowledgements.frames >= _frames_together
+        )
         try:
             step = self.machine.step(inputs, now, clock_ms, acknowledge)
         except BaseException:
@@ -260,17 +258,17 @@ class Driver:
         and its write; and a turn that only appended records has to be followed by a step."""
         if self._records:
             return False
-        return not self._stepped or (bool(self._inputs) and self._steps < _steps_together)
+        return not self.stepped or (bool(self.inputs) and self._steps < _steps_together)
 
     def rest(self, now: float) -> bool:
         """End a run of turns. Return True if the log should be committed here and now, because nothing else is going
         on; otherwise it is committed soon, with what else arrives."""
-        commit_here = self._calm and not self._inputs
+        commit_here = self._calm and not self.inputs
         self._rested = now
         self._steps = 0
-        self._awake = False
+        self.awake = False
         self._retry_at = now + _full_seconds if self._records else None
-        if not self.broken and (self._deferred or (self._inputs and not self._records)):
+        if not self.broken and (self._deferred or (self.inputs and not self._records)):
             self.poke()
         return commit_here
 
@@ -279,10 +277,6 @@ class Driver:
         together; but without a disk to wait for, the answer to what has just left may be here by now."""
         if self.machine.kept or not self._calm:
             self._rested = now
-
-    def durable(self, upto: int) -> None:
-        """All records up to this number are durable: let everything leave that waited for them."""
-        self.gate.open(upto)
 
     def reacted(self, due: React, outcome: Outcome, now: float, clock_ms: int) -> None:
         """Report what became of a batch of reactions."""
@@ -321,12 +315,9 @@ class Driver:
 
     def _take_inputs(self) -> list[Input]:
         """Take the inputs of the next step off the queue; the step's record must stay small enough to write at once."""
-        inputs = self._inputs
-        if len(inputs) <= _inputs_few:
-            taken = list(inputs)
-            inputs.clear()
-            return taken
-        taken, size = [], 0
+        inputs = self.inputs
+        taken: list[Input] = []
+        size = 0
         while inputs and size < limits.step_bytes_max:
             given = inputs.popleft()
             taken.append(given)
@@ -348,30 +339,27 @@ class Acknowledgements:
         """Whether a frame came, or an acknowledgement waits, since the last step that acknowledged."""
         self.wait = False
         """Whether a step left acknowledgements for later."""
-        self._frames = 0
-        self._since: float | None = None
-        """When the first step took place that left acknowledgements for later."""
+        self.frames = 0
+        """Frames that came since the last step that acknowledged."""
+        self.due = inf
+        """From when on a step acknowledges; unlimited if no step left acknowledgements for later."""
 
     def received(self, frames: int) -> None:
         """Frames came that want to be acknowledged."""
         self.any = True
-        self._frames += frames
-
-    def due(self, now: float) -> bool:
-        """Whether a step that takes place now acknowledges."""
-        return self._frames >= _frames_together or (self._since is not None and now >= self._since + _ack_seconds)
+        self.frames += frames
 
     def stepped(self, waiting: bool, now: float) -> None:
         """A step took place; ``waiting``: it left acknowledgements for later."""
         self.any = self.wait = waiting
         if not waiting:
-            self._frames, self._since = 0, None
-        elif self._since is None:
-            self._since = now
+            self.frames, self.due = 0, inf
+        elif self.due == inf:
+            self.due = now + _ack_seconds
 
     def deadline(self) -> float | None:
         """When a step must take place to acknowledge."""
-        return None if self._since is None else self._since + 2 * _ack_seconds
+        return None if self.due == inf else self.due + _ack_seconds
 
 
 def _size(given: Any) -> int:

@@ -35,11 +35,6 @@ class Gate:
         self._reply = reply
         self._waiting: deque[_Waiting] = deque()
 
-    @property
-    def ready(self) -> bool:
-        """Whether something may leave now."""
-        return bool(self._waiting) and self._waiting[0][0] <= self.durable
-
     def __len__(self) -> int:
         return len(self._waiting)
 
@@ -47,18 +42,18 @@ class Gate:
         """Let these leave when everything recorded so far is durable; replies leave before frames."""
         self._waiting.append((self.last, outgoing, replies, None))
 
-    def call(self, call: Callable[[], None]) -> None:
-        """Call when everything recorded so far is durable, in sequence with everything that waits for that."""
+    def call(self, call: Callable[[], None]) -> bool:
+        """Call when everything recorded so far is durable, in sequence with everything that waits for that. Return
+        whether something may leave now."""
         self._waiting.append((self.last, [], [], call))
+        return self._waiting[0][0] <= self.durable
 
     def open(self, durable: int) -> None:
         """All records up to ``durable`` are durable: let everything leave that waited for them, in sequence."""
         if durable > self.durable:
             self.durable = durable
         durable, waiting = self.durable, self._waiting
-        if len(waiting) == 1 and waiting[0][0] <= durable:
-            # The usual case under little load.
-            self._release(*waiting.popleft()[1:])
+        if not waiting:
             return
         outgoing: list[Outgoing] = []
         replies: list[Reply] = []
@@ -66,14 +61,12 @@ class Gate:
             _, frames, told, call = waiting.popleft()
             outgoing += frames
             replies += told
-            if call is not None or not waiting or waiting[0][0] > durable:
-                self._release(outgoing, replies, call)
-                outgoing, replies = [], []
-
-    def _release(self, outgoing: list[Outgoing], replies: list[Reply], call: Callable[[], None] | None) -> None:
-        if replies:
-            self._reply(replies)
-        if outgoing:
-            self._send(outgoing)
-        if call is not None:
-            call()
+            if call is None and waiting and waiting[0][0] <= durable:
+                continue
+            if replies:
+                self._reply(replies)
+            if outgoing:
+                self._send(outgoing)
+            if call is not None:
+                call()
+            outgoing, replies = [], []

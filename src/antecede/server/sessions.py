@@ -19,7 +19,6 @@ from typing import Any, Final, Protocol
 
 from antecede import limits, wire
 from antecede.channel import Letter, couple
-from antecede.channel.envelopes import envelope_fault
 from antecede.engine import React, Reaction, died
 from antecede.errors import WireError
 from antecede.server import Accepted, AgentServer, Refused
@@ -200,8 +199,6 @@ class Sessions:
         if not self.is_current(session):
             return
         # What cannot be sent is refused by the machine, which knows whether it is this publish's turn.
-        if not envelope_fault(to, kind):
-            to = self._machine.channel.checked(to) or to
         if len(bodies) == 1:
             self._driver.feed(Published(session.client, number, to, kind, bodies[0], ask, context=context))
             return

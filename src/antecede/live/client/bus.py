@@ -114,7 +114,9 @@ class Bus:
         if self._pause:
             pause, self._pause = self._pause, 0.0
             await asyncio.sleep(pause)
-        while self.outstanding > limits.publish_window_max // 2:
+        numbering = self._numbering
+        # Programs call this for each message: the batch that is being filled is left out, for it is short.
+        while numbering.next - 1 - numbering.accepted_upto > limits.publish_window_max // 2:
             await self._change()
 
     async def drain(self) -> None:
@@ -184,8 +186,9 @@ class Bus:
         self._check_open()
         if self._numbering.open is not None:
             self._flush_open(False)
-        if self.outstanding >= limits.publish_window_max:
-            raise OverloadError(f"{self.outstanding} publishes are not accepted yet: await bus.ready() or a ticket")
+        outstanding = self._numbering.outstanding
+        if outstanding >= limits.publish_window_max:
+            raise OverloadError(f"{outstanding} publishes are not accepted yet: await bus.ready() or a ticket")
         target = to if isinstance(to, str) else tuple(to)
         targets = (target,) if isinstance(target, str) else tuple(sorted(set(target)))
         if not targets:
