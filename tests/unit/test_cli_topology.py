@@ -70,7 +70,7 @@ def test_check_refuses_orders(capsys: pytest.CaptureFixture[str], tmp_path: Path
     agents = '[agents]\na = { server = "s1", class = "nowhere:A" }\n'
     code, out, _ = _asked(capsys, "topology", "check", _write(tmp_path, 'guarantee = "fifo"\n' + chain + agents))
     assert code == 0
-    assert "ok; classes were not looked at" in out
+    assert "ok; classes were not checked" in out
 
 
 @pytest.mark.parametrize(
