@@ -181,7 +181,7 @@ class Rough(Object):
     ("name", "reason"),
     [
         ("cancel", "CancelledError: gone"),
-        ("mute", "Mute: its text cannot be had"),
+        ("mute", "Mute: its text cannot be read"),
         ("half", "ValueError: \\ud800"),
         ("lock", "TypeError: cannot pickle"),
         ("shout", "ValueError: xxx"),

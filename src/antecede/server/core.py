@@ -23,7 +23,7 @@ from antecede.wire import AnyPart
 
 
 class LogView(LogState, Protocol):
-    """Where the log stands."""
+    """The state of the log."""
 
     @property
     def last(self) -> int: ...
@@ -75,8 +75,8 @@ class ServerCore:
         return gathers and self.driver.gathered(now)
 
     def watch(self, now: float) -> None:
-        """Do what is to be done about once per second: send a ping where nothing was sent for a while, close
-        connections that are silent for too long, forget temporary clients that are gone."""
+        """Do the periodic work, about once per second: send a ping if nothing was sent for a while, close connections
+        that are silent for too long, forget temporary clients that are gone."""
         self.driver.now = now
         self.sessions.sweep(now)
         self.entry.watch(now)
@@ -85,11 +85,11 @@ class ServerCore:
                 keep_alive(peer.connection, now)
 
     def deadline(self, now: float, clock_ms: int) -> float | None:
-        """When something is to be done next: a turn, or a peer to be dialed."""
+        """The time of the next work: a turn, or a peer to be dialed."""
         turn, dial = self.driver.deadline(now, clock_ms), self.peering.deadline()
         return turn if dial is None or (turn is not None and turn < dial) else dial
 
-    # What the driver calls: things that may leave.
+    # Called by the driver: output that may leave.
 
     def send(self, outgoing: list[Outgoing]) -> None:
         """Write frames and acknowledgements to peers."""
@@ -104,11 +104,11 @@ class ServerCore:
         self.sessions.deliver(due)
 
     def fault(self, domain: str, peer: str, reason: str) -> None:
-        """A peer did something wrong."""
+        """Report that a peer did something wrong."""
         self.peering.fault(domain, peer, reason)
 
     def hold(self, held: bool) -> None:
-        """Stop reading from all connections, or go on."""
+        """Stop reading from all connections, or continue."""
         self.entry.hold(held)
         self.peering.hold(held or self.marks.held)
 
