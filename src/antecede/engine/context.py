@@ -107,7 +107,7 @@ class Context:
         try:
             body = _encode((milliseconds, arguments))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise AgentError(f"call of {object_}.{operation}: an argument is no plain value: {error}") from None
+            raise AgentError(f"call of {object_}.{operation}: an argument is not a plain value: {error}") from None
         self._put(Outbound((f"{object_}()",), writable(operation), body, writable(reply), milliseconds))
 
     def forward(self, to: Iterable[str], letter: Letter) -> None:
