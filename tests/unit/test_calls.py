@@ -172,7 +172,7 @@ def test_what_cannot_be_called_is_said(tmp_path: Path) -> None:
         with pytest.raises(RefusedError, match="till is the name of a replicated object"):
             async with servers[0].bus("till"):
                 pass
-        with pytest.raises(UsageError, match="replicated objects, whose replicas would differ"):
+        with pytest.raises(UsageError, match="replicated objects, and their replicas would differ"):
             servers[0].operations.forget("A", "1")
 
     _play(tmp_path, play)

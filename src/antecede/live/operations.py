@@ -199,7 +199,7 @@ class Operations:
             raise UsageError(f"generation {generation[:32]}: expected a number larger than {consumer.generation}")
         if server.machine.calls.site is not None:
             raise UsageError(
-                f"domain {domain} has replicated objects, and their replicas would differ: restore the lost data directory"
+                f"domain {domain} has replicated objects, and their replicas would differ: restore the lost data"
             )
         again = len(consumer.unsettled())
         server.core.peering.reset(domain, monotonic())

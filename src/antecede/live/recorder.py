@@ -52,7 +52,7 @@ class Recorder:
             )
         if found.first > self.converted + 1:
             raise StoreError(
-                f"{self._directory}: the log begins with record {found.first}, but its trace needs {self.converted + 1}: "
+                f"{self._directory}: the log begins with record {found.first}, the trace needs {self.converted + 1}: "
                 f"a server that ran without --trace can only be recorded from an empty directory"
             )
         segments.begin(self._directory, topology)
