@@ -114,7 +114,7 @@ def test_made_files_pass_the_check(shape: str, capsys: pytest.CaptureFixture[str
 def test_make_refuses_what_the_check_would(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = _asked(capsys, "topology", "make", "bus", "--servers", "20", "--order", "vector")
     assert (code, out) == (2, "")
-    assert "single domain only" in err
+    assert "only topologies with a single domain" in err
 
 
 def test_show_draws(capsys: pytest.CaptureFixture[str], tmp_path: Path, root: Path) -> None:

@@ -98,7 +98,7 @@ def _misplaced(file: TopologyFile, facts: dict[str, OrderFacts]) -> Iterable[str
         elif not any("significant" in facts[domain.name].guarantees for domain in shared):
             domain = shared[0]
             yield (
-                f"object {one.name}: domain {domain.name} has the order {domain.order}: replicated objects need an order "
+                f"object {one.name}: domain {domain.name} has order {domain.order}: replicated objects need an order "
                 "based on conflicts, such as objects"
             )
 

@@ -1,9 +1,9 @@
-"""Clients that send walks out through failing servers, and what must be so when all walks are home.
+"""Clients that start walks through failing servers, and the checks when all walks have returned.
 
-1. Every walk that was accepted came home, once.
-2. Every walker has reacted to exactly what the walks' names say, and met nothing twice or too late.
-3. The trace, projected from the servers' logs, has nothing that had to be set aside, nothing undelivered, and keeps
-   FIFO and causal order.
+1. Every accepted walk returned, once.
+2. Every walker has reacted to exactly the messages that the walks' names imply, and received nothing twice or too late.
+3. The trace, projected from the servers' logs, has no rows set aside, no undelivered copies, and keeps FIFO and causal
+   order.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from antecede.walks.walkers import Home, Tell, Told, Walk, name_of_walker, next_
 
 
 class Figures(msgspec.Struct):
-    """What went on in one trial, and what was found wrong."""
+    """Counts of one trial, and its errors."""
 
     walks: int = 0
     events: int = 0
@@ -38,7 +38,7 @@ class Figures(msgspec.Struct):
 
 
 class Traveller:
-    """One client: it sends walks out, a bounded number at a time."""
+    """One client: it starts walks, a bounded number at a time."""
 
     def __init__(self, name: str, bus: Bus, walkers: int, length: int, together: int, slow: bool) -> None:
         self.name = name
@@ -61,11 +61,11 @@ class Traveller:
 
     @property
     def missing(self) -> set[str]:
-        """Walks that are accepted and not home yet."""
+        """Walks that are accepted and have not returned yet."""
         return self.out - set(self.home)
 
     async def travel(self, enough: asyncio.Event, pause: float) -> None:
-        """Send walks out, several at a time, until it is enough; one that was refused is sent again."""
+        """Start walks, several at a time, until ``enough`` is set; a refused walk is sent again."""
         for count in itertools.count(step=_burst):
             while self._away >= self._together and not enough.is_set():
                 self._changed.clear()
@@ -77,7 +77,7 @@ class Traveller:
             await asyncio.sleep(pause)
 
     async def come_home(self) -> None:
-        """Wait for all of them."""
+        """Wait until all walks have returned."""
         while self._away:
             self._changed.clear()
             await self._changed.wait()
