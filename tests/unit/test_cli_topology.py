@@ -191,4 +191,4 @@ def test_unchecked_and_separate_trees(capsys: pytest.CaptureFixture[str], tmp_pa
     apart = _ring.replace('B = { servers = ["s2", "s3"] }\nC = { servers = ["s3", "s1"] }', 'B = { servers = ["s3"] }')
     code, _, err = _asked(capsys, "simulate", "--topology", _write(tmp_path, apart))
     assert code == 2
-    assert "no way from s1 to s3" in err
+    assert "no route from s1 to s3" in err
