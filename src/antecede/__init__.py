@@ -1,9 +1,8 @@
-"""Antecede: messages between processes in which nothing arrives before what it follows from.
+"""Antecede: messages between processes that never arrive before the messages that caused them.
 
-What applications need is here: ``Agent``, ``Notification``, ``Context``, ``Topic``, ``ReplicatedObject``,
-``connect``. Names are imported
-when they are used, so that ``import antecede`` costs nothing. The rooms of the house, lowest first, are listed in
-``docs/architecture.md``; a room imports only from the rooms below it.
+This module exports what applications need: ``Agent``, ``Notification``, ``Context``, ``Topic``, ``ReplicatedObject``,
+``connect``. Names are imported when they are used, so that ``import antecede`` costs nothing. ``docs/architecture.md``
+lists the packages, lowest first; a package imports only from the packages below it.
 """
 
 from importlib import import_module

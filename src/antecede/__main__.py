@@ -8,9 +8,9 @@ from antecede.crashes import guarded
 
 
 def main() -> None:
-    """Run the command line and exit, also if its modules cannot be imported."""
+    """Run the command line and exit, even if its modules cannot be imported."""
     code = guarded(_run)
-    # The command has ended: Ctrl-C in Python's own last steps would only print a traceback.
+    # The command has ended: Ctrl-C during Python's own shutdown would only print a traceback.
     with suppress(ValueError):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(code)

@@ -1,9 +1,9 @@
-"""Unexpected errors of our own: one line for the person, a full report in a file, exit code 2.
+"""Internal errors: one line for the user, a full report in a file, exit code 2.
 
-Exit code 1 means "the property is violated", so no mistake of ours may end with it, as Python's own handler of
-uncaught exceptions does. Every entry point runs inside :func:`guarded`. The reports are private to their user, bounded
-in number and size, and hold the traceback, the versions and the command line. This module imports nothing of the
-package but its limits, so that it works when the rest cannot be imported.
+Exit code 1 means "the property is violated", so no internal error may end with it, as it would with Python's own
+handler of uncaught exceptions. Every entry point runs inside :func:`guarded`. The reports are private to their user,
+limited in number and size, and contain the traceback, the versions and the command line. This module imports only the
+package's limits, so that it works when the rest cannot be imported.
 """
 
 import os
@@ -19,11 +19,11 @@ interrupted = 130
 """The exit code after Ctrl-C."""
 
 broken_pipe = 141
-"""The exit code of a command whose output nobody reads any more, as a shell reports it for SIGPIPE."""
+"""The exit code of a command whose reader has closed its output, as a shell reports it for SIGPIPE."""
 
 
 def guarded(main: Callable[[], int]) -> int:
-    """Run an entry point and return its exit code: 2 for whatever it does not handle itself."""
+    """Run an entry point and return its exit code: 2 for any exception that it does not handle itself."""
     try:
         return main()
     except KeyboardInterrupt:
@@ -52,7 +52,7 @@ def crashed(error: BaseException) -> int:
 
 
 def print_error(reason: str) -> None:
-    """Print one line on standard error, if anybody reads it."""
+    """Print one line on standard error, if it is open."""
     if sys.stderr is None:
         return
     with suppress(OSError, ValueError):
@@ -63,7 +63,7 @@ def print_error(reason: str) -> None:
 
 
 def discard_output() -> None:
-    """Drop standard output, because its reader went away: also what Python flushes at its end."""
+    """Discard standard output, including what Python flushes at its end, because its reader is gone."""
     _redirect(1)
 
 
@@ -110,9 +110,9 @@ def _write(error: BaseException) -> str:
     with suppress(FileExistsError):
         os.mkdir(folder, 0o700)
     found = os.lstat(folder)
-    # The temporary directory is everybody's: somebody else may have made this one, or a link in its place.
+    # All users share the temporary directory: another user may have made this folder, or a link in its place.
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise PermissionError(f"{folder} belongs to somebody else")
+        raise PermissionError(f"{folder} belongs to another user")
     text = _report(error).encode("utf-8", "backslashreplace")[: limits.crash_report_bytes_max]
     path = os.path.join(folder, time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + f"{os.getpid()}-{token_hex(4)}.txt")
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as out:
@@ -128,7 +128,7 @@ def _report(error: BaseException) -> str:
 
     from antecede import __version__
 
-    # A deep recursion may have a million calls, of which the last ones show the circle.
+    # A deep recursion may have a million calls; the last ones show the cycle.
     trace = "".join(traceback.format_exception(error, limit=-_frames_max))
     return (
         f"command: {shlex.join(map(str, sys.orig_argv))}\n"
@@ -150,7 +150,7 @@ def _libraries() -> str:
 def _drop_oldest(folder: str) -> None:
     reports = sorted(name for name in os.listdir(folder) if name.endswith(".txt"))
     for name in reports[: -limits.crash_reports_max]:
-        # Another process may have dropped it just now.
+        # Another process may have removed it just now.
         with suppress(OSError):
             os.unlink(os.path.join(folder, name))
 

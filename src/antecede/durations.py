@@ -1,7 +1,7 @@
-"""How long things took, as counts in buckets: what a histogram of an operator's page is drawn from.
+"""Durations as counts in buckets, for the histograms of a server's metrics page.
 
-Whoever measures adds seconds; nothing here reads a clock. One thread adds, another may read meanwhile: it sees a
-moment's counts, never a torn one, and adding takes well under a microsecond.
+The caller adds seconds; nothing here reads a clock. One thread adds, another may read at the same time: it sees a
+consistent count. Adding takes well under a microsecond.
 """
 
 from bisect import bisect_left
@@ -24,15 +24,15 @@ class Durations:
     def __init__(self) -> None:
         self._counts = [0] * (len(BOUNDS) + 1)
         self.seconds = 0.0
-        """All of them together."""
+        """The sum of all durations."""
 
     def add(self, seconds: float) -> None:
-        """Something took that long."""
+        """Add one duration."""
         self._counts[bisect_left(BOUNDS, seconds)] += 1
         self.seconds += seconds
 
     def add_run(self, marks: list[float]) -> None:
-        """Several things one after the other: when the first began, and when each ended."""
+        """Add several consecutive durations, given the start of the first and the end of each."""
         gaps = list(map(sub, marks[1:], marks))
         if not gaps:
             return
@@ -46,11 +46,11 @@ class Durations:
 
     @property
     def count(self) -> int:
-        """How many were added."""
+        """The number of durations added."""
         return sum(self._counts)
 
     def cumulative(self) -> Iterator[tuple[float, int]]:
-        """(upper end, how many took at most that long), ascending; the last end is infinity."""
+        """Return (upper end, number of durations up to it), ascending; the last end is infinity."""
         total = 0
         for bound, count in zip((*BOUNDS, float("inf")), self._counts, strict=True):
             total += count

@@ -10,7 +10,7 @@ class AntecedeError(Exception):
 
 
 class UsageError(AntecedeError):
-    """An option or an argument that cannot be meant."""
+    """An option or an argument that makes no sense."""
 
 
 class ScenarioError(AntecedeError):
@@ -32,11 +32,11 @@ class TraceError(AntecedeError):
 
 
 class TopologyError(AntecedeError):
-    """An organisation of servers and domains that cannot be used."""
+    """A topology that cannot be used."""
 
 
 class OrderError(AntecedeError):
-    """An ordering protocol was asked for something that it does not do."""
+    """An ordering protocol does not support the request."""
 
 
 class UnknownOrderError(OrderError):
@@ -80,15 +80,15 @@ class NoRouteError(UsageError):
 
 
 class OverloadError(AntecedeError):
-    """The server takes no more from outside until it has caught up."""
+    """The server accepts no more input from outside until it has caught up."""
 
 
 class ClosedError(AntecedeError):
-    """A bus or a server that is closed, or that nobody answers."""
+    """A bus or a server that is closed, or that does not answer."""
 
 
 class RefusedError(AntecedeError):
-    """The other end does not talk to us, and says why."""
+    """The other end refuses the connection; the text gives the reason."""
 
 
 class AgentError(AntecedeError):
@@ -96,7 +96,7 @@ class AgentError(AntecedeError):
 
 
 class UnansweredError(AgentError):
-    """A question that the one who was asked could not react to, and why."""
+    """The agent could not react to a question; the text gives the reason."""
 
 
 class ObjectError(AntecedeError):
@@ -104,15 +104,15 @@ class ObjectError(AntecedeError):
 
 
 class OperationError(AntecedeError):
-    """A called operation of a replicated object failed, and why; nothing of it is left."""
+    """A called operation of a replicated object failed, for the given reason; all its effects are undone."""
 
 
 class CallTimeoutError(OperationError, TimeoutError):
-    """A call of a replicated object that did not come to its end in time."""
+    """A call of a replicated object did not finish in time."""
 
 
 class StoreError(AntecedeError):
-    """A log or a snapshot that cannot be read, or a disk that no longer takes writes."""
+    """A log or a snapshot that cannot be read, or a disk that can no longer be written."""
 
 
 class StoreLockedError(StoreError):
@@ -124,15 +124,15 @@ class StoreFormatError(StoreError):
 
 
 class StoreFailedError(StoreError):
-    """A write or a sync failed: nothing more is acknowledged; what is durable is found by opening again."""
+    """A write or a sync failed: nothing more is acknowledged; opening the log again shows what is durable."""
 
 
 class BrokenStepError(AntecedeError):
-    """A step of a server could not be taken to its end: the server must end, and go on from its log."""
+    """A server could not complete a step: it must stop, and can continue from its log."""
 
 
 class CorruptLogError(StoreError):
-    """Bytes that were durable and are not what was written. No crash does that, so nothing is repaired."""
+    """Durable bytes that differ from what was written. A crash cannot cause this, so nothing is repaired."""
 
     def __init__(self, file: str, offset: int, reason: str) -> None:
         super().__init__(f"{file}: byte {offset}: {reason}")
@@ -142,15 +142,15 @@ class CorruptLogError(StoreError):
 
 
 class StoreFullError(StoreError):
-    """No room for this record now; what was accepted before is not touched."""
+    """There is no space for this record now; records accepted before are not affected."""
 
 
 class DiskFullError(StoreFullError):
-    """The file system has no room for the next segment of the log."""
+    """The file system has no space for the next segment of the log."""
 
 
 class NoDescriptorError(StoreFullError):
-    """The process has no file descriptor left for a file of the log: like a full disk, try again."""
+    """The process has no file descriptor left for a file of the log; as with a full disk, try again later."""
 
 
 class SparkError(AntecedeError):

@@ -1,10 +1,10 @@
-"""Decides whether a ``KeyboardInterrupt`` in an application's code is Ctrl-C, or the application's own.
+"""Decide whether a ``KeyboardInterrupt`` in an application's code is Ctrl-C, or was raised by the application.
 
-Whatever a handler or an operation raises is its failure, ``KeyboardInterrupt`` included; but Ctrl-C must stop the
-program. ``antecede serve`` has its event loop handle SIGINT, as programs under ``asyncio.run`` do: there Ctrl-C raises
-nothing inside application code, and a ``KeyboardInterrupt`` is the application's own. Where Python's default handler is
-in force, Ctrl-C raises wherever the program is. Nobody can tell the two apart then, and Ctrl-C wins; inside
-:func:`noted` they can be told apart.
+Any exception of a handler or an operation is its failure, ``KeyboardInterrupt`` included; but Ctrl-C must stop the
+program. In ``antecede serve`` the event loop handles SIGINT, as in programs under ``asyncio.run``: Ctrl-C raises
+nothing inside application code, so a ``KeyboardInterrupt`` comes from the application. With Python's default handler,
+Ctrl-C raises at any point of the program. The two cannot then be distinguished, and it counts as Ctrl-C. Inside
+:func:`noted` they can be distinguished.
 """
 
 import signal
@@ -15,11 +15,11 @@ from types import FrameType
 
 
 class Terminated(KeyboardInterrupt):
-    """Raised where a command is told to end by SIGTERM: it cleans up as after Ctrl-C."""
+    """Raised when SIGTERM ends a command: it cleans up as after Ctrl-C."""
 
 
 class _Noting:
-    """Python's default handler of SIGINT, with a note that the signal came."""
+    """Python's default handler of SIGINT, which also records that the signal came."""
 
     def __init__(self) -> None:
         self.came = False
@@ -30,7 +30,7 @@ class _Noting:
 
 
 def is_ctrl_c(error: BaseException) -> bool:
-    """Return whether an exception that left an application's code may be Ctrl-C."""
+    """Return whether an exception from an application's code may be Ctrl-C."""
     if isinstance(error, Terminated):
         return True
     # Python handles signals in the main thread only.
@@ -42,7 +42,7 @@ def is_ctrl_c(error: BaseException) -> bool:
 
 @contextmanager
 def noted() -> Iterator[None]:
-    """Note SIGINT meanwhile, so that ``is_ctrl_c`` is certain; only where Python's default handler is in force."""
+    """Record SIGINT inside the context, so that ``is_ctrl_c`` is certain; only with Python's default handler."""
     ours = (
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler

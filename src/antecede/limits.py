@@ -1,4 +1,4 @@
-"""Every bound of the house in one table, unit last.
+"""Every bound of the project in one table; the unit is the last part of each name.
 
 A bound exists so that nothing from outside (a stamp, a frame, a trace, a scenario) can make us use memory or time
 without end. Each has a test at the bound.
@@ -16,7 +16,7 @@ counter_max: Final = 2**63 - 1
 """Any message counter."""
 
 counter_jump_max: Final = 2**32
-"""How far one stamp may move a counter beyond what we knew: four thousand million messages unseen."""
+"""How far one stamp may move a counter beyond the known value: four thousand million unseen messages."""
 
 snapshot_bytes_max: Final = 1024 * 1024 * 1024
 """One saved protocol state."""
@@ -58,10 +58,10 @@ scenario_wait_seconds_max: Final = 3_600
 """One ``wait`` of a scenario."""
 
 scenario_packets_max: Final = 4_000
-"""Packets of a scenario that are on their way or lost at one time."""
+"""Packets of a scenario that are in transit or lost at one time."""
 
 scenario_steps_max: Final = 200_000
-"""Packets posted and arrived, timers run down and queues looked through in playing one scenario."""
+"""Steps in playing one scenario: packets that leave or arrive, timers that expire, queues that are searched."""
 
 trace_line_bytes_max: Final = 16 * 1024 * 1024
 """One line of a JSON Lines trace; a longer one is set aside as unreadable."""
@@ -77,7 +77,7 @@ kin_instances_max: Final = 4_096
 number counts twice: 16 million pairs are some 100 MB."""
 
 raw_text_bytes_max: Final = 4 * 1024
-"""What is kept of a quarantined row's own text."""
+"""The part of a quarantined row's own text that is kept."""
 
 diagram_events_max: Final = 2_000
 """Events in one space-time diagram; more cannot be read by a person."""
@@ -92,19 +92,19 @@ explorer_messages_max: Final = 16
 """Messages of one exhaustive exploration."""
 
 explorer_states_max: Final = 2_000_000
-"""States that one exploration may reach unless it is told otherwise; each takes one or two kilobytes."""
+"""The default limit of states in one exploration; each takes one or two kilobytes."""
 
 foreign_line_bytes_max: Final = 1024 * 1024
-"""One line of a foreign log or span table; a longer one is passed over as unreadable."""
+"""One line of a foreign log or span table; a longer one is skipped as unreadable."""
 
 foreign_document_bytes_max: Final = 256 * 1024 * 1024
-"""One JSON document that is no sequence of lines: it must be read whole."""
+"""One JSON document that is not a sequence of lines: it must be read as a whole."""
 
 foreign_events_max: Final = 2_000_000
-"""Events of one import: finding their messages needs all of them at hand."""
+"""Events of one import: all of them must be in memory to find their messages."""
 
 foreign_halves_max: Final = 64
-"""Records of one span by different services: two where both sides of a call share its id, more where it was retried."""
+"""Records of one span by different services: two if both sides of a call share its id, more if it was retried."""
 
 foreign_clock_entries_max: Final = 20_000_000
 """Entries of all vector clocks of one import."""
@@ -113,8 +113,8 @@ label_chars_max: Final = 400
 """The name of an operation, or of an instance: a path with one number for each level of nesting."""
 
 roots_running_max: Final = 8
-"""Operations started by users that one object has under way; more wait, for those that run only get into each other's
-way."""
+"""Operations started by users that one object runs at the same time. Others wait, because more operations would only
+block each other."""
 
 nesting_depth_max: Final = 32
 """Levels of nested calls between objects; a deeper call fails."""
@@ -123,7 +123,8 @@ ended_instances_max: Final = 4_096
 """Failed and aborted operation instances that an object remembers, for callers that are slower than others."""
 
 calls_open_max: Final = 20_000
-"""Calls of objects that began at one server and have not ended, above which clients' further ones are refused."""
+"""Calls of objects that began at one server and have not ended. Above this limit, further calls from clients are
+refused."""
 
 call_seconds_max: Final = 86_400
 """The longest that a call of a replicated object may take before it is aborted."""
@@ -132,10 +133,10 @@ call_depth_max: Final = 64
 """Lists and dictionaries within each other in the arguments of one call, its answer, or the state of an object."""
 
 object_state_bytes_max: Final = 32 * 1024 * 1024
-"""The state of one replicated object, which every operation writes anew; one that makes it larger fails."""
+"""The state of one replicated object, which every operation writes again; an operation that exceeds this fails."""
 
 reason_chars_max: Final = 2_000
-"""Why an operation failed, as its callers are told."""
+"""The reason of a failed operation, as its callers receive it."""
 
 train_letters_max: Final = 1_024
 """Letters that share one message of a domain's order."""
@@ -154,17 +155,16 @@ message_id_chars_max: Final = 200
 """The id of one message."""
 
 reactions_together_max: Final = 256
-"""Letters of one agent that are handed out together; their reactions are committed together."""
+"""Letters that one agent receives together; their reactions are committed together."""
 
 timer_seconds_max: Final = 100 * 366 * 86_400
-"""The longest that an agent's timer runs, and that its question waits: a hundred years."""
+"""The longest time of an agent's timer, and of its question: a hundred years."""
 
 timers_together_max: Final = 1_024
 """Timers that fire in one step."""
 
 frame_bytes_max: Final = 64 * 1024 * 1024
-"""One frame between two servers that have proven who they are; a train of letters, its stamp and its envelope fit with
-room to spare."""
+"""One frame between two authenticated servers; a train of letters, its stamp and its envelope fit easily."""
 
 client_frame_bytes_max: Final = 10 * 1024 * 1024
 """One frame from a client. The longest that a client library sends is a batch of 1 MiB whose last notification has
@@ -177,7 +177,7 @@ frame_entries_max: Final = 131_072
 """Packets in one part of a frame between servers. Senders fill a part up to 1 MiB; a packet has more than 8 bytes."""
 
 frame_bytes_wanted: Final = 1024 * 1024
-"""Parts that are ready together share frames of about this length."""
+"""Parts that are ready at the same time share frames of about this length."""
 
 hello_bytes_max: Final = 16 * 1024
 """The longest frame before the hello was accepted. A hello has a token, three names and, for servers, less than 160
@@ -187,66 +187,67 @@ token_bytes_max: Final = 4 * 1024
 """One token: a quarter of the longest hello."""
 
 hello_seconds_max: Final = 10.0
-"""How long a new connection may take to say who it is."""
+"""How long a new connection may take to identify itself."""
 
 connections_max: Final = 4_096
-"""Incoming connections of one server at one time, if there are file descriptors for that many."""
+"""Incoming connections of one server at one time, if there are enough file descriptors."""
 
 strangers_max: Final = 512
-"""Incoming connections that have not said hello yet, TLS handshakes included; the oldest makes way for a new one.
-Correct programs say hello at once, so that even if thousands reconnect together, few are strangers at one time."""
+"""Incoming connections without a hello yet, TLS handshakes included; the oldest is closed for a new one. Correct
+programs send their hello at once. So even if thousands reconnect together, few are without one at any time."""
 
 strangers_address_max: Final = 256
 """The same, from one address: half of all, so that one host cannot use up the places of all others."""
 
 unfinished_bytes_max: Final = 256 * 1024 * 1024
-"""Bytes of frames from strangers and clients that have begun to arrive and are not complete: 25 frames of full length.
+"""Bytes of incomplete frames from clients and from connections without a hello: 25 frames of full length.
 Above it the connection whose frame began first is closed."""
 
 unfinished_address_bytes_max: Final = 128 * 1024 * 1024
 """The same, from one address: half of all."""
 
 descriptors_wanted: Final = 16_384
-"""Open files that a server process asks the operating system for: its connections, those to its peers (at most as many
-again), and some thousands for the application in the same process."""
+"""Open files that a server process requests from the operating system: its incoming connections, those to its peers (at
+most the same number), and some thousands for the application in the same process."""
 
 descriptors_reserved: Final = 160
 """File descriptors that incoming connections leave free: 64 for the metrics page, the rest for the log, snapshots, the
 process that converts the trace, and the event loop."""
 
 accept_retry_seconds: Final = 0.5
-"""How long a server that has no file descriptor left waits before it accepts connections again."""
+"""How long a server without a free file descriptor waits before it accepts connections again."""
 
 write_buffer_bytes_max: Final = 8 * 1024 * 1024
-"""What may wait in one connection; above it nothing more is written until the other end has read."""
+"""Bytes that may wait in one connection; above it nothing more is written until the other end has read."""
 
 heartbeat_seconds: Final = 5.0
-"""After that long without a word an end says that it is there; after three times that, it is taken to be gone."""
+"""An end sends a keep-alive after this time without output; after three times this without input, the other end counts
+as lost."""
 
 dial_seconds_max: Final = 5.0
 """The longest pause between two tries to reach a peer."""
 
 deferred_frames_max: Final = 8_192
-"""Frames that wait for a connection which is full; more are dropped, and resent by their link."""
+"""Frames that wait for a connection that is full; further ones are dropped and resent later by their link."""
 
 peer_resend_seconds: Final = 5.0
-"""How long a frame to a connected peer may go unacknowledged: a connection loses nothing, so there is no hurry."""
+"""How long a frame to a connected peer may stay unacknowledged: a connection loses nothing, so this can be long."""
 
 reaction_tries_max: Final = 5
-"""How often a reaction is tried before its letter is dead."""
+"""Number of tries of a reaction before its letter is dead."""
 
 reaction_pause_seconds: Final = 0.1
 """The pause before the second try; each pause after that is twice as long."""
 
 step_bytes_max: Final = 4 * 1024 * 1024
-"""What one step of a server takes in, but for a single larger input."""
+"""The input that one step of a server takes, except for a single larger input."""
 
 step_letters_max: Final = 65_536
-"""Copies of letters that one step of a server makes of publishes; so many take about a tenth of a second. A batch to
+"""Copies of letters that one step of a server makes for publishes; this takes about a tenth of a second. A batch to
 many destinations is taken in several steps."""
 
 record_piece_bytes_max: Final = 8 * 1024 * 1024
-"""What of one step's record goes into one record of the log; a longer one is kept in pieces."""
+"""The largest part of a step's record that goes into one record of the log; a longer one is stored in pieces."""
 
 backlog_frames_max: Final = 16_384
 """Frames that peers have not acknowledged above which clients' publishes are refused."""
@@ -255,20 +256,21 @@ backlog_bytes_max: Final = 256 * 1024 * 1024
 """The memory of frames that peers have not acknowledged above which clients' publishes are refused."""
 
 backlog_letters_max: Final = 200_000
-"""Letters in mailboxes, and dead ones, above which clients' publishes are refused and nothing more is read from peers:
-so the servers where those letters enter come to refuse them, too."""
+"""Letters in mailboxes, and dead ones. Above this limit clients' publishes are refused and nothing more is read from
+peers, so that the servers where those letters enter also come to refuse them."""
 
 backlog_letter_bytes_max: Final = 256 * 1024 * 1024
 """The same in bytes of memory, for letters in mailboxes, dead letters and timers: a quarter of a machine with 1 GiB. A
 multicast counts once, with its destinations."""
 
 backlog_unwatched_bytes_max: Final = 4 * 1024 * 1024
-"""What may go into the log before a server looks at its marks again, however short the time: the size of a step, and so
-little that the marks are passed by a few percent at most."""
+"""Bytes written to the log before a server checks its marks again, however short the time: the size of a step, and so
+small that the marks are exceeded by a few percent at most."""
 
 temporary_client_seconds_max: Final = 600.0
-"""How long a temporary client may be away before its server forgets it. It comes back within half of that or not at
-all, so that nothing that it repeats is taken for new; the other half is for both ends noticing at different times."""
+"""How long a temporary client may be disconnected before its server forgets it. It reconnects within half of this time
+or never, so that none of its repeated publishes counts as new. The other half allows for the two ends noticing the
+break at different times."""
 
 publish_window_max: Final = 65_536
 """Publishes of one client that are not accepted yet."""
@@ -277,11 +279,11 @@ publish_batch_max: Final = 1_024
 """Publishes of one client that share one part of a frame."""
 
 publish_to_max: Final = 4_096
-"""Destinations of one publish of a client: as many as a topology has servers. For more there are topics."""
+"""Destinations of one publish of a client: the number of servers that a topology may have. For more, use topics."""
 
 publish_to_read_max: Final = 65_536
-"""Destinations that are read, in order to refuse a publish with its number and the reason. Above it the connection is
-closed."""
+"""Destinations that are decoded, in order to refuse a publish with its number and the reason. Above this the connection
+is closed."""
 
 address_chars_max: Final = 200
 """One destination: ``name@server`` with names of 64 characters is 129 long."""
@@ -290,8 +292,8 @@ type_chars_max: Final = 400
 """The type of one notification: the name of a class, or of an operation (``label_chars_max``)."""
 
 session_parts_max: Final = 2_048
-"""Parts of one client that are handled in one turn of the event loop: even if each is a publish that is refused, and
-likened to all known names, others wait for less than 100 ms."""
+"""Parts of one client that are handled in one turn of the event loop. Even if each is a refused publish, for which
+similar names are searched, other connections wait less than 100 ms."""
 
 done_letters_max: Final = 1_024
 """Letters in one ``Done`` of a client. It has at most ``reactions_together_max`` letters at a time."""
@@ -300,127 +302,127 @@ request_arguments_max: Final = 8
 """Arguments of one request of an operator; no command has more than two."""
 
 deliver_bytes_wanted: Final = 1024 * 1024
-"""Letters that are pushed to a client together; a single larger one travels alone."""
+"""Letters that are pushed to a client together; a single larger letter is sent alone."""
 
 snapshot_log_bytes: Final = 128 * 1024 * 1024
-"""How much log may gather before a server takes the next snapshot of itself."""
+"""The size of the log after which a server takes its next snapshot."""
 
 snapshot_retry_seconds: Final = 10.0
-"""How long a server waits before it repeats a snapshot that failed: writing one takes a while, and a full disk or a
-lack of file descriptors mostly lasts for seconds."""
+"""How long a server waits before it repeats a failed snapshot: writing one takes a while, and a full disk or a lack of
+file descriptors usually lasts for seconds."""
 
 store_group_bytes_max: Final = 16 * 1024 * 1024
-"""The records of one commit group of a log, with their lengths; so also one record."""
+"""The records of one commit group of a log, with their lengths; therefore also one record."""
 
 store_segment_bytes: Final = 64 * 1024 * 1024
-"""One segment of a log unless it is told otherwise; segments are allocated whole, one ahead."""
+"""The default size of one segment of a log; segments are allocated as a whole, one in advance."""
 
 store_pending_bytes_max: Final = 32 * 1024 * 1024
 """Records that were appended to a log and are not yet written; they must fit into one segment."""
 
 store_log_bytes_max: Final = 16 * 1024 * 1024 * 1024
-"""All segments of one log, the one allocated ahead included."""
+"""All segments of one log, including the one allocated in advance."""
 
 store_snapshot_bytes_max: Final = 64 * 1024 * 1024 * 1024
 """One snapshot of a log's owner, all its parts."""
 
 store_snapshot_part_bytes_max: Final = 1024 * 1024 * 1024
-"""One part of a snapshot: what has to be in memory at once."""
+"""One part of a snapshot, which must be in memory as a whole."""
 
 store_snapshot_part_bytes_wanted: Final = 64 * 1024 * 1024
-"""A state that is handed over as one piece is cut into parts of this length: the size of a segment, which is well below
-the bound of a part and makes few of them."""
+"""A state that is passed as one piece is cut into parts of this length: the size of a segment, which is well below the
+limit of a part and gives few parts."""
 
 store_commit_here_bytes_max: Final = 64 * 1024
-"""How much a log's owner commits in its own thread; more is left to the commit thread."""
+"""Bytes that a log's owner commits in its own thread; more is left to the commit thread."""
 
 store_quick_sync_seconds: Final = 0.001
-"""A disk that mostly syncs faster than this may be waited for by the thread that has nothing else to do anyway."""
+"""If a disk usually syncs faster than this, an otherwise idle thread may wait for it."""
 
 store_retry_seconds: Final = 0.1
-"""How long a log that found the disk full waits before a refused append makes it look again."""
+"""How long a log with a full disk waits before a refused append makes it check again."""
 
 trace_context_chars_max: Final = 128
-"""The trace context of one letter; a W3C one of today has 55."""
+"""The trace context of one letter; a W3C context has 55 characters today."""
 
 metrics_request_bytes_max: Final = 8 * 1024
 """The head of one request for a server's metrics page."""
 
 metrics_connections_max: Final = 64
-"""Requests for that page at one time; more are hung up on."""
+"""Requests for that page at one time; further ones are disconnected."""
 
 live_seconds_max: Final = 30.0
-"""How long a server's event loop may stand still, or inputs may wait for a step, before ``/live`` fails. Peers and
-clients hang up after 15 s without a word: twice that is no hiccup, and long enough for a slow handler to end."""
+"""How long a server's event loop may be blocked, or inputs may wait for a step, before ``/live`` fails. Peers and
+clients disconnect after 15 s of silence: twice that is no short pause, and long enough for a slow handler to end."""
 
 orphan_seconds_max: Final = 30.0
-"""How long a server that ``antecede up`` started takes to stop once that is gone: 5 s for what is in the mailboxes, the
-rest for a snapshot. Then it ends at once; its log has everything."""
+"""How long a server takes to stop after the ``antecede up`` that started it is gone: 5 s for the letters in the
+mailboxes, the rest for a snapshot. Then it ends at once; its log has everything."""
 
 trace_retry_seconds: Final = 1.0
-"""How long a server waits before it repeats a conversion of its log that failed; twice as long each time, up to …"""
+"""How long a server waits before it repeats a failed conversion of its log; the wait doubles each time, up to …"""
 
 trace_retry_seconds_max: Final = 60.0
 """… this."""
 
 trace_segments_behind_max: Final = 8
-"""Closed segments that wait for their conversion before the server says so in its log."""
+"""Closed segments that wait for conversion before the server logs it."""
 
 contested_runs_max: Final = 1_000_000
-"""Runs of indices that several rows of a trace claim, told to the driver of a Spark job."""
+"""Index ranges claimed by several rows of a trace that are reported to the driver of a Spark job."""
 
 walk_events_max: Final = 2_000_000_000
 """Events of a trace above which no single task reads all of it: 16 GB of lines on the disk of one machine."""
 
 chunk_events_wanted: Final = 2_000_000
-"""Events of a chunk of time, if a trace is judged by chunks."""
+"""Events of a chunk of time, if a trace is verified by chunks."""
 
 cut_entries_max: Final = 1_000_000
-"""Cuts through a trace times its processes: what each task of a round of cutting is told."""
+"""Cuts through a trace times its processes: the input of each task in a round of cutting."""
 
 cut_rounds_max: Final = 40
 """Rounds after which cuts that are not consistent yet are left out."""
 
 crash_reports_max: Final = 20
-"""Reports of internal errors that are kept per user: enough for a bug report, and a loop that fails fills no disk."""
+"""Reports of internal errors that are kept per user: enough for a bug report, and a failing loop fills no disk."""
 
 crash_report_bytes_max: Final = 256 * 1024
 """One such report: a traceback of 200 calls takes about 30 KB, and the texts of exceptions may have any length."""
 
 unread_share_max: Final = 0.1
-"""The share of rows that are no events at all, above which a trace counts as unreadable: a torn line per file or a few
-rows of another program are common, but of one row in ten nobody can say what the verdict is about."""
+"""The share of rows that cannot be read as events, above which a trace counts as unreadable. A torn line per file or a
+few rows of another program are common, but with one row in ten the meaning of the verdict is unclear."""
 
 mapping_bytes_max: Final = 64 * 1024
 """One mapping file of an import: a few lines, each of them perhaps a long regular expression."""
 
 pattern_line_chars_max: Final = 64 * 1024
-"""One line that a person's regular expression is to search: what takes quadratic time is still done in some seconds."""
+"""One line for a user's regular expression to search: quadratic time is still only some seconds."""
 
 pattern_seconds_max: Final = 2.0
-"""How long the search of one line may take. An honest search takes microseconds; one that backtracks takes years."""
+"""How long the search of one line may take. A good search takes microseconds; one that backtracks takes years."""
 
 preview_records_max: Final = 10_000
-"""Records that ``import --preview`` looks at: enough to see every sort of record, and done in a second."""
+"""Records that ``import --preview`` examines: enough to show every kind of record, in about a second."""
 
 mapped_kinds_max: Final = 1_000
-"""Different kinds of records of which an import counts how often each occurred; more are not kinds but texts."""
+"""Different kinds of records that an import counts; if there are more, they are not kinds but texts."""
 
 plan_multicasts_max: Final = 20_000
-"""Different multicasts that a plan is made for; of more the heaviest stand for all, so that one plan's cost is a matter
-of milliseconds."""
+"""Different multicasts that a plan considers. If there are more, the most frequent represent all, so that computing the
+cost of one plan takes only milliseconds."""
 
 plan_work_max: Final = 1.2e10
-"""Elementary steps of one search for domains: about a minute on two cores, whatever the number of servers."""
+"""Elementary steps of one search for domains: about a minute on two cores, for any number of servers."""
 
 plan_front_max: Final = 12
-"""Plans of a Pareto front that are reported: more are no choice that a person makes."""
+"""Plans of a Pareto front that are reported: nobody would choose among more."""
 
 plan_sample_messages_max: Final = 200_000
-"""Messages that are replayed in the simulated world to check a plan's cost: the mean is known to a percent by then."""
+"""Messages that are replayed in the simulator to check a plan's cost: they give the mean to about a percent."""
 
 plan_file_bytes_max: Final = 256 * 1024 * 1024
-"""One table of traffic, of processes and their servers, or of pins: a row for each two of 4,096 servers fits."""
+"""One table of traffic, of processes and their servers, or of pins: one row for each pair of 4,096 servers fits."""
 
 plan_break_even_servers_max: Final = 1_024
-"""Servers up to which the size is looked for from which on domains pay off with uniform traffic."""
+"""The largest number of servers tried in the search for the size at which domains pay off with uniform traffic."""

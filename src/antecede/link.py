@@ -1,29 +1,29 @@
-"""One end of a connection to one peer: loss, resends and duplicates end here.
+"""One end of a connection to one peer: this layer handles loss, resends and duplicates.
 
-**Outgoing.** Every body gets the next number, from 1, and is kept until the peer has acknowledged it. What is not
-acknowledged in time is sent again, later and later up to a cap. A frame beyond ``admitted`` would be dropped by the
-peer, so its owner keeps it back: ``tick`` hands it out as soon as an acknowledgement makes room. Time is an argument:
-``deadline`` says when ``tick`` wants to be called.
+**Outgoing.** Every body gets the next number, from 1, and is kept until the peer has acknowledged it. A body that is
+not acknowledged in time is sent again, with increasing pauses up to a limit. The peer would drop a frame beyond
+``admitted``, so its owner holds it back; ``tick`` returns it as soon as an acknowledgement moves the window. Time is an
+argument: ``deadline`` is the time of the next call of ``tick``.
 
-**Incoming.** A link does *not* put frames in order, for every order above works on links that reorder. It only says of
-a frame whether it is ``FRESH``, a ``DUPLICATE``, or ``DROPPED`` because it lies too far beyond the first number that
-is not accepted yet; the next number in sequence is always admitted. A fresh frame is not acknowledged. The owner calls
-``accept(number)`` when what the frame brought is durably taken, perhaps much later and out of sequence. An
-acknowledgement says *everything up to* ``upto`` *and these few beyond it*, so that one packet which is held back does
-not make the peer resend all that came after it.
+**Incoming.** A link does *not* put frames in order, because every order above works on links that reorder. It only
+classifies a frame: it is ``FRESH``, a ``DUPLICATE``, or ``DROPPED`` because it lies too far beyond the first number
+that is not accepted yet. The next number in sequence is always admitted. A fresh frame is not acknowledged. The owner
+calls ``accept(number)`` when the content of the frame is durable, perhaps much later and out of sequence. An
+acknowledgement covers *everything up to* ``upto`` *and these few beyond it*, so that one held packet does not make the
+peer resend everything after it.
 
-**What survives a crash** is ``dump``: the last number given, the bodies not acknowledged, the numbers accepted. Frames
-that were received and not accepted are not in it: nobody acknowledged them, so the peer brings them again and they are
-fresh again. From this follows the owner's one duty: *make the link durable before showing the world what it did*,
-that is between ``send`` and the frame leaving, and between ``accept`` and asking for ``ack``. Losing what ``on_ack``
-taught costs resends and nothing else.
+**What survives a crash** is ``dump``: the last number given, the unacknowledged bodies, the accepted numbers. Frames
+that were received but not accepted are not in it: they were not acknowledged, so the peer sends them again and they are
+fresh again. From this follows the owner's one duty: *make the link durable before showing the world what it did*, that
+is between ``send`` and the frame leaving, and between ``accept`` and asking for ``ack``. Losing the effect of
+``on_ack`` only causes resends.
 
-**Incarnations.** A data directory has a random 64-bit incarnation; everything that travels names the sender's, and the
-receiver's as far as it is known (0: not yet). ``hello`` is the first thing on a new connection, made after the old one
-has been given up. A peer with another incarnation, or a counter that went back, means that somebody lost data: that is
-a :class:`LinkError`, raised before anything has changed, and only an operator's ``forget`` begins anew. An old backup
-may have sent so much since that its counter is no longer back; so every start is a *life* with a number of its own, and
-a hello says where it began.
+**Incarnations.** A data directory has a random 64-bit incarnation. Everything that is sent names the sender's
+incarnation, and the receiver's if it is known (0: not yet). ``hello`` is the first message on a new connection, made
+after the old one has been given up. If a peer has another incarnation, or a counter went back, one of the ends lost
+data. This is a :class:`LinkError`, raised before anything has changed, and only an operator's ``forget`` starts again.
+A restored backup may have sent so many frames that its counter is no longer behind. Therefore every start is a *life*
+with its own number, and a hello says at which counter the life began.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ from antecede.numbers import Numbers
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One numbered body on its way."""
+    """One numbered body in transit."""
 
     source: int
     """The sender's incarnation."""
@@ -62,27 +62,27 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Where one end stands, told at the beginning of a connection."""
+    """The state of one end, sent at the beginning of a connection."""
 
     source: int
     target: int
     sent: int
-    """The last number that it gave to a body."""
+    """The last number that was given to a body."""
     accepted: int
     """Everything up to this number is accepted."""
     life: int = 0
-    """Drawn anew at every start; 0: not told."""
+    """A new random number at every start; 0 if it was not sent."""
     base: int = 0
-    """What ``sent`` was when this life began."""
+    """The value of ``sent`` when this life began."""
 
 
 class Arrival(Enum):
-    """What a link says of a frame."""
+    """The classification of a frame by a link."""
 
     FRESH = "fresh"
     """Seen for the first time: hand the body on, and ``accept`` its number once that is durable."""
     DUPLICATE = "duplicate"
-    """Seen before. If it was accepted, the next ``ack`` says so again."""
+    """Seen before. If it was accepted, the next ``ack`` contains it again."""
     DROPPED = "dropped"
     """Beyond the window: as if it had been lost."""
 
@@ -115,26 +115,26 @@ class Link:
         self.resend_cap = resend_cap
         self.life = 0
         self._size = size
-        """The length of a body, where somebody asks for ``unacknowledged_bytes``."""
+        """The length of a body, needed for ``unacknowledged_bytes``."""
         self._clear()
 
     def _clear(self) -> None:
         self.peer = 0
         """The peer's incarnation; 0 while it is not known."""
         self.peer_life = 0
-        """The life in which the peer was last met; 0 while it is not known."""
+        """The peer's life at the last hello; 0 while it is not known."""
         self.base = 0
-        """What ``sent`` was when this end's life began."""
+        """The value of ``sent`` when this end's life began."""
         self.sent = 0
         """The last number given to a body."""
         self._bodies: dict[int, Any] = {}
         self._body_bytes = 0
         self._acknowledged = Numbers()
-        # Timers (due, number, back-off). Each kept body up to ``admitted`` has exactly one; those of bodies that were
-        # acknowledged since are skipped when they come up. Numbers beyond the peer's window get theirs when it moves.
+        # Timers (due, number, back-off). Each kept body up to ``admitted`` has exactly one. Timers of bodies that have
+        # since been acknowledged are skipped. Numbers beyond the peer's window get a timer when the window moves.
         self.timers: list[tuple[float, int, float]] = []
         self.admitted = 0
-        """The last number that the peer's window has room for; what is beyond need not travel yet."""
+        """The last number within the peer's window; frames beyond it need not be sent yet."""
         self._accepted = Numbers()
         self._received: set[int] = set()
         self.ack_due = False
@@ -152,14 +152,15 @@ class Link:
         return Frame(self.incarnation, self.peer, number, body)
 
     def deadline(self) -> float | None:
-        """When ``tick`` has something to do; nothing while all is acknowledged."""
+        """The time at which ``tick`` has something to do; None while everything is acknowledged."""
         timers = self.timers
         while timers and timers[0][1] not in self._bodies:
             heappop(timers)
         return timers[0][0] if timers else None
 
     def tick(self, now: float) -> list[Frame]:
-        """The overdue frames, to be sent again; if there are very many, the first of them (the deadline stays due)."""
+        """Return the overdue frames, to be sent again; if there are very many, only the first (the deadline stays
+        due)."""
         frames: list[Frame] = []
         timers = self.timers
         while timers and timers[0][0] <= now and len(frames) < limits.link_resend_frames_max:
@@ -171,10 +172,10 @@ class Link:
         return frames
 
     def on_ack(self, ack: Ack, now: float) -> None:
-        """The peer tells what it has accepted. Old news is no error: acknowledgements may overtake each other."""
+        """Process the peer's acknowledgement. An old one is not an error: acknowledgements may overtake each other."""
         self._check_peer("acknowledgement", ack.source, ack.target)
         if ack.target == 0:
-            raise LinkError("acknowledgement to nobody: expected this end's incarnation")
+            raise LinkError("acknowledgement without a receiver: expected this end's incarnation")
         if len(ack.beyond) > _bit_map_bytes_max:
             raise LinkError(f"acknowledgement with a bit map of {len(ack.beyond)} bytes: longer than any window")
         beyond = int.from_bytes(ack.beyond, "little")
@@ -182,14 +183,15 @@ class Link:
             raise LinkError(f"acknowledgement up to {ack.upto} that contradicts itself")
         if ack.upto + beyond.bit_length() > self.sent:
             raise LinkError(
-                f"acknowledgement of frame {ack.upto + beyond.bit_length()}: only {self.sent} were ever sent; "
+                f"acknowledgement of frame {ack.upto + beyond.bit_length()}: only {self.sent} were sent; "
                 "one of the two ends lost data"
             )
         self.peer = ack.source
         self._settle(ack.upto, beyond, now)
 
     def _settle(self, upto: int, beyond: int, due: float) -> None:
-        """Let go of what the peer has; what its window now has room for is due, for so far it was no use sending it."""
+        """Forget the bodies that the peer has. Frames that its window now admits are due at once, since they were held
+        back."""
         bodies = self._bodies
         for number in self._acknowledged.merge(upto, beyond):
             if number in bodies:
@@ -206,13 +208,13 @@ class Link:
     # Incoming.
 
     def receive(self, frame: Frame) -> Arrival:
-        """The network hands over a frame. Fresh means *remembered*, not acknowledged."""
+        """Process a frame from the network. Fresh means *remembered*, not acknowledged."""
         if frame.source != self.peer or frame.target != self.incarnation:
             self._check_peer("frame", frame.source, frame.target)
         number = frame.number
         accepted = self._accepted
         if not 1 <= number <= min(accepted.upto + limits.counter_jump_max, limits.counter_max):
-            raise LinkError(f"frame {number} after {accepted.upto} accepted: no peer is that far ahead")
+            raise LinkError(f"frame {number} after {accepted.upto} accepted: no correct peer is so far ahead")
         self.peer = frame.source
         if number in accepted:
             self.ack_due = True
@@ -225,22 +227,22 @@ class Link:
         return Arrival.FRESH
 
     def accept(self, number: int) -> None:
-        """What the fresh frame ``number`` brought is being made durable, together with this link."""
+        """Mark the fresh frame ``number`` as accepted; its content is being made durable together with this link."""
         assert number in self._received, f"frame {number} was never received, or is accepted already"
         self._received.remove(number)
         self._accepted.add(number)
         self.ack_due = True
 
     def has_accepted(self, number: int) -> bool:
-        """Return whether what this frame brought is durably taken."""
+        """Return whether the content of this frame is durable."""
         return number in self._accepted
 
     def refuse(self, number: int) -> None:
-        """What the fresh frame ``number`` brought could not be read: as if it had never arrived."""
+        """Forget the fresh frame ``number``, whose content could not be read, as if it had never arrived."""
         self._received.discard(number)
 
     def ack(self) -> Ack | None:
-        """What the peer must be told now, if anything. Ask once what was accepted is durable."""
+        """Return the acknowledgement to send now, if any. Call this when the accepted frames are durable."""
         if not self.ack_due:
             return None
         self.ack_due = False
@@ -248,37 +250,39 @@ class Link:
         bits = beyond.to_bytes((beyond.bit_length() + 7) // 8, "little")
         return Ack(self.incarnation, self.peer, self._accepted.upto, bits)
 
-    # Beginning, and beginning anew.
+    # Start and restart.
 
     def hello(self) -> Hello:
-        """What to say first on a new connection."""
+        """Return the first message on a new connection."""
         return Hello(self.incarnation, self.peer, self.sent, self._accepted.upto, self.life, self.base)
 
     def begin_life(self, life: int) -> None:
-        """This end starts, after it has recovered whatever it remembers."""
+        """Start a life of this end, after recovery."""
         self.life = life
         self.base = self.sent
 
     def on_hello(self, hello: Hello, now: float) -> None:
-        """The peer's first word on a new connection: check that both ends remember the same past, then resend."""
+        """Process the peer's hello on a new connection: check that both ends remember the same past, then resend."""
         self._check_peer("hello", hello.source, hello.target)
         seen = max(self._accepted.largest, max(self._received, default=0))
         if hello.sent < seen:
-            raise LinkError(f"the peer has sent {hello.sent} frames and we have number {seen}: its counter went back")
-        if self.peer_life not in (0, hello.life) and hello.life and hello.base < seen:
-            # It may have sent as much again since, under the same numbers: those would be taken for duplicates.
             raise LinkError(
-                f"the peer began its life with {hello.base} frames sent and we have number {seen} of an earlier one: "
-                "it was set back and went its own way"
+                f"the peer has sent {hello.sent} frames, but this end has received number {seen}: its counter went back"
+            )
+        if self.peer_life not in (0, hello.life) and hello.life and hello.base < seen:
+            # It may have sent that many frames again under the same numbers, which would count as duplicates.
+            raise LinkError(
+                f"the peer started after {hello.base} frames, but this end has number {seen} from an earlier start: "
+                "it was restored from an old backup"
             )
         if hello.accepted < self._acknowledged.upto:
             raise LinkError(
-                f"the peer has accepted {hello.accepted} frames and has acknowledged {self._acknowledged.upto}: "
+                f"the peer has accepted {hello.accepted} frames, but had acknowledged {self._acknowledged.upto}: "
                 "its counter went back"
             )
         if hello.accepted > self.sent:
             raise LinkError(
-                f"the peer has accepted {hello.accepted} frames and we have sent {self.sent}: our counter went back"
+                f"the peer has accepted {hello.accepted} frames, but this end sent {self.sent}: our counter went back"
             )
         self.peer = hello.source
         self.peer_life = hello.life or self.peer_life
@@ -288,8 +292,8 @@ class Link:
         self.ack_due = self._accepted.largest > 0
 
     def forget(self) -> list[Any]:
-        """An operator's decision to begin anew: both directions from 1, with any peer. The bodies that were never
-        acknowledged, for the owner to send again or to give up."""
+        """Start again from 1 in both directions, with any peer, by an operator's decision. Return the unacknowledged
+        bodies, for the owner to send again or to give up."""
         bodies = list(self._bodies.values())
         self._clear()
         return bodies
@@ -301,37 +305,37 @@ class Link:
             raise LinkError(f"{what} from incarnation {source}: expected a number from 1 to 2**64 - 1")
         if target not in (0, self.incarnation):
             raise LinkError(
-                f"{what} meant for incarnation {target:016x} and this is {self.incarnation:016x}: "
-                "the peer remembers an end that is gone"
+                f"{what} for incarnation {target:016x}, but this end is {self.incarnation:016x}: "
+                "the peer remembers an earlier data directory"
             )
         if self.peer not in (0, source):
             raise LinkError(
-                f"{what} from incarnation {source:016x} and the peer was {self.peer:016x}: the peer lost its data"
+                f"{what} from incarnation {source:016x}, but the peer was {self.peer:016x}: the peer lost its data"
             )
 
     # State.
 
     @property
     def unacknowledged(self) -> int:
-        """Bodies kept for resending."""
+        """The number of bodies kept for resending."""
         return len(self._bodies)
 
     @property
     def unacknowledged_bytes(self) -> int:
-        """The memory that they take."""
+        """The memory of the bodies kept for resending."""
         return self._body_bytes + _frame_bytes * len(self._bodies)
 
     def bodies(self) -> list[Any]:
-        """Bodies that the peer has not acknowledged, in sequence."""
+        """The bodies that the peer has not acknowledged, in sequence."""
         return list(self._bodies.values())
 
     @property
     def pending(self) -> int:
-        """Frames received and not accepted yet."""
+        """The number of frames received but not accepted yet."""
         return len(self._received)
 
     def missing(self, count: int = 8) -> list[int]:
-        """The first numbers that have not been received, below one that has."""
+        """Return the first missing numbers below one that was received."""
         largest = max(self._received, default=0)
         found: list[int] = []
         number = self._accepted.upto + 1
@@ -342,11 +346,12 @@ class Link:
         return found
 
     def dump(self) -> tuple[int, int, int, dict[int, Any], int, int]:
-        """The durable state: incarnations, last number, bodies not acknowledged (as they are), numbers accepted."""
+        """Return the durable state: incarnations, last number, unacknowledged bodies (not encoded), accepted
+        numbers."""
         return self.incarnation, self.peer, self.sent, dict(self._bodies), self._accepted.upto, self._accepted.beyond
 
     def load(self, state: tuple[int, int, int, dict[int, Any], int, int], now: float) -> None:
-        """Become the state that ``dump`` gave; called on a fresh link. All that is not acknowledged is due at once."""
+        """Load the state from ``dump`` into a new link. Everything unacknowledged is due at once."""
         incarnation, self.peer, self.sent, bodies, upto, beyond = state
         if incarnation != self.incarnation:
             raise SnapshotError(f"link of incarnation {incarnation:016x}: expected {self.incarnation:016x}")
@@ -362,7 +367,7 @@ class Link:
         self._settle(first - 1, 0, now)
 
     def clone(self) -> Self:
-        """A twin in the very same state, frames received and timers included; it shares nothing but the bodies."""
+        """Return a copy in the same state, including received frames and timers; only the bodies are shared."""
         twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin._bodies = dict(self._bodies)
@@ -373,14 +378,14 @@ class Link:
         return twin
 
     def snapshot(self, encode: Callable[[Any], bytes]) -> bytes:
-        """The durable state as bytes; ``encode`` makes bytes of a body."""
+        """Return the durable state as bytes; ``encode`` turns a body into bytes."""
         incarnation, peer, sent, bodies, upto, beyond = self.dump()
         kept = [(number, encode(body)) for number, body in bodies.items()]
         bits = beyond.to_bytes((beyond.bit_length() + 7) // 8, "little")
         return msgspec.msgpack.encode((incarnation, peer, sent, kept, upto, bits))
 
     def restore(self, snapshot: bytes, decode: Callable[[bytes], Any], now: float) -> None:
-        """Become the state of a snapshot; called on a fresh link."""
+        """Load the state of a snapshot into a new link."""
         try:
             incarnation, peer, sent, kept, upto, bits = msgspec.msgpack.decode(snapshot, type=_Saved)
         except msgspec.MsgspecError as error:
@@ -395,5 +400,5 @@ class Link:
 
 _Saved = tuple[int, int, int, list[tuple[int, bytes]], int, bytes]
 _frame_bytes: Final = 300
-"""What a kept body takes besides its own bytes: its head, a place in a dictionary, two numbers and a timer."""
+"""The memory of a kept body besides its own bytes: its head, a place in a dictionary, two numbers and a timer."""
 _bit_map_bytes_max: Final = limits.link_window_frames_max // 8 + 1

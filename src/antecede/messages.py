@@ -1,18 +1,18 @@
-"""The words of the house: what an application sends, what travels, and what a protocol step asks for.
+"""The basic types: what an application sends, what travels, and what a protocol step requests.
 
-A process inside one order is a small integer, its *member number*; a set of processes is a bit mask, so that union,
-difference and membership are one machine operation however many there are. Names of processes belong to the rooms
-above.
+Inside one order, a process is a small integer, its *member number*. A set of processes is a bit mask, so that union,
+difference and membership are one machine operation for any number of members. The packages above use names of
+processes.
 
 A protocol step turns one input into a list of **effects**, to be carried out in that order:
 
 =============  ========================================================================================
-``Persist``    what follows in this list, and the state that the step left behind, must be durable
+``Persist``    the rest of this list, and the state that the step left behind, must be durable
                before the next effect is carried out. A crash loses exactly what no ``Persist`` covered.
 ``Sent``       the application's send takes place now (a synchronous order decides when that is).
 ``Send``       hand this packet to the network.
 ``Accept``     a packet that was held is now part of the protocol's durable state: the link below may
-               acknowledge it. (A packet whose verdict was ``DELIVER`` is accepted without saying so.)
+               acknowledge it. (A packet with the verdict ``DELIVER`` is accepted without this effect.)
 ``Deliver``    hand this message to the application.
 =============  ========================================================================================
 """
@@ -30,18 +30,18 @@ ABORT = "abort"
 
 
 class Label(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a message is to the operations that send and receive it, for an order that goes by conflicts."""
+    """The role of a message for the operations that send and receive it, for an order based on conflicts."""
 
     type: str
     """``request``, ``response``, ``commit`` or ``abort``."""
     operation: str
     """The operation of the instance that receives it."""
     instance: str = ""
-    """The instance that receives it; empty for one that this message begins and ends."""
+    """The instance that receives it; empty if this message is the instance's only one."""
     by_operation: str = ""
     """The operation of the instance that sends it."""
     by_instance: str = ""
-    """The instance that sends it; empty for one that sends nothing else."""
+    """The instance that sends it; empty if it sends nothing else."""
     several: bool = False
     """On a response: the call went to several objects, so other responses to the instance may precede this one."""
 
@@ -55,11 +55,11 @@ class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Destinations, as a bit mask of member numbers."""
     payload: bytes = b""
     label: Label | None = None
-    """Only the order ``objects`` looks at it."""
+    """Only the order ``objects`` uses it."""
 
 
 class Packet(msgspec.Struct, frozen=True, gc=False):
-    """What one member of an order hands to the network for one other member (or for itself)."""
+    """A packet from one member of an order to another member (or to itself)."""
 
     kind: str
     """``copy`` for an application's message, else the name of a control packet."""
@@ -68,22 +68,22 @@ class Packet(msgspec.Struct, frozen=True, gc=False):
     message: Message | None
     """The message itself, on copies."""
     subject: str
-    """The id of the message that this packet is about; empty for none."""
+    """The id of the message that this packet concerns, or empty."""
     stamp: Any
-    """The order's own control information, opaque to everybody else. It is hashable, so that the explorer can tell
-    packets apart."""
+    """The order's own control information, opaque to all other code. It is hashable, so that the explorer can compare
+    packets."""
 
 
 COPY = "copy"
 
 
 class Verdict(Enum):
-    """What an order says of a packet that it was handed."""
+    """An order's decision about a packet."""
 
     DELIVER = "deliver"
-    """Taken; a copy reaches the application in this very step."""
+    """Accepted; a copy reaches the application in this step."""
     HOLD = "hold"
-    """Not yet: the order keeps it and will say when."""
+    """Not yet: the order keeps it and delivers it later."""
     DUPLICATE = "duplicate"
     """Seen before; nothing changed."""
 
@@ -123,7 +123,7 @@ PERSIST = Persist()
 
 
 def mask_of(members: Iterable[int]) -> int:
-    """The bit mask of a set of member numbers."""
+    """Return the bit mask of a set of member numbers."""
     mask = 0
     for member in members:
         mask |= 1 << member
@@ -131,7 +131,7 @@ def mask_of(members: Iterable[int]) -> int:
 
 
 def members_of(mask: int) -> Iterator[int]:
-    """The member numbers in a bit mask, ascending."""
+    """Return the member numbers in a bit mask, ascending."""
     while mask:
         lowest = mask & -mask
         yield lowest.bit_length() - 1

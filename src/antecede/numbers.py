@@ -1,4 +1,4 @@
-"""A set of numbers that grows nearly in sequence, in a few bytes whatever its size: what one end of a link has."""
+"""A set of numbers that grows nearly in sequence, stored in a few bytes; used for the frames of a link."""
 
 from collections.abc import Iterator, Sequence
 
@@ -23,7 +23,7 @@ class Numbers:
         return self.upto + self.beyond.bit_length()
 
     def add(self, number: int) -> None:
-        """Take in one number that is not in the set."""
+        """Add one number that is not in the set."""
         if number == self.upto + 1 and not self.beyond:
             self.upto = number
             return
@@ -32,13 +32,13 @@ class Numbers:
             self._advance()
 
     def merge(self, upto: int, beyond: int) -> Sequence[int]:
-        """Take in another such set; every number that is new here, and perhaps some that are not."""
+        """Add another such set; return every number that is new here, and perhaps some that are not."""
         if not beyond and not self.beyond:
             fresh, self.upto = range(self.upto + 1, upto + 1), max(self.upto, upto)
             return fresh
         shift = upto - self.upto
         if shift < 0:
-            # An acknowledgement that was overtaken by a later one can still know of numbers beyond.
+            # An acknowledgement that was overtaken by a later one can still contain numbers beyond it.
             beyond >>= -shift
             shift = 0
         known = self.beyond >> shift
@@ -51,7 +51,7 @@ class Numbers:
         return found
 
     def _advance(self) -> None:
-        """Let ``upto`` swallow the run of numbers that begins right after it."""
+        """Extend ``upto`` over the run of numbers directly after it."""
         run = (~self.beyond & (self.beyond + 1)).bit_length() - 1
         self.beyond >>= run
         self.upto += run

@@ -1,13 +1,13 @@
-"""Spans of reactions, for whoever traces with OpenTelemetry: through its API package alone, and only if it is set up.
+"""Spans of reactions for applications that use OpenTelemetry: only through its API package, and only if it is set up.
 
-A reaction is one span. It is linked to the span in which the letter was sent, which may be another reaction's, or
-whatever a client was in; so a chain of messages can be followed from span to span, through servers and crashes. The
-letter carries that span as a W3C trace context, a short text that nothing else reads. What a handler sends is sent in
-the reaction's span, and spans that the handler opens are its children. A try that fails is a span of its own.
+A reaction is one span. It is linked to the span in which the letter was sent: another reaction's span, or a client's
+current span. So a chain of messages can be followed from span to span, through servers and crashes. The letter carries
+that span as a W3C trace context, a short text that nothing else reads. Messages from a handler are sent in the
+reaction's span, and spans that the handler opens are its children. A failed try has its own span.
 
-The package ``opentelemetry-api`` (extra ``telemetry``) does nothing without an SDK. Where it is missing, or where no
-SDK is set up when a server is started or a bus entered, nobody looks on and nothing is carried: it costs nothing.
-Names of attributes follow OpenTelemetry's conventions for messaging.
+The package ``opentelemetry-api`` (extra ``telemetry``) does nothing without an SDK. If it is missing, or if no SDK is
+set up when a server starts or a bus is entered, letters carry no context and there is no cost. Names of attributes
+follow OpenTelemetry's conventions for messaging.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def is_set_up() -> bool:
-    """Whether somebody would get our spans."""
+    """Return whether an SDK would receive our spans."""
     try:
         from opentelemetry import trace
     except ImportError:
@@ -32,7 +32,7 @@ def is_set_up() -> bool:
 
 
 def current() -> Callable[[], str] | None:
-    """What tells the trace context of the moment; nothing where nobody traces."""
+    """Return a function that gives the current trace context; None if tracing is off."""
     if not is_set_up():
         return None
     from opentelemetry.trace import get_current_span
@@ -41,12 +41,12 @@ def current() -> Callable[[], str] | None:
 
 
 def spans(server: str = "") -> "Spans | None":
-    """The spans of reactions at a server, or at a client; nothing where nobody traces."""
+    """Return the spans of reactions at a server, or at a client; None if tracing is off."""
     return Spans(server) if is_set_up() else None
 
 
 class Spans:
-    """A span a reaction; see :class:`antecede.engine.host.Watch`."""
+    """One span per reaction; see :class:`antecede.engine.host.Watch`."""
 
     def __init__(self, server: str) -> None:
         from opentelemetry import trace
@@ -60,7 +60,7 @@ class Spans:
         return begun
 
     def open(self, agent: str, letter: Letter) -> "tuple[Span, Any]":
-        """A span that is current until it is ended, with what ends it."""
+        """Open a span and make it current; return it with the object that ends it."""
         from opentelemetry.context import Context as Around
         from opentelemetry.context import attach
         from opentelemetry.trace import SpanKind, set_span_in_context
@@ -101,7 +101,7 @@ class Spans:
 
 
 def _text(span: "Span") -> str:
-    """A span as a W3C trace context."""
+    """Return a span as a W3C trace context."""
     where = span.get_span_context()
     if not where.is_valid:
         return ""
@@ -109,7 +109,7 @@ def _text(span: "Span") -> str:
 
 
 def _links(text: str) -> "list[Link]":
-    """The span that a trace context from the wire names, if it names one."""
+    """Return a link to the span in a trace context from the wire, if it names one."""
     if not text or len(text) > trace_context_chars_max:
         return []
     from opentelemetry.context import Context as Around

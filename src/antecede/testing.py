@@ -1,4 +1,4 @@
-"""Your own agents in a simulated world: real servers and logs, virtual time, a seed, and everything that goes wrong.
+"""Run your own agents in a simulated world: real servers and logs, virtual time, a seed, and faults.
 
     world = World("shop.toml", seed=7, faults=ROUGH)
     world.send("alice@s1", "orders", Order(item="tea", count=2))
@@ -6,10 +6,10 @@
     assert world.state("orders").stock == 8
     world.check()
 
-The servers are the very state machines that run live, each with the real log on a simulated disk that forgets what was
-not synced. A world has no threads, no sockets and no wall clock: the same seed gives the same run. What a handler draws
-from its own dice, or reads from a clock, is its own affair; a reaction that runs again after a crash may do something
-else, and only what was committed counts.
+The servers are the same state machines that run live, each with the real log on a simulated disk that forgets
+everything that was not synced. A world has no threads, no sockets and no wall clock: the same seed gives the same run.
+A handler that uses random numbers or a clock is an exception: when it runs again after a crash, it may act differently,
+and only the committed run counts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -56,8 +56,8 @@ class World:
         faults: Faults = NONE,
         durability: str = "disk",
     ) -> None:
-        """``topology``: a file's path, its text, or what was read from it. ``agents``: classes by name, where they are
-        not to be imported as the file says."""
+        """``topology``: a file's path, its text, or a parsed file. ``agents``: classes by name, for agents that should
+        not be imported as the file says."""
         self.topology = _read(topology)
         self.seed = seed
         given = agents or {}
@@ -82,21 +82,22 @@ class World:
         """Virtual seconds since the world began."""
         return self._world.now
 
-    # What happens.
+    # Actions.
 
     def send(self, client: str, to: str | Iterable[str], notification: Notification) -> None:
-        """A client, ``name@server``, publishes to one address or several. It repeats what was not accepted."""
+        """Let a client, ``name@server``, publish to one address or several. It repeats publishes that were not
+        accepted."""
         self._world.send(client, to, notification)
 
     def call(self, client: str, object_: str, operation: str, *arguments: Any, timeout: float = 30.0) -> None:
-        """A client, ``name@server``, calls an operation of a replicated object; see ``returned``."""
+        """Let a client, ``name@server``, call an operation of a replicated object; see ``returned``."""
         if object_ not in {one.name for one in self.topology.objects}:
             raise UsageError(f"object {object_}: not in {self.topology.name}")
         self._world.client(client).call(object_, operation, arguments, timeout)
 
     def run(self, seconds: float | None = None) -> None:
-        """Let faults happen for their time, then let everything come to rest; with ``seconds`` let that much time pass,
-        faults included."""
+        """Let faults happen for their time, then run until nothing is pending; with ``seconds`` let that much time
+        pass, faults included."""
         try:
             with noted():
                 self._world.run(seconds)
@@ -104,31 +105,31 @@ class World:
             raise self._failure([str(error)]) from None
 
     def crash(self, server: str, *, power: bool = True) -> None:
-        """A server is gone now, and comes back by itself; with ``power`` its disk loses what was not synced."""
+        """Stop a server now; it restarts by itself. With ``power`` its disk loses everything that was not synced."""
         self._known(server)
         self._world.crash(server, "power" if power else "kill")
 
     def cut(self, one: str, other: str, seconds: float) -> None:
-        """Two neighbours cannot reach each other for a while."""
+        """Cut the connection between two servers for a while."""
         self._known(one)
         self._known(other)
         self._world.cut(one, other, seconds)
 
     def set_clock(self, server: str, seconds: float) -> None:
-        """A server's wall clock is set forward, or back."""
+        """Set a server's wall clock forward or back."""
         self._known(server)
         self._world.servers[server].set_clock(round(seconds * 1000))
 
     def snapshot(self, server: str) -> None:
-        """A server takes a snapshot of itself, and lets go of old parts of its log."""
+        """Let a server take a snapshot and delete old parts of its log."""
         self._known(server)
         simulated = self._world.servers[server]
         simulated.guard(simulated.life, simulated.take_snapshot)
 
-    # What came of it.
+    # Results.
 
     def state(self, agent: str) -> Any:
-        """An agent with its committed state; one that never reacted as it begins."""
+        """Return an agent with its committed state; if it never reacted, in its initial state."""
         for server in self._world.servers.values():
             if not server.up:
                 continue
@@ -145,18 +146,18 @@ class World:
     def inbox(self, client: str, kind: type[_Kind]) -> list[_Kind]: ...
 
     def inbox(self, client: str, kind: type[_Kind] | None = None) -> list[str] | list[_Kind]:
-        """What a client received, each once: the notifications of one type, or the names of all types."""
+        """Return what a client received, each once: the notifications of one type, or the names of all types."""
         letters = self._world.client(client).inbox
         if kind is None:
             return [letter.type for letter in letters]
         return [msgspec.msgpack.decode(letter.body, type=kind) for letter in letters if letter.type == name_of(kind)]
 
     def returned(self, client: str) -> list[Returned]:
-        """What became of a client's calls, in the sequence in which they ended."""
+        """Return the results of a client's calls, in the sequence in which they ended."""
         return self.inbox(client, Returned)
 
     def replicas(self, object_: str) -> dict[str, dict[str, Any]]:
-        """What has been committed to each replica of an object, by server."""
+        """Return the committed state of each replica of an object, by server."""
         found = {}
         for home in next((one.servers for one in self.topology.objects if one.name == object_), ()):
             site = self._world.servers[home].machine.calls.site
@@ -173,24 +174,25 @@ class World:
         ]
 
     def trace(self) -> list[Event]:
-        """The rows of the trace that all servers' logs give, as ``antecede verify`` would read them."""
+        """Return the rows of the trace from all servers' logs, as ``antecede verify`` would read them."""
         return self._world.trace()
 
     def write_trace(self, path: str | PathLike[str]) -> None:
         """Write the trace to a file, for ``antecede verify``, ``explain`` and ``measure``."""
         write_trace(fspath(path), self.trace())
 
-    # What must hold.
+    # Checks.
 
     def check(self, dead: int | None = 0) -> None:
-        """Everything, once the world has come to rest: what was accepted is delivered once, in the orders that the
-        topology promises; nothing waits anywhere; the logs give the states; ``dead`` letters, if that is known."""
+        """Check all guarantees when nothing is pending: every accepted publish is delivered once, in the orders that
+        the topology guarantees; nothing waits anywhere; the logs give the same states; and there are ``dead`` dead
+        letters, if that is given."""
         found = findings(self._world, self._promised(), dead)
         if found:
             raise self._failure(found)
 
     def assert_causal(self) -> None:
-        """No delivery so far came before something that it follows from."""
+        """Check that no delivery so far came before a message that it depends on."""
         late = judge(self.trace(), ("causal",)).causal
         if late:
             raise self._failure([f"{one.message} reached {one.to} after {one.overtaken_by}" for one in late])

@@ -1,7 +1,7 @@
-"""Where in an application's own code an exception came from.
+"""Find the place in an application's own code that an exception came from.
 
-A reason such as ``KeyError: 'key'`` is of no use to whoever wrote the handler. What is wanted is the innermost frame of
-their own code: not of this package, which called it, nor of a library that it called.
+A reason such as ``KeyError: 'key'`` does not help the author of the handler. They need the innermost frame of their own
+code: not of this package, which called it, nor of a library that it called.
 """
 
 import os
@@ -19,13 +19,13 @@ _standard, _installed = (
 
 
 def place_of(error: BaseException) -> str:
-    """``shop.py:31 in total``; nothing if no code but this package's was run."""
+    """Return ``shop.py:31 in total``, or nothing if only this package's code was running."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{Path(error.filename).name}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
     libraries = [one for one in frames if one.filename.startswith(_installed) and not one.filename.startswith(_house)]
     own = [one for one in frames if not one.filename.startswith(("<", _house, *_standard, *_installed))]
-    # An application may be installed as a library is: then the first frame after ours is the best that is known.
+    # An application may be installed like a library: then the first frame after ours is the best guess.
     if not own and not libraries:
         return ""
     frame = own[-1] if own else libraries[0]
@@ -34,24 +34,24 @@ def place_of(error: BaseException) -> str:
 
 
 def described(error: BaseException) -> str:
-    """The exception with its place: ``KeyError: 'key' (shop.py:31 in total)``."""
+    """Return the exception with its place: ``KeyError: 'key' (shop.py:31 in total)``."""
     place = place_of(error)
     return f"{type(error).__name__}: {text_of(error)}" + (f" ({place})" if place else "")
 
 
 def text_of(error: BaseException) -> str:
-    """The exception's own text, as one that can be written down: it is the application's, and may be a text that
-    UTF-8 cannot say, or an exception of its own."""
+    """Return the exception's own text in a form that can be written. It comes from the application: it may contain
+    characters that UTF-8 cannot encode, or raise another exception."""
     try:
-        # The text of a syntax error names its place already, not always on one line.
+        # The text of a syntax error already names its place, sometimes on several lines.
         text = str(error.msg) if isinstance(error, SyntaxError) else str(error)
     except BaseException as another:
         if is_ctrl_c(another):
             raise
-        return "its text cannot be had"
+        return "its text cannot be read"
     return writable(text)
 
 
 def writable(text: str) -> str:
-    """A text with escapes for what UTF-8 cannot say: halves of surrogate pairs."""
+    """Return a text with escapes for halves of surrogate pairs, which UTF-8 cannot encode."""
     return text.encode(errors="backslashreplace").decode()

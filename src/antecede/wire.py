@@ -1,28 +1,29 @@
-"""Bytes between processes: what two servers, or a client and a server, say to each other.
+"""Bytes between processes: the messages between two servers, or between a client and a server.
 
-A write is one **frame**: four bytes of length, one byte of version, then a list of *parts*. Everything that is ready at
-one moment for one connection shares a frame. Parts are typed structs; a reader decodes into nothing else, so nothing
-from the wire can become a class, a deep nest or an unbounded list.
+A write is one **frame**: four bytes of length, one byte of version, then a list of *parts*. All parts that are ready at
+one moment for one connection share a frame. Parts are typed structs, and a reader decodes nothing else, so nothing from
+the wire can become a class, a deep nest or an unbounded list.
 
-**Versions.** The first part on a connection is a hello that says the newest and the oldest version spoken; it travels
-in a frame of the oldest, so that whoever shares any version can read it. Both ends then speak the smaller of the two
-newest. Version N speaks N − 1 as well; whoever shares none is told so and hung up on. A later version may add fields at
-the end of a part, which readers of an earlier one pass over, and which have a default for those who don't send them.
+**Versions.** The first part on a connection is a hello with the newest and the oldest supported version. It is sent in
+a frame of the oldest version, so that every end with a common version can read it. Both ends then use the smaller of
+the two newest versions. Version N also supports N − 1; an end without a common version gets the reason and is
+disconnected. A later version may add fields at the end of a part. Readers of an earlier version skip them, and they
+have a default if they are missing.
 
 ====  ==================================================================================================
 1     the first
 2     letters and publishes carry the trace context that they were sent in
 ====  ==================================================================================================
 
-**Temporary clients.** A client whose name begins with :data:`TEMPORARY` is forgotten, with its mailbox, when it says
-good-bye for good (a final :class:`Bye`), or has been away for a while. The name alone says so, and not a field of the
-hello: names are in the log and in every snapshot already, so that a server knows also after a restart whom to forget,
-and nothing of the formats changes. An older server takes such a client for any other.
+**Temporary clients.** A client whose name begins with :data:`TEMPORARY` is forgotten, with its mailbox, when it closes
+for good (a final :class:`Bye`), or after some time without a connection. The name alone decides this, not a field of
+the hello: names are already in the log and in every snapshot. So a server still knows after a restart which clients to
+forget, and no format changes. An older server treats such a client like any other.
 
-**Bounds.** A frame longer than its bound, a length that lies, too many parts or entries of a list, bytes that are no
-parts: :class:`WireError`, and the connection is closed. MessagePack says how many entries a list has before the first
-of them, so a list that is too long is refused before any entry is decoded. Before the hello a frame is short and has
-one part. Stamps and letters travel as bytes; whoever they are for checks them. This room knows no sockets.
+**Bounds.** These raise :class:`WireError` and close the connection: a frame longer than its bound, a wrong length, too
+many parts or list entries, and bytes that are not parts. In MessagePack the number of entries comes before the first of
+them, so a list that is too long is refused before any entry is decoded. Before the hello a frame is short and has one
+part. Stamps and letters travel as bytes; their receivers check them. This module does not know sockets.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -35,22 +36,22 @@ from antecede import limits
 from antecede.errors import WireError
 
 VERSION: Final = 2
-"""The newest version that is spoken."""
+"""The newest supported version."""
 VERSION_OLDEST: Final = 1
 
 TEMPORARY: Final = "temporary-client."
-"""How the names of temporary clients begin."""
+"""The beginning of the names of temporary clients."""
 
 _header_bytes: Final = 5
 _parts_few: Final = 4
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="part"):
-    """Anything that travels."""
+    """Base class of everything that is sent."""
 
 
 class LinkHello(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Where one end of the link of one domain stands."""
+    """The state of one end of the link of one domain."""
 
     domain: str
     source: int
@@ -58,18 +59,18 @@ class LinkHello(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sent: int
     accepted: int
     generation: int
-    """How often the domain has begun anew."""
+    """How often the domain was reset."""
     life: int = 0
     base: int = 0
 
 
 class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
-    """A server's first word to another."""
+    """A server's first part to another server."""
 
     version: int
     oldest: int
     epoch: str
-    """The hash of the topology: servers that disagree about it must not talk."""
+    """The hash of the topology: servers with different topologies must not connect."""
     server: str
     to: str
     token: str
@@ -87,7 +88,7 @@ class PeerFrames(Part, frozen=True, array_like=True, gc=False, tag=2):
 
 
 class PeerAck(Part, frozen=True, array_like=True, gc=False, tag=3):
-    """What one end of a link has accepted."""
+    """The numbers that one end of a link has accepted."""
 
     domain: str
     source: int
@@ -97,7 +98,7 @@ class PeerAck(Part, frozen=True, array_like=True, gc=False, tag=3):
 
 
 class ClientHello(Part, frozen=True, array_like=True, gc=False, tag=4):
-    """A client's first word. Its name is durable, unless it is temporary: it stands for the same mailbox for ever."""
+    """A client's first part. Its name is durable, unless it is temporary: it always stands for the same mailbox."""
 
     version: int
     oldest: int
@@ -116,10 +117,10 @@ class Welcome(Part, frozen=True, array_like=True, gc=False, tag=5):
 
 
 class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
-    """A client sends, one or several of a type to the same destinations; numbers rise by one."""
+    """Publishes of a client: one or several of a type to the same destinations; numbers rise by one."""
 
     number: int
-    """Of the first."""
+    """The number of the first."""
     to: Annotated[tuple[str, ...], Meta(max_length=limits.publish_to_read_max)]
     type: str
     bodies: Annotated[list[bytes], Meta(max_length=limits.publish_batch_max)]
@@ -127,7 +128,7 @@ class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
     answers: str = ""
     replays: str = ""
     context: str = ""
-    """The span that it was sent in, as a W3C trace context; since version 2."""
+    """The span in which it was sent, as a W3C trace context; since version 2."""
 
 
 class Accepted(Part, frozen=True, array_like=True, gc=False, tag=7):
@@ -137,13 +138,13 @@ class Accepted(Part, frozen=True, array_like=True, gc=False, tag=7):
 
 
 class Refused(Part, frozen=True, array_like=True, gc=False, tag=8):
-    """Publishes that were not taken; nor were any after them. The client numbers those anew, from here."""
+    """Publishes that were refused, and all after them. The client numbers those again, starting here."""
 
     number: int
     count: int
     reason: str
     retry: bool
-    """Whether the same publish may be taken later; all after it share its fate."""
+    """Whether the same publish may be accepted later; all later ones are treated the same."""
 
 
 class Deliver(Part, frozen=True, array_like=True, gc=False, tag=9):
@@ -157,7 +158,7 @@ class Done(Part, frozen=True, array_like=True, gc=False, tag=10):
 
     letters: Annotated[list[str], Meta(max_length=limits.done_letters_max)]
     dead: str = ""
-    """Not empty: it could not handle the last of them, for this reason."""
+    """If not empty, the reason why it could not handle the last of them."""
 
 
 class Listen(Part, frozen=True, array_like=True, gc=False, tag=16):
@@ -165,21 +166,21 @@ class Listen(Part, frozen=True, array_like=True, gc=False, tag=16):
 
 
 class Ping(Part, frozen=True, array_like=True, gc=False, tag=11):
-    """Are you there?"""
+    """Ask whether the other end is alive."""
 
 
 class Pong(Part, frozen=True, array_like=True, gc=False, tag=12):
-    """Yes."""
+    """The answer to a ping."""
 
 
 class Bye(Part, frozen=True, array_like=True, gc=False, tag=13):
-    """The connection ends, and why."""
+    """The end of the connection, with the reason."""
 
     reason: str
     final: bool = False
     """There is no point in trying again."""
     code: str = ""
-    """Which rule the other end has broken, in one word for programs; empty: none. Older ends don't send it."""
+    """The rule that the other end has broken, as one word for programs, or empty. Older versions do not send it."""
 
 
 class Request(Part, frozen=True, array_like=True, gc=False, tag=14):
@@ -191,7 +192,7 @@ class Request(Part, frozen=True, array_like=True, gc=False, tag=14):
 
 
 class Answer(Part, frozen=True, array_like=True, gc=False, tag=15):
-    """The server's answer: a JSON document, or what was wrong."""
+    """The server's answer: a JSON document, or an error."""
 
     ok: bool
     document: bytes
@@ -222,12 +223,12 @@ _decode_one: Final = msgspec.msgpack.Decoder(Annotated[list[AnyPart], Meta(max_l
 
 
 def frame(parts: Iterable[Part], version: int = VERSION) -> bytes:
-    """Parts as one frame."""
+    """Return parts as one frame."""
     return _framed([_encode(part) for part in parts], version)
 
 
 def frames(parts: Sequence[Part], version: int = VERSION) -> list[bytes]:
-    """Parts as frames of bearable length: a new one is begun where the last has enough."""
+    """Return parts as frames of moderate length: a new frame begins when the last one is long enough."""
     if 0 < len(parts) <= _parts_few:
         # A list of parts is what a frame holds, and is encoded in one go.
         body = _encode(parts)
@@ -259,10 +260,10 @@ def _framed(pieces: list[bytes], version: int) -> bytes:
 
 
 class Unframer:
-    """Turns a stream of bytes back into parts, whatever the pieces in which it comes.
+    """Turns a stream of bytes back into parts, in whatever pieces it arrives.
 
-    It begins as a stranger's: short frames, one part in each, and one frame at a time, since the first may change what
-    the next is allowed. ``trust`` makes it read longer frames, and all that are complete together.
+    At first the other end is unidentified: frames are short, have one part, and are read one at a time, since the first
+    may change what the next is allowed. ``trust`` makes it read longer frames, and all complete ones together.
     """
 
     __slots__ = ("_bytes_max", "_trusted", "pending")
@@ -283,7 +284,7 @@ class Unframer:
         (or was one when this was called)."""
         pending = self.pending
         if not pending and len(data) > _header_bytes and data[4] == VERSION and self._trusted:
-            # One whole frame, as nearly all reads of a quiet connection are.
+            # One whole frame, as in nearly all reads of a quiet connection.
             length = int.from_bytes(data[:4], "big")
             if length + 4 == len(data) and length <= self._bytes_max + 1:
                 return _parts(data[_header_bytes:], _decode)
@@ -307,7 +308,7 @@ class Unframer:
                 version = view[start + 4]
                 if not VERSION_OLDEST <= version <= VERSION:
                     raise WireError(
-                        f"frame of wire version {version}: this end speaks {VERSION_OLDEST} to {VERSION}", "version"
+                        f"frame of wire version {version}: this end supports {VERSION_OLDEST} to {VERSION}", "version"
                     )
                 end = start + 4 + length
                 if size < end:
@@ -331,16 +332,16 @@ def _parts(body: bytes | memoryview, decode: Callable[[bytes | memoryview], list
 
 
 def is_temporary(client: str) -> bool:
-    """Return whether a client of that name (or address) is forgotten when it has gone."""
+    """Return whether a client with that name (or address) is forgotten when it has gone."""
     return client.startswith(TEMPORARY)
 
 
 def agree(newest: int, oldest: int) -> int:
-    """The version to speak with an end that speaks ``oldest`` to ``newest``."""
+    """Return the version to use with an end that supports ``oldest`` to ``newest``."""
     version = min(newest, VERSION)
     if version < oldest or version < VERSION_OLDEST:
         raise WireError(
-            f"the other end speaks wire versions {oldest} to {newest}, this one {VERSION_OLDEST} to {VERSION}",
+            f"the other end supports wire versions {oldest} to {newest}, this end {VERSION_OLDEST} to {VERSION}",
             "version",
         )
     return version

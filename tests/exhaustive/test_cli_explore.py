@@ -56,7 +56,7 @@ def test_without_an_order_the_usual_one_is_explored(capsys: pytest.CaptureFixtur
         ("--order matrix --guarantee best", "guarantee 'best'"),
         ("--order matrix --multicast --broadcast", "exclude"),
         ("--order vector", "broadcasts only"),
-        ("--order matrix --processes 1", "nobody to send to"),
+        ("--order matrix --processes 1", "cannot send to others"),
         (f"--order matrix --processes {limits.explorer_processes_max + 1}", "expected 1 to"),
         (f"--order matrix --messages {limits.explorer_messages_max + 1}", "expected 1 to"),
         ("--order matrix --messages 0", "expected 1 to"),

@@ -110,7 +110,7 @@ def test_a_server_on_a_full_disk_does_not_start(servers: CutProcesses) -> None:
     servers.disks["s1"].trouble("full")
     servers.start("s1")
     assert servers.running.pop("s1").wait(30) == 2
-    assert "no room on the disk of this trial" in servers.log("s1")
+    assert "no space on the disk of this trial" in servers.log("s1")
 
 
 @pytest.mark.parametrize("broken", ["s1", "s2"])

@@ -50,7 +50,7 @@ def test_up_says_which_server_was_killed(cluster: Callable[..., Any]) -> None:
         up.kill()
         up.wait()
     said = [line for line in errors.read_text().splitlines() if line.startswith("antecede: ")]
-    again = "stopping the others; run the same command again to go on: nothing accepted is lost"
+    again = "stopping the others; run the same command again to continue: nothing accepted is lost"
     assert said == [f"antecede: s2 was killed (signal 9); {again}"]
 
 

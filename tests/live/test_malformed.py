@@ -71,7 +71,7 @@ _cases = [
     (b"GET / HTTP/1.1\r\nHost: here\r\n\r\n", "bytes announced"),
     (frame([Listen()]), "Listen where a hello was expected"),
     (frame([PeerAck("A", 1, 1, 1, b"")]), "PeerAck where a hello was expected"),
-    (frame([ClientHello(99, 99, "", "x")]), "speaks wire versions 99 to 99"),
+    (frame([ClientHello(99, 99, "", "x")]), "supports wire versions 99 to 99"),
     (frame([ClientHello(1, 1, "", "a b")]), "a client's name is"),
     (frame([ClientHello(1, 1, "token", "a")]), "wrong token"),
     (_hello() + frame([Publish(0, ("echo",), "Ping", [b""])]), "malformed publish from client mallory: number 0"),
@@ -118,7 +118,7 @@ def test_frames_of_a_peer_that_are_none(world: Any) -> None:
     _say(world, hello + frame([PeerFrames("A", 5, 0, [1], [b"nonsense"])]))
     world.until(lambda: "bad-frame" in world.log("s1"), "the packet is refused")
     _say(world, hello + frame([PeerFrames("A", 5, 0, [2**62], [b"nonsense"])]))
-    world.until(lambda: "no peer is that far ahead" in world.log("s1"), "the jump is refused")
+    world.until(lambda: "no correct peer is so far ahead" in world.log("s1"), "the jump is refused")
     _alive(world)
 
 

@@ -101,12 +101,12 @@ def test_another_servers_directory(cluster: Callable[..., Any]) -> None:
     world.kill("s1")
     other = _serve(world, "s2", data="s1")
     assert other.returncode == 2
-    assert "is of server s1, not of s2" in other.stderr
+    assert "belongs to server s1, not to s2" in other.stderr
     world.start("s1")
     assert world.stop("s1") == [0]
     other = _serve(world, "s2", data="s1")
     assert other.returncode == 2
-    assert "is of server s1, not of s2" in other.stderr
+    assert "belongs to server s1, not to s2" in other.stderr
 
 
 def test_a_wiped_directory_stops_the_link(cluster: Callable[..., Any]) -> None:
@@ -277,7 +277,7 @@ def test_a_changed_topology_is_refused_on_either_side(cluster: Callable[..., Any
         refused = _serve(world, server)
         assert refused.returncode == 2
         assert "was begun under topology epoch" in refused.stderr
-        assert "start with the topology file of before" in refused.stderr
+        assert "start with the previous topology file" in refused.stderr
     world.file.write_text(text)
     world.start()
     assert world.stop() == [0, 0]
@@ -316,7 +316,7 @@ def test_an_old_backup_that_goes_its_own_way(cluster: Callable[..., Any]) -> Non
     _run(send(100, 10))
     world.start("s1")
     world.until(lambda: "link-stopped" in world.log("s1"), "s1 stops the link")
-    assert "went its own way" in world.log("s1")
+    assert "was restored from an old backup" in world.log("s1")
 
 
 def _heard(world: Any) -> int:

@@ -52,7 +52,7 @@ def test_whatever_a_handler_raises_is_a_failed_try(cluster: Callable[..., Any]) 
         assert reasons[f"{prefix}cancel"].startswith("CancelledError: gone (rough_agents.py:")
         assert reasons[f"{prefix}generator"].startswith("GeneratorExit: closed (")
         assert reasons[f"{prefix}group"].startswith("BaseExceptionGroup: several (2 sub-exceptions)")
-        assert reasons[f"{prefix}mute"].startswith("Mute: its text cannot be had")
+        assert reasons[f"{prefix}mute"].startswith("Mute: its text cannot be read")
         assert reasons[f"{prefix}half"].startswith("ValueError: half a pair: \\ud800")
     assert world.log("s1").count("warning reaction-failed") == 5 * len(agents)
 

@@ -116,7 +116,7 @@ def test_a_client_of_the_version_before(cluster: Callable[..., Any]) -> None:
         newest = await _dial(world, "s1")
         newest.say(OldHello(wire.VERSION + 5, wire.VERSION + 1, "", "newest"))
         bye = await newest.until(13)
-        assert f"the other end speaks wire versions {wire.VERSION + 1} to {wire.VERSION + 5}" in bye[1]
+        assert f"the other end supports wire versions {wire.VERSION + 1} to {wire.VERSION + 5}" in bye[1]
         newest.writer.close()
 
     _run(main())

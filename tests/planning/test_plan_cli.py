@@ -83,7 +83,7 @@ def test_no_feasible_plan_is_exit_1_and_names_the_bound(run: Callable[..., Said]
     code, _, err = run("six.csv --model paper --max-share 0 --max-domain 3")
     assert code == 1
     assert len(err.splitlines()) == 1
-    assert "no plan keeps all bounds; in the way is max-" in err
+    assert "no plan satisfies all bounds; the most restrictive one is max-" in err
 
 
 def test_pins(run: Callable[..., Said]) -> None:
@@ -168,7 +168,7 @@ def test_the_simulated_topology_is_the_plan_of_today(run: Callable[..., Said]) -
         ("nowhere.csv", "nowhere.csv: cannot be read"),
         ("empty.csv", "empty.csv:1: no column from"),
         ("bad.csv", "bad.csv:3: messages 'many': expected a number from 0"),
-        ("alone.csv", "no message from one server to another"),
+        ("alone.csv", "no message goes from one server to another"),
         ("six.csv --max-domain 1", "--max-domain 1: expected 2 servers or more"),
         ("six.csv --max-share 2", "--max-share 2.0: expected a share from 0 to 1"),
         ("six.csv --max-hops 0", "--max-hops 0: expected 1 or more"),

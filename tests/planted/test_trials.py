@@ -103,7 +103,7 @@ def _believed(symptom: str, order: str = "pruned") -> None:
 def test_a_client_that_is_hung_up_on_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Sessions.finish
     monkeypatch.setattr(Sessions, "finish", lambda self, session, *why: real(self, session))
-    _believed("nobody logged why")
+    _believed("without a logged reason")
 
 
 def test_a_packet_that_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:

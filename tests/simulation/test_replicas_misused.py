@@ -91,7 +91,7 @@ def _world() -> World:
         (("large_call",), "ValueError: arguments of visit of "),
         (("large_reason",), "ValueError: xxx"),
         (("cancelled",), "CancelledError: "),
-        (("mute",), "Mute: its text cannot be had"),
+        (("mute",), "Mute: its text cannot be read"),
         (("without_end", "a", "b"), "calls nested deeper than 32"),
         (("x" * 300,), "Rough has no operation 'xxx"),
     ],

@@ -280,5 +280,5 @@ def test_routes_equal_those_of_the_graph() -> None:
 def test_no_way_is_a_typed_error() -> None:
     topology = _organised([("A", "01"), ("B", "23")])
     world = ChannelWorld(topology, {name: parse("fifo") for name in topology.domains}, lambda: 0.1)
-    with pytest.raises(NoRouteError, match="no way from s0 to s3"):
+    with pytest.raises(NoRouteError, match="no route from s0 to s3"):
         world.send(0, 0b1000)

@@ -39,7 +39,7 @@ def test_a_trace_is_written(name: str, capsys: pytest.CaptureFixture[str]) -> No
     assert said.out.splitlines() == [
         "a.log: read as shiviz by the pattern govector, 2 events",
         "2 events of 2 processes, 1 message",
-        "  clocks cannot show a late delivery: verify will check the clocks, and find no order violated",
+        "  vector clocks cannot show a late delivery: verify will check the clocks, and find no violation",
         f"2 rows written to {name}",
     ]
     events, (metadata,) = read_events([name])
@@ -117,7 +117,7 @@ def test_one_clear_line_and_exit_2(arguments: str, named: str, capsys: pytest.Ca
 def test_verify_points_here(name: str, form: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["verify", name]) == 2
     said = capsys.readouterr().err
-    assert f"this is {form}: make it a trace with antecede import" in said
+    assert f"this is {form}: convert it with antecede import" in said
     assert said.count("\n") == 1
 
 

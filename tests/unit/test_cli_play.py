@@ -89,7 +89,7 @@ def test_a_play_that_cannot_be(chain: str, capsys: pytest.CaptureFixture[str]) -
     good, bad = json.loads(said.out)["plays"]
     assert good["holds"]
     assert bad == {"order": "vector", "error": said.err.removeprefix("antecede: ").rstrip("\n")}
-    assert said.err.startswith(f"antecede: {chain}:3: order vector serves broadcasts only")
+    assert said.err.startswith(f"antecede: {chain}:3: order vector supports broadcasts only")
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def test_strict_minds_rows_set_aside_but_not_gaps(run: Callable[..., Said]) -> N
     ("line", "said"),
     [
         ("nowhere.jsonl", "nowhere.jsonl: no such file or directory"),
-        ("late.jsonl --order causal,casual", "--order: 'casual' is none of fifo, causal"),
+        ("late.jsonl --order causal,casual", "--order: 'casual' is not one of fifo, causal"),
         ("late.jsonl --engine flink", "--engine must be one of auto, plain, spark"),
         ("late.jsonl --engine plain --master local[2]", "--master and --conf are for --engine spark"),
         ("late.jsonl --conf executor=2", "--conf: expected spark.KEY=VALUE, not 'executor=2'"),
@@ -178,7 +178,7 @@ def test_nothing_to_judge_is_no_success(run: Callable[..., Said]) -> None:
     code, out, err = run("sent.jsonl --json")
     assert code == 2
     assert json.loads(out)["orders"]["causal"] == {"holds": None, "late": 0, "undecided": 0, "first": None}
-    assert err == "antecede: nothing could be judged: no valid delivery among 2 events\n"
+    assert err == "antecede: nothing could be checked: no valid delivery among 2 events\n"
 
 
 def test_rows_set_aside_can_be_looked_at(run: Callable[..., Said]) -> None:
@@ -267,7 +267,7 @@ def test_what_is_no_trace_is_named(run: Callable[..., Said]) -> None:
     Path("data/segment-000000000001.log").write_bytes(b"\x00antecede\n" * 9)
     code, _, err = run("picture")
     assert code == 2
-    assert "picture is no JSON Lines: line 1: not JSON" in err
+    assert "picture is not JSON Lines: line 1: not JSON" in err
     assert "--quarantine DIR" in err
     code, _, err = run("data/segment-000000000001.log")
     assert code == 2

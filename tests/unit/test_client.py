@@ -361,7 +361,7 @@ def test_a_server_that_lost_what_it_had_accepted() -> None:
         bus.accepted(1)
         await ticket
         bus.welcomed("alice@s1", 0)
-        with pytest.raises(RefusedError, match="lost its data: it had accepted 1 publishes and now knows of 0"):
+        with pytest.raises(RefusedError, match="lost its data: it had accepted 1 publishes and now has 0"):
             await bus.send("a", Note(number=2))
 
     played(play)

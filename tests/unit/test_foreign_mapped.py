@@ -55,7 +55,7 @@ def test_the_command_of_the_issue(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["import", "log.jsonl", *_options, "--to", "out.jsonl"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "log.jsonl: read as json, 4 events",
-        "4 records: 2 sends, 2 deliveries (2 of them of a recorded send), 0 local events; 2 processes",
+        "4 records: 2 sends, 2 deliveries (2 of them with a recorded send), 0 local events; 2 processes",
         "4 rows written to out.jsonl",
     ]
     # The log has ids at both ends: it proves that the first message was late.

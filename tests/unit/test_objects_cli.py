@@ -28,6 +28,6 @@ def test_a_study_and_a_campaign_from_the_command_line(capsys: Any) -> None:
     assert run(["objects", "study", *size, "--unicast"]) == 0
     assert "pruned" in capsys.readouterr().out
     assert run(["objects", "study", "--messages", "5", "--warmup", "5"]) == 2
-    assert "leaves none of 5 requests to count" in capsys.readouterr().err
+    assert "--warmup 5 must be smaller than --messages 5" in capsys.readouterr().err
     assert run(["objects", "campaign", "--runs", "3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"] == 3

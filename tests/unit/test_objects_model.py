@@ -181,7 +181,7 @@ class Rough(Object):
     ("name", "reason"),
     [
         ("cancel", "CancelledError: gone"),
-        ("mute", "Mute: its text cannot be had"),
+        ("mute", "Mute: its text cannot be read"),
         ("half", "ValueError: \\ud800"),
         ("lock", "TypeError: cannot pickle"),
         ("shout", "ValueError: xxx"),
@@ -368,7 +368,7 @@ def test_the_command(tmp_path: Any, capsys: Any, monkeypatch: Any) -> None:
     file = tmp_path / "things.py"
     file.write_text(SOURCE)
     assert run(["objects", "conflicts", f"{file}:Good", "--examples", "50"]) == 0
-    assert "compatible, as far as was looked" in capsys.readouterr().out
+    assert "compatible: no difference was found" in capsys.readouterr().out
     assert run(["objects", "conflicts", str(file), "--examples", "50", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     bad = {tuple(pair["operations"]): pair["finding"] for pair in document["objects"]["Bad"]}

@@ -31,7 +31,7 @@ def test_failures_name_line_expected_and_actual() -> None:
         Failure(3, "Q delivered x", "Q delivered nothing"),
         Failure(4, "Q holds x", "Q holds nothing"),
         Failure(5, "x not sent", "x has left P"),
-        Failure(6, "stuck", "on the way: x to Q"),
+        Failure(6, "stuck", "in transit: x to Q"),
     ]
     assert (result.checked, result.skipped, result.holds) == (4, 0, False)
 
@@ -264,7 +264,7 @@ def test_steps_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "scenario_steps_max", 7)
     assert _play(text).holds
     monkeypatch.setattr(limits, "scenario_steps_max", 2)
-    assert "too much happens" in _fails(text).reason
+    assert "too many steps" in _fails(text).reason
 
 
 def test_packets_on_their_way_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +275,7 @@ def test_packets_on_their_way_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_wait_ends() -> None:
     error = _fails("processes P Q; crash Q; send x P -> Q; " + "; ".join(["wait 3600"] * 400))
-    assert "too much happens" in error.reason
+    assert "too many steps" in error.reason
 
 
 # What is written.

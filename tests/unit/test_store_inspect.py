@@ -33,7 +33,7 @@ def report(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -
 
 def test_a_folder_of_data_directories_names_them(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["inspect", str(place.parent)]) == 2
-    assert f"not a data directory, but it has such: {place}" in capsys.readouterr().err
+    assert f"not a data directory, but it contains some: {place}" in capsys.readouterr().err
 
 
 def test_a_whole_log(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,7 +63,7 @@ def test_text_for_people(place: Path, capsys: pytest.CaptureFixture[str]) -> Non
     said = capsys.readouterr().out
     assert "3 records (1 to 3), 12 bytes in 4 groups" in said
     assert "record 3 (5 bytes): three" in said
-    assert "every checksum is right" in said
+    assert "every checksum is correct" in said
 
 
 def test_damage_is_exit_1_and_torn_is_not(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -141,7 +141,9 @@ def test_a_missing_segment_is_named(disk: SimulatedDisk) -> None:
         small(disk)
     disk.seen["data/segment-000000000002.log"] = removed
     disk.seen.pop("data/segment-000000000001.log")
-    with pytest.raises(CorruptLogError, match=r"the log begins with record .*, and no snapshot reaches it"):
+    with pytest.raises(
+        CorruptLogError, match=r"the log begins with record .*, but no snapshot covers the records before it"
+    ):
         small(disk)
     disk.seen = {name: inode for name, inode in disk.seen.items() if "segment" not in name}
     with pytest.raises(CorruptLogError, match="no segment"):
@@ -191,7 +193,7 @@ def test_two_snapshots_are_kept_and_the_older_serves_when_the_newer_is_damaged(d
     assert len(log.recovered.unreadable) == 1
     log.close()
     disk.seen[snapshots(disk)[0]].seen[30] ^= 1
-    with pytest.raises(CorruptLogError, match="no snapshot reaches it"):
+    with pytest.raises(CorruptLogError, match="no snapshot covers the records before it"):
         small(disk)
 
 

@@ -203,7 +203,7 @@ def test_only_notifications_are_sent(what: Any) -> None:
     ctx = Context("a@s1", "s1", Letter("1", "b@s1", ("a@s1",), "Add", b""))
     sends = [ctx.reply, lambda it: ctx.send("b", it), lambda it: ctx.timer(1, it), lambda it: ctx.multicast(["b"], it)]
     for send in sends:
-        with pytest.raises(AgentError, match="is no Notification"):
+        with pytest.raises(AgentError, match="is not a Notification"):
             send(what)
     assert not ctx.outbound
 

@@ -76,7 +76,7 @@ def test_ties_go_to_what_was_named_first() -> None:
 
 def test_no_way() -> None:
     topology = _topology({"A": "s0 s1", "B": "s2 s3"})
-    with pytest.raises(TopologyError, match="no way from s0 to s3"):
+    with pytest.raises(TopologyError, match="no route from s0 to s3"):
         topology.route("s0", "s3")
     with pytest.raises(TopologyError, match="unknown server s9"):
         topology.route("s0", "s9")

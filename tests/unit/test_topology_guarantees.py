@@ -70,9 +70,9 @@ def test_separate_trees_keep_nothing() -> None:
         ("none", "fifo", 'order none is not fifo.*guarantee = "none"'),
         ("skeen", "fifo", "not fifo"),
         ("none", "none", None),
-        ("vector", "causal", "order vector serves topologies of a single domain only"),
-        ("vector", "none", "single domain only"),
-        ("objects", "none", "single domain only"),
+        ("vector", "causal", "order vector supports only topologies with a single domain"),
+        ("vector", "none", "only topologies with a single domain"),
+        ("objects", "none", "only topologies with a single domain"),
     ],
 )
 def test_orders_beside_another_domain(order: str, guarantee: str, refusal: str | None) -> None:
@@ -108,7 +108,7 @@ _account = '\n[agents]\naccount = {{ servers = {servers}, class = "bank:Account"
         (
             {"A": ("a b c", "pruned")},
             '["a", "b"]',
-            "object account: domain A has the order pruned: replicated objects need one that goes by conflicts",
+            "object account: domain A has order pruned: replicated objects need an order based on conflicts",
         ),
         (
             {"A": ("a b", "pruned"), "B": ("b c", "pruned")},

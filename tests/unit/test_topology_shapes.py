@@ -115,7 +115,7 @@ def test_traffic_needs_a_way() -> None:
     topology = Topology([Domain("A", ("a", "b")), Domain("B", ("c", "d"))])
     assert cost_of_traffic(topology, {("a", "b"): 2.0, ("a", "a"): 5.0}) == 8.0
     assert costs_from(topology, "a") == {"a": 0.0, "b": 4.0}
-    with pytest.raises(TopologyError, match="no way from a to c"):
+    with pytest.raises(TopologyError, match="no route from a to c"):
         cost_of_traffic(topology, {("a", "c"): 1.0})
     with pytest.raises(TopologyError, match="unknown server x"):
         cost_of_traffic(topology, {("x", "a"): 1.0})

@@ -1,8 +1,8 @@
-"""The floors: TCP on the bare event loop with msgspec, with or without a disk, and nothing else.
+"""The lower bounds: TCP on the bare event loop with msgspec, with or without a disk, and nothing else.
 
 A frame is four bytes of length and a MessagePack list of (number, body). The receiver of *log* writes the bodies into
-an allocated file and syncs, as many as have come at a time, in one thread, as our log does; it answers when the last
-one is on the disk. In a *loop* with a disk both ends write and sync what they got before they answer.
+an allocated file and syncs, as many as have arrived at a time, in one thread, as our log does. It answers when the last
+one is on the disk. In a *loop* with a disk both ends write and sync their input before they answer.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ def _framed(items: list[tuple[int, bytes]]) -> bytes:
 
 
 class _End(asyncio.Protocol):
-    """One end: calls back with the items of every frame."""
+    """One end; it calls back with the items of every frame."""
 
     def __init__(self, got: "Callable[[_End, list[tuple[int, bytes]]], None]") -> None:
         self._got = got
@@ -63,7 +63,7 @@ class _End(asyncio.Protocol):
 
 
 class _File:
-    """An allocated file that is written from front to back, and again from the front."""
+    """An allocated file that is written from start to end, and again from the start."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT)
@@ -119,7 +119,7 @@ async def _dial(port: int, got: Callable[[_End, list[tuple[int, bytes]]], None])
 
 
 async def log(data: str) -> None:
-    """The receiver of what is to be on its disk; number 0 asks for an answer."""
+    """Receive messages and write them to the disk; number 0 asks for an answer."""
     ends: list[_End] = []
     log = _Log(data, lambda number: ends[0].transport.write(_framed([(0, b"")])) if number == 0 else None)
 
@@ -131,7 +131,7 @@ async def log(data: str) -> None:
 
 
 async def pipelined(port: int, messages: int, together: int, warm: int = 2_000) -> None:
-    """The sender of what is to be on the other's disk."""
+    """Send messages that the other end writes to its disk."""
     done = asyncio.Event()
     end = await _dial(port, lambda _, items: done.set())
     for count in (warm, messages):
@@ -149,7 +149,7 @@ async def pipelined(port: int, messages: int, together: int, warm: int = 2_000) 
 
 
 async def echo(data: str | None = None) -> None:
-    """Gives back what it gets, after putting it on its disk if it has one."""
+    """Return every message, after writing it to the disk if there is one."""
     file = None if data is None else _File(data)
 
     def got(end: _End, items: list[tuple[int, bytes]]) -> None:
@@ -161,7 +161,8 @@ async def echo(data: str | None = None) -> None:
 
 
 async def ping(port: int, messages: int, data: str | None = None, warm: int = 200) -> None:
-    """One message to and fro; awaited as a program awaits an answer, or with a disk at this end too, in a loop."""
+    """Send one message back and forth; awaited as a program awaits an answer, or, with a disk at this end too, in a
+    loop."""
     file = None if data is None else _File(data)
     loop = asyncio.get_running_loop()
     answers: list[asyncio.Future[None]] = []

@@ -17,28 +17,28 @@ Sample = dict[str, float]
 
 
 class Side(msgspec.Struct, frozen=True):
-    """One thing that is measured."""
+    """One side that is measured."""
 
     name: str
     says: str
     unit: str
-    """Which of the figures counts."""
+    """The main figure."""
     share: float
-    """How many of the messages asked for: slow sides get fewer, so that all take about as long."""
+    """The share of the requested messages: slow sides get fewer, so that all take about the same time."""
     run: Callable[[int, str], Sample]
-    """Measure once, with so many messages, in a folder."""
+    """Measure once, with this number of messages, in a folder."""
     modules: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
 
     def missing(self) -> list[str]:
-        """What would have to be installed."""
+        """Return the names of missing packages and programs."""
         return [name for name in self.modules if find_spec(name) is None] + [
             name for name in self.programs if program(name) is None
         ]
 
 
 def measure(side: Side, messages: int, directory: str | None) -> Sample:
-    """One side, once; in a folder of its own on the disk that is asked for."""
+    """Measure one side once, in a new folder on the chosen disk."""
     with TemporaryDirectory(prefix="antecede-bench-", dir=directory) as place:
         return side.run(max(100, round(messages * side.share)), place)
 
@@ -232,8 +232,8 @@ sides = [
         _through("nats_broker", _jetstream, "pipelined", "receiver"),
         **_nt,
     ),
-    Side("floor-1", "bare TCP, receiver's log synced, 1 message a frame", "per_second", 0.5, _floor_log(1)),
-    Side("floor-64", "bare TCP, receiver's log synced, 64 messages a frame", "per_second", 2.0, _floor_log(64)),
+    Side("floor-1", "bare TCP, receiver's log synced, 1 message per frame", "per_second", 0.5, _floor_log(1)),
+    Side("floor-64", "bare TCP, receiver's log synced, 64 messages per frame", "per_second", 2.0, _floor_log(64)),
     Side(
         "stateful",
         "ours: an agent whose state is saved with every reaction",
@@ -258,7 +258,7 @@ sides = [
     ),
     Side(
         "exchange",
-        "ours: two agents, one letter to and fro, fdatasync at both ends",
+        "ours: two agents, one letter back and forth, fdatasync at both ends",
         "per_second",
         0.005,
         Ours("exchange", disk=True),
@@ -296,7 +296,7 @@ sides = [
     ),
     Side("zeromq", "ZeroMQ: PUSH to PULL through pyzmq, blocking calls", "per_second", 2.0, _zeromq(""), **_zq),
     Side("zeromq-asyncio", "ZeroMQ: the same in an event loop", "per_second", 0.2, _zeromq("async-"), **_zq),
-    Side("idle", "ours: memory of a server that does nothing", "mib", 0.0, _idle),
+    Side("idle", "ours: memory of an idle server", "mib", 0.0, _idle),
 ]
 
 _start_seconds = 30.0

@@ -1,7 +1,7 @@
-"""The parties of a measurement as processes of their own, and what they and the benchmark say to each other.
+"""The parties of a measurement as separate processes, and their communication with the benchmark.
 
-A party is ``python -m antecede.bench.MODULE ROLE SETTINGS`` (JSON). It says what it has to say as lines of JSON on
-standard output: a receiver that it is ready, a sender its figures. It ends when its standard input does.
+A party is ``python -m antecede.bench.MODULE ROLE SETTINGS`` (JSON). It writes lines of JSON to standard output: a
+receiver reports that it is ready, a sender reports its figures. It ends when its standard input ends.
 """
 
 import gc
@@ -22,15 +22,15 @@ from antecede.errors import AntecedeError
 
 
 class SideError(AntecedeError):
-    """A side could not be measured, and why."""
+    """A side could not be measured; the text gives the reason."""
 
 
 class Child:
-    """A process that is ended on leaving the block."""
+    """A process that is ended when the block is left."""
 
     def __init__(self, command: list[str], *, silent: bool = False, source: str | None = None) -> None:
-        """``silent``: a server that says nothing to us, and has to be told to end. ``source``: the directory from
-        which it imports the package, if that is another than ours."""
+        """``silent``: a server that writes nothing to us, and must be terminated. ``source``: the directory from which
+        it imports the package, if it is not ours."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed on leaving the block)
         out = subprocess.DEVNULL if silent else subprocess.PIPE
         self._process = subprocess.Popen(
@@ -73,7 +73,7 @@ class Child:
         self._errors.close()
 
     def hear(self, seconds: float) -> dict[str, Any]:
-        """The next line that the party says."""
+        """Return the next line from the party."""
         out = self._process.stdout
         assert out is not None
         until = monotonic() + seconds
@@ -82,7 +82,7 @@ class Child:
             selector.register(out, selectors.EVENT_READ)
             while b"\n" not in line:
                 if not selector.select(max(0.0, until - monotonic())):
-                    raise SideError(f"{self._name} said nothing for {seconds:.0f} s")
+                    raise SideError(f"{self._name} wrote nothing for {seconds:.0f} s")
                 more = out.read(65_536)
                 if not more:
                     raise SideError(f"{self._name} ended: {self._last_words()}")
@@ -94,7 +94,7 @@ class Child:
     def _last_words(self) -> str:
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "without a word"
+        return lines[-1] if lines else "without output"
 
     @property
     def _name(self) -> str:
@@ -102,7 +102,7 @@ class Child:
 
 
 def party(module: str, role: str, source: str | None = None, /, **settings: Any) -> Child:
-    """Start a party. With a ``source`` our module is run by its path, on the package that is in that directory."""
+    """Start a party. With a ``source``, our module is run by its path, with the package in that directory."""
     if source is None:
         return Child([sys.executable, "-m", f"antecede.bench.{module}", role, json.dumps(settings)])
     script = str(Path(__file__).with_name(f"{module}.py"))
@@ -110,12 +110,12 @@ def party(module: str, role: str, source: str | None = None, /, **settings: Any)
 
 
 def program(name: str) -> str | None:
-    """Where a server's program is: beside this Python, or on the path."""
+    """Return the path of a server's program: beside this Python, or on the path."""
     return shutil.which(name, path=os.path.dirname(sys.executable)) or shutil.which(name)
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface at which nobody listens."""
+    """Return free ports of the loopback interface."""
     sockets = [socket() for _ in range(count)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))
@@ -126,19 +126,19 @@ def free_ports(count: int) -> list[int]:
 
 
 def await_listener(port: int, seconds: float = 10.0) -> None:
-    """Wait until somebody listens at a port."""
+    """Wait until a process listens at a port."""
     until = monotonic() + seconds
     while True:
         with socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         if monotonic() > until:
-            raise SideError(f"nobody listens at port {port} after {seconds:.0f} s")
+            raise SideError(f"no process listens at port {port} after {seconds:.0f} s")
         sleep(0.02)
 
 
 def resident_bytes(pid: int) -> int:
-    """How much memory a process has in use; needs Linux."""
+    """Return the memory in use by a process; needs Linux."""
     try:
         text = Path(f"/proc/{pid}/statm").read_text()
     except OSError:
@@ -152,12 +152,12 @@ Role = Callable[..., Coroutine[Any, Any, None]]
 
 
 def say(**words: Any) -> None:
-    """Tell the benchmark something."""
+    """Send a line to the benchmark."""
     os.write(1, json.dumps(words).encode() + b"\n")
 
 
 def act(roles: dict[str, Role]) -> None:
-    """Play the role that the command line names, on the loop that servers run on."""
+    """Run the role that the command line names, on the event loop that servers use."""
     from antecede.live.process import run
 
     async def main() -> int:
@@ -168,13 +168,13 @@ def act(roles: dict[str, Role]) -> None:
 
 
 def settle() -> None:
-    """All sides alike: what is there when the measurement begins is not looked at by the collector."""
+    """Exclude existing objects from garbage collection, for all sides alike."""
     gc.collect()
     gc.freeze()
 
 
 async def until_told() -> None:
-    """Until standard input ends."""
+    """Wait until standard input ends."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -190,8 +190,8 @@ async def until_told() -> None:
 
 
 def figures(seconds: list[float]) -> dict[str, float]:
-    """One in flight: how many a second (by the median, which a stall of the machine does not move; and by the mean),
-    the median and the 99th percentile in microseconds."""
+    """Return the figures of one message in flight: the rate (by the median, which a pause of the machine does not
+    change; and by the mean), the median and the 99th percentile in microseconds."""
     ordered = sorted(seconds)
     return {
         "per_second": 1 / ordered[len(ordered) // 2],

@@ -1,13 +1,15 @@
 """``antecede bench hop``: the constants of the planner's cost model, measured on this machine.
 
-* **α**, the processor time of one durable hop: two real servers exchange one letter to and fro, on disk at both ends.
-  Each letter has a stamp, a frame and a record of its own, as the model supposes. What the processes take for their
-  start is the same for few and for many letters; the difference of two runs is free of it.
-* **β**, the processor time of one byte of stamp: an order with matrix stamps sends, encodes, decodes and receives in
-  small and in large groups; the time that a larger stamp takes, by its bytes. A line of 1 Gbit/s adds 8 ns.
-* **σ**, the mean stamp of an order by the size of its domain: uniform unicasts in the simulated world.
+* **α**, the CPU time of one durable hop: two real servers send one letter back and forth, on disk at both ends. Each
+  letter has its own stamp, frame and record, as the model assumes. The start of the processes takes the same time for
+  few and for many letters, so the difference of two runs does not include it.
+* **β**, the CPU time of one byte of stamp: an order with matrix stamps sends, encodes, decodes and receives in small
+  and in large groups; the additional time of a larger stamp is divided by its additional bytes. A network of 1 Gbit/s
+  adds 8 ns.
+* **σ**, the mean stamp of an order by the size of its domain: uniform unicasts in the simulation.
 
-Medians of the rounds count. Few letters make α, a difference of two runs, noisy; a busy machine makes both larger.
+The results are medians over the rounds. With few letters α, a difference of two runs, is noisy; a busy machine makes
+both larger.
 """
 
 import resource
@@ -24,7 +26,7 @@ from antecede.orders import parse
 from antecede.simulator.run import Setup, simulate
 
 LINE_NS_PER_BYTE = 8.0
-"""One byte on a line of 1 Gbit/s."""
+"""One byte on a network of 1 Gbit/s."""
 
 _few, _many = 16, 96
 """Members of the groups whose stamps are compared."""
@@ -38,14 +40,14 @@ def bench_hop(
     directory: str | None,
     tell: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Measure α, β and the table of stamps; the report."""
+    """Measure α, β and the table of stamps; return the report."""
     tell("exchanging letters between two servers")
     alphas = [_hop_ns(letters, directory) for _ in range(rounds)]
     tell("encoding and decoding stamps")
     betas = [_byte_ns() for _ in range(rounds)]
     table = {}
     for order in orders:
-        tell(f"weighing the stamps of {order}")
+        tell(f"measuring the stamps of {order}")
         table[order] = [round(stamp_bytes(order, size), 1) for size in sizes]
     return {
         "bench": "hop",
@@ -60,7 +62,7 @@ def bench_hop(
 
 
 def _hop_ns(letters: int, directory: str | None) -> float:
-    """Processor time of both servers for one letter, from two runs of different length."""
+    """Return the CPU time of both servers for one letter, from two runs of different length."""
     side = next(side for side in sides if side.name == "exchange")
     taken = []
     for count in (letters, 4 * letters):

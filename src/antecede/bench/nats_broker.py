@@ -10,7 +10,7 @@ from antecede.bench.children import act, figures, say, settle, until_told
 
 
 def server_command(program: str, port: int, data: str, sync: bool) -> list[str]:
-    """How to run a server; ``sync``: with JetStream, and every message on the disk before it is acknowledged."""
+    """Return the command of a server; ``sync``: with JetStream, and every message on disk before it is acknowledged."""
     file = Path(data) / "nats.conf"
     stream = f'jetstream {{ store_dir: "{data}/js", sync_interval: always }}\n' if sync else ""
     file.write_text(f"listen: 127.0.0.1:{port}\n{stream}")
@@ -26,7 +26,7 @@ async def _connect(port: int) -> Any:
 
 
 async def receiver(port: int, messages: int) -> None:
-    """Makes a stream, reads it until it has so many, and says when."""
+    """Make a stream, read this many messages from it, and report when it is done."""
     from nats.js.api import AckPolicy, ConsumerConfig
 
     connection = await _connect(port)
@@ -50,7 +50,7 @@ async def receiver(port: int, messages: int) -> None:
 
 
 async def pipelined(port: int, messages: int, together: int = 1_000) -> None:
-    """Publishes to the stream, so many without waiting for their acknowledgements."""
+    """Publish to the stream, with this many unacknowledged messages at a time."""
     connection = await _connect(port)
     stream = connection.jetstream(publish_async_max_pending=2 * together)
     started = perf_counter()
@@ -63,7 +63,7 @@ async def pipelined(port: int, messages: int, together: int = 1_000) -> None:
 
 
 async def echo(port: int) -> None:
-    """Gives back what it gets."""
+    """Return every message."""
     connection = await _connect(port)
 
     async def got(message: Any) -> None:
@@ -77,7 +77,7 @@ async def echo(port: int) -> None:
 
 
 async def ping(port: int, messages: int, warm: int = 200) -> None:
-    """Asks, and waits for each answer."""
+    """Ask, and wait for each answer."""
     connection = await _connect(port)
     times = []
     for _ in range(warm + messages):

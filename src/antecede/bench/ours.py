@@ -1,8 +1,7 @@
 """Our own parties: a server with agents; a program on the bus of a server; a client.
 
-``bench channel --against`` also runs this file by its path on the package of another checkout. So it uses public names,
-and imports no more of the package than the oldest version has that it is compared with; what it needs beyond that is
-here.
+``bench channel --against`` also runs this file by its path on the package of another checkout. So it uses public names
+and imports only what the oldest compared version has; everything else that it needs is in this file.
 """
 
 import asyncio
@@ -21,24 +20,24 @@ from antecede.topology import TopologyFile, parse_topology
 
 
 class Item(Notification):
-    """What travels; the last one wants to be told of."""
+    """A message; the last one requests an answer."""
 
     body: bytes
     last: bool = False
 
 
 class Done(Notification):
-    """The last one is here."""
+    """The answer to the last message."""
 
 
 class Serve(Notification):
-    """Begin an exchange of so many round trips."""
+    """Begin an exchange with this number of round trips."""
 
     count: int
 
 
 class Sink(Agent):
-    """Takes whatever comes, and keeps nothing."""
+    """Accepts every message, and keeps nothing."""
 
     def on_item(self, item: Item, ctx: Context) -> None:
         if item.last:
@@ -46,7 +45,7 @@ class Sink(Agent):
 
 
 class Ledger(Agent):
-    """Takes whatever comes, and keeps count: its state is saved with every reaction."""
+    """Accepts every message, and counts them: its state is saved with every reaction."""
 
     items: int = 0
     bytes: int = 0
@@ -59,14 +58,14 @@ class Ledger(Agent):
 
 
 class Wall(Agent):
-    """Gives back what it gets."""
+    """Returns every message."""
 
     def on_item(self, item: Item, ctx: Context) -> None:
         ctx.reply(item)
 
 
 class Player(Agent):
-    """Plays against the wall, one ball in the air."""
+    """Sends one letter back and forth with the other agent."""
 
     def on_serve(self, serve: Serve, ctx: Context) -> None:
         _strokes.append(perf_counter())
@@ -83,11 +82,11 @@ class Player(Agent):
 
 
 class Meter:
-    """The CPU time, user and system, of this process and of the receiver's over the messages that count."""
+    """The CPU time, user and system, of this process and of the receiver's for the counted messages."""
 
     def __init__(self) -> None:
         self.receiver: int | None = None
-        """Its process; without one nothing is measured."""
+        """The receiver's process; without one nothing is measured."""
         self._started = (0.0, 0.0)
 
     def start(self) -> None:
@@ -150,7 +149,7 @@ async def _start(topology: str, server: str, data: str | None, trace: bool) -> S
 
 
 async def server(topology: str, data: str | None = None, trace: bool = False) -> None:
-    """The receiver: server s2 with its agents."""
+    """Run the receiver: server s2 with its agents."""
     runtime = await _start(topology, "s2", data, trace)
     say(ready=True, package=antecede.__file__)
     await until_told()
@@ -166,7 +165,7 @@ async def pipelined(
     warm: int = 2_000,
     pid: int | None = None,
 ) -> None:
-    """The sender: a program on the bus of server s1."""
+    """Run the sender: a program on the bus of server s1."""
     runtime = await _start(topology, "s1", data, trace)
     async with runtime.bus("program") as bus:
         done = asyncio.Event()
@@ -185,7 +184,7 @@ async def pipelined(
 
 
 async def soak(topology: str, messages: int, pid: int, data: str | None = None) -> None:
-    """Sends in ten parts, and says after each how much memory both servers have in use."""
+    """Send in ten parts, and report the memory of both servers after each."""
     runtime = await _start(topology, "s1", data, False)
     async with runtime.bus("program") as bus:
         done = asyncio.Event()
@@ -207,7 +206,7 @@ async def _send_all(bus: Bus, to: str, messages: int) -> None:
 
 
 async def accepted(topology: str, messages: int, warm: int = 200, pid: int | None = None) -> None:
-    """A client that waits for each publish to be accepted."""
+    """Run a client that waits until each publish is accepted."""
     address = str(parse_topology(topology).servers["s2"])
     async with connect(address, name="program") as bus:
         settle_memory()
@@ -224,7 +223,7 @@ async def accepted(topology: str, messages: int, warm: int = 200, pid: int | Non
 
 
 async def ask(topology: str, messages: int, data: str | None = None, warm: int = 500, pid: int | None = None) -> None:
-    """A program on the bus of server s1 that asks, and waits for each answer."""
+    """Run a program on the bus of server s1 that asks, and waits for each answer."""
     runtime = await _start(topology, "s1", data, False)
     async with runtime.bus("program") as bus:
         say(**await _asked(bus, messages, warm, pid))
@@ -232,7 +231,7 @@ async def ask(topology: str, messages: int, data: str | None = None, warm: int =
 
 
 async def ask_as_client(topology: str, messages: int, warm: int = 500, pid: int | None = None) -> None:
-    """A client that asks an agent of its home server."""
+    """Run a client that asks an agent of its own server."""
     address = str(parse_topology(topology).servers["s2"])
     async with connect(address, name="program") as bus:
         settle_memory()
@@ -255,7 +254,7 @@ async def _asked(bus: Bus, messages: int, warm: int, pid: int | None) -> dict[st
 async def exchange(
     topology: str, messages: int, data: str | None = None, warm: int = 200, pid: int | None = None
 ) -> None:
-    """Server s1 with an agent that plays against the wall on the other server."""
+    """Run server s1 with an agent that exchanges a letter with the other server's agent."""
     _strokes_wanted[0], _strokes_warm[0] = warm + messages, warm + 1
     _meter.receiver = pid
     runtime = await _start(topology, "s1", data, False)

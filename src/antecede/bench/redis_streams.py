@@ -9,7 +9,7 @@ from antecede.bench.children import act, figures, say, settle
 
 
 def server_command(program: str, port: int, data: str) -> list[str]:
-    """How to run a server that has every write on its disk before it answers."""
+    """Return the command of a server that has every write on disk before it answers."""
     settings = {
         "port": str(port),
         "bind": "127.0.0.1",
@@ -31,7 +31,7 @@ def _client(port: int) -> Any:
 
 
 async def receiver(port: int, messages: int) -> None:
-    """Reads a stream until it has so many, and says when."""
+    """Read this many messages from a stream, and report when it is done."""
     client = _client(port)
     say(ready=True)
     last: bytes | str = "0"
@@ -48,7 +48,7 @@ async def receiver(port: int, messages: int) -> None:
 
 
 async def pipelined(port: int, messages: int, together: int = 500) -> None:
-    """Adds to a stream, so many XADDs in a pipeline."""
+    """Add to a stream, with this many XADDs in a pipeline."""
     client = _client(port)
     started = perf_counter()
     for start in range(0, messages, together):
@@ -60,7 +60,7 @@ async def pipelined(port: int, messages: int, together: int = 500) -> None:
 
 
 async def accepted(port: int, messages: int, warm: int = 200) -> None:
-    """Adds to a stream, one after the other."""
+    """Add to a stream, one message after the other."""
     client = _client(port)
     times = []
     for _ in range(warm + messages):

@@ -1,4 +1,4 @@
-"""Rounds, medians, ratios: what ``antecede bench channel`` prints."""
+"""Rounds, medians, ratios: the output of ``antecede bench channel``."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -16,11 +16,11 @@ from antecede.errors import UsageError
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What a side is compared with, and how it should come out."""
+    """The comparison of a side, and its target."""
 
     side: str
     against: str
-    """Another side; empty: the figure itself counts."""
+    """Another side; if empty, the figure itself is compared."""
     least: float | None = None
     most: float | None = None
 
@@ -52,7 +52,7 @@ targets = [
 
 
 def chosen(only: str | None) -> list[Side]:
-    """The sides that a comma-separated list names; all without one."""
+    """Return the sides in a comma-separated list; all without a list."""
     if only is None:
         return sides
     names = [name.strip() for name in only.split(",")]
@@ -66,7 +66,7 @@ def chosen(only: str | None) -> list[Side]:
 def bench_channel(
     wanted: Sequence[Side], messages: int, rounds: int, directory: str | None, tell: Callable[[str], None]
 ) -> dict[str, Any]:
-    """All sides by turns, round after round; the report."""
+    """Measure all sides in turns, round after round; return the report."""
     samples: dict[str, list[Sample]] = {}
     skipped: dict[str, str] = {}
     for side in wanted:
@@ -141,7 +141,7 @@ def shown(unit: str, value: float) -> str:
 
 
 def table(report: dict[str, Any]) -> str:
-    """The report for people."""
+    """Return the report for people."""
     lines = [f"{'side':<21}{'median':>13}  what"]
     for row in report["sides"]:
         figure = "–" if row["median"] is None else shown(row["unit"], row["median"])

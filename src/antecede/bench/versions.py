@@ -1,9 +1,9 @@
 """``antecede bench channel --against CHECKOUT``: this version and another one, in turns, by CPU time per message.
 
 Wall-clock figures of a shared machine differ by tens of percent from minute to minute; CPU time per message differs by
-a few. Both versions run in every round, each side of one right after the same side of the other, and who goes first
-alternates. A round gives one ratio, this version's CPU time over the other's. Reported are the geometric mean of the
-ratios and its confidence interval of 95 %, by Student's t on their logarithms.
+a few percent. Both versions run in every round, each side of one directly after the same side of the other, and the
+version that goes first alternates. A round gives one ratio, this version's CPU time over the other's. The report has
+the geometric mean of the ratios and its 95 % confidence interval, by Student's t on their logarithms.
 
 Both versions run with this interpreter, and both execute this version's :mod:`antecede.bench.ours`: the agents and the
 program are the same, only the package below them differs.
@@ -24,13 +24,13 @@ from antecede.bench.interpreter import interpreter
 from antecede.errors import UsageError
 
 usual = ("durable", "stateful", "exchange", "ping-pong")
-"""The sides that are compared unless others are named."""
+"""The sides that are compared by default."""
 
 FIGURES = ("sender_cpu_us", "receiver_cpu_us", "cpu_us")
 
 
 def comparable(only: str | None) -> list[Side]:
-    """Return the sides that a comma-separated list names; the usual ones without a list."""
+    """Return the sides in a comma-separated list; the default ones without a list."""
     ours = {side.name: side for side in sides if isinstance(side.run, Ours)}
     names = usual if only is None else tuple(name.strip() for name in only.split(","))
     for name in names:
@@ -105,7 +105,7 @@ def _row(side: Side, found: dict[str, list[Sample]]) -> dict[str, Any]:
 
 
 def interval(ratios: Sequence[float]) -> tuple[float | None, float | None]:
-    """Return the confidence interval of 95 % of the geometric mean; none of a single ratio."""
+    """Return the 95 % confidence interval of the geometric mean; (None, None) for a single ratio."""
     if len(ratios) < 2:
         return None, None
     logs = [log(ratio) for ratio in ratios]
@@ -114,8 +114,8 @@ def interval(ratios: Sequence[float]) -> tuple[float | None, float | None]:
 
 
 def _t(freedom: int) -> float:
-    """Return Student's 97.5 % quantile by its expansion around the normal one (Abramowitz and Stegun 26.7.5): right to
-    1 % from 4 degrees of freedom on, and too small below."""
+    """Return Student's 97.5 % quantile by its expansion around the normal one (Abramowitz and Stegun 26.7.5): correct
+    to 1 % from 4 degrees of freedom, and too small below."""
     z = NormalDist().inv_cdf(0.975)
     terms = (
         z,

@@ -1,7 +1,7 @@
 """ZeroMQ through pyzmq: PUSH to PULL over TCP, typed structs in and out by msgspec, as ours are.
 
-Twice: with plain blocking calls, which is as fast as it gets and leaves a program no event loop; and with
-``zmq.asyncio``, which is what a program that awaits other things too would use.
+It is measured twice: with plain blocking calls, which are the fastest but leave a program without an event loop; and
+with ``zmq.asyncio``, which a program that also awaits other things would use.
 """
 
 import os
@@ -15,7 +15,7 @@ from antecede.bench.children import act, say, settle
 
 
 class Item(msgspec.Struct):
-    """What travels."""
+    """A message."""
 
     body: bytes
     last: bool = False
@@ -51,7 +51,7 @@ def _linger() -> None:
 
 
 async def receiver(messages: int) -> None:
-    """Takes so many, and says when it has them."""
+    """Receive this many messages, and report when it is done."""
     import zmq
 
     receive = _pull(zmq.Context()).recv
@@ -62,7 +62,7 @@ async def receiver(messages: int) -> None:
 
 
 async def pipelined(port: int, messages: int) -> None:
-    """Sends, one call a message."""
+    """Send, one call per message."""
     import zmq
 
     push = _push(zmq.Context(), port)
@@ -75,7 +75,7 @@ async def pipelined(port: int, messages: int) -> None:
 
 
 async def async_receiver(messages: int) -> None:
-    """Awaits so many, and says when it has them."""
+    """Await this many messages, and report when it is done."""
     import zmq.asyncio
 
     receive = _pull(zmq.asyncio.Context()).recv
@@ -86,7 +86,7 @@ async def async_receiver(messages: int) -> None:
 
 
 async def async_pipelined(port: int, messages: int) -> None:
-    """Awaits each send, which waits for nothing but room."""
+    """Await each send, which waits only for space in the queue."""
     import zmq.asyncio
 
     push = _push(zmq.asyncio.Context(), port)

@@ -1,16 +1,16 @@
-"""The Channel: a MessageConsumer for each domain of this server, and the hop between them (Laumay et al. §5, Fig. 7).
+"""The Channel: one MessageConsumer per domain of this server, and the hop between them (Laumay et al. §5, Fig. 7).
 
-A letter that is sent here, or that some domain delivers here, is looked at once: its agents that live here get it at
-once, in that very sequence; for the others it is put on the train of each next domain. Receiving in one domain and
-stamping for the next are **one step, in delivery order**: Theorem 1 needs it ("no crossover"), and a router that
-forwards later breaks causal order even on a tree.
+A letter that is sent here, or that a domain delivers here, is examined once. Its agents on this server get it at once,
+in that sequence; for the others it is put on the train of each next domain. Receiving in one domain and stamping for
+the next are **one step, in delivery order**: Theorem 1 needs it ("no crossover"), and a router that forwards later
+breaks causal order even on a tree.
 
-A multicast crosses a domain as one multicast. In a forest the way to a server is unique, so a router is responsible for
-those destinations that it does not itself reach through the domain that the letter came by.
+A multicast crosses a domain as one multicast. In a forest the route to a server is unique. So a router is responsible
+for the destinations that it does not reach through the domain from which the letter came.
 
-Where a domain's order is total, a letter for agents both here and there goes through the order to this server too:
-delivering the local copy at once would let two servers see two multicasts in different orders. What is sent meanwhile
-must not overtake it (:mod:`antecede.channel.returns`).
+If a domain's order is total, a letter for agents on this server and on others goes through the order to this server
+too: delivering the local copy at once would let two servers see two multicasts in different orders. Messages sent
+meanwhile must not overtake it (:mod:`antecede.channel.returns`).
 """
 
 from difflib import get_close_matches
@@ -45,7 +45,7 @@ __all__ = [
 
 _Hops = tuple[tuple[str, tuple[str, ...]], ...]
 _Plan = tuple[tuple[str, ...], _Hops, str]
-"""Agents that live here, for each next domain the members to send to, and the domain (if any) by which it returns."""
+"""Agents on this server, the members to send to in each next domain, and the domain (if any) by which it returns."""
 
 
 class SavedChannel(msgspec.Struct, frozen=True, array_like=True):
@@ -71,9 +71,9 @@ class Channel:
     ) -> None:
         self.me = me
         self.arrived: list[tuple[str, Letter]] = []
-        """(agent, letter) for agents of this server, in delivery order; whoever drives the channel empties it."""
+        """(agent, letter) for agents of this server, in delivery order; the driver empties it."""
         self.lost: list[tuple[Letter, str]] = []
-        """Letters that came by here and can go nowhere, and why."""
+        """Letters in transit that cannot be forwarded, and why."""
         self.unreadable: list[tuple[str, str]] = []
         """(domain, reason) of trains that could not be read."""
         self.acks_wait = False
@@ -87,7 +87,7 @@ class Channel:
         self._planned = 0
         """The addresses of all plans together."""
         self._sound: set[tuple[str, ...]] = set()
-        """Addresses that were found to be as they should be."""
+        """Addresses that were checked and are valid."""
         self.destinations = Destinations()
         self.consumers = {
             name: self.consumer(
@@ -108,12 +108,12 @@ class Channel:
     # Letters.
 
     def home(self, address: str) -> str:
-        """The server on which an agent lives."""
+        """Return the server of an agent."""
         server = self._homes.get(address)
         if server is None:
             if address.partition("@")[0].removesuffix("()") in self.objects:
                 raise UsageError(
-                    f"{address} is a replicated object: call one of its operations, and nobody else with it"
+                    f"{address} is a replicated object: call one of its operations, in a message to it alone"
                 )
             server = address.rpartition("@")[2]
             if "@" not in address or server not in self._servers:
@@ -121,23 +121,24 @@ class Channel:
         return server
 
     def _unknown(self, address: str) -> str:
-        """Why a letter cannot be sent there, and what its sender may have meant."""
+        """Return why a letter cannot be sent there, with a suggestion."""
         name = address[:_name_chars].partition("@")[0]
         near = get_close_matches(name, islice(self._homes, _likened_max), n=1)
         meant = f"; did you mean {near[0]}?" if near else ""
         return f"unknown agent {address!r}: neither in the topology nor name@server{meant}"
 
     def _no_object(self, name: str) -> str:
-        """Why an operation cannot be called there, and what its caller may have meant."""
+        """Return why an operation cannot be called there, with a suggestion."""
         if name in self._homes:
-            return f"{name} is an agent, no replicated object: send it a notification"
+            return f"{name} is an agent, not a replicated object: send it a notification"
         near = get_close_matches(name[:_name_chars], islice(self.objects, _likened_max), n=1)
         meant = f"; did you mean {near[0]}?" if near else ""
         return f"unknown object {name!r}: not in the topology{meant}"
 
     def check(self, to: tuple[str, ...]) -> tuple[str, ...]:
-        """Refuse an address that cannot be reached, before anything is sent; the addresses to send to. An agent of the
-        topology is known by its name alone: ``name@server`` would be the mailbox of a client, which nobody reads."""
+        """Refuse an address that cannot be reached, before anything is sent; return the addresses to send to. An agent
+        of the topology must be written by its name alone: ``name@server`` would be a client's mailbox without a
+        client."""
         if to in self._sound:
             return to if len(to) == 1 else self.destinations.shared(to)
         if len(to) == 1 and to[0].endswith("()"):
@@ -161,7 +162,7 @@ class Channel:
         return name
 
     def send(self, letter: Letter) -> None:
-        """An agent of this server sends."""
+        """Send a letter from an agent of this server."""
         local, onward, returns_by = self._plan("", letter.to)
         if self.returns.away and not self.returns.admits([domain for domain, _ in onward]):
             self.returns.wait(not onward, letter)
@@ -169,7 +170,7 @@ class Channel:
             self._dispatch(letter, local, onward, returns_by)
 
     def send_many(self, to: tuple[str, ...], letters: list[Letter]) -> None:
-        """Several letters to the same agents, one after the other."""
+        """Send several letters to the same agents, one after the other."""
         local, onward, returns_by = self._plan("", to)
         if returns_by or self.returns.away:
             for letter in letters:
@@ -199,7 +200,7 @@ class Channel:
                 self._returned(letter)
 
     def _all_here(self, domain: str, letters: list[Letter]) -> bool:
-        """Whether a train was for one agent of this server, as most are, and is delivered to it now."""
+        """Deliver a train at once if it is for one agent of this server, as most are; return whether it was."""
         if not letters:
             return False
         to = letters[0].to
@@ -227,7 +228,7 @@ class Channel:
             self.consumers[domain].enqueue(members, letter)
 
     def _returned(self, letter: Letter) -> None:
-        """Our own letter came back through a total order: what waited for it goes on."""
+        """Process our own letter that came back through a total order: letters that waited for it continue."""
         self.returns.back(letter.id)
         while (freed := self.returns.next()) is not None:
             local, onward, returns_by = self._plan("", freed.to)
@@ -236,8 +237,8 @@ class Channel:
                 self.returns.wait_anew()
 
     def begin_anew(self, domain: str, generation: int, again: tuple[tuple[tuple[str, ...], bytes], ...]) -> None:
-        """A domain forgets its past; these trains are sent into it once more. Own letters that were to come back
-        through it, and are not sent again, go on as if they were back."""
+        """Reset a domain; these trains are sent into it again. If one of our own letters was to come back through it
+        and is not sent again, it continues as if it had come back."""
         consumer = self.consumers[domain]
         consumer.begin_anew(generation)
         coming: set[str] = set()
@@ -273,7 +274,7 @@ class Channel:
                 local.append(agent)
                 continue
             if server not in self._first:
-                raise NoRouteError(f"no way from {self.me} to {agent} on {server}: no chain of domains joins them")
+                raise NoRouteError(f"no route from {self.me} to {agent} on {server}: no chain of domains connects them")
             domain, member = self._first[server]
             if domain != came_by:
                 members = onward.setdefault(domain, [])
@@ -283,7 +284,7 @@ class Channel:
         if not came_by and local:
             returns_by = next((domain for domain in onward if self._total[domain]), "")
             if returns_by:
-                # Further domains get it when it is back, as they do from any other member.
+                # Further domains get it when it is back, as they do for any other member.
                 onward = {returns_by: [*onward[returns_by], self.me]}
                 local = []
         hops = tuple((domain, tuple(sorted(members))) for domain, members in onward.items())
@@ -292,12 +293,12 @@ class Channel:
     # Frames.
 
     def record_into(self, items: list[Any]) -> None:
-        """From now on, note packets that are taken for good here, over all domains, in that sequence."""
+        """From now on, append the packets that are accepted here, over all domains, to this list."""
         for consumer in self._consumers:
             consumer.taken = items
 
     def flush(self, now: float) -> None:
-        """Stamp everything that this step sends. What comes back at once (from an order to itself) goes on as well."""
+        """Stamp everything that this step sends, including what comes back at once (from an order to itself)."""
         busy = True
         while busy:
             busy = False
@@ -306,19 +307,19 @@ class Channel:
                     busy = consumer.flush(now) or busy
 
     def take(self, taken: Taken, now: float) -> None:
-        """Take a packet again that the log kept."""
+        """Apply a packet from the log again."""
         link = self.consumers[taken.domain].links[taken.peer]
         frame = Frame(taken.incarnation, 0, taken.number, taken.packet)
         arrival = self.consumers[taken.domain].receive(taken.peer, frame, now)
         assert arrival is Arrival.FRESH, f"the log takes frame {taken.number} of {taken.peer} twice ({link.pending})"
 
     def begin_life(self, life: int) -> None:
-        """The server starts, with all that it remembers."""
+        """Start a life of the server, with everything that it remembers."""
         for _, _, link in self._links:
             link.begin_life(life)
 
     def leaving(self, now: float, acknowledge: bool) -> list[Outgoing]:
-        """What leaves once the step is durable: new frames, acknowledgements, what was not acknowledged in time."""
+        """Return what leaves when the step is durable: new frames, acknowledgements, resends."""
         outgoing: list[Outgoing] = []
         for consumer in self._consumers:
             if consumer.outgoing:
@@ -336,12 +337,12 @@ class Channel:
         return outgoing
 
     def forget_leaving(self) -> None:
-        """Drop new frames, which left in an earlier life; their links send them again if nobody acknowledged them."""
+        """Drop new frames that an earlier run of the server sent; links resend those that were not acknowledged."""
         for consumer in self._consumers:
             consumer.outgoing = []
 
     def deadline(self) -> float | None:
-        """When a link has something to send again."""
+        """The time at which a link must resend something."""
         dues = [link.deadline() for _, _, link in self._links]
         return min((due for due in dues if due is not None), default=None)
 
@@ -352,14 +353,14 @@ class Channel:
         return SavedChannel({name: one.dump() for name, one in self.consumers.items()}, self.returns.dump())
 
     def load(self, saved: SavedChannel, now: float) -> None:
-        """Become the state that ``dump`` gave; called on a fresh channel."""
+        """Load the state from ``dump`` into a new channel."""
         self.returns.load(saved.returns)
         for name, consumer in saved.consumers.items():
             self.consumers[name].load(consumer, now)
 
 
 def first_hops(topology: Topology, me: str) -> dict[str, tuple[str, str]]:
-    """For every server that can be reached, the domain and the member of it to send to."""
+    """Return, for every reachable server, the domain and the member of it to send to."""
     before = topology.tree(me)
     first: dict[str, tuple[str, str]] = {}
     for server in before:
@@ -374,6 +375,6 @@ _train_bytes_usual = 2 * train_bytes_max
 """A longer train has one large letter, or many long lists of destinations."""
 _name_chars = 64
 _likened_max = 1_000
-"""An unknown name is likened to so many others."""
+"""An unknown name is compared with at most this many others."""
 _plan_addresses = 4
-"""A plan takes as much memory as this many addresses, besides those that it is for."""
+"""The memory of a plan besides its addresses, counted in addresses."""

@@ -1,14 +1,14 @@
 """A MessageConsumer: one server's part in one domain (Laumay et al. §5, Fig. 6 and 7).
 
-It owns the domain's order, a link to every other member, and the trains that leave in this step. What the order
-delivers here it hands to the Channel, which decides whether it is for an agent of this server or for the next domain.
+It owns the domain's order, a link to every other member, and the trains that leave in this step. It hands the order's
+deliveries to the Channel, which decides whether a letter is for an agent of this server or for the next domain.
 
-**Bodies are bytes.** A packet is encoded once, stamp and all, when it is sent; a resend is the same bytes. (A stamp
-that is computed anew for a resend differs from the first one, and the receiver is stuck or the order broken.)
+**Bodies are bytes.** A packet is encoded once, with its stamp, when it is sent; a resend is the same bytes. (If a stamp
+were computed again for a resend, it would differ from the first, and the receiver would be stuck or the order broken.)
 
-**Accepting.** A frame's number is accepted in the step that takes its packet for good. Such packets, in the sequence in
-which they were taken, are what the step's record must keep; a packet that is merely held is neither on disk nor
-acknowledged, and the peer brings it again.
+**Accepting.** A frame's number is accepted in the step that accepts its packet. These packets, in the sequence in which
+they were accepted, are what the step's record must contain. A packet that is only held is neither on disk nor
+acknowledged, and the peer sends it again.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from antecede.orders.contract import Order, Reason
 
 
 class Taken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=1):
-    """A packet that a step took for good: enough to take it again from the log."""
+    """A packet that a step accepted: enough to apply it again from the log."""
 
     domain: str
     peer: str
@@ -46,7 +46,7 @@ class SavedConsumer(msgspec.Struct, frozen=True, array_like=True):
     links: dict[str, bytes]
     generation: int
     lives: dict[str, int] = {}
-    """For each peer the life in which it was last met. The oldest snapshots have no lives."""
+    """For each peer its life at the last hello. The oldest snapshots have no lives."""
 
 
 class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -58,21 +58,21 @@ class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Traffic:
-    """What a domain carried at this server since it was started, for operators."""
+    """Counts of a domain's traffic at this server since its start, for operators."""
 
     __slots__ = ("held", "letters_delivered", "letters_sent", "messages_delivered", "messages_sent", "stamp_bytes")
 
     def __init__(self) -> None:
         self.letters_sent = 0
         self.letters_delivered = 0
-        """Delivered by the domain's order at this server, to agents here or to pass on."""
+        """Delivered by the domain's order at this server, to agents here or to be forwarded."""
         self.messages_sent = 0
         """Trains of letters: messages of the domain's order."""
         self.messages_delivered = 0
         self.held = 0
-        """Packets that had to wait for their turn."""
+        """Packets that had to wait."""
         self.stamp_bytes = 0
-        """Of all copies and control packets that left."""
+        """Bytes of stamps on all copies and control packets that left."""
 
 
 class MessageConsumer:
@@ -100,19 +100,20 @@ class MessageConsumer:
         self.sent = 0
         self.traffic = Traffic()
         self.generation = 0
-        """How often this domain has begun anew."""
+        """How often this domain was reset."""
         self._deliver = deliver
         self._places = {name: position for position, name in enumerate(members)}
         self._bits = {name: 1 << position for position, name in enumerate(members)}
         self.trains: list[tuple[int, list[Letter], list[int]]] = []
-        """What this step sends: destinations, letters, about how many bytes."""
+        """The trains of this step: destinations, letters, approximate bytes."""
         self._held: dict[int, tuple[Packet, str, int, bytes]] = {}
         """Packets that the order holds: identity → (packet, peer, frame number, bytes)."""
         self.own = Link(incarnation, resend_after=resend_after)
-        """Packets of the order to this very member. They do not travel, but one may have to wait, and must survive."""
+        """Packets of the order to this member itself. They do not travel, but one may have to wait, and must
+        survive."""
         self._loop: list[Frame] = []
         self.taken: list[Any] = []
-        """Where packets taken for good are noted."""
+        """The list that gets accepted packets."""
         self.outgoing: list[Outgoing] = []
 
     # Sending.
@@ -132,7 +133,7 @@ class MessageConsumer:
         self.trains.append((mask, [letter], [size]))
 
     def enqueue_many(self, targets: tuple[str, ...], letters: list[Letter]) -> None:
-        """Put letters on the train of this step, one after the other: in whole pieces as long as they fit."""
+        """Put letters on the train of this step, one after the other, whole lists at a time if they fit."""
         for start in range(0, len(letters), _piece_letters):
             piece = letters[start : start + _piece_letters]
             self.enqueue(targets, piece[0])
@@ -147,7 +148,7 @@ class MessageConsumer:
                     self.enqueue(targets, letter)
 
     def flush(self, now: float) -> bool:
-        """Stamp the trains of this step, in the sequence in which they were begun; whether there were any."""
+        """Stamp the trains of this step, in the sequence in which they were begun; return whether there were any."""
         trains, self.trains = self.trains, []
         traffic = self.traffic
         for mask, letters, _ in trains:
@@ -161,7 +162,7 @@ class MessageConsumer:
     # Receiving.
 
     def receive(self, peer: str, frame: Frame, now: float) -> Arrival:
-        """A frame arrives from a peer."""
+        """Process a frame from a peer."""
         link = self.links.get(peer) or self.own
         arrival = link.receive(frame)
         if arrival is Arrival.FRESH:
@@ -180,13 +181,13 @@ class MessageConsumer:
         return arrival
 
     def perform(self, effects: Effects, now: float) -> None:
-        """Carry out what the order wants done of its own accord."""
+        """Carry out effects that the order requests without an input."""
         self._carry_out(effects, now)
 
     def _accept(self, peer: str, number: int, body: bytes) -> None:
         link = self.links.get(peer)
         if link is None:
-            # It follows from what the log keeps anyway: there is nothing to note, and nobody else to tell.
+            # It follows from what the log contains anyway: nothing needs to be recorded or sent.
             self.own.accept(number)
             ack = self.own.ack()
             assert ack is not None
@@ -222,14 +223,14 @@ class MessageConsumer:
             self._take_own(now)
 
     def _take_own(self, now: float) -> None:
-        """Receive the packets that the order sent to this very member."""
+        """Receive the packets that the order sent to this member itself."""
         while self._loop:
             self.receive(self.members[self.me], self._loop.pop(0), now)
 
-    # Beginning anew.
+    # Reset.
 
     def unsettled(self) -> tuple[tuple[tuple[str, ...], bytes], ...]:
-        """Trains that were sent here and that some member has not acknowledged, or that have not left yet."""
+        """Return trains sent here that a member has not acknowledged, or that have not left yet."""
         trains: list[tuple[tuple[str, ...], bytes]] = []
         detours: set[str] = set()
         for peer, link in self.links.items():
@@ -240,7 +241,7 @@ class MessageConsumer:
                 if copy.to & self._bits[peer]:
                     trains.append(((peer,), copy.payload))
                 elif copy.source == self.me and copy.subject not in detours:
-                    # On its way through another member, which will not pass it on any more.
+                    # In transit through another member, which will not forward it any more.
                     detours.add(copy.subject)
                     trains.append((self._names(copy.to), copy.payload))
         trains += [(self._names(1 << target), message.payload) for message, target in self.order.unposted()]
@@ -263,8 +264,8 @@ class MessageConsumer:
     # State.
 
     def waiting(self, count: int) -> list[dict[str, Any]]:
-        """The first messages that are held: who sent them, what is in them, what the order says that they wait for, and
-        which frames of each link are still missing."""
+        """Return the first held messages: their senders, their content, what they wait for by the order, and the
+        missing frames of each link."""
         missing = {peer: link.missing() for peer, link in self.links.items() if link.pending}
         frames = {packet.subject: number for packet, _, number, _ in self._held.values() if packet.message is not None}
         return [
@@ -280,7 +281,8 @@ class MessageConsumer:
         ]
 
     def leaving(self) -> dict[str, Any]:
-        """Messages sent here that the order does not let leave yet: how many copies, and what the first waits for."""
+        """Return the messages sent here that the order still holds back: the number of copies, and what the first waits
+        for."""
         copies = len(self.order.unposted())
         return {"copies": copies, "waits_for": self._named(self.order.explain_unposted()) if copies else []}
 
@@ -294,7 +296,7 @@ class MessageConsumer:
         return SavedConsumer(self.sent, self.order.snapshot(), self.own.snapshot(bytes), links, self.generation, lives)
 
     def load(self, saved: SavedConsumer, now: float) -> None:
-        """Become the state that ``dump`` gave; called on a fresh consumer. Own packets that waited wait again."""
+        """Load the state from ``dump`` into a new consumer. Packets to itself that waited wait again."""
         self.sent, self.generation = saved.sent, saved.generation
         self.order.restore(saved.order)
         for peer, link in saved.links.items():
@@ -306,7 +308,7 @@ class MessageConsumer:
 
 
 def _contents(train: bytes) -> dict[str, Any]:
-    """How many letters a train has, and the first of them."""
+    """Return the number of letters in a train, and the first of them."""
     try:
         letters = uncouple(train)
     except WireError:

@@ -1,11 +1,11 @@
-"""What may stand on the envelope of a client's notification: checked by the client library, and by the server, which
-trusts no client."""
+"""Checks of the envelope of a client's notification, used by the client library, and by the server, which trusts no
+client."""
 
 from antecede.limits import address_chars_max, publish_to_max, type_chars_max
 
 
 def envelope_fault(to: tuple[str, ...], kind: str) -> str:
-    """Return what is wrong with the destinations or the type of a notification; empty: nothing."""
+    """Return what is wrong with the destinations or the type of a notification, or an empty string."""
     if len(kind) > type_chars_max:
         return f"notification type of {len(kind)} characters: expected at most {type_chars_max}"
     if len(to) > publish_to_max:

@@ -1,8 +1,8 @@
-"""The memory that letters take while somebody holds them: in a mailbox, among the dead, in a timer.
+"""The memory of letters that are held: in a mailbox, as dead letters, in a timer.
 
-A letter is counted in full, with its envelope, and once, however many hold it: a multicast is one object in many
-mailboxes. The same goes for a list of destinations that several letters carry. Adding and removing a letter takes
-constant time, but for the first letter with a new list.
+A letter is counted in full, with its envelope, and only once, however many places hold it: a multicast is one object in
+many mailboxes. The same holds for a list of destinations that several letters share. Adding and removing a letter takes
+constant time, except for the first letter with a new list.
 
 The figures are those of CPython on 64 bits. A test compares them with the memory that letters really take.
 """
@@ -19,7 +19,7 @@ class Footprint:
 
     def __init__(self) -> None:
         self.entries = 0
-        """Letters, as often as they are held."""
+        """Letters, counted once per place that holds them."""
         self.bytes = 0
         self._multicasts: dict[int, int] = {}
         """For each letter with several destinations, by identity, how often it is held."""
@@ -27,7 +27,7 @@ class Footprint:
         """For each list of several destinations, by identity, how many of those letters carry it."""
 
     def add(self, letter: Letter) -> None:
-        """Count a letter that somebody holds from now on."""
+        """Count a letter that one more place holds."""
         self.entries += 1
         if len(letter.to) > 1:
             held = self._multicasts.get(id(letter), 0)
@@ -42,7 +42,7 @@ class Footprint:
         self.bytes += _entry_bytes + _envelope_bytes + len(letter.body)
 
     def remove(self, letter: Letter) -> None:
-        """Stop counting a letter for one of those who held it."""
+        """Count a letter that one place no longer holds."""
         self.entries -= 1
         if len(letter.to) > 1:
             held = self._multicasts.pop(id(letter)) - 1
@@ -59,7 +59,7 @@ class Footprint:
 
 
 def plain_bytes(letters: Sequence[Letter]) -> int | None:
-    """Return what ``add`` would count for these letters if each has one destination; if not, nothing."""
+    """Return the bytes that ``add`` would count for these letters if each has one destination; otherwise None."""
     lengths = [len(letter.body) for letter in letters if len(letter.to) == 1]
     if len(lengths) < len(letters):
         return None
@@ -74,6 +74,6 @@ _entry_bytes = 9
 """A pointer in a deque, with its part of the deque's block."""
 _envelope_bytes = 560
 """A letter without its body: the struct, the heads of its body and of up to six texts, a tuple with one destination,
-and 80 characters in all texts together, of which each is bounded where it enters."""
+and 80 characters in all texts together; each text is bounded when it enters."""
 _address_bytes = 64
 """A pointer in a tuple and the head of a text."""

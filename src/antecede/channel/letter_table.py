@@ -1,4 +1,4 @@
-"""Letters as a snapshot keeps them: each letter once, however many mailboxes hold it.
+"""Letters in a snapshot: each letter is stored once, however many mailboxes hold it.
 
 A multicast is one letter in many mailboxes. A snapshot numbers the letters, and whatever holds a letter keeps its
 number; so a mailbox entry takes a few bytes, and after a restart the mailboxes share the letter as they did before.
@@ -61,8 +61,8 @@ class SavedLetters(msgspec.Struct, frozen=True):
 class LetterTable:
     """Numbers letters, for a snapshot that is being made.
 
-    Equal multicasts get the same number, also if they are different objects: the same state gives the same snapshot.
-    A letter with one destination is held in one place only.
+    Equal multicasts get the same number, even if they are different objects: the same state gives the same snapshot. A
+    letter with one destination is held in one place only.
     """
 
     def __init__(self) -> None:

@@ -1,12 +1,11 @@
-"""A letter is a notification on its way between two agents: who sent it, to whom, its type and its bytes.
+"""A letter is a notification in transit between two agents: its sender, its destinations, its type and its bytes.
 
 Letters travel end to end; within a domain they travel in *trains*. All letters that a server sends in one step to the
-same next servers of a domain share one message of that domain's order: one stamp, one frame, one record, however many
-they are. The server neither delivers nor sends anything else in between, so a train is what its letters would have
-been one by one.
+same next servers of a domain share one message of that domain's order: one stamp, one frame, one record for any number
+of letters. The server delivers and sends nothing else in between, so a train is equivalent to its letters one by one.
 
-An address is the name of an agent of the topology file, or ``name@server`` for one that a client or a running agent
-brought into being. Nothing here knows routes, orders or agents' code.
+An address is the name of an agent of the topology file, or ``name@server`` for a client or an agent that a running
+agent created. Nothing here knows routes, orders or agents' code.
 
 A multicast names all its destinations in every letter. In memory each list of destinations exists once
 (:class:`Destinations`), however many letters carry it: without that, a topic with many subscribers needs memory for
@@ -33,17 +32,17 @@ class Letter(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The notification's name, as its receiver's handlers know it; never a class to import."""
     body: bytes
     ask: str = ""
-    """Not empty: the sender wants an answer that quotes this."""
+    """If not empty, the sender wants an answer that quotes this."""
     answers: str = ""
-    """Not empty: the ``ask`` that this answers."""
+    """If not empty, the ``ask`` that this answers."""
     replays: str = ""
-    """Not empty: the dead letter that this sends again."""
+    """If not empty, the dead letter that this sends again."""
     context: str = ""
-    """The span that it was sent in, as a W3C trace context, for those who trace; nothing here reads it."""
+    """The span in which it was sent, as a W3C trace context for tracing; nothing here reads it."""
 
 
 class Destinations:
-    """Lists of several destinations that were seen lately, each of them once."""
+    """Lists of several destinations that were used recently, each stored once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -90,12 +89,12 @@ _decode_letter: Final = msgspec.msgpack.Decoder(Letter).decode
 
 
 def couple(letters: Iterable[Letter]) -> bytes:
-    """Letters as one train."""
+    """Return letters as one train."""
     return _encode(list(letters))
 
 
 def uncouple(train: bytes) -> list[Letter]:
-    """The letters of a train from the wire."""
+    """Return the letters of a train from the wire."""
     try:
         return _decode(train)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -1,8 +1,8 @@
-"""An order's packet as bytes: what travels inside a link's frame, and what the log keeps.
+"""An order's packet as bytes: the content of a link's frame, and of the log.
 
-The stamp travels as bounded opaque bytes with the order's name and the stamp's version, so that a server that runs
-another order, or another version of it, is told apart by name instead of being misread. Nothing from the wire is
-trusted: kinds, members, sizes and the stamp itself are checked by whoever knows them.
+The stamp travels as bounded opaque bytes with the order's name and the stamp's version. So a server with another order,
+or another version of it, is recognised and not misread. Nothing from the wire is trusted: kinds, members, sizes and the
+stamp itself are checked by the code that uses them.
 """
 
 import msgspec
@@ -29,7 +29,7 @@ _decoder = msgspec.msgpack.Decoder(_Body)
 
 
 def encode_packet(order: Order, packet: Packet) -> tuple[bytes, int]:
-    """The packet as it travels to its target, and how many bytes of that are its stamp."""
+    """Return the packet as it travels to its target, and the number of its stamp bytes."""
     message = packet.message
     stamp = order.encode(packet)
     if message is None:
@@ -41,7 +41,7 @@ def encode_packet(order: Order, packet: Packet) -> tuple[bytes, int]:
 
 
 def decode_packet(order: Order, peer: int, data: bytes) -> Packet:
-    """A packet that member ``peer`` sent to the member that ``order`` belongs to."""
+    """Return a packet that member ``peer`` sent to the member that owns ``order``."""
     try:
         body = _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -60,18 +60,18 @@ def decode_packet(order: Order, peer: int, data: bytes) -> Packet:
 def _message(order: Order, peer: int, body: _Body) -> Message:
     to = int.from_bytes(body.to, "little")
     if to & ~order.everyone or not to:
-        raise StampError("message for members that do not exist, or for nobody")
+        raise StampError("message for unknown members, or without members")
     if body.source >= order.members or body.source < 0:
         raise StampError(f"message from member {body.source}: expected 0 to {order.members - 1}")
     if not order.relays and (body.source != peer or not to >> order.me & 1):
         raise StampError(
-            f"message from member {body.source} brought by {peer}, or not for us: this order has no relays"
+            f"message from member {body.source} sent by {peer}, or not for this member: this order does not relay"
         )
     return Message(body.subject, body.source, to, body.payload)
 
 
 class Copy(msgspec.Struct, frozen=True, gc=False):
-    """What a copy of a message says without its domain's order: enough for a trace."""
+    """The content of a message's copy without its domain's order: enough for a trace."""
 
     subject: str
     source: int
@@ -81,7 +81,7 @@ class Copy(msgspec.Struct, frozen=True, gc=False):
 
 
 def copy_of(data: bytes) -> Copy | None:
-    """The copy in a packet that was taken; nothing if it is a control packet."""
+    """Return the copy in an accepted packet, or None if it is a control packet."""
     try:
         body = _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

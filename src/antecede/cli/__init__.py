@@ -1,13 +1,13 @@
-"""The ``antecede`` command: one module a command, one line an error, three exit codes.
+"""The ``antecede`` command: one module per command, one line per error, three exit codes.
 
-0: done, and the property asked about holds. 1: it is violated. 2: bad usage or unreadable input, said in one line on
-standard error. An unexpected error of ours is exit code 2 as well, in one line that names the file with the full report
-(:mod:`antecede.crashes`). A command returns its exit code (or raises ``typer.Exit``); it raises
+Exit code 0: done, and the property holds. 1: the property is violated. 2: bad usage or unreadable input; one line on
+standard error says what is wrong. An internal error is exit code 2 as well; its line names the file with the full
+report (:mod:`antecede.crashes`). A command returns its exit code (or raises ``typer.Exit``). It raises
 :class:`antecede.errors.AntecedeError` for anything wrong from outside. Reports go to standard output (``--json``: one
 document), progress and logs to standard error.
 
-A command is a module of this package with a function ``register(app)``; it is found by being there. Command modules
-import what is heavy inside their functions, so that ``--help`` is instant.
+A command is a module of this package with a function ``register(app)``; such modules are found automatically. They
+import heavy modules inside their functions, so that ``--help`` is instant.
 """
 
 import io
@@ -29,14 +29,14 @@ from antecede.errors import AntecedeError
 from antecede.interrupts import Terminated
 
 _familiar = ["demo", "play", "simulate", "explore", "orders", "verify", "explain", "measure", "races", "plan"]
-"""The order of ``--help``: what a newcomer tries first; the rest follows by name."""
+"""The order of commands in ``--help``: first the ones that a newcomer tries; the rest follows by name."""
 
 
 def build() -> typer.Typer:
-    """The command with all its sub-commands."""
+    """Return the command with all its sub-commands."""
     app = typer.Typer(
         name="antecede",
-        help="Messages in which nothing arrives before what it follows from; and the proof, from the recorded trace.",
+        help="Ordered messages between processes, and a proof from the recorded trace that order was kept.",
         add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -54,7 +54,7 @@ def build() -> typer.Typer:
 
     for name in sorted(_modules(), key=lambda name: (_rank(name), name)):
         register = getattr(import_module(f"antecede.cli.{name}"), "register", None)
-        # A module without one is shared by commands, and is none itself.
+        # A module without one is shared by commands and is not a command itself.
         if register is not None:
             register(app)
     return app
@@ -62,12 +62,12 @@ def build() -> typer.Typer:
 
 def main() -> int:
     """Run the command line of this process; return the exit code."""
-    # A caller may have closed our standard streams; then nobody reads or writes there.
+    # The caller may have closed our standard streams; then nothing can be read or written there.
     sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115 (it stays open to the end)
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
-        # A name in a trace may hold anything; a terminal that cannot show it gets an escape, not a traceback.
+        # A name in a trace may contain any character; a terminal that cannot show one gets an escape, not a traceback.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     terminated = _clean_up_when_terminated()
@@ -76,8 +76,8 @@ def main() -> int:
 
 
 def _clean_up_when_terminated() -> list[int]:
-    """Let SIGTERM end a command as Ctrl-C does: what it was writing is removed. The list holds the signal if it came.
-    Forked processes, which we end by that signal, go at once."""
+    """Let SIGTERM end a command as Ctrl-C does: unfinished output is removed. The returned list holds the signal once
+    it has arrived. Forked processes, which we end with the same signal, end at once."""
     came: list[int] = []
     me = os.getpid()
 
@@ -95,7 +95,7 @@ def _clean_up_when_terminated() -> list[int]:
 
 def run(arguments: list[str]) -> int:
     """Run one command; return its exit code."""
-    # What remains if the reader of our output goes away before the command has come to its end.
+    # The exit code if the reader of our output goes away before the command is done.
     code: object = broken_pipe
     try:
         command = _flowing(typer.main.get_command(build()))
@@ -108,20 +108,20 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         code = interrupted
     except BrokenPipeError:
-        # A verdict that was reached remains the exit code, even if nobody reads the report.
+        # A verdict that was reached stays the exit code, even if the reader of the report is gone.
         discard_output()
         return code if isinstance(code, int) else 0
     except OSError as error:
         if error.errno is None:
             return crashed(error)
-        # Commands name the file in their own errors: what is left is standard output that takes no more.
+        # Commands name the file in their own errors. The remaining case is standard output that cannot be written.
         discard_output()
         where = f"{error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror or error}")
     except SystemExit as stop:
         return _stopped(stop)
     except BaseException as error:
-        # Python 3.11 wraps an interrupt that meets the making of a class, as it does in the imports of a start.
+        # Python 3.11 wraps an interrupt during the creation of a class, which happens in the imports at the start.
         if not isinstance(error.__cause__, KeyboardInterrupt):
             return crashed(error)
         code = interrupted
@@ -131,8 +131,8 @@ def run(arguments: list[str]) -> int:
 
 
 def _stopped(stop: SystemExit) -> int:
-    """Return the exit code for a command that left by ``sys.exit``. Spark's sessions do after a signal, and typer where
-    nobody reads its help; anything else is code that is not ours, and its 0 or 1 is no verdict."""
+    """Return the exit code for a command that left by ``sys.exit``. Spark's sessions do so after a signal, and typer
+    does so when its help cannot be written. Any other ``sys.exit`` is foreign code, and its 0 or 1 is not a verdict."""
     if isinstance(stop.__context__, BrokenPipeError):
         discard_output()
         return broken_pipe
@@ -140,8 +140,8 @@ def _stopped(stop: SystemExit) -> int:
 
 
 def _flowing(command: Any) -> Any:
-    """Let help texts fill whatever width a terminal has: their line breaks are those of our source. What stays are
-    paragraphs, and lines that begin with a word and a colon, which make a list."""
+    """Let help texts fill the width of the terminal, without the line breaks of our source. Paragraphs stay, and so do
+    lines that begin with a word and a colon, which form a list."""
     command.help = re.sub(r"(?<!\n)\n(?!\n|[a-z]+: )", " ", cleandoc(command.help or ""))
     for part in getattr(command, "commands", {}).values():
         _flowing(part)
@@ -157,11 +157,11 @@ def _rank(name: str) -> int:
 
 
 _usual = {"antecede dead": "list", "antecede topology": "check"}
-"""Groups of commands about a topology, and which of them shows it."""
+"""Groups of commands about a topology, and the command of each that shows one."""
 
 
 def _misused(error: TyperException) -> int:
-    """A usage error, with the command to ask for help; a group of commands called alone has just printed its help."""
+    """Report a usage error and name the help command. A group of commands called alone has just printed its help."""
     reason = error.format_message().strip()
     if not reason:
         return 0
@@ -169,7 +169,7 @@ def _misused(error: TyperException) -> int:
     asked = context.command_path if context is not None else "antecede"
     named = re.match(r"No such command '(.+?)'", reason)
     if named and asked in _usual and (named[1].startswith("tcp://") or named[1].endswith(".toml")):
-        # A topology where the command is missing: what most people want of it is to look.
+        # The user gave a topology instead of a command: most likely they want to look at it.
         return _fail(f"{named[0]}: did you mean {asked} {_usual[asked]} {named[1]}?")
     return _fail(f"{reason.rstrip('.')} (see {asked} --help)")
 

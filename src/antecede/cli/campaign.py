@@ -1,7 +1,7 @@
-"""``antecede campaign``: many random adversarial schedules on every order, judged by the plain oracle.
+"""``antecede campaign``: many random adversarial schedules for every order, judged by the plain oracle.
 
-It is the developers' proof rather than a user's tool, so ``--help`` of the whole command does not list it. A schedule
-that breaks an order is printed with the one command that plays it again; ``--show`` draws it.
+It is a test for developers, so ``antecede --help`` does not list it. A schedule that breaks an order is printed with
+the command that replays it; ``--show`` draws it.
 """
 
 import json
@@ -22,18 +22,20 @@ def register(app: typer.Typer) -> None:
     @app.command(hidden=True)
     def campaign(
         order: Annotated[
-            list[str] | None, typer.Option(metavar="NAME[:option=value,…]", help="Which; all if none.")
+            list[str] | None, typer.Option(metavar="NAME[:option=value,…]", help="The orders. Default: all.")
         ] = None,
-        schedules: int = typer.Option(1, "--schedules", min=1, help="How many for each order, one a seed."),
+        schedules: int = typer.Option(1, "--schedules", min=1, help="Schedules per order, one per seed."),
         seed: int = typer.Option(0, "--seed", min=0, help="The first seed."),
-        faults: bool | None = typer.Option(None, "--faults/--no-faults", help="Links and crashes, or a bare network."),
-        jobs: int = typer.Option(1, "--jobs", min=1, max=64, help="Processes to run at a time."),
+        faults: bool | None = typer.Option(
+            None, "--faults/--no-faults", help="Play with links and crashes, or on a bare network."
+        ),
+        jobs: int = typer.Option(1, "--jobs", min=1, max=64, help="Number of parallel processes."),
         show: bool = typer.Option(False, "--show", help="Draw each schedule."),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
-        """Play random adversarial schedules on orders and judge what happened.
+        """Play random adversarial schedules on orders and check the results.
 
-        Exit 0: nothing was found. 1: an order broke what it guarantees.
+        Exit 0: no violation was found. 1: an order broke its guarantee.
         """
         from antecede.orders import parse
         from antecede.simulator.campaign import VARIANTS
@@ -117,7 +119,7 @@ def _campaign(order: str, seeds: range, faults: bool | None, jobs: int) -> dict[
 
 
 Part = tuple[int, Counter[str], list[str]]
-"""Schedules played, how many of them had each kind of finding, and the first that had one."""
+"""Schedules played, the number of them with each kind of finding, and the first findings."""
 
 
 def _played(order: str, seeds: range, faults: bool | None, jobs: int) -> Iterator[Part]:

@@ -10,7 +10,9 @@ import typer
 _where = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT.")
 _letter = typer.Argument(..., metavar="ID", help="A dead letter's id, as listed.")
 _token = typer.Option(None, "--token-file", metavar="FILE", help="The servers' token.")
-_authority = typer.Option(None, "--authority", metavar="FILE", help="TLS: who signs the servers' certificates.")
+_authority = typer.Option(
+    None, "--authority", metavar="FILE", help="TLS: the authority that signs the servers' certificates."
+)
 _as_json = typer.Option(False, "--json", help="One JSON document on standard output.")
 
 
@@ -25,7 +27,7 @@ def register(app: typer.Typer) -> None:
         authority: str | None = _authority,
         as_json: bool = _as_json,
     ) -> None:
-        """List them, over all servers that answer."""
+        """List the dead letters of all servers that answer."""
         letters = _all(where, token_file, authority)
         if as_json:
             print(json.dumps(letters, indent=2))
@@ -37,17 +39,17 @@ def register(app: typer.Typer) -> None:
     @group.command("drop")
     def drop(
         where: str = _where,
-        client: str = typer.Argument(..., metavar="NAME@SERVER", help="A client that is away, as status lists it."),
+        client: str = typer.Argument(..., metavar="NAME@SERVER", help="A disconnected client, as status lists it."),
         token_file: str | None = _token,
         authority: str | None = _authority,
     ) -> None:
-        """Empty the mailbox of a client that will not come back. Its letters are gone for good."""
+        """Empty the mailbox of a client that will not return. Its letters are deleted for good."""
         print(json.dumps(_drop(where, token_file, authority, client), indent=2))
 
     for name, does in (
-        ("show", "One of them, with its fields."),
+        ("show", "Show one dead letter, with its fields."),
         ("replay", "Send it again, as a new letter to the agent that could not react."),
-        ("bury", "Take it off the list for good."),
+        ("bury", "Remove it from the list for good."),
     ):
         group.command(name, help=does)(_command(name))
 
@@ -85,7 +87,7 @@ def _drop(where: str, token_file: str | None, authority: str | None, client: str
 
 
 def _one(where: str, token_file: str | None, authority: str | None, command: str, letter: str) -> Any:
-    """Find the server that has the letter, and ask it."""
+    """Find the server that has the letter, and send it the command."""
     from antecede.cli.live import Access, addresses, ask_server
     from antecede.errors import UsageError
 

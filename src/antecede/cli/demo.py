@@ -1,4 +1,4 @@
-"""``antecede demo``: in a minute, what ordering is, what it costs, how a violation looks, and what outlives a kill."""
+"""``antecede demo``: what ordering is, what it costs, how a violation looks, and what survives a kill, in a minute."""
 
 import json
 import sys
@@ -14,20 +14,21 @@ _orders = ("none", "fifo", "pruned", "lamport")
 def register(app: typer.Typer) -> None:
     @app.command()
     def demo(
-        seed: int = typer.Option(7, help="Another seed, another run."),
+        seed: int = typer.Option(7, help="Each seed gives another run."),
         keep: str | None = typer.Option(None, metavar="DIR", help="Keep the recorded traces in this folder."),
-        live: bool = typer.Option(True, help="Also run live servers, kill one, and judge what they recorded."),
-        spark: bool = typer.Option(True, help="Let Spark judge it."),
+        live: bool = typer.Option(True, help="Also run live servers, kill one, and verify their recorded trace."),
+        spark: bool = typer.Option(True, help="Verify it with Spark."),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
-        """What ordering is, what it costs, and what holds when a live server is killed; all of it from recorded traces.
+        """Show what ordering is, what it costs, and what holds when a live server is killed, all from recorded traces.
 
-        First eight simulated processes talk under no order, FIFO, causal and total order, over the same slow network
-        that reorders. Who keeps his word, and at what price? Then three live servers exchange letters; the one in the
-        middle is killed with kill -9 and started again, and the Spark pipeline judges the trace in their logs.
+        First, eight simulated processes exchange messages under no order, FIFO, causal and total order, on the same
+        slow network that reorders. Which orders keep their guarantee, and at what cost? Then three live servers
+        exchange letters. The middle one is killed with kill -9 and started again, and the Spark pipeline verifies the
+        trace in their logs.
         """
         runs = [_run(name, seed, None if keep is None else Path(keep)) for name in _orders]
-        # FIFO links can only be overtaken by a chain, which is what causal order is about.
+        # On FIFO links only a chain can overtake, and causal order is about chains.
         broken = next((run for run in runs if run["name"] == "fifo" and run["verdict"].causal), None)
         if not as_json:
             _tell(runs, broken)
@@ -42,7 +43,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _live(keep: str | None, spark: bool, quiet: bool) -> dict[str, Any]:
-    """Run servers, kill one, and have the trace judged that they left."""
+    """Run servers, kill one, and verify the trace that they left."""
     from antecede.cli.demo_live import run_live
     from antecede.pipeline import missing
     from antecede.recording.gathering import gathered
@@ -52,15 +53,15 @@ def _live(keep: str | None, spark: bool, quiet: bool) -> dict[str, Any]:
             print(text, flush=True)
 
     if spark and missing():
-        print("\nThe verdict at scale needs the pipeline: pip install 'antecede[spark]'", file=sys.stderr)
+        print("\nThe verdict from Spark needs the pipeline: pip install 'antecede[spark]'", file=sys.stderr)
         spark = False
-    say("\nNow for real: three servers, s1 –A– s2 –B– s3, causal order in both domains.\n")
+    say("\nNow live: three servers, s1 –A– s2 –B– s3, causal order in both domains.\n")
     with TemporaryDirectory(prefix="antecede-demo-") as scratch:
         folder = (Path(scratch) if keep is None else Path(keep)) / "live"
         told = run_live(folder, say)
         for line in told["found"]:
             say(f"wrong: {line}")
-        say(f"\nWhat happened is in the servers' logs. Asking {'Spark' if spark else 'the plain judge'} …")
+        say(f"\nThe events are in the servers' logs. Verifying them with {'Spark' if spark else 'the plain engine'} …")
         with gathered([str(folder)]) as paths:
             report = _judged(paths, spark)
     fifo, causal = report["orders"]["fifo"], report["orders"]["causal"]
@@ -131,7 +132,7 @@ def _tell(runs: list[dict[str, Any]], broken: dict[str, Any] | None) -> None:
             f"{figures['stamp']['bytes_mean']:.0f} bytes",
         )
     console.print(table)
-    console.print("\nkept: seen in the recorded trace; late: deliveries that came after something they should precede.")
+    console.print("\nkept: by the recorded trace; late: deliveries that came after a message that depends on them.")
     if broken is not None:
         _show_overtaking(console, broken)
 
@@ -170,7 +171,7 @@ def _show_overtaking(console: Any, run: dict[str, Any]) -> None:
 
 
 def _addressed(rows: list[Any], places: set[tuple[str, str]]) -> list[Any]:
-    """The same rows, with only those destinations that the picture shows."""
+    """Return the same rows, with only those destinations that the picture shows."""
     from msgspec.structs import replace
 
     return [

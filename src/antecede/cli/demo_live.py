@@ -1,7 +1,8 @@
 """The live part of the demo: three servers under load, one of them killed, and the trace that they leave.
 
-``s1 –A– s2 –B– s3``: what goes between s1 and s3 passes the router s2, which is the one that is killed. The load is
-that of :mod:`antecede.walks`: walks from agent to agent, of which each agent knows what it must have seen.
+``s1 –A– s2 –B– s3``: messages between s1 and s3 pass through the router s2, which is the server that is killed. The
+load is that of :mod:`antecede.walks`: walks from agent to agent, in which each agent knows the messages that it must
+receive.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ _settle_seconds = 60.0
 
 
 def run_live(folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    """Run servers in a folder, kill one in the middle of it; what came of it. Their directories stay there."""
+    """Run servers in a folder, kill one of them under load, and return the result. Their directories stay there."""
     return asyncio.run(_Live(folder, say).run())
 
 
@@ -49,8 +50,8 @@ class _Live:
     async def run(self) -> dict[str, Any]:
         try:
             await self._start(*self._topology.servers)
-            self._say("s1, s2 and s3 are up, each a process with a log of its own. A client at each sends letters,")
-            self._say("which wander from agent to agent and come home. Between s1 and s3 all of them pass s2.")
+            self._say("s1, s2 and s3 are running, each as a process with its own log. A client at each sends letters,")
+            self._say("which go from agent to agent and return. Between s1 and s3 all of them pass through s2.")
             await self._load.begin()
             enough = asyncio.Event()
             travelling = asyncio.create_task(self._load.travel(enough, 0.005))
@@ -63,7 +64,7 @@ class _Live:
             found = await self._load.settle(_settle_seconds)
             walks = sum(len(traveller.out) for traveller in self._load.travellers)
             if not found:
-                self._say(f"All {walks:,} letters came home, each once, and every agent reacted as often as it must.")
+                self._say(f"All {walks:,} letters returned, each once, and every agent reacted as often as it must.")
             codes = [await asyncio.to_thread(self._processes.stop, server) for server in self._topology.servers]
             if any(codes):
                 found.append(f"servers ended with exit codes {codes}")
@@ -79,16 +80,16 @@ class _Live:
             await asyncio.to_thread(self._processes.wait, server)
 
     async def _kill_and_restart(self) -> int:
-        """In the middle of everything; how many walks were under way."""
+        """Kill the router under load and restart it; return the number of walks in progress."""
         await asyncio.sleep(_load_seconds)
         self._processes.kill(_victim)
         under_way = sum(len(traveller.missing) for traveller in self._load.travellers)
         self._say(
-            f"kill -9 {_victim}, the router, while {under_way:,} letters are under way. The others keep what is for it."
+            f"kill -9 {_victim}, the router, while {under_way:,} letters are in transit. The others keep its messages."
         )
         await asyncio.sleep(_down_seconds)
         await self._start(_victim)
-        self._say(f"{_victim} is back. It replayed its log and goes on where the last record on its disk ended.")
+        self._say(f"{_victim} is back. It replayed its log and continues after the last record on its disk.")
         if ended := list(self._processes.ended()):
             raise ClosedError(f"{ended[0]} ended by itself: {self._processes.log(ended[0])[-500:]}")
         return under_way

@@ -10,7 +10,7 @@ from antecede.errors import UsageError
 
 
 def print_diagram(diagram: Diagram, stream: IO[str]) -> None:
-    """Draw for whatever reads ``stream``: colours for a terminal, plain ASCII where nothing else can be shown."""
+    """Draw for the reader of ``stream``: colours for a terminal, plain ASCII if nothing else can be shown."""
     width = shutil.get_terminal_size((100, 24)).columns
     encoding = (getattr(stream, "encoding", None) or "ascii").lower()
     print(diagram.text(width, unicode="utf" in encoding, colour=stream.isatty()), file=stream)

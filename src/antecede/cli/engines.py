@@ -1,6 +1,6 @@
-"""Which engine answers a question about a trace: the plain one in this process, or Spark.
+"""Choose the engine that answers a question about a trace: the plain engine in this process, or Spark.
 
-``auto`` takes the plain engine for what it can answer at once, and wherever Spark is not installed.
+``auto`` chooses the plain engine for short work, and if Spark is not installed.
 """
 
 import os
@@ -15,18 +15,18 @@ from antecede.trace.sizing import size_of
 ENGINES = ("auto", "plain", "spark")
 
 _spark_starts_seconds = 15.0
-"""What Spark takes before it has read anything."""
+"""The seconds that Spark takes before it has read anything."""
 
 _plain_event_seconds = 12e-6
-"""What the plain engine takes for an event: reading, matching and judging it."""
+"""The seconds that the plain engine takes per event: reading, matching and judging it."""
 
 _entry_seconds = {True: 1e-9, False: 5e-9}
-"""What it takes, for each event, for each process in a vector: with numpy, and without."""
+"""The additional seconds per event and per process in a vector: with numpy, and without."""
 
 
 def chosen_engine(engine: str, master: str | None, conf: list[str] | None, paths: list[str]) -> str:
-    """Return ``plain`` or ``spark``, by what was asked for and by the events and processes that the trace seems to
-    have; refuse a Spark that is not installed before anything is read."""
+    """Return ``plain`` or ``spark``, by the options and by the estimated number of events and processes. Refuse Spark
+    if it is not installed, before anything is read."""
     if engine not in ENGINES:
         raise UsageError(f"--engine must be one of {', '.join(ENGINES)}, not {engine!r}")
     if engine == "plain" and (master is not None or conf):
@@ -45,13 +45,14 @@ def chosen_engine(engine: str, master: str | None, conf: list[str] | None, paths
 
 
 def plain_seconds(events: int, processes: int) -> float:
-    """About how long the plain engine takes."""
+    """Estimate how long the plain engine takes."""
     return events * (_plain_event_seconds + processes * _entry_seconds[find_spec("numpy") is not None])
 
 
 @contextmanager
 def trace_inputs(paths: list[str]) -> Iterator[list[str]]:
-    """What to read for what was named: a server's data directory stands for its trace, while the context lasts."""
+    """Return the files to read for the given paths: a server's data directory stands for its trace, inside the
+    context."""
     if all(path == "-" or "://" in path or os.path.isfile(path) for path in paths):
         yield paths
         return
@@ -74,7 +75,7 @@ def spark_settings(conf: list[str] | None) -> dict[str, str]:
 
 @contextmanager
 def progress(text: str) -> Iterator[Callable[[str], None]]:
-    """Something to look at on a terminal while the work goes on, and a way to say what it is at."""
+    """Show progress on a terminal; yield a function that sets the text."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -1,4 +1,4 @@
-"""``antecede explain``: by which messages was a late one overtaken?"""
+"""``antecede explain``: which messages overtook a late one?"""
 
 import json
 import sys
@@ -31,10 +31,8 @@ def register(app: typer.Typer) -> None:
         conflicts: str | None = typer.Option(
             None, "--conflicts", metavar="FILE", help="The table of conflicting operations, for significant order."
         ),
-        diagram: bool = typer.Option(
-            False, "--diagram", help="Draw each explanation; one that is alone is always drawn."
-        ),
-        svg: str | None = typer.Option(None, "--svg", metavar="FILE", help="Draw just the events involved into FILE."),
+        diagram: bool = typer.Option(False, "--diagram", help="Draw each explanation; a single one is always drawn."),
+        svg: str | None = typer.Option(None, "--svg", metavar="FILE", help="Draw only the events involved into FILE."),
         engine: str = typer.Option("auto", "--engine", help="auto, plain (this process) or spark."),
         master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master."),
         conf: Annotated[
@@ -42,17 +40,19 @@ def register(app: typer.Typer) -> None:
         ] = None,
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
-        """Explain why deliveries are late: by which chain of messages each was overtaken.
+        """Explain why deliveries are late: which chain of messages overtook each of them.
 
-        A message is late where something that followed from it arrived first. The chain begins at its sender, with it
-        or after it, and reaches its receiver before it does; of all such chains you see one with the fewest messages.
-        Which deliveries are late, antecede verify counts; the first are those of the smallest index at their receiver.
+        A message is late if a message that depends on it arrived first. The chain begins at the sender, with the late
+        message or a later one, and reaches the receiver before the late message does. You see one of the shortest
+        chains. antecede verify counts the late deliveries; the first are those with the smallest index at their
+        receiver.
 
-        By significant order a message is late where something was received first that had to wait for it. Each step of
-        the chain says by what it follows: one instance did both, or an instance that conflicts with it did. Or two
-        objects received conflicting requests in different orders.
+        By significant order, a message is late if a message that had to wait for it was received first. Each step of
+        the chain gives its reason: the same instance did both, or a conflicting instance did. Or two objects received
+        conflicting requests in different orders.
 
-        Total and synchronous order are broken by messages in a circle: each step says who saw which one first.
+        Total and synchronous order are broken by messages in a cycle: each step shows which process saw which message
+        first.
 
         Exit 0: explained, or nothing is late. 2: no such message, or nothing could be read.
         """
@@ -116,9 +116,9 @@ def _heading(report: dict[str, Any]) -> Iterator[str]:
 
     order, late, shown = report["order"], report["late"], report["shown"]
     if report["holds"] is None:
-        yield f"{order} order: nothing to judge, no delivery"
+        yield f"{order} order: nothing to check, because there is no delivery"
     elif late is None:
-        yield f"{order} order is broken by messages in a circle:" if shown else f"{order} order holds: no circle"
+        yield f"{order} order is broken by messages in a cycle:" if shown else f"{order} order holds: no cycle"
     else:
         part = f"{late:,} of {counted(report['deliveries'], 'delivery|deliveries')} {'is' if late == 1 else 'are'} late"
         yield f"{part} by {order} order" if late else f"{order} order holds: no delivery is late"
@@ -128,7 +128,7 @@ def _heading(report: dict[str, Any]) -> Iterator[str]:
         if about["set_aside"]:
             yield f"{called}: {counted(about['set_aside'], 'row')} set aside"
         fate = f"{shown} of its {counted(about['deliveries'], 'delivery|deliveries')} late"
-        yield f"{called}: {fate}" if about["deliveries"] else f"{called}: no valid delivery, so none that is late"
+        yield f"{called}: {fate}" if about["deliveries"] else f"{called}: no valid delivery, so no late one"
     elif late and shown:
         these = "" if shown == late else "the first, " if shown == 1 else f"the first {shown}, "
         yield f"{these}{'each ' if shown > 1 else ''}with a shortest chain that overtook it:"
@@ -191,7 +191,7 @@ def _diagram(explanation: dict[str, Any]) -> "Diagram":
 
     rows = rows_of(explanation)
     if "chain" not in explanation:
-        return from_events(rows, title=f"a circle of {explanation['length']} messages")
+        return from_events(rows, title=f"a cycle of {explanation['length']} messages")
     chain = explanation["chain"]
     way = [explanation["from"], *(end for link in chain for end in (link["from"], link["to"]) if end is not None)]
     message, to = explanation["message"], explanation["to"]

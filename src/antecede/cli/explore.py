@@ -1,4 +1,4 @@
-"""``antecede explore``: every run of a small scope, and the shortest scenario that breaks the order, if one does."""
+"""``antecede explore``: try every run of a small scope, and print the shortest scenario that breaks the order."""
 
 import json
 import sys
@@ -21,10 +21,10 @@ def register(app: typer.Typer) -> None:
         order: str = typer.Option(
             "pruned", "--order", metavar="NAME", help="The order, as NAME or NAME:option=value,…"
         ),
-        processes: int = typer.Option(3, "--processes", metavar="N", help="How many processes."),
-        messages: int = typer.Option(3, "--messages", metavar="M", help="How many messages, at most, over all."),
-        multicast: bool = typer.Option(False, "--multicast", help="Any set of destinations, not one."),
-        broadcast: bool = typer.Option(False, "--broadcast", help="All the others as destinations."),
+        processes: int = typer.Option(3, "--processes", metavar="N", help="Number of processes."),
+        messages: int = typer.Option(3, "--messages", metavar="M", help="Maximum number of messages in total."),
+        multicast: bool = typer.Option(False, "--multicast", help="Send to any set of destinations."),
+        broadcast: bool = typer.Option(False, "--broadcast", help="Send to all other processes."),
         to_self: bool = typer.Option(False, "--self", help="Processes may also send to themselves."),
         fifo_links: bool = typer.Option(False, "--fifo-links", help="Links do not reorder."),
         duplicates: bool = typer.Option(False, "--duplicates", help="Every packet arrives twice."),
@@ -32,17 +32,20 @@ def register(app: typer.Typer) -> None:
             None, "--program", metavar="FILE", help="Only these sends: processes P…, send M FROM -> TO[,TO…] [after K]."
         ),
         guarantee: str = typer.Option(
-            "", "--guarantee", metavar="LIST", help="Check fifo, causal, total, synchronous beyond what NAME promises."
+            "",
+            "--guarantee",
+            metavar="LIST",
+            help="Also check fifo, causal, total or synchronous, which NAME does not guarantee.",
         ),
         states_max: int = typer.Option(
-            limits.explorer_states_max, "--states-max", metavar="K", min=1, help="Give up beyond so many states."
+            limits.explorer_states_max, "--states-max", metavar="K", min=1, help="Give up after this many states."
         ),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
         """Try every interleaving of a small scope: sends at any moment, packets arriving in any sequence.
 
-        Exit 0: the whole scope keeps what the order promises. 1: a run breaks it; the shortest one is printed as a
-        scenario file. 2: the scope is too large or cannot be meant.
+        Exit 0: every run keeps the guarantee of the order. 1: a run breaks it; the shortest one is printed as a
+        scenario file. 2: the scope is too large or makes no sense.
         """
         if multicast and broadcast:
             raise UsageError("--multicast and --broadcast exclude each other")
@@ -122,7 +125,7 @@ def _lines(report: dict[str, Any]) -> list[str]:
         f"{counted(report['states'], 'state')}, {counted(report['transitions'], 'transition')}, {report['seconds']} s"
     )
     if report["violation"] is not None:
-        # All that is printed is one file that `antecede play` can read.
+        # The whole output is one file that `antecede play` can read.
         return [f"# {report['order']} breaks: {effort}", report["violation"]["scenario"].rstrip("\n")]
     lines = [
         f"{report['order']} holds in every run of {counted(report['processes'], 'process|processes')} and "

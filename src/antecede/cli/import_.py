@@ -1,4 +1,4 @@
-"""``antecede import``: make a trace of what others recorded."""
+"""``antecede import``: make a trace from the records of other systems."""
 
 import json
 import sys
@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
             None,
             "--to",
             metavar="OUT",
-            help="The trace to write: .jsonl, .jsonl.gz or .parquet; without: look only.",
+            help="The trace to write: .jsonl, .jsonl.gz or .parquet. Default: write nothing, only report.",
         ),
         form: str = typer.Option("auto", "--format", help=f"One of {_formats}."),
         pattern: Annotated[
@@ -40,14 +40,14 @@ def register(app: typer.Typer) -> None:
                 "--pattern",
                 metavar="RE",
                 help="For lines of text: a regular expression with named groups; event, host and clock for logs with "
-                "vector clocks. With a mapping it may be repeated: the first that is found in a line counts.",
+                "vector clocks. With a mapping it may be repeated: the first that matches a line counts.",
             ),
         ] = None,
         instances: bool = typer.Option(
-            False, "--instances", help="Each instance of a service (pod, address) is a process of its own."
+            False, "--instances", help="Each instance of a service (pod, address) is a separate process."
         ),
         delimiter: str | None = typer.Option(
-            None, "--delimiter", metavar="RE", help="For logs: what separates executions; a group trace names them."
+            None, "--delimiter", metavar="RE", help="For logs: the lines between executions; a group trace names them."
         ),
         execution: str | None = typer.Option(
             None, "--execution", metavar="NAME", help="For logs of several executions: the one to import."
@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
             typer.Option(
                 "--map",
                 metavar="NAME=PATH,…",
-                help="Read any event log: where a record has its process, kind, message, to and time.",
+                help="Read any event log: the places of process, kind, message, to and time in a record.",
             ),
         ] = None,
         send: str | None = typer.Option(None, "--send", metavar="RE", help="The kinds of records that are sends."),
@@ -68,41 +68,43 @@ def register(app: typer.Typer) -> None:
             None,
             "--index",
             metavar="file|time|PATH",
-            help="What orders the events of a process: their lines (file), their times, or a number in them.",
+            help="The order of a process's events: by line (file), by time, or by a number in them.",
         ),
         others: str | None = typer.Option(
-            None, "--others", metavar="local|skip", help="What becomes of records that are neither. Default: local."
+            None, "--others", metavar="local|skip", help="How to treat all other records. Default: local."
         ),
         clock: str | None = typer.Option(
-            None, "--time", metavar="FORM", help="How times are written: ns, us, ms, s or a format such as %d.%m.%Y."
+            None, "--time", metavar="FORM", help="The format of times: ns, us, ms, s or a format such as %d.%m.%Y."
         ),
         mapping: str | None = typer.Option(
-            None, "--mapping", metavar="FILE", help="A mapping kept in a TOML file; options overrule it."
+            None, "--mapping", metavar="FILE", help="A mapping in a TOML file; options override it."
         ),
         save_mapping: str | None = typer.Option(
-            None, "--save-mapping", metavar="FILE", help="Keep the mapping in a file."
+            None, "--save-mapping", metavar="FILE", help="Save the mapping in a file."
         ),
         preview: bool = typer.Option(
-            False, "--preview", help="With a mapping: show the first events and what did not match; write nothing."
+            False,
+            "--preview",
+            help="With a mapping: show the first events and the lines that did not match; write nothing.",
         ),
         skip_unknown: bool = typer.Option(
-            False, "--skip-unknown", help="Leave out files whose format is not known, and list them: for folders."
+            False, "--skip-unknown", help="For folders: leave out files of unknown format, and list them."
         ),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> None:
-        """Make a trace of what others recorded.
+        """Make a trace from logs and spans of other systems.
 
         Known formats: logs with vector clocks (shiviz, govector); spans (zipkin, otlp, jaeger, or spans: CSV and
-        Parquet); flow events of Chrome and Perfetto (chrome); histories of Temporal (temporal); editing
-        sessions (editing). Any other log of sends and deliveries (JSON, CSV, Parquet, text) by --map or --mapping.
+        Parquet); flow events of Chrome and Perfetto (chrome); histories of Temporal (temporal); editing sessions
+        (editing). Use --map or --mapping for any other log of sends and deliveries (JSON, CSV, Parquet, text).
 
-        All sources together make one trace; logs of several executions make one for each, numbered: OUT-1, OUT-2 …
-        Exit 0: done. 2: nothing could be read.
+        All sources together make one trace. A log with several executions makes one trace for each, numbered: OUT-1,
+        OUT-2 … Exit 0: done. 2: nothing could be read.
         """
         given = {"send": send, "deliver": deliver, "index": index, "others": others, "time": clock}
         if pairs or mapping is not None or any(value is not None for value in given.values()):
             if instances:
-                raise UsageError("--instances is for spans: a mapping says itself what a process is")
+                raise UsageError("--instances is for spans: in a mapping, process defines the processes")
             if delimiter is not None or execution is not None:
                 raise UsageError("--delimiter and --execution are for logs with vector clocks, not for mappings")
             chosen = _mapping(mapping, pairs, given | {"format": form if form != "auto" else None}, pattern)
@@ -146,7 +148,7 @@ def _watched(work: Callable[[Callable[[str], None]], dict[str, Any]]) -> dict[st
 def _mapping(
     path: str | None, pairs: list[str] | None, given: dict[str, str | None], pattern: list[str] | None
 ) -> "Mapping":
-    """Return the mapping in the file, if there is one, with what the options say instead."""
+    """Return the mapping of the file, if there is one, overridden by the options."""
     kept = _foreign().read_mapping(path) if path is not None else _foreign().Mapping()
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if pattern:
@@ -160,7 +162,7 @@ def _mapping(
 def _save(mapping: "Mapping", path: str) -> None:
     from antecede.trace.foreign.mapping import Plan
 
-    # A mapping that cannot be used is not kept.
+    # A mapping that cannot be used is not saved.
     Plan(mapping)
     _foreign().write_mapping(mapping, path)
 
@@ -218,12 +220,12 @@ _caveats = {
     (
         "shiviz",
         "govector",
-    ): "clocks cannot show a late delivery: verify will check the clocks, and find no order violated",
-    ("zipkin", "otlp", "jaeger", "spans"): "a service is taken as one process, in the order of its wall clock",
+    ): "vector clocks cannot show a late delivery: verify will check the clocks, and find no violation",
+    ("zipkin", "otlp", "jaeger", "spans"): "a service counts as one process, in the order of its wall clock",
 }
-"""What a verdict on such a trace is worth, said before anybody builds on it."""
+"""The limits of a verdict on such a trace."""
 
 
 def _shown(text: str) -> str:
-    """Text from outside, safe to show on a terminal."""
+    """Return text from outside in a form that is safe on a terminal."""
     return text if text.isprintable() else repr(text)

@@ -1,4 +1,4 @@
-"""``antecede inspect``: what is in the log of a server, and is it whole?"""
+"""``antecede inspect``: show the log of a server, and whether it is intact."""
 
 import json
 import os
@@ -23,16 +23,21 @@ def register(app: typer.Typer) -> None:
         log: str = typer.Argument(metavar="LOG", help="The data directory of a server."),
         groups: bool = typer.Option(False, "--groups", help="Also list the commit groups."),
         records: bool = typer.Option(False, "--records", help="Also list the records."),
-        after: int = typer.Option(0, "--after", min=0, metavar="N", help="List only what comes after record N."),
+        after: int = typer.Option(
+            0, "--after", min=0, metavar="N", help="List only groups and records after record N."
+        ),
         first: int = typer.Option(100, "--first", min=1, metavar="N", help="List at most N groups and N records."),
         decoder: str = typer.Option(
-            "hex", "--as", metavar="HOW", help="Show records as hex, text, msgpack, or by MODULE:FUNCTION of bytes."
+            "hex",
+            "--as",
+            metavar="HOW",
+            help="Show records as hex, text, msgpack, or with MODULE:FUNCTION, which takes bytes.",
         ),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
         """Read the log of a server without changing it: segments, groups, records, snapshots, checksums, torn tail.
 
-        Exit 0: whole, but for a torn last group, which the server will cut. 1: damaged. 2: not a log.
+        Exit 0: intact, or torn only in the last group, which the server will remove. 1: damaged. 2: not a log.
         """
         from antecede.store.inspection import inspect_log
 
@@ -46,11 +51,11 @@ def register(app: typer.Typer) -> None:
 
 
 def _check_is_no_folder_of_them(path: str) -> None:
-    """``antecede up --data`` makes a directory of data directories, which looks like one to whoever did not make it."""
+    """Refuse a folder of data directories, which ``antecede up --data`` makes and which looks like a data directory."""
     within = sorted(glob(f"{escape(path)}/*/identity"))
     if within and not os.path.exists(f"{path}/identity"):
         names = ", ".join(os.path.dirname(one) for one in within[:3])
-        raise UsageError(f"{path}: not a data directory, but it has such: {names}{', …' * (len(within) > 3)}")
+        raise UsageError(f"{path}: not a data directory, but it contains some: {names}{', …' * (len(within) > 3)}")
 
 
 class _Listed:
@@ -92,7 +97,7 @@ class _Listed:
         try:
             return str(self._decode(record))
         except Exception as error:
-            # A decoder may know only some of the records, or be wrong altogether; the bytes are still worth seeing.
+            # A decoder may know only some of the records, or be wrong altogether; the bytes are still useful.
             return f"{record.hex()} (not decoded: {type(error).__name__}: {error})"
 
 
@@ -138,8 +143,9 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         yield f"  record {row['record']:,} ({row['bytes']:,} bytes): {row['value']}"
     if torn := report["torn"]:
         more = f", and {torn['segments']} later segments" if torn["segments"] else ""
-        yield f"torn: {torn['file']}: byte {torn['offset']}: {torn['bytes']} bytes{more} will be cut: {torn['reason']}"
+        place = f"{torn['file']}: byte {torn['offset']}"
+        yield f"torn: {place}: {torn['bytes']} bytes{more} will be removed: {torn['reason']}"
     if corrupt := report["corrupt"]:
         yield f"CORRUPT: {corrupt['file']}: byte {corrupt['offset']}: {corrupt['reason']}"
     elif not torn:
-        yield "every checksum is right"
+        yield "every checksum is correct"

@@ -1,4 +1,4 @@
-"""What commands that run or reach servers share: addresses, tokens, TLS."""
+"""Shared parts of the commands that run or reach servers: addresses, tokens, TLS."""
 
 import asyncio
 import ipaddress
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def read_token(path: str | None) -> str:
-    """The first line of a token file; nothing without one."""
+    """Return the first line of a token file, or "" without a file."""
     if path is None:
         return ""
     try:
@@ -34,18 +34,18 @@ def read_token(path: str | None) -> str:
 
 
 def check_folder(data: str | None) -> None:
-    """Refuse a data directory that is something else."""
+    """Refuse a data directory that is not a directory."""
     if data is not None and Path(data).exists() and not Path(data).is_dir():
         raise UsageError(f"--data {data}: is a file, expected a directory")
 
 
 def listening_address(topology: TopologyFile, server: str, host: str | None, token: str) -> None:
-    """Refuse to be reached from outside without a token: whoever can connect can send."""
+    """Refuse to listen for other machines without a token: everybody who can connect can send."""
     if server not in topology.servers:
         raise UsageError(f"{topology.name} has no server {server}: expected one of {', '.join(topology.servers)}")
     where = host or topology.servers[server].host
     if not _is_loopback(where) and not token:
-        raise UsageError(f"server {server} would listen on {where} for everybody: expected --token-file")
+        raise UsageError(f"server {server} would listen on {where} for other machines: expected --token-file")
 
 
 def _is_loopback(host: str) -> bool:
@@ -60,7 +60,7 @@ def _is_loopback(host: str) -> bool:
 def tls_contexts(
     certificate: str | None, key: str | None, authority: str | None
 ) -> tuple[ssl.SSLContext, ssl.SSLContext] | None:
-    """The contexts to listen and to dial with."""
+    """Return the TLS contexts to listen and to dial with."""
     if certificate is None and key is None and authority is None:
         return None
     if certificate is None or key is None:
@@ -75,7 +75,7 @@ def tls_contexts(
 
 
 def client_tls(authority: str | None) -> ssl.SSLContext | None:
-    """The context to reach servers with that speak TLS."""
+    """Return the TLS context to reach servers with."""
     if authority is None:
         return None
     try:
@@ -85,7 +85,7 @@ def client_tls(authority: str | None) -> ssl.SSLContext | None:
 
 
 def addresses(where: str) -> dict[str, Address]:
-    """The servers to reach: all of a topology file, or the one at ``tcp://HOST:PORT``."""
+    """Return the servers to reach: all of a topology file, or the one at ``tcp://HOST:PORT``."""
     if where.startswith("tcp://"):
         host, _, port = where.removeprefix("tcp://").rpartition(":")
         if not host or not port.isdecimal():
@@ -97,7 +97,7 @@ def addresses(where: str) -> dict[str, Address]:
 
 
 def ask_server(address: Address, access: "Access", command: str, *arguments: str) -> Any:
-    """One request to one server."""
+    """Send one request to one server; return its answer."""
     from antecede.live.client.operator import request
 
     return asyncio.run(request(address, access.token, command, *arguments, tls=access.tls))
@@ -105,9 +105,8 @@ def ask_server(address: Address, access: "Access", command: str, *arguments: str
 
 @asynccontextmanager
 async def command_line(address: Address, access: "Access", client: str | None, patience: float) -> AsyncIterator["Bus"]:
-    """A bus for one command: of a temporary client, unless it is told a name. Nobody waits for letters that come to a
-    temporary client beside an answer, such as the reply to what it sent: they are passed over, not made dead letters
-    of."""
+    """Open a bus for one command, as a temporary client unless it has a name. A temporary client ignores all letters
+    except the answer that it waits for; they do not become dead letters."""
     from antecede.live.client.line import connect
 
     def waits(where: str) -> None:
@@ -122,7 +121,7 @@ async def command_line(address: Address, access: "Access", client: str | None, p
 
 
 class Access:
-    """What a command needs to be let in."""
+    """The credentials and TLS settings of a command."""
 
     def __init__(self, token_file: str | None, authority: str | None) -> None:
         self.token = read_token(token_file)

@@ -1,4 +1,4 @@
-"""How ``antecede import --map`` tells what it found: counts, the first events, and what did not match."""
+"""The report of ``antecede import --map``: counts, the first events, and the lines that did not match."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +20,7 @@ def mapped_lines(report: dict[str, Any], preview: bool) -> list[str]:
     lines = [f"{_shown(f['file'])}: read as {f['format']}, {counted(f['events'], 'event')}" for f in report["files"]]
     lines.append(
         f"{counted(report['records'], 'record')}: {counted(report['sends'], 'send')}, "
-        f"{counted(report['deliveries'], 'delivery|deliveries')} ({report['matched']:,} of them of a recorded send), "
+        f"{counted(report['deliveries'], 'delivery|deliveries')} ({report['matched']:,} of them with a recorded send), "
         f"{counted(report['locals'], 'local event')}; {counted(report['processes'], 'process|processes')}"
     )
     lines += _remarks(report)
@@ -48,7 +48,7 @@ def _remarks(report: dict[str, Any]) -> Iterator[str]:
             "make the id unique with more fields, such as message='{topic}-{offset}'"
         )
     if report["tied"]:
-        yield f"  {counted(report['tied'], 'event has|events have')} the same place as the one before: in file order"
+        yield f"  {counted(report['tied'], 'event has|events have')} the same place as the previous one: in file order"
     if report["unreadable"]:
         yield f"  {counted(report['unreadable'], 'line')} could not be read:"
         yield from (f"    {_shown(place)}" for place in report["unreadable_first"])
@@ -79,5 +79,5 @@ def _kinds(kinds: dict[str, dict[str, int]]) -> Iterator[str]:
 
 
 def _shown(text: str) -> str:
-    """Text from outside, safe to show on a terminal."""
+    """Return text from outside in a form that is safe on a terminal."""
     return text if text.isprintable() else repr(text)

@@ -9,7 +9,7 @@ import typer
 from antecede.cli.engines import chosen_engine, progress, spark_settings, trace_inputs
 
 _busiest = 5
-"""Pairs and processes named to a person; the JSON document and the tables have all."""
+"""The number of pairs and processes in the printed report; the JSON document and the tables have all."""
 
 
 def register(app: typer.Typer) -> None:
@@ -35,19 +35,19 @@ def register(app: typer.Typer) -> None:
         ] = None,
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
-        """Measure a recorded trace: who talks to whom, and what keeping order cost.
+        """Measure a recorded trace: which processes exchange messages, and what keeping order cost.
 
         traffic: copies from process to process, and their bytes if send rows have a column "bytes".
-        stamp: what the order's control information weighs on each copy.
+        stamp: the size of the order's control information on each copy.
         delay: from send to delivery, by the processes' own clocks.
         held: the share of arrivals that had to wait for another message.
-        hops: packets per copy, where routers pass messages on from domain to domain.
-        concurrency: the share of pairs of messages that no order has to keep apart.
-        significance: how many orderings causal order would enforce that conflicting operations do not need, where rows
-        name their instances and a table of conflicts is given.
+        hops: packets per copy, if routers forward messages from domain to domain.
+        concurrency: the share of pairs of messages that no order needs to keep in order.
+        significance: the orderings of causal order that conflicting operations do not need. This needs rows with
+        instances and a table of conflicts.
         rates: messages sent per second.
 
-        What the trace does not record is "not recorded", and null in the JSON document, never 0.
+        A figure that the trace does not record is "not recorded", and null in the JSON document, never 0.
 
         Exit 0: measured. 2: nothing could be measured.
         """
@@ -105,7 +105,7 @@ def _lines(report: dict[str, Any]) -> list[str]:
             lines.append(f"{'' if number else figure:<12} {line}")
     if report["significance"] is not None:
         lines.append(f"significance {_significance(report['significance'])}")
-    return lines + set_aside(report, "the figures are those of the rest")
+    return lines + set_aside(report, "the figures describe the remaining rows")
 
 
 def _traffic(rows: list[dict[str, Any]]) -> list[str]:
@@ -132,7 +132,7 @@ def _stamp(stamp: dict[str, Any]) -> list[str]:
     if stamp["copies"] is None:
         return []
     of = counted(stamp["copies"], "copy|copies")
-    return [f"mean {stamp['bytes_mean']:,.1f} bytes a copy, at most {stamp['bytes_max']:,} ({of})"]
+    return [f"mean {stamp['bytes_mean']:,.1f} bytes per copy, at most {stamp['bytes_max']:,} ({of})"]
 
 
 def _delay(delay: dict[str, Any]) -> list[str]:
@@ -161,7 +161,9 @@ def _held(report: dict[str, Any]) -> list[str]:
 def _hops(hops: dict[str, Any]) -> list[str]:
     if hops["mean"] is None:
         return []
-    return [f"{hops['mean']:.2f} packets a copy" + (f", at most {hops['max']} hops" if hops["max"] is not None else "")]
+    return [
+        f"{hops['mean']:.2f} packets per copy" + (f", at most {hops['max']} hops" if hops["max"] is not None else "")
+    ]
 
 
 def _concurrency(report: dict[str, Any]) -> list[str]:
@@ -197,4 +199,4 @@ def _rate(row: dict[str, Any]) -> str:
     from antecede.cli.wording import rounded
 
     mean = "" if row["mean"] is None else f"{rounded(row['mean'])} messages/s, "
-    return f"{mean}{row['peak']:,} in the fullest second"
+    return f"{mean}{row['peak']:,} in the busiest second"

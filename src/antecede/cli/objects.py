@@ -1,4 +1,4 @@
-"""``antecede objects``: groups of objects of which only conflicting operations are ordered."""
+"""``antecede objects``: groups of objects that order only conflicting operations."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ _json = typer.Option(False, "--json", help="One JSON document on standard output
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="Objects whose operations are ordered only where they conflict.")
+    group = typer.Typer(no_args_is_help=True, help="Objects that order only conflicting operations.")
     app.add_typer(group, name="objects")
     objects_call.add_call(group)
 
@@ -29,17 +29,19 @@ def register(app: typer.Typer) -> None:
         module: str = typer.Argument(
             ..., metavar="MODULE[:CLASS]", help="A module, or a file.py, with classes of objects."
         ),
-        examples: int = typer.Option(300, "--examples", min=1, max=100_000, help="Tries for each two operations."),
-        strict: bool = typer.Option(False, "--strict", help="Exit 1 also if a declared conflict was never seen."),
+        examples: int = typer.Option(
+            300, "--examples", min=1, max=100_000, help="Number of examples per pair of operations."
+        ),
+        strict: bool = typer.Option(False, "--strict", help="Also exit 1 if a declared conflict never occurred."),
         as_json: bool = _json,
     ) -> int:
-        """Are the declared conflicts right? Look for two operations whose order matters although nobody said so.
+        """Check the declared conflicts: search for operations whose order matters although they are not declared.
 
-        Two operations conflict if applying them in both orders can differ, in the state or in an answer. Hypothesis
-        looks for a state and arguments where they do, and makes them small.
+        Two operations conflict if the two orders of applying them can differ in the final state or in an answer.
+        Hypothesis searches for a state and arguments where they differ, and simplifies them.
 
         Exit code 1 if an undeclared pair differs: replicas would diverge. A declared pair that never differs is
-        reported too: it costs waiting. No search can prove that two operations are compatible.
+        reported too: it causes unnecessary waiting. No search can prove that two operations are compatible.
         """
         from antecede.objects.search import search
 
@@ -53,19 +55,21 @@ def register(app: typer.Typer) -> None:
 
     @group.command("simulate")
     def simulate(
-        objects: int = typer.Option(4, "--objects", min=1, max=64, help="How many objects."),
-        operations: int = typer.Option(4, "--operations", min=1, max=64, help="How many operations each has."),
+        objects: int = typer.Option(4, "--objects", min=1, max=64, help="Number of objects."),
+        operations: int = typer.Option(4, "--operations", min=1, max=64, help="Number of operations per object."),
         density: float = typer.Option(0.3, "--density", min=0.0, max=1.0, help="Share of pairs that conflict."),
-        depth: int = typer.Option(2, "--depth", min=0, max=8, help="How deep calls are nested at most."),
-        roots: int = typer.Option(20, "--roots", min=1, max=100_000, help="How many operations users start."),
+        depth: int = typer.Option(2, "--depth", min=0, max=8, help="Maximum depth of nested calls."),
+        roots: int = typer.Option(20, "--roots", min=1, max=100_000, help="Number of operations that users start."),
         loss: float = typer.Option(0.0, "--loss", min=0.0, max=0.9, help="Share of frames lost (and resent)."),
-        duplicate: float = typer.Option(0.0, "--duplicate", min=0.0, max=0.9, help="Share of frames that come twice."),
+        duplicate: float = typer.Option(
+            0.0, "--duplicate", min=0.0, max=0.9, help="Share of frames that arrive twice."
+        ),
         crash: float = typer.Option(0.0, "--crash", min=0.0, max=0.5, help="Share of steps that end in a crash."),
-        seed: int = typer.Option(1, "--seed", help="Same seed, same run."),
+        seed: int = typer.Option(1, "--seed", help="The same seed gives the same run."),
         trace: str | None = typer.Option(None, metavar="FILE", help="Record the run: .jsonl, .jsonl.gz or .parquet."),
         as_json: bool = _json,
     ) -> int:
-        """Run a group of objects on a bad network, record it, and judge it.
+        """Run a group of objects on a bad network, record the run, and verify it.
 
         The trace names instances, operations, parents and types, and the conflicts are in its metadata: check it with
         `antecede verify --order significant`. Exit code 1 if anything was out of order, lost, or blocked.
@@ -100,22 +104,22 @@ def register(app: typer.Typer) -> None:
 
     @group.command("study")
     def study(
-        processes: int = typer.Option(20, "--processes", min=2, max=200, help="How many objects."),
-        messages: int = typer.Option(1_000, "--messages", min=1, help="How many requests in all."),
+        processes: int = typer.Option(20, "--processes", min=2, max=200, help="Number of objects."),
+        messages: int = typer.Option(1_000, "--messages", min=1, help="Number of requests in total."),
         warmup: int = typer.Option(250, "--warmup", min=0, help="The first K requests are not counted."),
-        unicast: bool = typer.Option(False, "--unicast", help="Requests to one object; else to several."),
-        seed: int = typer.Option(1, "--seed", help="Same seed, same schedules."),
+        unicast: bool = typer.Option(False, "--unicast", help="Send each request to one object. Default: to several."),
+        seed: int = typer.Option(1, "--seed", help="The same seed gives the same schedules."),
         as_json: bool = _json,
     ) -> int:
-        """What does it save to order only conflicts? The same schedules under objects, pruned and skeen.
+        """Compare the same schedules under objects, pruned and skeen: what does ordering only conflicts save?
 
-        For each share of conflicting requests: the share of copies held, how long they were held in the mean, and the
-        time from send to delivery, for conflicting and compatible requests apart.
+        For each share of conflicting requests it prints the share of copies held, the mean time they were held, and the
+        time from send to delivery, separately for conflicting and compatible requests.
         """
         from antecede.simulator.objects_study import Study
 
         if warmup >= messages:
-            raise UsageError(f"--warmup {warmup} leaves none of {messages} requests to count: expected fewer")
+            raise UsageError(f"--warmup {warmup} must be smaller than --messages {messages}")
         plan = Study(processes, messages, warmup, "unicast" if unicast else "multicast", seed)
         rows = []
         if not as_json:
@@ -135,14 +139,14 @@ def register(app: typer.Typer) -> None:
 
     @group.command("campaign", hidden=True)
     def campaign(
-        runs: int = typer.Option(1, "--runs", min=1, help="How many, one a seed."),
+        runs: int = typer.Option(1, "--runs", min=1, help="Number of runs, one per seed."),
         seed: int = typer.Option(0, "--seed", min=0, help="The first seed."),
-        jobs: int = typer.Option(1, "--jobs", min=1, max=64, help="Processes to run at a time."),
+        jobs: int = typer.Option(1, "--jobs", min=1, max=64, help="Number of parallel processes."),
         as_json: bool = _json,
     ) -> int:
-        """Play random groups on bad networks and judge each from its trace.
+        """Play random groups on bad networks and verify each from its trace.
 
-        Exit 0: nothing was found. 1: something was out of order, lost, blocked, or not atomic.
+        Exit 0: no error was found. 1: a message was out of order, lost or blocked, or an operation was not atomic.
         """
         began = time.perf_counter()
         counts: Counter[str] = Counter()
@@ -159,7 +163,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _classes(text: str) -> "list[type[Object]]":
-    """The classes of objects in a module."""
+    """Return the classes of objects in a module."""
     import inspect
 
     from antecede.objects import Object, operations_of
@@ -199,7 +203,7 @@ def _module(name: str) -> Any:
     except ImportError as error:
         raise UsageError(f"{name}: cannot be imported: {error}") from None
     except (Exception, SystemExit) as error:
-        # A module is anybody's code, and may fail in any way. One that exits must not pass for one without mistakes.
+        # A module is foreign code, and may fail in any way. If it exits, this must not count as success.
         raise UsageError(f"{name}: cannot be imported: {type(error).__name__}: {error}") from None
     return module
 
@@ -225,9 +229,9 @@ def _pair(pair: "Pair") -> dict[str, Any]:
 
 _words = {
     "undeclared": "CONFLICT, not declared",
-    "needless": "declared, and never seen to matter",
+    "needless": "declared, but no difference was found",
     "conflict": "conflict, as declared",
-    "compatible": "compatible, as far as was looked",
+    "compatible": "compatible: no difference was found",
 }
 
 

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from antecede.topology import Address
 
 
-_arguments = typer.Argument(None, metavar="JSON…", help="Its arguments; a bare word is a text.")
+_arguments = typer.Argument(None, metavar="JSON…", help="Its arguments; a word that is not JSON is text.")
 
 
 def add_call(group: typer.Typer) -> None:
-    """Put the command into its group; it is none of the house's own."""
+    """Add the command to its group."""
 
     @group.command("call")
     def call(
@@ -24,16 +24,20 @@ def add_call(group: typer.Typer) -> None:
         operation: str = typer.Argument(..., metavar="OPERATION", help="One of its operations."),
         arguments: list[str] = _arguments,
         client: str | None = typer.Option(
-            None, metavar="NAME", help="The client's durable name. Default: a temporary client, gone with the command."
+            None,
+            metavar="NAME",
+            help="The client's durable name. Default: a temporary client, deleted when the command ends.",
         ),
-        server: str | None = typer.Option(None, metavar="NAME", help="Where to call. Default: at the first server."),
+        server: str | None = typer.Option(None, metavar="NAME", help="The server to call. Default: the first server."),
         timeout: float = typer.Option(10.0, help="Seconds after which the call is undone."),
         token_file: str | None = typer.Option(None, metavar="FILE", help="The servers' token."),
-        authority: str | None = typer.Option(None, metavar="FILE", help="TLS: who signs the servers' certificates."),
+        authority: str | None = typer.Option(
+            None, metavar="FILE", help="TLS: the authority that signs the servers' certificates."
+        ),
     ) -> int:
         """Call one operation at all replicas and print its answer as JSON.
 
-        One that fails, or whose time is up, leaves nothing behind and is exit code 2, with the reason.
+        A call that fails or times out has no effect; the command exits with code 2 and the reason.
         """
         from antecede.cli.live import Access, addresses
         from antecede.errors import UsageError

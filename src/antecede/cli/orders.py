@@ -1,4 +1,4 @@
-"""``antecede orders``: what each ordering protocol promises, needs and sends."""
+"""``antecede orders``: what each ordering protocol guarantees, needs and sends."""
 
 import json
 from typing import Any
@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
 
         table = Table(box=None, header_style="bold", pad_edge=False)
         for column in ("order", "guarantees", "control packets", "options", "from"):
-            # An option that breaks in the middle of a word could not be copied.
+            # An option with a line break in the middle of a word could not be copied.
             table.add_column(column, overflow="fold", no_wrap=column in ("order", "options"))
         for row in rows:
             options = "\n".join(f"{option}={str(o['default']).lower()}" for option, o in row["options"].items())

@@ -1,6 +1,6 @@
-"""How commands get at a topology: read its file, and let the orders say what they promise.
+"""How commands load a topology: read its file, and check it with the guarantees of its orders.
 
-The topology's own room does no I/O and knows no orders; here both meet it.
+The package ``topology`` does no I/O and does not know the orders; this module connects them.
 """
 
 from antecede import limits
@@ -10,7 +10,7 @@ from antecede.topology import Check, OrderFacts, TopologyFile, check, parse_topo
 
 
 def read_topology(path: str) -> TopologyFile:
-    """The topology of a file."""
+    """Return the topology in a file."""
     try:
         with open(path, "rb") as file:
             data = file.read(limits.topology_bytes_max + 1)
@@ -25,7 +25,7 @@ def read_topology(path: str) -> TopologyFile:
 
 
 def check_topology(file: TopologyFile) -> Check:
-    """Judge it by what its orders promise; an order that does not exist is an error of the file."""
+    """Check a topology with the guarantees of its orders; an unknown order is an error of the file."""
     for domain in file.domains:
         try:
             parse(domain.order).create(0, len(domain.servers))
@@ -35,13 +35,13 @@ def check_topology(file: TopologyFile) -> Check:
 
 
 def order_facts(text: str) -> OrderFacts:
-    """What an order, written as in a topology file, promises and needs."""
+    """Return the guarantees and needs of an order, written as in a topology file."""
     spec = parse(text)
     return OrderFacts(spec.guarantees(), spec.kind.needs)
 
 
 def usable_topology(path: str) -> TopologyFile:
-    """The topology of a file, or a :class:`TopologyError` that says why nothing may run on it."""
+    """Return the topology in a file, or raise a :class:`TopologyError` that says why it must not be used."""
     file = read_topology(path)
     refusals = check_topology(file).refusals
     if refusals:

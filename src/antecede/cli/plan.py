@@ -35,46 +35,48 @@ def register(app: typer.Typer) -> None:
             None,
             "--topology",
             metavar="FILE",
-            help="The topology of today: its servers, addresses, agents and domains.",
+            help="The current topology: its servers, addresses, agents and domains.",
         ),
         servers: str | None = typer.Option(
-            None, "--servers", metavar="FILE", help="Where processes live: a table process,server."
+            None, "--servers", metavar="FILE", help="The server of each process: a table process,server."
         ),
         busiest: int | None = typer.Option(None, "--busiest", metavar="N", min=2, help="Only the N busiest servers."),
         pins: str | None = typer.Option(
             None, "--pins", metavar="FILE", help="TOML: together, apart (lists of servers), never_router (servers)."
         ),
         allow_disconnected: bool = typer.Option(
-            False, "--allow-disconnected", help="Servers that exchange nothing need no way to each other."
+            False, "--allow-disconnected", help="Servers that exchange no messages need no route to each other."
         ),
-        max_domain: int | None = typer.Option(None, "--max-domain", metavar="S", help="Servers of a domain, at most."),
+        max_domain: int | None = typer.Option(
+            None, "--max-domain", metavar="S", help="Maximum number of servers in a domain."
+        ),
         max_share: float | None = typer.Option(
-            None, "--max-share", metavar="F", help="The share of all messages that one router forwards, at most."
+            None, "--max-share", metavar="F", help="Maximum share of all messages that one router forwards."
         ),
         max_hops: int | None = typer.Option(
-            None, "--max-hops", metavar="H", help="Hops between any two servers, at most."
+            None, "--max-hops", metavar="H", help="Maximum number of hops between any two servers."
         ),
         write: str | None = typer.Option(None, "--write", metavar="FILE", help="Write the plan as a topology file."),
         svg: str | None = typer.Option(None, "--svg", metavar="FILE", help="Draw the domains before and after."),
-        seed: int = typer.Option(1, "--seed", min=0, max=2**40, help="Same seed, same plan."),
+        seed: int = typer.Option(1, "--seed", min=0, max=2**40, help="The same seed gives the same plan."),
         sample: int = typer.Option(20_000, "--sample", min=0, help="Messages replayed in the simulator; 0: none."),
-        engine: str = typer.Option("auto", "--engine", help="Who reads the trace: auto, plain or spark."),
+        engine: str = typer.Option("auto", "--engine", help="The engine that reads the trace: auto, plain or spark."),
         master: str | None = typer.Option(
-            None, "--master", metavar="URL", help="The Spark master; the restarts of the search are its tasks."
+            None, "--master", metavar="URL", help="The Spark master; it runs the restarts of the search as tasks."
         ),
         conf: Annotated[
             list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
         ] = None,
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
-        """Find the split of servers into domains that makes this traffic cheapest.
+        """Find the cheapest split of servers into domains for this traffic.
 
-        Domains always form a tree, so causal order holds end to end. A message pays for every domain that it enters,
-        α + β·stamp bytes; --model paper counts s² for a domain of s servers and nothing else. With the measured costs
-        the answer is often to stay flat: one domain for all.
+        Domains always form a tree, so causal order holds end to end. A message costs α + β·stamp bytes for every domain
+        that it enters; --model paper counts only s² for a domain of s servers. With the measured costs the answer is
+        often to stay flat: one domain for all.
 
-        Exit 0: a plan was found. 1: none keeps the bounds; the one that stands most in the way is named. 2: bad usage
-        or unreadable input.
+        Exit 0: a plan was found. 1: no plan satisfies all bounds; the most restrictive bound is named. 2: bad usage or
+        unreadable input.
         """
         from antecede import limits
 
@@ -90,7 +92,7 @@ def register(app: typer.Typer) -> None:
         spark_conf = spark_settings(conf)
         for path in (write, svg):
             if path is not None and not os.access(os.path.dirname(path) or ".", os.W_OK):
-                raise UsageError(f"{path}: cannot be written: no such directory, or no right to write there")
+                raise UsageError(f"{path}: cannot be written: no such directory, or no write permission")
         known = _known(topology)
         with _shown() as (say, tell):
             say("reading the traffic")
@@ -100,10 +102,10 @@ def register(app: typer.Typer) -> None:
                 traffic = traffic.busiest(busiest)
                 known = None
             if traffic.messages <= 0 or len(traffic.servers) < 2:
-                raise TraceError(f"{', '.join(source)}: no message from one server to another: nothing to plan")
+                raise TraceError(f"{', '.join(source)}: nothing to plan: no message goes from one server to another")
             if svg is not None and len(traffic.servers) > limits.topology_drawn_servers_max:
                 most = limits.topology_drawn_servers_max
-                raise UsageError(f"--svg: {len(traffic.servers)} servers: a drawing shows at most {most}")
+                raise UsageError(f"--svg: {len(traffic.servers)} servers: a drawing can show at most {most}")
             pinned = _pins(pins, traffic) if pins is not None else Pins()
             settings = Settings(order or _usual_order(known), model, bounds, pinned, allow_disconnected, seed, sample)
             before = None if known is None else [domain.servers for domain in known.domains]
@@ -114,7 +116,10 @@ def register(app: typer.Typer) -> None:
         else:
             print("\n".join(_lines(report)))
         if not report["feasible"]:
-            print(f"antecede: no plan keeps all bounds; in the way is {report['violated']}", file=sys.stderr)
+            print(
+                f"antecede: no plan satisfies all bounds; the most restrictive one is {report['violated']}",
+                file=sys.stderr,
+            )
             return 1
         _deliver(report, traffic, settings.order, known, write, svg)
         return 0
@@ -133,14 +138,12 @@ def _known(path: str | None) -> "TopologyFile | None":
 
 def _plannable(file: "TopologyFile") -> "TopologyFile":
     if file.objects:
-        raise UsageError(
-            f"{file.name}: it has replicated objects ({file.objects[0].name}), whose domain cannot be split"
-        )
+        raise UsageError(f"{file.name}: cannot split a domain with replicated objects ({file.objects[0].name})")
     return file
 
 
 def _described(metadata: "Sequence[Metadata]") -> "TopologyFile | None":
-    """The topology that a trace's metadata describe, in the canonical form that ``simulate --topology`` writes."""
+    """Return the topology in a trace's metadata, in the canonical form that ``simulate --topology`` writes."""
     from antecede.topology import Address, AgentHome, DomainEntry, TopologyFile
 
     said = next((one.topology for one in metadata if isinstance(one.topology, dict)), None)
@@ -157,7 +160,7 @@ def _described(metadata: "Sequence[Metadata]") -> "TopologyFile | None":
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
     if said.get("objects"):
-        raise UsageError("the topology in the trace's metadata has replicated objects, whose domain cannot be split")
+        raise UsageError("the topology in the trace's metadata: cannot split a domain with replicated objects")
     return made
 
 
@@ -185,7 +188,7 @@ def _read(
     master: str | None,
     settings: dict[str, str],
 ) -> "tuple[Traffic, TopologyFile | None]":
-    """The traffic, and the topology that the trace describes."""
+    """Return the traffic, and the topology in the trace's metadata."""
     from antecede.pipeline.planning import traffic as traffics
 
     homes = traffics.read_homes(_text(servers), servers) if servers is not None else None
@@ -209,7 +212,7 @@ def _read(
 
 
 def _home(known: "TopologyFile | None", homes: dict[str, str] | None) -> Callable[[str], str]:
-    """Where each process lives: as the file says, as the topology says, or by itself."""
+    """Return a function from a process to its server: by the file, by the topology, or the process itself."""
 
     def by_file(process: str) -> str:
         if homes is None or process not in homes:
@@ -229,7 +232,7 @@ def _home(known: "TopologyFile | None", homes: dict[str, str] | None) -> Callabl
             return process
         server = agents.get(process) or process.rpartition("@")[2]
         if server not in known.servers:
-            raise UsageError(f"process {process} has no server in the topology: say where it lives with --servers FILE")
+            raise UsageError(f"process {process} has no server in the topology: assign one with --servers FILE")
         return server
 
     return by_topology
@@ -260,7 +263,7 @@ def _pins(path: str, traffic: "Traffic") -> "Pins":
 
 @contextmanager
 def _session(master: str | None, conf: dict[str, str]) -> "Iterator[Run | None]":
-    """How restarts are carried out: on Spark where a master was named, else in this process."""
+    """Return how to run restarts: on Spark if a master was given, else in this process."""
     if master is None:
         yield None
         return
@@ -273,7 +276,7 @@ def _session(master: str | None, conf: dict[str, str]) -> "Iterator[Run | None]"
 
 @contextmanager
 def _shown() -> "Iterator[tuple[Callable[[str], None], Tell]]":
-    """A bar on a terminal, silence elsewhere."""
+    """Show a progress bar on a terminal, and nothing elsewhere."""
     if not sys.stderr.isatty():
         with progress("") as say:
             yield say, lambda done, all_: None
@@ -299,7 +302,7 @@ def _deliver(
     write: str | None,
     svg: str | None,
 ) -> None:
-    """Write the topology file and the drawing, if they are wanted."""
+    """Write the topology file and the drawing, if requested."""
     if write is None and svg is None:
         return
     from antecede.cli.organisation import check_topology
@@ -321,7 +324,7 @@ def _deliver(
 
 
 def _stacked(files: "Sequence[TopologyFile]") -> str:
-    """Drawings one below the other in one document."""
+    """Join drawings into one document, one below the other."""
     import re
 
     from antecede.topology.svg import draw
@@ -359,7 +362,7 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
     yield f"{counted(report['servers'], 'server')}, {counted(report['messages'], 'message')} between them{local}"
     yield from _model_lines(model)
     if not report["feasible"]:
-        yield f"no plan keeps all bounds; the nearest breaks {report['violated']}"
+        yield f"no plan satisfies all bounds; the best one breaks {report['violated']}"
         return
     if report["flat"]:
         yield f"stay flat: one domain costs {_amount(cost['after'], model)} per message; no split found costs less"
@@ -369,7 +372,7 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
             f"{report['hops_mean']:.2f} hops, at most {report['hops_max']}"
         )
     today = "unknown" if cost["before"] is None else _amount(cost["before"], model)
-    yield f"  today {today}; no plan costs less than {_amount(cost['lower_bound'], model)}"
+    yield f"  current domains: {today}; no plan costs less than {_amount(cost['lower_bound'], model)}"
     if cost["simulated_after"] is not None:
         sent = counted(report["replay"]["messages"], "message")
         yield f"  replayed with {sent} under {model['order']}: {_amount(cost['simulated_after'], model)}"
@@ -379,7 +382,7 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
     for router in report["routers"][:3]:
         yield (
             f"  router {shown_name(router['server'])}: forwards {router['share']:.1%} of all messages; "
-            f"its loss cuts off {counted(router['cut_off'], 'server')}"
+            f"its failure cuts off {counted(router['cut_off'], 'server')}"
         )
     if not report["flat"]:
         for name, members in list(report["domains"].items())[:_domains_shown]:

@@ -1,4 +1,4 @@
-"""``antecede play``: play a scenario file under one order or several, and check what it expects."""
+"""``antecede play``: play a scenario file under one order or several, and check its expectations."""
 
 import json
 import shutil
@@ -26,17 +26,21 @@ def register(app: typer.Typer) -> None:
         order: Annotated[
             list[str] | None,
             typer.Option(
-                "--order", metavar="NAME[:OPTION=VALUE,…]", help="Play under this order, or these (comma list, repeat)."
+                "--order",
+                metavar="NAME[:OPTION=VALUE,…]",
+                help="Play under these orders (a list with commas, or repeat the option).",
             ),
         ] = None,
         diagram: bool = typer.Option(False, "--diagram", help="Draw the computation in the terminal."),
         svg: str | None = typer.Option(None, "--svg", metavar="FILE", help="Draw the computation into an SVG file."),
         trace: str | None = typer.Option(None, "--trace", metavar="FILE", help="Write the computation as a trace."),
-        raw: bool = typer.Option(False, "--raw", help="Without links: duplicates reach the order, lost is lost."),
-        verbose: bool = typer.Option(False, "--verbose", "-v", help="Tell what happens, line by line."),
+        raw: bool = typer.Option(
+            False, "--raw", help="Without links: duplicates reach the order, and lost copies are not resent."
+        ),
+        verbose: bool = typer.Option(False, "--verbose", "-v", help="Print what happens, line by line."),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
-        """Play a scenario file: a figure of a paper as text, with what it expects.
+        """Play a scenario file: the figure of a paper as text, with the expected results.
 
         Exit 0: all expectations hold. 1: one fails. 2: the file cannot be played.
         """
@@ -72,8 +76,8 @@ def _read(file: str) -> "Scenario":
 
 
 def _orders(given: list[str]) -> "list[OrderSpec | None]":
-    """The orders asked for; the file's own if there are none. A piece of a comma list that is no order's name belongs
-    to the options of the order before it."""
+    """Return the requested orders, or the file's own if none is requested. A part of a comma list that is not the name
+    of an order belongs to the options of the previous order."""
     from antecede.orders import names, parse
 
     pieces: list[str] = []
@@ -91,7 +95,7 @@ def _orders(given: list[str]) -> "list[OrderSpec | None]":
 
 
 def _play(scenario: "Scenario", spec: "OrderSpec | None", raw: bool) -> "Played | str":
-    """One play; if it cannot be played, the line that says why."""
+    """Play once; if this is impossible, return the line that says why."""
     from antecede.simulator.player import play
 
     try:

@@ -26,14 +26,14 @@ def register(app: typer.Typer) -> None:
             None,
             "--assume",
             metavar="GUARANTEE",
-            help="What the system promised: none, fifo or causal. Default: what the metadata declare, else fifo.",
+            help="The guarantee of the system: none, fifo or causal. Default: as in the metadata, else fifo.",
         ),
         within: float | None = typer.Option(
-            None, "--within", metavar="SECONDS", help="Only races that a delay of SECONDS or less would lose."
+            None, "--within", metavar="SECONDS", help="Only races that a delay of SECONDS or less would break."
         ),
         first: int = typer.Option(10, "--first", metavar="N", help="Show the N races with the least slack."),
         every: bool = typer.Option(
-            False, "--all", help="Every earlier message of a sender, not only the last one delivered."
+            False, "--all", help="Count every earlier message of a sender, not only the last one delivered."
         ),
         engine: str = typer.Option("auto", "--engine", help="auto, plain (this process) or spark."),
         master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master."),
@@ -44,10 +44,10 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Find races: pairs of messages that arrived in order only because of their timing.
 
-        A message and one that follows from it, both delivered by one process in that order, though nothing made the
-        second wait for the first: a longer delay of the first would have broken causal order. The slack is how long a
-        delay it takes. A guarantee of the system removes the pairs that it orders: fifo those of one sender, causal
-        all of them.
+        A race is a message and another one that depends on it, both delivered by one process in that order, although
+        nothing made the second wait for the first. A longer delay of the first would have broken causal order. The
+        slack is the shortest such delay. A guarantee of the system removes the pairs that it orders: fifo removes the
+        pairs from one sender, causal removes all pairs.
 
         Exit 0: the trace was searched. 2: there was no valid delivery, or nothing could be read.
         """
@@ -95,9 +95,10 @@ def _nanoseconds(seconds: float) -> int:
 
 
 def _declaring(metadata: "Sequence[Metadata]") -> "Declared":
-    """What the orders named by the metadata promise together: the weakest, since a message may cross several domains.
+    """Return the common guarantee of the orders in the metadata: the weakest, since a message may cross several
+    domains.
 
-    Orders that this installation does not know promise nothing.
+    Orders that are not installed here guarantee nothing.
     """
     from antecede.orders import parse
     from antecede.trace.races import Declared, declared_orders
@@ -117,7 +118,7 @@ def _declaring(metadata: "Sequence[Metadata]") -> "Declared":
 
 
 def _is_cyclic(topology: Any) -> bool:
-    """Whether a trace was recorded on domains that are not a forest, which keep nothing end to end."""
+    """Return whether the domains of the trace are not a forest; they then guarantee nothing end to end."""
     from antecede.topology import Domain, Topology
 
     domains = topology.get("domains") if isinstance(topology, dict) else None
@@ -140,8 +141,8 @@ def _exit_code(report: dict[str, Any], paths: list[str]) -> int:
 
 _sources = {
     "metadata": "declared by the trace's metadata",
-    "assume": "as you assume",
-    "default": "assumed, for the trace declares nothing; see --assume",
+    "assume": "given by --assume",
+    "default": "assumed, because the trace declares none; see --assume",
 }
 
 
@@ -151,11 +152,11 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
     guarantee = report["guarantee"]
     yield f"guarantee: {guarantee} ({_sources[report['declared_by']]})"
     if guarantee == "causal":
-        yield "no races: causal order makes every message wait for those that it follows from"
+        yield "no races: causal order makes every message wait for those that it depends on"
     else:
         yield f"{counted(report['pairs'], 'pair')} of messages kept in order by timing alone"
         if report["late"]:
-            yield f"{counted(report['late'], 'delivery|deliveries')} came late already: see antecede explain"
+            yield f"{counted(report['late'], 'delivery|deliveries')} came late: see antecede explain"
         yield _clock(report)
         if report["shown"] and report["shown"] < report["pairs"]:
             yield f"the {report['shown']} with the least slack:"
@@ -189,15 +190,15 @@ def _race(number: int, race: dict[str, Any]) -> Iterator[str]:
             f"{shown_name(link['to'])} delivers it (index {link['deliver_index']})"
         )
     if slack is None:
-        yield f"     a longer delay on {source} → {at} breaks it; how long, the trace does not say"
+        yield f"     a longer delay on {source} → {at} breaks it; the trace does not show how long"
     elif slack < 0:
-        yield f"     {first} arrived {_duration(-slack)} after {second}: the system kept more order than was assumed"
+        yield f"     {first} arrived {_duration(-slack)} after {second}: the system kept more order than assumed"
     else:
         yield f"     a delay of more than {_duration(slack)} on {source} → {at} breaks it"
 
 
 def _duration(seconds: float) -> str:
-    """A time with three digits, in the unit that people would use."""
+    """Format a time with three digits, in a suitable unit."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"

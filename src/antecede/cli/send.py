@@ -18,22 +18,26 @@ def register(app: typer.Typer) -> None:
     @app.command("send")
     def send(
         topology: str = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT."),
-        to: str = typer.Argument(..., metavar="TO", help="An agent; several with commas between them."),
+        to: str = typer.Argument(..., metavar="TO", help="An agent, or several separated by commas."),
         kind: str = typer.Argument(..., metavar="TYPE", help="The notification's name."),
         fields: str = typer.Argument("{}", metavar="JSON", help="Its fields."),
         client: str | None = typer.Option(
-            None, metavar="NAME", help="The client's durable name. Default: a temporary client, gone with the command."
+            None,
+            metavar="NAME",
+            help="The client's durable name. Default: a temporary client, deleted when the command ends.",
         ),
         server: str | None = typer.Option(None, metavar="NAME", help="The entry server. Default: the first."),
         ask: bool = typer.Option(False, "--ask", help="Wait for an answer and print it."),
         timeout: float = typer.Option(10.0, help="Seconds to wait for the server, and for an answer."),
         token_file: str | None = typer.Option(None, metavar="FILE", help="The servers' token."),
-        authority: str | None = typer.Option(None, metavar="FILE", help="TLS: who signs the servers' certificates."),
+        authority: str | None = typer.Option(
+            None, metavar="FILE", help="TLS: the authority that signs the servers' certificates."
+        ),
     ) -> int:
         """Send one notification; done when it is on the entry server's disk. With --ask, print the answer.
 
-        Without --ask nobody waits for a reply: one to a client of your own (--client) is kept for it, any other is
-        dropped.
+        Without --ask the command does not wait for a reply. A reply to a client with a name (--client) is kept for it;
+        any other reply is dropped.
         """
         from antecede.cli.live import Access, addresses, command_line
         from antecede.errors import UsageError
@@ -52,12 +56,12 @@ def register(app: typer.Typer) -> None:
         if ask:
             return asyncio.run(_ask(line, to, kind, document, timeout))
         entry = asyncio.run(_send(line, to, kind, document))
-        print(f"accepted by {entry}; if {to} cannot react to it: antecede dead list {topology}")
+        print(f"accepted by {entry}; to see whether {to} failed to handle it: antecede dead list {topology}")
         return 0
 
 
 async def _send(line: "Line", to: str, kind: str, fields: dict[str, Any]) -> str:
-    """The entry server's name, when it has the notification."""
+    """Return the entry server's name as soon as it has the notification."""
     async with line as bus:
         await bus.post(to.split(","), kind, fields)
         return bus.address.rpartition("@")[2]

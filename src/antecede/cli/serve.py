@@ -7,30 +7,32 @@ def register(app: typer.Typer) -> None:
     @app.command("serve")
     def serve(
         topology: str = typer.Argument(..., metavar="TOPOLOGY", help="A topology file (TOML)."),
-        server: str = typer.Option(..., metavar="NAME", help="Which of its servers."),
-        data: str | None = typer.Option(None, metavar="DIR", help="The data directory; made if it is not there."),
+        server: str = typer.Option(..., metavar="NAME", help="The server to run."),
+        data: str | None = typer.Option(None, metavar="DIR", help="The data directory; created if it does not exist."),
         durability: str = typer.Option("disk", help="disk (survives a power cut), os (a kill) or memory (nothing)."),
-        token_file: str | None = typer.Option(None, metavar="FILE", help="Who talks to this server must know this."),
-        host: str | None = typer.Option(None, help="Where to listen, if not where the topology says."),
+        token_file: str | None = typer.Option(
+            None, metavar="FILE", help="A token that clients and peers must present."
+        ),
+        host: str | None = typer.Option(None, help="The address to listen on, instead of the one in the topology."),
         certificate: str | None = typer.Option(None, metavar="FILE", help="TLS: this server's certificate (PEM)."),
         key: str | None = typer.Option(None, metavar="FILE", help="TLS: its key (PEM)."),
-        authority: str | None = typer.Option(None, metavar="FILE", help="TLS: who signs the servers' certificates."),
-        trace: bool = typer.Option(
-            False, "--trace", help="Record: antecede verify DIR then judges what was sent and delivered."
+        authority: str | None = typer.Option(
+            None, metavar="FILE", help="TLS: the authority that signs the servers' certificates."
         ),
+        trace: bool = typer.Option(False, "--trace", help="Record a trace; check it with antecede verify DIR."),
         metrics: str | None = typer.Option(
             None,
             metavar="HOST:PORT",
-            help="Serve /metrics, /health and /live there; PORT: on loopback. Default: as the topology says.",
+            help="Serve /metrics, /health and /live there; PORT: on loopback. Default: as in the topology.",
         ),
         until_stdin_closes: bool = typer.Option(
             False,
             "--until-stdin-closes",
-            help="Stop also when standard input ends: with the process that writes to it.",
+            help="Also stop when standard input ends, for example when the parent process ends.",
         ),
-        log: str = typer.Option("text", help="text or json, one line an event, on standard error."),
+        log: str = typer.Option("text", help="text or json, one line per event, on standard error."),
     ) -> int:
-        """Run one server of a topology until it is told to stop (SIGTERM, Ctrl-C).
+        """Run one server of a topology until it receives SIGTERM or Ctrl-C.
 
         Exit code 0 after a graceful stop, 2 if it cannot start or its disk fails.
         """
@@ -49,7 +51,7 @@ def register(app: typer.Typer) -> None:
         if data is None and durability != "memory":
             raise UsageError("expected --data DIR, or --durability memory")
         if trace and durability == "memory":
-            raise UsageError("--trace reads the log, and --durability memory keeps none")
+            raise UsageError("--trace needs a log, and --durability memory keeps none")
         check_folder(data)
         token = read_token(token_file)
         find_beside(topology)

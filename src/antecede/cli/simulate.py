@@ -25,32 +25,36 @@ def register(app: typer.Typer) -> None:
             help="Ordering protocol, as NAME or NAME:option=value,… (antecede orders). "
             "Default: pruned, or those of the topology.",
         ),
-        processes: int | None = typer.Option(None, help="How many processes. Default: 8, or those of the topology."),
+        processes: int | None = typer.Option(
+            None, help="Number of processes. Default: 8, or the servers of the topology."
+        ),
         messages: int = typer.Option(1000, help="Sends over all processes."),
-        multicast: bool = typer.Option(False, "--multicast", help="To a uniform number 1…n-1 of the others."),
-        broadcast: bool = typer.Option(False, "--broadcast", help="To all the others."),
+        multicast: bool = typer.Option(False, "--multicast", help="Send to a random number, 1 to n-1, of the others."),
+        broadcast: bool = typer.Option(False, "--broadcast", help="Send to all the others."),
         workload: str = typer.Option("", help="clusters, request-reply or ping-pong instead of uniform unicast."),
         gap: str = typer.Option("exponential:0.1", help="Time between a process's sends: SPEC."),
         delay: str = typer.Option("exponential:0.1", help="Time a packet takes: SPEC."),
         fifo_links: bool = typer.Option(False, "--fifo-links", help="Links do not reorder."),
         loss: float = typer.Option(0.0, help="Share of frames lost (the link resends them)."),
         duplicate: float = typer.Option(0.0, help="Share of frames that arrive twice."),
-        crash: float = typer.Option(0.0, help="Share of steps in which the process crashes; it comes back."),
+        crash: float = typer.Option(0.0, help="Share of steps in which the process crashes; it restarts later."),
         partition: float = typer.Option(0.0, help="Share of sends at which the network splits for a while."),
-        warmup: int = typer.Option(0, help="The first K sends and their deliveries count in nothing but the trace."),
-        seed: int = typer.Option(1, help="Same seed, same trace, byte for byte."),
+        warmup: int = typer.Option(
+            0, help="The first K sends and their deliveries appear in the trace but not in the figures."
+        ),
+        seed: int = typer.Option(1, help="The same seed gives the same trace, byte for byte."),
         topology: str | None = typer.Option(
             None, metavar="FILE", help="Servers in domains, with routers between them; the servers are the processes."
         ),
         unchecked: bool = typer.Option(
-            False, "--unchecked", help="Run a topology that is refused, to see what goes wrong."
+            False, "--unchecked", help="Run a topology that would be refused, to see what goes wrong."
         ),
         trace: str | None = typer.Option(None, metavar="FILE", help="Record the run: .jsonl, .jsonl.gz or .parquet."),
         diagram: bool = typer.Option(False, "--diagram", help="Draw the run as a space-time diagram (small runs)."),
         svg: str | None = typer.Option(None, metavar="FILE", help="Draw it into this SVG file."),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
-        """Run one ordering protocol in a seeded world: virtual time, random delays, faults if you ask for them.
+        """Run one ordering protocol in a seeded simulation: virtual time, random delays, and faults if requested.
 
         SPEC is a distribution of seconds: constant:0.1, exponential:0.1, uniform:0.05,0.15 or pareto:1.5,0.03.
         The same seed gives the same run. Exit code 1 if a message was never delivered.
@@ -139,11 +143,11 @@ def _show(figures: dict[str, Any]) -> None:
     print(f"  held back    {figures['held']:.1%} of arrivals")
     print(f"  latency      mean {latency['mean']:.3f} s, p99 {latency['p99']:.3f} s (virtual)")
     print(
-        f"  stamp        {stamp['bytes_mean']:.1f} bytes a copy (max {stamp['bytes_max']}); "
+        f"  stamp        {stamp['bytes_mean']:.1f} bytes per copy (max {stamp['bytes_max']}); "
         f"as the papers count: {stamp['dependents_mean']:.1f} dependents, {stamp['paper_bytes_mean']:.0f} bytes"
     )
     if "hops" in figures:
-        print(f"  hops         {figures['hops']['mean']:.2f} packets a copy; its stamps are summed over them")
+        print(f"  hops         {figures['hops']['mean']:.2f} packets per copy; stamps are added over them")
     speed = figures["deliveries"] / max(figures["seconds"], 1e-3)
     print(f"  took         {figures['seconds']} s, {speed:,.0f} deliveries/s")
 

@@ -1,4 +1,4 @@
-"""``antecede status``: how the servers of a topology are."""
+"""``antecede status``: show the state of the servers of a topology."""
 
 import json
 import sys
@@ -14,14 +14,18 @@ def register(app: typer.Typer) -> None:
     def status(
         where: str = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT."),
         token_file: str | None = typer.Option(None, metavar="FILE", help="The servers' token."),
-        authority: str | None = typer.Option(None, metavar="FILE", help="TLS: who signs the servers' certificates."),
-        watch: float | None = typer.Option(None, metavar="SECONDS", help="Say it again and again, until Ctrl-C."),
+        authority: str | None = typer.Option(
+            None, metavar="FILE", help="TLS: the authority that signs the servers' certificates."
+        ),
+        watch: float | None = typer.Option(None, metavar="SECONDS", help="Repeat the output until Ctrl-C."),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
-        """Health, links, queue depths, what each held message waits for. Exit code 1 unless every server is well.
+        """Show health, links, queue depths, and what each held message waits for. Exit code 1 unless every server is
+        ok.
 
-        A message is held until what it follows from is here: "waits for s2: message 7, the last one delivered is 5"
-        means that messages of s2 are still on their way. With --json and --watch there is one document a line.
+        A message is held until the messages that it depends on have arrived. "waits for s2: message 7, the last one
+        delivered is 5" means that messages from s2 are still in transit. With --json and --watch there is one document
+        per line.
         """
         from antecede.cli.live import Access, addresses, ask_server
         from antecede.errors import ClosedError, RefusedError, UsageError
@@ -61,13 +65,13 @@ def _message(held: dict[str, Any]) -> str:
 
 
 def _reasons(waiting: dict[str, Any]) -> str:
-    """What the order says; else which frames have not arrived."""
+    """Return what the order waits for; else the frames that have not arrived."""
     said = "; ".join(f"{one['server']}: {one['what']}" for one in waiting["waits_for"])
     if said:
         return said
     frames = waiting.get("missing", {}).items()
     missing = "; ".join(f"{peer}: frames {numbers}" for peer, numbers in frames if numbers)
-    return missing or "what is on its way"
+    return missing or "frames in transit"
 
 
 def _report(one: dict[str, Any]) -> None:
@@ -82,7 +86,7 @@ def _report(one: dict[str, Any]) -> None:
         trouble = f" (trouble: {trace['trouble']})" if trace["trouble"] else ""
         print(f"  trace converted up to {trace['converted']}, segments behind {trace['segments_behind']}{trouble}")
     for agent, depth in one["mailboxes"].items():
-        away = ", a client that is away" if agent in one["clients"]["away"] else ""
+        away = ", a disconnected client" if agent in one["clients"]["away"] else ""
         print(f"  mailbox of {agent}: {depth}{away}")
     for name, domain in one["domains"].items():
         for peer, link in domain["links"].items():

@@ -1,4 +1,4 @@
-"""``antecede topology``: check an organisation of servers into domains, show it, make one."""
+"""``antecede topology``: check, show or generate a topology (servers grouped into domains)."""
 
 import json
 import sys
@@ -11,13 +11,11 @@ if TYPE_CHECKING:
     from antecede.topology import Check, TopologyFile
 
 _pairs_shown_max = 400
-"""More pairs of domains than this are summed up by what they guarantee; ``--json`` has them all."""
+"""If there are more pairs of domains than this, they are grouped by their guarantee; ``--json`` has them all."""
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(
-        no_args_is_help=True, help="Check an organisation of servers into domains, show it, or make one."
-    )
+    group = typer.Typer(no_args_is_help=True, help="Check, show or generate a topology: servers grouped into domains.")
     app.add_typer(group, name="topology")
 
     @group.command("check")
@@ -25,11 +23,11 @@ def register(app: typer.Typer) -> None:
         file: str = typer.Argument(..., metavar="FILE", help="A topology file (TOML)."),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
-        """Is it a forest, and what does it guarantee between each two domains?
+        """Check that a topology is a forest, and print its guarantee between each two domains.
 
-        Exit code 1 if it must not be used: a cycle of servers and domains (printed), or orders that do not keep what
-        the file promises. Exit code 2 if it cannot be read. Classes of agents and objects are not looked at: `antecede
-        up` and `serve` import them when they start.
+        Exit code 1 if it must not be used: there is a cycle of servers and domains (printed), or orders do not meet the
+        file's guarantee. Exit code 2 if it cannot be read. Classes of agents and objects are not checked: `antecede up`
+        and `serve` import them when they start.
         """
         from antecede.cli.organisation import check_topology, read_topology
 
@@ -67,12 +65,14 @@ def register(app: typer.Typer) -> None:
         file: str = typer.Argument(..., metavar="FILE", help="The topology file of running servers."),
         domain: str = typer.Argument(..., help="The domain in which a server has lost its data."),
         token_file: str | None = typer.Option(None, metavar="FILE", help="The servers' token."),
-        authority: str | None = typer.Option(None, metavar="FILE", help="TLS: who signs the servers' certificates."),
+        authority: str | None = typer.Option(
+            None, metavar="FILE", help="TLS: the authority that signs the servers' certificates."
+        ),
     ) -> None:
-        """Let a domain begin anew, after one of its servers has lost its data: the decision that what is lost is lost.
+        """Reset a domain after one of its servers has lost its data, and accept the loss.
 
-        All members of the domain must be running. What was sent and not acknowledged is sent again; a server that had
-        it, and could not say so any more, gets it twice.
+        All members of the domain must be running. Unacknowledged messages are sent again. If a server had already
+        received one but could not acknowledge it, it gets the message twice.
         """
         from antecede.cli.live import Access, ask_server
         from antecede.cli.organisation import read_topology
@@ -90,15 +90,17 @@ def register(app: typer.Typer) -> None:
     @group.command("make")
     def make(
         shape: str = typer.Argument(..., help="bus, daisy, tree or flat."),
-        servers: int = typer.Option(..., help="How many servers."),
+        servers: int = typer.Option(..., help="Number of servers."),
         size: int | None = typer.Option(
-            None, help="Servers a domain. Default: 0.84·√n for a bus (the cheapest), √n for a daisy, 4 for a tree."
+            None, help="Servers per domain. Default: 0.84·√n for a bus (the cheapest), √n for a daisy, 4 for a tree."
         ),
-        branches: int | None = typer.Option(None, help="Domains below each domain of a tree. Default: size less one."),
+        branches: int | None = typer.Option(None, help="Domains below each domain of a tree. Default: size minus one."),
         order: str = typer.Option("pruned", help="The order in every domain: NAME or NAME:option=value,…"),
-        host: str = typer.Option("127.0.0.1", help="Where the servers listen."),
-        port: int = typer.Option(7101, help="The port of the first; the others follow."),
-        output: str | None = typer.Option(None, "-o", "--output", metavar="FILE", help="Write it there."),
+        host: str = typer.Option("127.0.0.1", help="The host on which the servers listen."),
+        port: int = typer.Option(7101, help="The port of the first server; the others get the next ports."),
+        output: str | None = typer.Option(
+            None, "-o", "--output", metavar="FILE", help="The file to write. Default: standard output."
+        ),
     ) -> None:
         """Write a topology file: a bus, a daisy or a tree of domains, or one flat domain."""
         from antecede.cli.organisation import check_topology
@@ -220,7 +222,7 @@ def _report(topology: "TopologyFile", verdict: "Check") -> None:
         print(f"refused: {refusal}")
     if verdict.holds:
         unseen = topology.agents or topology.objects
-        print("ok; classes were not looked at: servers import them when they start" if unseen else "ok")
+        print("ok; classes were not checked: servers import them when they start" if unseen else "ok")
 
 
 def _table(kind: Any, *columns: str) -> Any:

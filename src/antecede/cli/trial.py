@@ -1,8 +1,7 @@
-"""``antecede trial``: real servers on this machine, killed, cut off from power and lied to, and judged afterwards.
+"""``antecede trial``: real servers on this machine under kills, power cuts and forged frames, and checks afterwards.
 
-Like ``campaign`` it is the developers' proof rather than a user's tool, so ``--help`` of the whole command does not
-list it, and only a clone has it. Each goes on where its report ends, and keeps the folder of a round in which
-something was found.
+Like ``campaign`` it is a test for developers, so ``antecede --help`` does not list it, and only a clone has it. Each
+trial continues where its report ends, and keeps the folder of a round with errors.
 """
 
 import json
@@ -19,31 +18,35 @@ if TYPE_CHECKING:
     from antecede.trials.rounds import Outcome, Round
 
 
-_topology = typer.Option(None, metavar="FILE", help="Whose organisation; five servers if none.")
+_topology = typer.Option(None, metavar="FILE", help="A topology. Default: five servers.")
 _folder = typer.Option(None, metavar="DIR", help="Where the servers keep their data.")
-_report = typer.Option(None, metavar="FILE", help="Goes on from here, and is kept here.")
-_nice = typer.Option(0, "--nice", min=0, max=19, help="How much the servers give way to others.")
+_report = typer.Option(None, metavar="FILE", help="Continue from this report, and save it here.")
+_nice = typer.Option(0, "--nice", min=0, max=19, help="The nice value of the servers.")
 _json = typer.Option(False, "--json", help="One JSON document on standard output.")
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="Mistreat real servers on this machine, and judge what they left.")
+    group = typer.Typer(
+        no_args_is_help=True, help="Test real servers on this machine with faults, and check their data."
+    )
     app.add_typer(group, name="trial", hidden=True)
 
     @group.command("kills")
     def kills(
-        kills: int = typer.Option(30, "--kills", min=1, help="How many in all; a round has at most --round."),
-        round_: int = typer.Option(50, "--round", min=1, help="Kills of one round, after which the logs are judged."),
+        kills: int = typer.Option(30, "--kills", min=1, help="Number of kills in total; a round has at most --round."),
+        round_: int = typer.Option(
+            50, "--round", min=1, help="Kills per round; the logs are checked after each round."
+        ),
         topology: str | None = _topology,
-        seed: int = typer.Option(0, "--seed", min=0, help="The first round's."),
+        seed: int = typer.Option(0, "--seed", min=0, help="The seed of the first round."),
         folder: str | None = _folder,
         report: str | None = _report,
         nice: int = _nice,
         as_json: bool = _json,
     ) -> int:
-        """Kill random servers under load; nothing accepted may be lost, repeated or overtaken.
+        """Kill random servers under load; no accepted message may be lost, repeated or overtaken.
 
-        Exit 0: nothing was found. 1: something was; the folder of that round is kept.
+        Exit 0: no errors. 1: errors; the folder of that round is kept.
         """
         from antecede.trials.kills import Kills
 
@@ -51,18 +54,20 @@ def register(app: typer.Typer) -> None:
 
     @group.command("powercuts")
     def powercuts(
-        cuts: int = typer.Option(10, "--cuts", min=1, help="How many in all; a round has about --round."),
-        round_: int = typer.Option(25, "--round", min=1, help="Cuts of one round, after which the logs are judged."),
+        cuts: int = typer.Option(10, "--cuts", min=1, help="Number of power cuts in total; a round has about --round."),
+        round_: int = typer.Option(
+            25, "--round", min=1, help="Power cuts per round; the logs are checked after each round."
+        ),
         topology: str | None = _topology,
-        seed: int = typer.Option(0, "--seed", min=0, help="The first round's."),
+        seed: int = typer.Option(0, "--seed", min=0, help="The seed of the first round."),
         folder: str | None = _folder,
         report: str | None = _report,
         nice: int = _nice,
         as_json: bool = _json,
     ) -> int:
-        """Cut the power of random servers under load, let disks fail or fill up; nothing accepted may be lost.
+        """Cut the power of random servers under load, let disks fail or fill up; no accepted message may be lost.
 
-        Exit 0: nothing was found. 1: something was; the folder of that round is kept.
+        Exit 0: no errors. 1: errors; the folder of that round is kept.
         """
         from antecede.trials.powercuts import PowerCuts
 
@@ -70,15 +75,17 @@ def register(app: typer.Typer) -> None:
 
     @group.command("frames")
     def frames(
-        frames: int = typer.Option(20_000, "--frames", min=1, help="How many lies."),
-        life: int = typer.Option(2_000, "--life", min=1, help="Lies that one server is told."),
-        seed: int = typer.Option(0, "--seed", min=0, help="The first server's."),
-        order: str | None = typer.Option(None, metavar="NAME[:option=value,…]", help="Which; all in turn if none."),
+        frames: int = typer.Option(20_000, "--frames", min=1, help="Number of forged frames."),
+        life: int = typer.Option(2_000, "--life", min=1, help="Forged frames per server."),
+        seed: int = typer.Option(0, "--seed", min=0, help="The seed of the first server."),
+        order: str | None = typer.Option(
+            None, metavar="NAME[:option=value,…]", help="The order. Default: all in turn."
+        ),
         as_json: bool = _json,
     ) -> int:
-        """Tell a server lies: malformed frames, forged stamps and letters, numbers that jump.
+        """Send forged input to a server: malformed frames, forged stamps and letters, numbers that jump.
 
-        Exit 0: each was harmless or ended its connection with a logged reason, and nothing else happened. 1: not so.
+        Exit 0: each frame was harmless or ended its connection with a logged reason. 1: otherwise.
         """
         import asyncio
         import resource
@@ -99,23 +106,23 @@ def register(app: typer.Typer) -> None:
             print(
                 f"{outcome.lies:,} mutated frames, {outcome.servers} servers, {outcome.closed:,} connections closed "
                 f"with a logged reason, {outcome.records:,} records replayed; longest stall {outcome.stall_ms:.0f} ms, "
-                f"most processor time {outcome.cpu_ms:.0f} ms, most work {outcome.calls_per_byte:.1f} calls per byte, "
-                f"memory grew by {outcome.growth_mib} MiB, peak {mib} MiB; {len(outcome.found)} found wrong"
+                f"most CPU time {outcome.cpu_ms:.0f} ms, most work {outcome.calls_per_byte:.1f} calls per byte, "
+                f"memory grew by {outcome.growth_mib} MiB, peak {mib} MiB; {len(outcome.found)} errors"
             )
             print("".join(f"  {line}\n" for line in outcome.found[:20]), end="")
         return 1 if outcome.found else 0
 
     @group.command("servers")
     def servers(
-        schedules: int = typer.Option(3_000, "--schedules", min=1, help="How many in all, one a seed."),
+        schedules: int = typer.Option(3_000, "--schedules", min=1, help="Number of schedules in total, one per seed."),
         seed: int = typer.Option(0, "--seed", min=0, help="The first."),
-        jobs: int = typer.Option(1, "--jobs", min=1, max=64, help="Processes to run at a time."),
+        jobs: int = typer.Option(1, "--jobs", min=1, max=64, help="Number of parallel processes."),
         report: str | None = _report,
         as_json: bool = _json,
     ) -> int:
-        """Whole servers in a simulated world, a schedule a seed: crashes, power cuts, partitions, bad clocks.
+        """Run whole servers in a simulated world, one schedule per seed: crashes, power cuts, partitions, bad clocks.
 
-        Exit 0: nothing was found. 1: something was, printed with the command that plays it again.
+        Exit 0: no errors. 1: errors, printed with the command that replays them.
         """
         from concurrent.futures import ProcessPoolExecutor
 
@@ -144,7 +151,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _play_servers(seeds: range) -> tuple[int, int, list[str]]:
-    """Crashes, deliveries and what was found in schedules of whole servers."""
+    """Return the crashes, deliveries and errors in schedules of whole servers."""
     from antecede.simulator.servers.schedules import play
 
     crashes = deliveries = 0
@@ -170,7 +177,7 @@ def _rounds(
     nice: int,
     as_json: bool,
 ) -> int:
-    """Rounds until the target is reached or something was found."""
+    """Play rounds until the target is reached or an error is found."""
     import asyncio
     import tempfile
 
@@ -193,13 +200,13 @@ def _rounds(
 
 
 def _told(kept: "Report", as_json: bool, figures: Sequence[str]) -> int:
-    """Print what a trial came to; its exit code."""
+    """Print the result of a trial; return its exit code."""
     totals = {figure: kept.total(figure) for figure in figures}
     if as_json:
         print(json.dumps({"trial": kept.kind, "rounds": len(kept.rounds), **totals, "found": kept.found}, indent=2))
     else:
         shown = ", ".join(f"{count:,} {figure}" for figure, count in totals.items())
-        print(f"{len(kept.rounds)} rounds: {shown}; {len(kept.found)} found wrong")
+        print(f"{len(kept.rounds)} rounds: {shown}; {len(kept.found)} errors")
         print("".join(f"  {line}\n" for line in kept.found[:20]), end="")
     return 1 if kept.found else 0
 

@@ -14,22 +14,22 @@ def register(app: typer.Typer) -> None:
     @app.command("up")
     def up(
         topology: str = typer.Argument(..., metavar="TOPOLOGY", help="A topology file (TOML)."),
-        data: str | None = typer.Option(None, metavar="DIR", help="Where the servers' data directories are kept."),
+        data: str | None = typer.Option(None, metavar="DIR", help="The folder of the servers' data directories."),
         durability: str = typer.Option("disk", help="disk, os or memory."),
-        token_file: str | None = typer.Option(None, metavar="FILE", help="Who talks to the servers must know this."),
-        trace: bool = typer.Option(
-            False, "--trace", help="Record: antecede verify DIR then judges what was sent and delivered."
+        token_file: str | None = typer.Option(
+            None, metavar="FILE", help="A token that clients and peers must present."
         ),
+        trace: bool = typer.Option(False, "--trace", help="Record a trace; check it with antecede verify DIR."),
         metrics_base_port: int | None = typer.Option(
             None,
             metavar="PORT",
-            help="Serve /metrics, /health and /live of the first server on this port, and so on upwards.",
+            help="Serve /metrics, /health and /live: the first server on this port, the others on the next ports.",
         ),
         log: str = typer.Option("text", help="text or json."),
     ) -> int:
         """Run all servers of a topology on this machine, one process each, until Ctrl-C.
 
-        Without --data the servers forget everything when they stop. Exit code 0 if all stopped gracefully.
+        Without --data all data is lost when the servers stop. Exit code 0 if all stopped gracefully.
         """
         from antecede.cli.live import check_folder
         from antecede.cli.organisation import usable_topology
@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
             options += ["--token-file", token_file]
         if trace:
             if data is None or durability == "memory":
-                raise UsageError("--trace reads the servers' logs: expected --data DIR, and not --durability memory")
+                raise UsageError("--trace needs the servers' logs: expected --data DIR, and not --durability memory")
             options.append("--trace")
         with contextlib.ExitStack() as stack:
             folder = data or stack.enter_context(tempfile.TemporaryDirectory(prefix="antecede-"))
@@ -62,7 +62,7 @@ async def _run(
 
     def stop() -> None:
         if stopped.is_set():
-            # Whoever asks twice does not want to wait: neither do the servers then.
+            # A second request means that the user does not want to wait; then the servers do not wait either.
             _tell(processes, signal.SIGTERM)
         stopped.set()
 
@@ -72,7 +72,8 @@ async def _run(
         command = [sys.executable, "-m", "antecede", "serve", topology, "--server", server]
         if metrics_base_port is not None:
             command += ["--metrics", str(metrics_base_port + place)]
-        # A session of its own: Ctrl-C reaches the servers through us, once and in good order. Its input ends with us.
+        # Use a separate session, so that Ctrl-C reaches the servers once, through us. Their standard input ends with
+        # us.
         processes[server] = await asyncio.create_subprocess_exec(
             *command,
             "--data",
@@ -87,11 +88,11 @@ async def _run(
     printing = {server: loop.create_task(_print(server.ljust(width), processes[server])) for server in servers}
     ending = [loop.create_task(process.wait()) for process in processes.values()]
     watching = loop.create_task(stopped.wait())
-    # One server that cannot start, or fails, ends them all: whoever typed the command sees why.
+    # If one server cannot start or fails, all are stopped, so that the user sees the reason.
     await asyncio.wait([watching, *ending], return_when=asyncio.FIRST_COMPLETED)
     if not stopped.is_set():
         ended = {server: one.returncode for server, one in processes.items() if one.returncode is not None}
-        # Their last words first.
+        # Print their last log lines first.
         await asyncio.wait([printing[server] for server in ended], timeout=_last_words_seconds)
         print(f"antecede: {_told(ended, len(processes), kept)}", file=sys.stderr, flush=True)
     _tell(processes, signal.SIGTERM)
@@ -102,7 +103,7 @@ async def _run(
 
 
 def _told(ended: dict[str, int], servers: int, kept: bool) -> str:
-    """Which servers ended by themselves, how, and what to do."""
+    """Say which servers ended by themselves, how, and what to do."""
     said = [
         ", ".join(
             f"{server} was killed (signal {-code})" if code < 0 else f"{server} ended (exit code {code})"
@@ -112,7 +113,7 @@ def _told(ended: dict[str, int], servers: int, kept: bool) -> str:
     if len(ended) < servers:
         said.append("stopping the others")
     if kept and min(ended.values()) < 0:
-        said.append("run the same command again to go on: nothing accepted is lost")
+        said.append("run the same command again to continue: nothing accepted is lost")
     return "; ".join(said)
 
 

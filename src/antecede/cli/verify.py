@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
             list[str],
             typer.Argument(metavar="TRACE…", help="Files, directories (also servers'), patterns; - is standard input."),
         ],
-        order: str = typer.Option("fifo,causal", "--order", help=f"Which orders to judge: {', '.join(_orders)}."),
+        order: str = typer.Option("fifo,causal", "--order", help=f"The orders to check: {', '.join(_orders)}."),
         engine: str = typer.Option("auto", "--engine", help="auto, plain (this process) or spark."),
         master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master."),
         quarantine: str | None = typer.Option(
@@ -51,25 +51,27 @@ def register(app: typer.Typer) -> None:
             None, "--processes", metavar="A,B,…", help="Only rows of these processes."
         ),
         causal: str = typer.Option(
-            "auto", "--causal", help="How Spark judges FIFO and causal order: walk (one task), chunks (of time), auto."
+            "auto", "--causal", help="How Spark checks FIFO and causal order: walk (one task), chunks (of time), auto."
         ),
-        dry_run: bool = typer.Option(False, "--dry-run", help="Say what would be read and by which engine, and stop."),
+        dry_run: bool = typer.Option(
+            False, "--dry-run", help="Print what would be read and by which engine, and stop."
+        ),
         strict: bool = typer.Option(
             False, "--strict", help="Also exit 1 on a row set aside, an undelivered copy or a clock that disagrees."
         ),
         lenient: bool = typer.Option(
-            False, "--lenient", help="Judge the rest even if more than one row in ten cannot be read."
+            False, "--lenient", help="Check the other rows even if more than one row in ten cannot be read."
         ),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
-        """Judge whether a recorded trace keeps FIFO, causal, total, synchronous or significant order.
+        """Check whether a recorded trace keeps FIFO, causal, total, synchronous or significant order.
 
-        Significant order asks only for what conflicting operations of objects need. It takes rows that name their
-        instance and operation, and a table of conflicts: in the trace's metadata, or --conflicts FILE with
-        {"OBJECT or *": [["operation", "operation"], …]}.
+        Significant order covers only conflicting operations of objects. It needs rows that name their instance and
+        operation, and a table of conflicts: in the trace's metadata, or --conflicts FILE with {"OBJECT or *":
+        [["operation", "operation"], …]}.
 
-        Exit 0: every order asked for holds. 1: one is violated. 2: nothing could be judged, or no order is violated but
-        more than one row in ten cannot be read (unreadable_line, missing_field, wrong_type or unknown_kind).
+        Exit 0: every requested order holds. 1: one is violated. 2: nothing could be checked, or no order is violated
+        but more than one row in ten cannot be read (unreadable_line, missing_field, wrong_type or unknown_kind).
         """
         asked = _asked(order)
         settings = spark_settings(conf)
@@ -101,14 +103,14 @@ def register(app: typer.Typer) -> None:
                     report = _judge_here(paths, asked, quarantine, late, cut, table)
             if cut:
                 report["cut"] = {"since": cut.since, "until": cut.until, "processes": cut.processes}
-            # Where there is no event there is nothing to report either: one line says so.
+            # Without any event there is nothing to report; one line says so.
             if as_json or report["events"]:
                 _tell(json.dumps(report, indent=2) if as_json else "\n".join(_lines(report, lenient)))
             return _exit_code(report, strict, lenient, paths)
 
 
 def _tell(text: str) -> None:
-    """Print a report. Whoever reads only its beginning (``| head -1``) still gets the verdict as exit code."""
+    """Print a report. A reader of only its beginning (``| head -1``) still gets the verdict as exit code."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -116,7 +118,7 @@ def _tell(text: str) -> None:
 
 
 def _check_writable(option: str, folder: str) -> None:
-    """Refuse a folder that nothing can be written to before the work, not after it."""
+    """Refuse a folder that cannot be written to before the work, not after it."""
     try:
         os.makedirs(folder, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -129,7 +131,7 @@ def _asked(order: str) -> tuple[str, ...]:
     asked = [name.strip() for name in order.split(",")]
     for name in asked:
         if name not in _orders:
-            raise UsageError(f"--order: {name!r} is none of {', '.join(_orders)}")
+            raise UsageError(f"--order: {name!r} is not one of {', '.join(_orders)}")
     return tuple(dict.fromkeys(asked))
 
 
@@ -141,7 +143,7 @@ def _cut(since: str | None, until: str | None, processes: str | None) -> Cut:
 
 
 def _time(option: str, text: str | None) -> int | None:
-    """Nanoseconds, given as such or as a date and time of ISO 8601 (UTC unless it says otherwise)."""
+    """Return nanoseconds, from a number or from an ISO 8601 date and time (UTC by default)."""
     if text is None:
         return None
     try:
@@ -183,7 +185,7 @@ def _dry_run(paths: list[str], engine: str, as_json: bool) -> int:
 
 
 def _rows_of(path: str) -> int | None:
-    """How many rows a file says it has; only Parquet does."""
+    """Return the number of rows that a file declares; only Parquet does."""
     if not path.lower().endswith(".parquet"):
         return None
     try:
@@ -215,7 +217,7 @@ def _judge_here(
 
 def _exit_code(report: dict[str, Any], strict: bool, lenient: bool, paths: list[str]) -> int:
     if not report["deliveries"]:
-        print(f"antecede: nothing could be judged: {nothing_valid(report, paths)}", file=sys.stderr)
+        print(f"antecede: nothing could be checked: {nothing_valid(report, paths)}", file=sys.stderr)
         return 2
     if any(entry["holds"] is False for entry in report["orders"].values()):
         return 1
@@ -223,7 +225,7 @@ def _exit_code(report: dict[str, Any], strict: bool, lenient: bool, paths: list[
         return 1
     if lenient or report["readable"]:
         return 0
-    hint = "--lenient judges the other rows, --quarantine DIR lists these"
+    hint = "--lenient checks the other rows, --quarantine DIR lists these"
     print_error(f"no verdict: {unreadable_rows(report)} ({hint})")
     return 2
 
@@ -249,7 +251,7 @@ def _lines(report: dict[str, Any], lenient: bool) -> list[str]:
             lines.append(f"  undecided: {late} late only if assumed positions are right")
         if entry.get("unlisted"):
             named = ", ".join(map(shown_name, entry["unlisted"][:8]))
-            lines.append(f"  not in the conflict table, so taken as compatible with all: {named}")
+            lines.append(f"  not in the conflict table, so treated as compatible with all: {named}")
     for name in ("clocks", "lamport"):
         checked, disagree = report[name]["checked"], report[name]["disagree"]
         if checked:
@@ -261,7 +263,7 @@ def _lines(report: dict[str, Any], lenient: bool) -> list[str]:
 
 
 def _speed(report: dict[str, Any]) -> str:
-    """How fast; of what took no time that a clock can tell there is nothing to say."""
+    """Return the speed, or nothing if the run was too short to measure."""
     return f"{report['seconds']} s, {report['events_per_second']:,} events/s, " if report["seconds"] else ""
 
 

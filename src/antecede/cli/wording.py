@@ -1,4 +1,4 @@
-"""How commands that read traces say things: names that a terminal survives, and what was set aside."""
+"""Shared texts of the commands that read traces: names that are safe on a terminal, and rows that were set aside."""
 
 import os
 import re
@@ -10,12 +10,13 @@ from antecede.crashes import print_error
 
 
 def shown_name(text: str) -> str:
-    """A name from a trace, safe to show on a terminal."""
+    """Return a name from a trace in a form that is safe on a terminal."""
     return text if text.isprintable() and text else repr(text)
 
 
 def set_aside(report: Mapping[str, Any], consequence: str) -> list[str]:
-    """Which rows were set aside and why, and what follows from it; nothing if there were none."""
+    """Return lines about rows that were set aside, their reasons and the consequence; none if there were no such
+    rows."""
     lines = unread(report)
     if not report["complete"]:
         lines.append(f"rows were set aside: {consequence}")
@@ -23,16 +24,16 @@ def set_aside(report: Mapping[str, Any], consequence: str) -> list[str]:
 
 
 def warn_of_unread(report: Mapping[str, Any]) -> None:
-    """Warn on standard error if too many rows are no events; the report is about the others."""
+    """Warn on standard error if too many rows cannot be read; the report is about the others."""
     from antecede.trace.quarantine import unreadable_rows
 
     too_many = unreadable_rows(report)
     if too_many is not None:
-        print_error(f"warning: {too_many}: this is about the other rows")
+        print_error(f"warning: {too_many}: the report is about the other rows")
 
 
 def unread(report: Mapping[str, Any]) -> list[str]:
-    """Which rows and values were set aside and why, with the first place of each sort where the report names it."""
+    """Return lines about the rows and values that were set aside, with the first place of each kind if it is known."""
     lines = []
     first = report.get("unread_first", {})
     for reason, count in report["quarantined"].items():
@@ -50,19 +51,19 @@ def unread(report: Mapping[str, Any]) -> list[str]:
 
 
 def counted(count: int, thing: str) -> str:
-    """``1 delivery``, ``2 deliveries``: a number with what it counts, whose plural follows a bar if it is no -s."""
+    """Return a number with its noun, ``1 delivery``, ``2 deliveries``. An irregular plural follows a bar."""
     one, _, many = thing.partition("|")
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def rounded(value: float) -> str:
-    """A measured figure with the three digits that mean something, or with all before its point; never as a power."""
+    """Format a measured figure with three significant digits, or with all digits before its point; never as a power."""
     places = max(0, 2 - floor(log10(abs(value)))) if value else 0
     return f"{value:,.{places}f}"
 
 
 def nothing_valid(report: Mapping[str, Any], paths: list[str], sought: str = "delivery") -> str:
-    """That a trace has no valid row of a kind, and, where it has no valid row at all, what the file may be instead."""
+    """Say that a trace has no valid row of a kind, and, if it has no valid row at all, what the file may be instead."""
     found = f"no valid {sought} among {counted(report['events'], 'event')}"
     if report["events"]:
         return found
@@ -77,21 +78,21 @@ def nothing_valid(report: Mapping[str, Any], paths: list[str], sought: str = "de
 
 
 def _instead(path: str) -> str | None:
-    """What a file is that is none of our traces, and what to do with it."""
+    """Say what a file is that is not a trace, and what to do with it."""
     from antecede.trace.foreign import recognised
     from antecede.trace.sources import shown
 
     folder, name = os.path.split(path)
     if re.fullmatch(r"segment-\d{12,}\.log|snapshot-\d{20,}\.state", name):
-        return f"{shown(path)} is a part of a server's log: give the server's directory, {shown(folder or '.')}"
+        return f"{shown(path)} is part of a server's log: give the server's directory, {shown(folder or '.')}"
     form = recognised(path)
     if form is not None:
-        return f"this is {form}: make it a trace with antecede import"
+        return f"this is {form}: convert it with antecede import"
     return _no_lines(path) or _other_table(path)
 
 
 def _other_table(path: str) -> str | None:
-    """That a Parquet file has other columns than a trace."""
+    """Say that a Parquet file has other columns than a trace."""
     from antecede.trace.foreign import columns_of_parquet
     from antecede.trace.sources import shown
 
@@ -100,7 +101,7 @@ def _other_table(path: str) -> str | None:
         return None
     return (
         f"{shown(path)} is Parquet, but not a trace: it has the columns {', '.join(names[:12])}; "
-        "antecede import --map makes a trace of it"
+        "convert it with antecede import --map"
     )
 
 
@@ -119,6 +120,6 @@ def _no_lines(path: str) -> str | None:
     if not isinstance(first, Fault) or first.reason != "unreadable_line":
         return None
     return (
-        f"{shown(path)} is no JSON Lines: line {number}: {first.detail[:120]}; "
+        f"{shown(path)} is not JSON Lines: line {number}: {first.detail[:120]}; "
         f"verify --quarantine DIR keeps every such line"
     )

@@ -1,8 +1,8 @@
 """Space-time diagrams of a computation: for the terminal, and as SVG.
 
-A diagram is given events in one global sequence that agrees with every process's own (`from_events` makes one from the
-rows of a trace), and draws what a person asks of a run: who sent what to whom, what arrived and had to wait, what was
-delivered late. It knows nothing of orders; who is late is told by the caller.
+A diagram takes events in one global sequence that agrees with every process's own (`from_events` makes one from the
+rows of a trace). It shows which messages were sent to which processes, which arrived and had to wait, and which were
+delivered late. It does not know the orders; the caller says which deliveries are late.
 """
 
 from antecede.diagram.computation import Diagram, Event, Row, from_events

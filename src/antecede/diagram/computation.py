@@ -1,8 +1,8 @@
-"""What is drawn: points on the lines of processes, and messages flying from one point to another.
+"""The content of a diagram: points on the lines of processes, and messages from one point to another.
 
-Several events can be one *point*: a message that is delivered as it arrives (the two events follow each other directly
-in the global sequence) is drawn as one dot. One that waits is *held* from the point of its arrival to the point of its
-delivery. Nothing here has a place on paper yet; `text` and `svg` give it one.
+Several events can be one *point*: a message that is delivered when it arrives (the two events are adjacent in the
+global sequence) is drawn as one dot. A message that waits is *held* from the point of its arrival to the point of its
+delivery. Nothing has a position on paper here; `text` and `svg` add positions.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -25,13 +25,13 @@ class Event(msgspec.Struct, frozen=True):
     """``send``, ``arrive``, ``deliver`` or ``local``."""
     message: str = ""
     to: tuple[str, ...] = ()
-    """Destinations, on a send, as far as they are known: a copy that never arrives is drawn as a stub."""
+    """On a send, its destinations as far as they are known: a copy that never arrives is drawn as a stub."""
     label: str | None = None
-    """What to write at it; the message's id if nothing else is given."""
+    """The label; by default the message's id."""
 
 
 class Row(Protocol):
-    """What ``from_events`` needs of a trace's row."""
+    """The fields of a trace's row that ``from_events`` needs."""
 
     @property
     def process(self) -> str: ...
@@ -46,7 +46,7 @@ class Row(Protocol):
 
 
 class Point(msgspec.Struct):
-    """A place on a process's line where something happens."""
+    """A place on a process's line with an event."""
 
     lane: int
     """The process, by its position from the top (SVG) or from the left (text)."""
@@ -58,18 +58,18 @@ class Point(msgspec.Struct):
 
 
 class Flight(msgspec.Struct):
-    """One copy of a message on its way."""
+    """One copy of a message in transit."""
 
     message: str
     label: str
     start: Point | None
-    """Where it was sent; nothing if the trace does not say."""
+    """The point of its send; None if the trace has none."""
     lane: int
-    """The process that it flies to."""
+    """The process of its destination."""
     end: Point | None
-    """Where it arrived; nothing if it never did."""
+    """The point of its arrival; None if it never arrived."""
     delivery: Point | None = None
-    """Where it was delivered; ``end`` itself unless it was held."""
+    """The point of its delivery; ``end`` itself unless it was held."""
     late: bool = False
 
 
@@ -87,12 +87,12 @@ class Diagram:
         if len(events) > limits.diagram_events_max:
             raise DiagramError(
                 f"{len(events)} events: a diagram shows at most {limits.diagram_events_max}; "
-                "without a drawing there is no such bound"
+                "without a drawing there is no such limit"
             )
         if len(processes) > limits.diagram_processes_max:
             raise DiagramError(
                 f"{len(processes)} processes: a diagram shows at most {limits.diagram_processes_max}; "
-                "without a drawing there is no such bound"
+                "without a drawing there is no such limit"
             )
         self.processes = [printable(name) for name in processes]
         self.title = printable(title)
@@ -112,7 +112,7 @@ class Diagram:
     def _add(self, event: Event, previous: Event | None) -> None:
         lane = self._lanes.get(event.process)
         if lane is None:
-            raise DiagramError(f"process {event.process!r} is not one of the diagram's")
+            raise DiagramError(f"process {event.process!r} is not in the diagram")
         if event.kind not in KINDS:
             raise DiagramError(f"event of kind {event.kind!r}: expected one of {', '.join(KINDS)}")
         label = printable(event.message if event.label is None else event.label)
@@ -172,7 +172,7 @@ class Diagram:
         return [self.processes[lane] for lane in sorted(lanes)]
 
     def text(self, width: int = 80, *, unicode: bool = True, colour: bool = False) -> str:
-        """The diagram for a terminal of that many columns; colours are ANSI sequences, only if asked for."""
+        """Return the diagram for a terminal with that many columns; colours are ANSI sequences, only if requested."""
         from antecede.diagram.text import draw
 
         return draw(self, width, unicode=unicode, colour=colour)
@@ -191,17 +191,17 @@ def from_events(
     late: Collection[tuple[str, str]] = (),
     title: str = "",
 ) -> Diagram:
-    """A diagram of a trace's rows, given in any order.
+    """Return a diagram of a trace's rows, given in any order.
 
     The global sequence respects each process's ``index`` and puts a message's arrival and delivery after its send;
-    what neither decides stays as it was given. Processes come in the order of their first row, then those that only
-    occur as destinations. Rows of routers (``hop``) are left out.
+    otherwise it keeps the given sequence. Processes come in the order of their first row, then those that only occur as
+    destinations. Rows of routers (``hop``) are left out.
     """
     given = [row for row in rows if row.kind in KINDS]
     if len(given) > limits.diagram_events_max:
         raise DiagramError(
             f"{len(given)} events: a diagram shows at most {limits.diagram_events_max}; "
-            "without a drawing there is no such bound"
+            "without a drawing there is no such limit"
         )
     if processes is None:
         named = [row.process for row in given]
@@ -215,7 +215,7 @@ def from_events(
 
 
 def _in_sequence(rows: list[Row]) -> list[Row]:
-    """Kahn's topological sort; among rows that may come next, the one that was given first."""
+    """Sort topologically (Kahn); among the possible next rows, take the one that was given first."""
     followers: list[list[int]] = [[] for _ in rows]
     waiting = [0] * len(rows)
 
@@ -248,11 +248,11 @@ def _in_sequence(rows: list[Row]) -> list[Row]:
     if len(sequence) < len(rows):
         stuck = next(rows[position] for position, count in enumerate(waiting) if count)
         raise DiagramError(
-            f"{stuck.process}[{stuck.index}]: the rows contradict each other, an effect precedes its cause"
+            f"{stuck.process}[{stuck.index}]: the rows contradict each other: a delivery comes before its send"
         )
     return sequence
 
 
 def printable(text: str) -> str:
-    """Text without control characters, which a terminal would obey and XML forbids."""
+    """Return text without control characters, which a terminal would execute and XML forbids."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)

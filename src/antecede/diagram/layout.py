@@ -1,11 +1,11 @@
-"""Where points and labels go on paper, so that a drawing can be read.
+"""The positions of points and labels on paper, chosen so that a drawing is readable.
 
-Time runs from left to right and each process has a horizontal line, its *lane*. Points are placed one after another,
-each as far left as it may go: to the right of the point before it on its lane and of the send that it follows from,
-not much further left than what happened before it elsewhere, and nowhere near an arrow that passes by. Independent
-events thus share a column, and a run of many processes stays short.
+Time runs from left to right, and each process has a horizontal line, its *lane*. Points are placed one after another,
+each as far left as possible: to the right of the previous point on its lane and of its send, not much further left than
+earlier events elsewhere, and not near an arrow that passes by. So independent events share a column, and a run of many
+processes stays short.
 
-Labels are placed last: of some places along its arrow each takes the one that covers least.
+Labels are placed last: from several places along its arrow, each gets the one that covers least.
 """
 
 from bisect import bisect_left, insort
@@ -23,7 +23,7 @@ STEP = 34.0
 CLEAR = 11.0
 """Between a point and an arrow that passes by."""
 LETTER = 7.6
-"""The width of a letter of 12 pixels, a little more than most are."""
+"""The width of a letter at 12 pixels, a little more than for most letters."""
 ARC = 26.0
 """How far the arrow of a self-send rises above its lane."""
 
@@ -115,7 +115,7 @@ class Layout:
         return Segment(x, y, x + 22, y + direction * LANE * 0.55)
 
     def arc(self, flight: Flight) -> list[Segment]:
-        """The arrow of a self-send, as short straight pieces that are close enough for finding room beside it."""
+        """Return the arrow of a self-send as short straight pieces, precise enough to place labels beside it."""
         if flight.start is None or flight.end is None or flight.start.lane != flight.lane:
             return []
         begin, end, y = self.x(flight.start), self.x(flight.end), self.y(flight.lane)
@@ -139,7 +139,7 @@ class Layout:
         return x
 
     def _crossings(self, flight: Flight | None, x: float) -> Iterator[tuple[int, float]]:
-        """Where an arrow that ends at ``x`` passes the lanes between its two."""
+        """Return the places where an arrow that ends at ``x`` crosses the lanes between its two."""
         if flight is None or flight.start is None:
             return
         begin, end = flight.start.lane, flight.lane
@@ -154,7 +154,7 @@ def _near(places: list[float], x: float) -> bool:
 
 
 class Labels:
-    """Finds room for labels, one after another."""
+    """Finds places for labels, one after another."""
 
     _bucket = 120.0
 
@@ -162,13 +162,13 @@ class Labels:
         self._things: dict[int, list[tuple[float, Box | Segment]]] = {}
 
     def avoid(self, thing: Box | Segment, cost: float) -> None:
-        """Covering this costs so much."""
+        """Set the cost of covering this thing."""
         left, right = (thing.left, thing.right) if isinstance(thing, Box) else (thing.x1, thing.x2)
         for bucket in range(int(min(left, right) // self._bucket), int(max(left, right) // self._bucket) + 1):
             self._things.setdefault(bucket, []).append((cost, thing))
 
     def place(self, text: str, places: list[tuple[float, float]], own: Segment | None = None) -> tuple[float, float]:
-        """The best of some places for the middle of a label; earlier ones are better if all else is equal."""
+        """Return the best of some places for the middle of a label; of equal ones, the first."""
         best, least = places[0], float("inf")
         for rank, (x, y) in enumerate(places):
             cost = rank * 0.03 + self._covered(label_box(text, x, y), own)
@@ -191,11 +191,11 @@ class Labels:
 
 
 def shorten(text: str, length: int = 16) -> str:
-    """A label that leaves room for others; ids in recorded traces can be long."""
+    """Shorten a label to leave space for others; ids in recorded traces can be long."""
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def label_box(text: str, x: float, y: float) -> Box:
-    """What a label whose middle is here covers."""
+    """Return the area that a label covers, given its middle."""
     half = LETTER * len(text) / 2 + 3
     return Box(x - half, y - 8, x + half, y + 8)

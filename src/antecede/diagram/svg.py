@@ -1,7 +1,7 @@
-"""A space-time diagram as SVG: time runs to the right, one line a process, straight arrows from send to arrival.
+"""A space-time diagram as SVG: time runs to the right, one line per process, straight arrows from send to arrival.
 
-The document stands on its own: no scripts, no fonts or pictures from elsewhere, colours for light and dark pages in
-its own style sheet, and a title and a description for those who cannot see it. All text from outside is escaped.
+The document is self-contained: no scripts, no external fonts or pictures, colours for light and dark pages in its own
+style sheet, and a title and a description for screen readers. All text from outside is escaped.
 """
 
 from collections.abc import Iterator, Sequence
@@ -57,7 +57,7 @@ _style = """
 """
 
 _shares = (0.5, 0.44, 0.56, 0.38, 0.62, 0.32, 0.68, 0.26, 0.74, 0.2, 0.8)
-"""Where along its arrow a label may stand, the best first."""
+"""Positions of a label along its arrow, the best first."""
 
 _meanings = (
     ("send", "sent"),
@@ -90,7 +90,7 @@ def draw_stack(diagrams: Sequence[Diagram]) -> str:
     ]
     top = 0.0
     for _, own_height, drawn in drawings:
-        # The first one stands where it is, so that a document of one drawing needs no group.
+        # The first one is not moved, so that a document with one drawing needs no group.
         parts.extend([f'<g transform="translate(0 {top:.1f})">', *drawn, "</g>"] if top else drawn)
         top += own_height
     parts.append("</svg>")
@@ -98,7 +98,7 @@ def draw_stack(diagrams: Sequence[Diagram]) -> str:
 
 
 def _drawing(diagram: Diagram) -> tuple[float, float, list[str]]:
-    """How wide and how high a drawing is, and what it consists of."""
+    """Return the width, the height and the elements of a drawing."""
     names = max((LETTER * 1.12 * len(shorten(name, 24)) for name in diagram.processes), default=0.0)
     left = _edge + names + 14
     top = _edge + 30 + (24 if diagram.title else 0)
@@ -123,7 +123,7 @@ def _drawing(diagram: Diagram) -> tuple[float, float, list[str]]:
 
 
 def _describe(diagram: Diagram) -> str:
-    """The computation in words, process by process."""
+    """Return the computation in words, process by process."""
     words = {"send": "sends", "deliver": "delivers", "hold": "holds", "repeat": "gets again", "local": "does"}
     said: list[str] = []
     for lane, name in enumerate(diagram.processes):
@@ -134,7 +134,7 @@ def _describe(diagram: Diagram) -> str:
 
 
 def _waits(diagram: Diagram, layout: Layout) -> Iterator[str]:
-    """A held message is a thick piece of its process's line, from arrival to delivery."""
+    """Draw each held message as a thick piece of its process's line, from arrival to delivery."""
     for flight in diagram.flights:
         if flight.end is None or flight.end.kind != "hold":
             continue
@@ -168,7 +168,7 @@ def _arrow(flight: Flight, layout: Layout) -> Iterator[str]:
 
 
 def _head(x1: float, y1: float, x2: float, y2: float, late: str) -> str:
-    """An arrowhead that points from the first place to the second and stops short of the dot there."""
+    """Return an arrowhead that points from the first place to the second and ends before the dot there."""
     length = hypot(x2 - x1, y2 - y1)
     ux, uy = (x2 - x1) / length, (y2 - y1) / length
     tip_x, tip_y = x2 - ux * (_dot + 1), y2 - uy * (_dot + 1)
@@ -195,7 +195,7 @@ def _point(point: Point, layout: Layout) -> str:
 
 
 def _labels(diagram: Diagram, layout: Layout) -> Iterator[str]:
-    """Names of messages along their arrows, and at points that no arrow leads to."""
+    """Return the names of messages along their arrows, and at points without an arrow."""
     room = Labels()
     for lane in range(len(diagram.processes)):
         y = layout.y(lane)
@@ -244,19 +244,19 @@ def _beside(text: str, line: Segment, stub: bool) -> Iterator[tuple[float, float
 
 
 def _label(text: str, x: float, y: float, late: bool) -> Iterator[str]:
-    # Text stands on its base line, which is a little below the middle of the letters.
+    # Text is placed by its base line, which is a little below the middle of the letters.
     if text:
         yield f'<text class="label{" late" if late else ""}" x="{x:.1f}" y="{y + _base:.1f}">{_written(text)}</text>'
 
 
 def _written(text: str, length: int = 16) -> str:
-    """Text as it is drawn; what had to be cut shows in full under the pointer."""
+    """Return text as it is drawn; if it was cut, the full text appears under the pointer."""
     short = shorten(text, length)
     return escape(short) if short == text else f"<title>{escape(text)}</title>{escape(short)}"
 
 
 def _legend(diagram: Diagram, layout: Layout) -> tuple[list[str], float]:
-    """The signs that occur, explained in one row below; and how wide that row is."""
+    """Return the legend of the signs that occur, as one row, and its width."""
     kinds = {_class(point) for point in diagram.points}
     parts: list[str] = []
     x, y = _edge + 5, layout.y(max(len(diagram.processes) - 1, 0)) + 42

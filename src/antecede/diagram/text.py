@@ -1,8 +1,8 @@
-"""A space-time diagram in characters: time runs downwards, one column a process.
+"""A space-time diagram in characters: time runs downwards, one column per process.
 
-One row is one point, so that the sequence can be read aloud: a message is an arrow on the row of its *arrival*, drawn
-from its sender's line; its send is a row of its own unless the arrival follows at once. A double line is a process
-that holds something back::
+One row is one point, so that the sequence can be read aloud. A message is an arrow on the row of its *arrival*, drawn
+from its sender's line. Its send has a separate row unless the arrival follows at once. A double line is a process that
+holds a message::
 
     P1       P2       P3
     ■ x      │        │    x to P3
@@ -11,7 +11,7 @@ that holds something back::
     ├── x ───┼───────▶●    x delivered
     │        │        ●    z delivered
 
-A row is a list of cells, each with its style; only `_finish` knows what a style looks like.
+A row is a list of cells, each with its style; only `_finish` knows how a style looks.
 """
 
 from rich.cells import cell_len, set_cell_size
@@ -86,7 +86,7 @@ _gap_max = 16
 
 
 class _Canvas:
-    """Where the lines are, and the row that is being drawn."""
+    """The positions of the lines, and the row that is being drawn."""
 
     def __init__(self, diagram: Diagram, width: int, unicode: bool) -> None:
         self.signs = _unicode if unicode else _ascii
@@ -101,7 +101,7 @@ class _Canvas:
         self._place(count, names, labels)
         self.notes = self.right + notes <= width
         if self.right > width:
-            # Names do not fit into the gaps any more, so the notes have to say them.
+            # Names no longer fit into the gaps, so the notes contain them.
             self.notes = True
             while self.gap > _gap_min and self.right + notes > width:
                 self.gap -= 1
@@ -118,11 +118,11 @@ class _Canvas:
         self.right = (self.columns[-1] if count else 0) + max(min(labels + 3, self.gap), names - names // 2)
 
     def say(self, text: str) -> str:
-        """The text as this terminal can show it."""
+        """Return the text as this terminal can show it."""
         return text if self.unicode else text.encode("ascii", "backslashreplace").decode()
 
     def begin(self) -> None:
-        """A new row with nothing but the lines of the processes."""
+        """Start a new row with only the lines of the processes."""
         self.cells = [(" ", "")] * self.right
         for lane, column in enumerate(self.columns):
             style = "holding" if self.holding[lane] else "line"
@@ -144,7 +144,7 @@ class _Canvas:
         text = self.say(text)
         if cell_len(text) <= size:
             return text
-        # One or two letters of a longer name say nothing.
+        # One or two letters of a longer name are useless.
         return set_cell_size(text, size - 1) + self.signs["cut"] if size > 3 else ""
 
     def mark(self, point: Point) -> None:
@@ -152,7 +152,7 @@ class _Canvas:
         self.put(self.columns[point.lane], self.signs[kind], kind)
 
     def beside(self, point: Point, shift: int = 2) -> None:
-        """Write a point's label at its right."""
+        """Write a point's label to its right."""
         room = self.gap - shift - 1 if point.lane + 1 < len(self.columns) else self.right - self.columns[-1] - shift
         style = "late" if point.late else "label"
         self.put(self.columns[point.lane] + shift, self.fit(point.label, room), style)
@@ -174,7 +174,7 @@ class _Canvas:
         self.put(end - forward, self.signs["right" if forward > 0 else "left"], style)
         label = self.fit(flight.label, self.gap - 6)
         if label:
-            # In the gap next to the sender, where no other line is crossed yet.
+            # In the gap next to the sender, before any other line is crossed.
             size = cell_len(label)
             middle = begin + forward * (self.gap // 2) - size // 2
             self.put(middle - 1, f" {label} ", "late" if style == "late" else "label")
@@ -183,7 +183,7 @@ class _Canvas:
         self.mark(flight.end)
 
     def note(self, point: Point) -> str:
-        """The row in words."""
+        """Return the row in words."""
         name = point.label
         if point.kind == "send":
             targets = self.diagram.targets(point)
@@ -196,7 +196,7 @@ class _Canvas:
 
 
 def draw(diagram: Diagram, width: int, *, unicode: bool, colour: bool) -> str:
-    """All rows, with the processes' names above and the signs explained below."""
+    """Return all rows, with the processes' names above and a legend below."""
     canvas = _Canvas(diagram, width, unicode)
     flights = {id(flight.end): flight for flight in diagram.flights if flight.end is not None}
     held = {id(flight.delivery) for flight in diagram.flights if flight.delivery is not flight.end}
@@ -256,7 +256,7 @@ def _legend(canvas: _Canvas, colour: bool) -> str:
 
 
 def _finish(canvas: _Canvas, note: str, style: str, colour: bool, width: int) -> str:
-    """The row as text: neighbours of one style share one colour sequence."""
+    """Return the row as text; adjacent cells of one style share one colour sequence."""
     out: list[str] = []
     run, current = "", ""
     for character, kind in [*canvas.cells, ("", "end")]:

@@ -1,16 +1,17 @@
 """The Engine: mailboxes, and the reactions that empty them (Laumay et al. §3).
 
-Its algorithm, for each agent: *get* the next letter, *react*, then in one transaction *dispatch* what the reaction
-sends, *save* the agent, and *take the letter off* the mailbox. The engine does not run handlers. It says which
-reactions are due (:class:`React`), is told what became of them (:class:`Reaction`), and keeps what must survive. One
-agent reacts to one letter at a time, in the sequence of its mailbox; several letters may be handed out together, to
-be reacted to one after the other.
+Its algorithm, for each agent: *get* the next letter, *react*, then in one transaction *dispatch* the messages of the
+reaction, *save* the agent, and *remove the letter* from the mailbox. The engine does not run handlers. It returns the
+reactions that are due (:class:`React`), receives their outcomes (:class:`Reaction`), and keeps everything that must
+survive. An agent reacts to one letter at a time, in the sequence of its mailbox. Several letters may be handed out
+together, to be handled one after the other.
 
-A question that dies is answered all the same, with the reason (:func:`died`): whoever asked need not wait in vain.
+If a question becomes a dead letter, it is still answered, with the reason (:func:`died`), so that the asker need not
+wait for a timeout.
 
-A reaction that fails is tried again with growing pauses, its mailbox waiting; after the last try the letter is *dead*:
-set aside with the reason, counted as delivered, and at an operator's disposal. A client is an agent whose reactions
-take place elsewhere.
+A reaction that fails is tried again with growing pauses, while its mailbox waits. After the last try the letter is
+*dead*: it is set aside with the reason, counts as delivered, and waits for an operator. A client is an agent whose
+reactions run in another process.
 """
 
 from collections import deque
@@ -53,12 +54,12 @@ __all__ = [
 
 
 class React(msgspec.Struct, frozen=True, gc=False):
-    """These letters are this agent's next, in this sequence."""
+    """The next letters of an agent, in this sequence."""
 
     agent: str
     letters: tuple[Letter, ...]
     handlers: tuple[str, ...]
-    """For each letter the handler that its question named; empty: by its type; ``STALE``: nobody waits for it."""
+    """For each letter the handler that its question named; empty: by its type; ``STALE``: no question waits for it."""
     state: bytes | None
     """The agent's saved state; ``None`` if it has none yet."""
 
@@ -68,19 +69,19 @@ _by_type = ("",)
 
 
 class Reaction(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What became of one letter: a committed transaction once its record is durable."""
+    """The outcome of one letter: a committed transaction once its record is durable."""
 
     letter: str
     outbound: tuple[Outbound, ...] = ()
     alarms: tuple[Alarm, ...] = ()
     births: tuple[Birth, ...] = ()
     dead: str = ""
-    """Not empty: the agent could not react, for this reason, and the letter is set aside."""
+    """If not empty, the reason why the agent could not react; the letter is set aside."""
 
 
 def died(letter: Letter, reason: str, check: Callable[[tuple[str, ...]], object]) -> Reaction:
-    """A letter is dead for this reason; if it asked, the one who asked is told. ``check`` refuses addresses that do
-    not exist: a sender's address came from outside."""
+    """Return the reaction of a letter that is dead for this reason; if it asked a question, the asker is notified.
+    ``check`` refuses addresses that do not exist, because a sender's address came from outside."""
     reason = writable(reason[: limits.reason_chars_max])
     if not letter.ask:
         return Reaction(letter.id, dead=reason)
@@ -114,7 +115,7 @@ class Question(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class SavedEngine(msgspec.Struct, frozen=True, array_like=True):
-    """The durable state of an :class:`Engine`; its fields are explained there."""
+    """The durable state of an :class:`Engine`; see there for the fields."""
 
     mailboxes: dict[str, list[Letter]]
     states: dict[str, bytes]
@@ -155,7 +156,7 @@ class Engine:
             self.ready[agent] = None
 
     def deliver_all(self, arrived: list[tuple[str, Letter]]) -> None:
-        """Put letters into mailboxes, in this sequence; neighbours are often for the same agent."""
+        """Put letters into mailboxes, in this sequence; consecutive letters are often for the same agent."""
         if len(arrived) == 1:
             self.deliver(*arrived[0])
             return
@@ -173,14 +174,14 @@ class Engine:
         return self.footprint
 
     def set_aside(self, agent: str, letter: Letter, reason: str) -> None:
-        """Keep a letter that nobody can react to, for an operator."""
+        """Keep a letter that cannot be handled, for an operator."""
         dead = Dead(agent, letter, reason)
         self.bury(dead.key)
         self.dead[dead.key] = dead
         self.footprint.add(letter)
 
     def bury(self, key: str) -> None:
-        """Forget a dead letter, if there is such a one."""
+        """Forget a dead letter, if it exists."""
         dead = self.dead.pop(key, None)
         if dead is not None:
             self.footprint.remove(dead.letter)
@@ -206,8 +207,8 @@ class Engine:
         return React(agent, letters, several, self.states.get(agent))
 
     def _handler(self, letter: Letter, settled: set[str]) -> str:
-        """Who waits for this answer. The first answer settles a question, also one that is handed out together with
-        the timeout."""
+        """Return the handler that waits for this answer. The first answer settles a question, even if it is handed out
+        together with the timeout."""
         question = self.asks.get(letter.answers)
         if question is None or letter.answers in settled:
             return STALE
@@ -215,15 +216,15 @@ class Engine:
         return question.handler
 
     def expects(self, agent: str, reactions: tuple[Reaction, ...]) -> bool:
-        """Whether these are of the agent's next letters. A client's may have been taken off meanwhile by an operator,
-        or by an earlier session of its own."""
+        """Return whether these reactions are for the agent's next letters. An operator, or an earlier session of the
+        client, may have removed a client's letters meanwhile."""
         mailbox = self.mailboxes.get(agent, ())
         if len(reactions) > len(mailbox):
             return False
         return all(map(_is_of, mailbox, reactions))
 
     def finish(self, agent: str, reactions: tuple[Reaction, ...], state: bytes | None) -> list[Letter]:
-        """Take reacted letters off the mailbox and save the agent's new state; the letters."""
+        """Remove handled letters from the mailbox and save the agent's new state; return the letters."""
         mailbox = self.mailboxes.get(agent, deque())
         letters = []
         for reaction in reactions:
@@ -248,7 +249,7 @@ class Engine:
         return letters
 
     def abandon(self, agent: str) -> None:
-        """The reactions that were handed out will not come (a client went away): hand them out again."""
+        """Hand out the letters again, because their reactions will not come (a client disconnected)."""
         self._reacting.discard(agent)
         if agent in self.mailboxes:
             self.ready[agent] = None
@@ -259,7 +260,7 @@ class Engine:
         return SavedEngine(mailboxes, self.states, self.born, self.dead, self.asks)
 
     def load(self, saved: SavedEngine) -> None:
-        """Become the state that ``dump`` gave; called on a fresh engine."""
+        """Load the state from ``dump`` into a new engine."""
         self.states, self.born, self.asks = saved.states, saved.born, saved.asks
         self.dead = saved.dead
         for dead in saved.dead.values():

@@ -1,4 +1,4 @@
-"""What application developers write: notifications, agents, and what an agent may do in a reaction.
+"""The classes for application developers: notifications and agents.
 
     class Order(Notification):
         item: str
@@ -13,10 +13,10 @@
 
 A notification is a typed struct. An agent is a struct too: its fields are its state, saved with every reaction. A
 method whose name begins with ``on_`` and whose first parameter is annotated with a notification is the handler of that
-notification; it may be ``async``. What a handler does through its context (send, ask, set a timer, create an agent)
-and the agent's new state take effect together, once, or not at all: **a reaction is a transaction**. It never waits
-for a message: an answer is a later reaction. A method ``otherwise(self, letter, ctx)``, if there is one, gets what no
-handler is for; without it such a letter is dead.
+notification; it may be ``async``. The handler's calls on its context (send, ask, set a timer, create an agent) and the
+agent's new state take effect together: once, or not at all. **A reaction is a transaction.** It never waits for a
+message: an answer is a later reaction. An optional method ``otherwise(self, letter, ctx)`` gets the letters without a
+handler; without it such a letter is dead.
 
 On the wire a notification is its name and its bytes. Names come from the handlers of the receiving agent, never from
 the wire: nothing is imported or built that the agent did not declare.
@@ -36,15 +36,15 @@ class Notification(msgspec.Struct, kw_only=True):
 
 
 class Timeout(Notification):
-    """What an agent gets instead of an answer that did not come in time."""
+    """Delivered instead of an answer that did not come in time."""
 
     ask: str
     """The id of the question."""
 
 
 class Unanswered(Notification):
-    """What an agent gets, at once, instead of an answer, when the one it asked could not react to the question. Where
-    there is no handler for it, that of :class:`Timeout` is called."""
+    """Delivered at once instead of an answer, when the agent that was asked could not react. If there is no handler for
+    it, the handler of :class:`Timeout` is called."""
 
     ask: str
     """The id of the question."""
@@ -52,25 +52,25 @@ class Unanswered(Notification):
 
 
 class Returned(Notification):
-    """What an agent gets when an operation that it called has come to its end. An agent that calls several operations
-    may subclass it, to have a handler for each."""
+    """Delivered when a called operation has ended. An agent that calls several operations may subclass it, to have a
+    handler for each."""
 
     object: str
     operation: str
     ok: bool
-    """It was computed at all replicas and committed; else nothing of it is left."""
+    """Whether it was computed at all replicas and committed; if not, all its effects are undone."""
     value: Any = None
-    """What it answered."""
+    """The result of the operation."""
     reason: str = ""
-    """Why it failed."""
+    """The reason of the failure."""
     late: bool = False
-    """It failed because its time was up."""
+    """Whether it failed because of its time limit."""
     tries: int = 1
-    """How often it was begun: more than once if an older call was in its way."""
+    """How often it was started: more than once if it conflicted with an older call."""
 
 
 class Agent(msgspec.Struct, kw_only=True):
-    """A persistent, sequential thing with a name. Its fields are its state."""
+    """A persistent, sequential object with a name. Its fields are its state."""
 
 
 class Handler(msgspec.Struct, frozen=True):
@@ -82,7 +82,7 @@ class Handler(msgspec.Struct, frozen=True):
 
 
 def name_of(kind: type[Notification]) -> str:
-    """What a notification is called on the wire."""
+    """Return the name of a notification on the wire."""
     return kind.__qualname__
 
 

@@ -1,7 +1,7 @@
-"""What a reaction asks for. Nothing of it happens before the reaction is committed.
+"""The requests of a reaction. None of them takes effect before the reaction is committed.
 
-External effects of a handler (a web request, a print) are at least once: a reaction that was not committed runs again.
-``ctx.reaction_id`` is the same each time, and makes a good idempotency key.
+External effects of a handler (a web request, a print) happen at least once: a reaction that was not committed runs
+again. ``ctx.reaction_id`` is the same each time, so it is a good idempotency key.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,15 +27,15 @@ class Outbound(msgspec.Struct, frozen=True, array_like=True, gc=False):
     type: str
     body: bytes
     reply: str = ""
-    """Not empty: this is a question, and the answer goes to this handler."""
+    """If not empty, this is a question, and the answer goes to this handler."""
     timeout_ms: int = 0
     answers: str = ""
     context: str = ""
-    """The span of the reaction, as a W3C trace context; empty: none."""
+    """The span of the reaction, as a W3C trace context, or empty."""
 
 
 class Alarm(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A notification to oneself, later."""
+    """A notification to the agent itself, later."""
 
     after_ms: int
     type: str
@@ -51,11 +51,11 @@ class Birth(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Context:
-    """One reaction's view of the world."""
+    """The interface of one reaction to everything else."""
 
     trace = ""
-    """The span of this reaction, as a W3C trace context, if somebody traces."""
-    # What a reaction asks for; most ask for nothing, and share these until they do.
+    """The span of this reaction, as a W3C trace context, if tracing is on."""
+    # The requests of a reaction; most have none, and share these empty values.
     outbound: Sequence[Outbound] = ()
     alarms: Sequence[Alarm] = ()
     births: Sequence[Birth] = ()
@@ -78,7 +78,7 @@ class Context:
 
     @property
     def reaction_id(self) -> str:
-        """The same each time that this very reaction runs."""
+        """An id that is the same each time this reaction runs."""
         return f"{self.agent}:{self.letter.id}"
 
     def send(self, to: str, notification: Notification) -> None:
@@ -99,35 +99,35 @@ class Context:
         self._put(Outbound((to,), _name(notification), _encode(notification), writable(reply), milliseconds))
 
     def call(self, object_: str, operation: str, *arguments: Any, reply: str = "", timeout: float = 30.0) -> None:
-        """Call an operation of a replicated object. What it returned, or why it failed, comes as a later reaction, a
-        :class:`Returned`, to the handler ``reply``; without one nobody is told."""
+        """Call an operation of a replicated object. Its result, or the reason of its failure, comes in a later
+        reaction, a :class:`Returned`, to the handler ``reply``; without ``reply`` the result is dropped."""
         if not 0 < timeout <= call_seconds_max:
             raise AgentError(f"call with a timeout of {timeout} s: expected more than 0, at most {call_seconds_max}")
         milliseconds = max(round(timeout * 1000), 1)
         try:
             body = _encode((milliseconds, arguments))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise AgentError(f"call of {object_}.{operation}: an argument is no plain value: {error}") from None
+            raise AgentError(f"call of {object_}.{operation}: an argument is not a plain value: {error}") from None
         self._put(Outbound((f"{object_}()",), writable(operation), body, writable(reply), milliseconds))
 
     def forward(self, to: Iterable[str], letter: Letter) -> None:
-        """Send what one got on to others, whatever it is."""
+        """Forward a received letter of any type to others."""
         targets = tuple(sorted(set(to)))
         if targets:
             self._put(Outbound(targets, letter.type, letter.body))
 
     def reply(self, notification: Notification) -> None:
-        """Answer the sender of what is being reacted to; a question gets this as its answer."""
+        """Answer the sender of the current letter; if the letter is a question, this is its answer."""
         self._put(Outbound((self.sender,), _name(notification), _encode(notification), answers=self.letter.ask))
 
     def timer(self, seconds: float, notification: Notification) -> None:
-        """Notify oneself later. Survives a crash."""
+        """Send a notification to this agent later. Survives a crash."""
         if not 0 <= seconds <= timer_seconds_max:
             raise AgentError(f"timer of {seconds} s: expected 0 to {timer_seconds_max}")
         self.alarms = _more(self.alarms, Alarm(round(seconds * 1000), _name(notification), _encode(notification)))
 
     def create(self, name: str, agent: Agent) -> str:
-        """Bring an agent into being on this server; its address."""
+        """Create an agent on this server; return its address."""
         if not name or "@" in name or writable(name) != name:
             raise AgentError(f"agent name {name!r}: expected a name without @")
         address = f"{name}@{self.server}"
@@ -140,7 +140,7 @@ class Context:
         return address
 
     def _put(self, outbound: Outbound) -> None:
-        # An address that does not exist, or cannot be reached, is an error of this very call.
+        # An address that does not exist, or cannot be reached, is an error of this call.
         to = self._check(outbound.to)
         if len(outbound.body) > letter_bytes_max:
             raise AgentError(f"notification of {len(outbound.body)} bytes: at most {letter_bytes_max}")
@@ -154,12 +154,12 @@ _Asked = TypeVar("_Asked")
 
 def _name(notification: Notification) -> str:
     if not isinstance(notification, Notification):
-        raise AgentError(f"{type(notification).__qualname__} is no Notification")
+        raise AgentError(f"{type(notification).__qualname__} is not a Notification")
     return name_of(type(notification))
 
 
 def _more(some: Sequence[_Asked], one: _Asked) -> Sequence[_Asked]:
-    """One more; the first makes a list of its own."""
+    """Return the list with one more element; the first makes a new list."""
     if isinstance(some, list):
         some.append(one)
         return some

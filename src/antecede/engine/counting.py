@@ -1,9 +1,9 @@
-"""The count of the letters in mailboxes and of their memory, exact at every look, at hardly any cost in between.
+"""The number of letters in mailboxes and their memory, exact whenever it is requested, at almost no cost in between.
 
-Most letters are reacted to soon, so a letter is counted only if it is still there when somebody looks. Letters of one
-mailbox are counted in *runs*, of which only the number of letters and their bytes are kept: taking letters off costs
-something per run, not per letter. The next look counts again what is left of a run that was begun. Where a run has
-multicasts, which other mailboxes may hold too, its letters are counted one by one.
+Most letters are handled soon, so a letter is counted only if it is still there when the count is requested. Letters of
+one mailbox are counted in *runs*; only the number of letters and their bytes are kept for a run. So removing letters
+costs time per run, not per letter. The next count examines again the rest of a run from which letters were removed. If
+a run has multicasts, which other mailboxes may hold too, its letters are counted one by one.
 """
 
 from collections import deque
@@ -16,25 +16,25 @@ from antecede.channel.letters import Letter
 
 
 class _Run(msgspec.Struct, gc=False):
-    """Letters next to each other in a mailbox."""
+    """Consecutive letters in a mailbox."""
 
     letters: int
     bytes: int | None
     """``None``: they are counted one by one."""
     begun: bool = False
-    """Some letters were taken off since ``bytes`` was counted."""
+    """Some letters were removed since ``bytes`` was counted."""
 
 
 class Counting:
-    """Counts what is in the mailboxes of one engine."""
+    """Counts the letters in the mailboxes of one engine."""
 
     def __init__(self) -> None:
         self.footprint = Footprint()
-        """All letters that are counted; also dead letters and timers, which others add."""
+        """All counted letters; also dead letters and timers, which others add."""
         self.changed: set[str] = set()
-        """Agents whose mailboxes may hold letters that are not counted, or a run that was begun."""
+        """Agents whose mailboxes may have letters that are not counted, or a run with removed letters."""
         self.runs: dict[str, list[_Run]] = {}
-        """What is counted, by agent."""
+        """The counted letters of each agent."""
 
     def look(self, mailboxes: dict[str, deque[Letter]]) -> None:
         """Count what has changed since the last time."""
@@ -67,7 +67,7 @@ class Counting:
                 footprint.bytes += size
 
     def taken(self, agent: str, letters: list[Letter]) -> None:
-        """Note that these were taken off the head of a mailbox that is in ``runs``."""
+        """Note that these letters were removed from the head of a mailbox that is in ``runs``."""
         runs = self.runs[agent]
         start = 0
         while runs and start < len(letters):
@@ -91,4 +91,4 @@ class Counting:
 
 
 _run_letters = 256
-"""Letters in one run: what is counted again, at most, because some of it was taken off."""
+"""Letters in one run: the most that is counted again after a removal."""

@@ -1,16 +1,16 @@
-"""Runs reactions: finds the handler, calls it, collects what it asked for, encodes the agent's new state.
+"""Runs reactions: finds the handler, calls it, collects its requests, encodes the agent's new state.
 
-A host keeps agents in memory between reactions, in step with what was committed or is about to be. Letters that were
-handed out together are reacted to one after the other. The first that fails ends the batch: those before it stand, the
-agent goes back to its state before the failed one, and whoever drives the host decides when to try again. Whatever a
-handler raises is a failure, ``SystemExit`` and ``CancelledError`` included; only Ctrl-C is not.
+A host keeps agents in memory between reactions, in the state that was committed or is about to be. Letters that were
+handed out together are handled one after the other. The first that fails ends the batch: the reactions before it are
+kept, the agent returns to its state before the failed one, and the driver decides when to try again. Any exception of a
+handler is a failure, ``SystemExit`` and ``CancelledError`` included, except Ctrl-C.
 
 A state that cannot be read again (:mod:`antecede.engine.state`) is a failure, too. Only the last state of a batch is
-checked, for it is the one that is committed. If the check fails, the batch runs again with a check after each reaction,
-and ends at the reaction that made the state.
+checked, because it is the one that is committed. If the check fails, the batch runs again with a check after each
+reaction, and ends at the reaction that made the state.
 
-What an agent cannot understand does not fail, it is *dead* at once, for trying again would not help: a notification
-that no handler is for, or bytes that do not fit the notification's fields.
+A letter that an agent cannot understand is *dead* at once, since another try would not help: no handler accepts its
+notification, or its bytes do not fit the notification's fields.
 """
 
 from collections.abc import Awaitable, Callable
@@ -31,30 +31,30 @@ from antecede.whereabouts import text_of
 
 
 class Outcome(msgspec.Struct):
-    """What became of a batch."""
+    """The outcome of a batch."""
 
     agent: str
     reactions: list[Reaction]
     state: bytes | None
     """The agent's new state; ``None``: unchanged."""
     failure: BaseException | None = None
-    """Why the letter after the last reaction could not be reacted to."""
+    """Why the reaction after the last committed one failed."""
 
 
 class Watch(Protocol):
-    """Somebody who looks on as reactions take place, to tell of them elsewhere."""
+    """An observer of reactions, for example for tracing."""
 
     def begin(self, context: Context) -> Any:
-        """A reaction begins; whatever is returned is handed back at its end."""
+        """Called when a reaction begins; its result is passed to ``end``."""
         ...
 
     def end(self, begun: Any, dead: str, failure: BaseException | None) -> None:
-        """It has ended: well, with a dead letter for that reason, or with an exception."""
+        """Called when it has ended: successfully, with a dead letter for that reason, or with an exception."""
         ...
 
 
 class Host:
-    """The agents of one server, alive."""
+    """The agents of one server in memory."""
 
     def __init__(self, server: str, check: Callable[[tuple[str, ...]], tuple[str, ...]]) -> None:
         self.server = server
@@ -68,9 +68,9 @@ class Host:
         """For each class of agents and each type of letter that it has a handler for: decoder and method's name."""
 
     def declare(self, agent: str, kind: type[Agent]) -> None:
-        """This agent is of this class."""
+        """Set the class of this agent."""
         if not (isinstance(kind, type) and issubclass(kind, Agent)):
-            raise AgentError(f"agent {agent}: {kind!r} is no subclass of antecede.Agent")
+            raise AgentError(f"agent {agent}: {kind!r} is not a subclass of antecede.Agent")
         handlers_of(kind)
         self._kinds[agent] = kind
 
@@ -79,15 +79,15 @@ class Host:
         return agent in self._kinds
 
     def kind_of(self, agent: str) -> type[Agent]:
-        """The class of an agent that lives here."""
+        """Return the class of an agent of this server."""
         return self._kinds[agent]
 
     def is_async(self, agent: str) -> bool:
-        """Whether some reaction of this agent may have to be awaited."""
+        """Return whether some reaction of this agent may have to be awaited."""
         return any(handler.is_async for handler in handlers_of(self._kinds[agent]).values())
 
     def time_reactions(self, clock: Callable[[], float], durations: Durations) -> None:
-        """From now on, note how long each reaction takes by this clock. It is read once a reaction."""
+        """From now on, record how long each reaction takes by this clock, which is read once per reaction."""
         self._timed = (clock, durations)
 
     def react(self, due: React) -> Outcome:
@@ -157,7 +157,7 @@ class Host:
         return await self._react_async(due, clock, marks, True)
 
     def forget(self, agent: str) -> None:
-        """Let the agent be woken from its saved state next time."""
+        """Drop the agent from memory; it is loaded from its saved state next time."""
         self._alive.pop(agent, None)
 
     def _wake(self, due: React) -> tuple[Agent, bytes]:
@@ -169,11 +169,11 @@ class Host:
             agent = kind() if due.state is None else msgspec.msgpack.decode(due.state, type=kind)
             state = encode(agent)
         except BaseException as error:
-            # Whatever the application's own code raises here must not be the server's end.
+            # An exception of the application's own code here must not stop the server.
             if is_ctrl_c(error):
                 raise
             if due.state is None:
-                why = f"{kind.__qualname__} cannot be made, whose fields all need a default"
+                why = f"{kind.__qualname__} cannot be created: all its fields need a default"
             else:
                 why = f"its saved state does not fit {kind.__qualname__}"
             raise AgentError(f"agent {due.agent}: {why}: {text_of(error)}") from error
@@ -181,7 +181,7 @@ class Host:
         return agent, state
 
     def _call(self, agent: Agent, letter: Letter, named: str, context: Context) -> str | Awaitable[str | None] | None:
-        """Call the handler; a string says why the letter is dead."""
+        """Call the handler; a returned string says why the letter is dead."""
         if not named:
             ready = self._ready.get((type(agent), letter.type))
             if ready is not None:
@@ -203,7 +203,7 @@ class Host:
             otherwise = getattr(agent, "otherwise", None)
             if otherwise is None:
                 shown = ", ".join([*handlers][:_shown_max]) + (", …" if len(handlers) > _shown_max else "")
-                return f"{type(agent).__qualname__} has no handler for {letter.type}: it has {shown or 'none at all'}"
+                return f"{type(agent).__qualname__} has no handler for {letter.type}: it has {shown or 'no handlers'}"
             passed_on: Awaitable[str | None] | None = otherwise(letter, context)
             return passed_on
         decode = self._decoder(handler).decode
@@ -232,7 +232,7 @@ class Host:
         dead: str,
         checked: bool,
     ) -> None:
-        # A state that cannot be kept fails as the handler would that made it: before anything is noted.
+        # A state that cannot be saved fails like its handler: before anything is recorded.
         state = None
         if not dead and type(agent).__struct_fields__:
             try:
@@ -267,13 +267,13 @@ class Host:
             raise error
 
     def _done(self, outcome: Outcome, agent: Agent, saved: bytes, checked: bool) -> bool:
-        """End a batch; False: its last state cannot be read again, and nothing of it may stand."""
+        """End a batch; return False if its last state cannot be read again, so that none of it may be kept."""
         state = outcome.state
         if state is None or state == saved:
             outcome.state = None
             return True
         if outcome.failure is not None:
-            # The agent is not in that state any more, for the handler that failed may have changed it.
+            # The agent is no longer in that state, because the handler that failed may have changed it.
             return checked or comes_back(type(agent), state)
         if not checked:
             try:
@@ -288,4 +288,4 @@ class Host:
 _timeout, _unanswered = name_of(Timeout), name_of(Unanswered)
 _shown_max = 8
 _nobody: list[Any] = []
-"""What was begun where nobody looks on."""
+"""The value of ``begin`` without an observer."""

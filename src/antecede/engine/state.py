@@ -1,14 +1,15 @@
-"""Encodes the state of an agent, and checks that the same agent can be made of it again.
+"""Encodes the state of an agent, and checks that the same agent can be decoded from it.
 
-A class says which types its fields have, and nothing keeps a handler from assigning something else. Such a state can be
-written and not read: the agent would go on until the next restart, and be lost then. So a state that changed is decoded
-before it is committed. What does not come back is an error that names the agent and the field:
+A class declares the types of its fields, but a handler can assign a value of another type. Such a state can be written
+but not read: the agent would work until the next restart and then be lost. So a changed state is decoded before it is
+committed. A state that does not decode to the same agent is an error that names the agent and the field:
 
-- a value that cannot be encoded, or is not of its field's type;
-- a struct that comes back as another class (an instance of a subclass, or a struct in a field without a type), for its
-  methods and perhaps some of its fields would be gone.
+- a value that cannot be encoded, or has the wrong type for its field;
+- a struct that comes back as another class (an instance of a subclass, or a struct in a field without a type), because
+  its methods and perhaps some of its fields would be lost.
 
-A value that comes back as an equal one in another form passes: 1 in a field of ``float``, a tuple in one of ``list``.
+A value that comes back equal but in another form is accepted: 1 in a field of ``float``, a tuple in a field of
+``list``.
 """
 
 from collections.abc import Callable
@@ -25,7 +26,7 @@ encode = msgspec.msgpack.Encoder().encode
 
 
 def check(name: str, agent: Agent, state: bytes) -> None:
-    """Raise :class:`AgentError` if no such agent can be made of its encoded state again."""
+    """Raise :class:`AgentError` if the agent cannot be decoded from its encoded state."""
     kind = type(agent)
     try:
         decode = _decoders.get(kind)
@@ -43,8 +44,8 @@ def check(name: str, agent: Agent, state: bytes) -> None:
 
 
 def comes_back(kind: type[Agent], state: bytes) -> bool:
-    """Return whether an agent made of these bytes has them as its state again. False is a suspicion, no error: the
-    same state may be encoded in several ways."""
+    """Return whether an agent decoded from these bytes encodes to the same bytes. False is only a hint, not an error:
+    the same state may be encoded in several ways."""
     try:
         return encode(msgspec.msgpack.decode(state, type=kind)) == state
     except BaseException as error:
@@ -54,7 +55,7 @@ def comes_back(kind: type[Agent], state: bytes) -> bool:
 
 
 def encoded(name: str, agent: Agent) -> bytes:
-    """Return the state of an agent that can be made of it again; raises :class:`AgentError` if there is none."""
+    """Return the encoded state of an agent; raise :class:`AgentError` if the agent cannot be decoded from it."""
     try:
         state = encode(agent)
     except BaseException as error:
@@ -67,7 +68,7 @@ _decoders: dict[type[Agent], Callable[[bytes], Agent]] = {}
 
 
 def unfit(name: str, agent: Agent, error: BaseException) -> BaseException:
-    """Return what to raise for an error in encoding or decoding an agent: it names the first field that has it."""
+    """Return the exception for an error in encoding or decoding an agent; it names the first field with the error."""
     if is_ctrl_c(error):
         return error
     kind = type(agent)
@@ -82,13 +83,13 @@ def unfit(name: str, agent: Agent, error: BaseException) -> BaseException:
 
 
 def _told(error: BaseException) -> str:
-    # Within the field, so without the root of a path that would be the field itself.
+    # The path within the field, so without its root, which would be the field itself.
     text = text_of(error)
     return text if isinstance(error, msgspec.MsgspecError) else f"{type(error).__name__}: {text}"
 
 
 def _other_class(before: Any, after: Any, path: str = "") -> tuple[str, str]:
-    """The place of the first struct that came back as another class, and which; nothing if there is none."""
+    """Return the place of the first struct that came back as another class, and that class; empty if there is none."""
     if isinstance(before, msgspec.Struct):
         kind = type(before)
         if type(after) is not kind:

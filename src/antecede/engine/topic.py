@@ -1,7 +1,8 @@
-"""A topic: a built-in agent that holds its subscribers and passes on whatever it is sent, as one multicast.
+"""A topic: a built-in agent that keeps its subscribers and forwards everything it receives to them, as one multicast.
 
-Declare it like any agent: ``news = { server = "s1", class = "antecede:Topic" }``. Subscribing is a message like any
-other, so it is ordered like any other: what was published before a subscription, causally, does not reach it.
+Declare it like any agent: ``news = { server = "s1", class = "antecede:Topic" }``. A subscription is a message like any
+other, so it is ordered like any other: a publication that causally precedes a subscription does not reach the
+subscriber.
 """
 
 from antecede.channel.letters import Letter
@@ -10,15 +11,15 @@ from antecede.engine.context import Context
 
 
 class Subscribe(Notification):
-    """Whoever sends this gets what the topic gets from now on."""
+    """Subscribe the sender to the topic from now on."""
 
 
 class Unsubscribe(Notification):
-    """Whoever sends this gets nothing more."""
+    """Unsubscribe the sender."""
 
 
 class Topic(Agent):
-    """Holds its subscribers and multicasts to them."""
+    """Keeps its subscribers and multicasts to them."""
 
     subscribers: tuple[str, ...] = ()
 
@@ -30,5 +31,5 @@ class Topic(Agent):
         self.subscribers = tuple(name for name in self.subscribers if name != ctx.sender)
 
     def otherwise(self, letter: Letter, ctx: Context) -> None:
-        """Pass it on, whatever it is."""
+        """Forward a letter of any type."""
         ctx.forward(self.subscribers, letter)

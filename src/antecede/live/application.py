@@ -1,4 +1,4 @@
-"""From a topology file to what one server runs: its plan, its agents' classes."""
+"""From a topology file to what one server runs: its plan and its agents' classes."""
 
 import sys
 from collections.abc import Mapping
@@ -25,8 +25,8 @@ Classes = Mapping[str, type[Agent] | type[Object]]
 
 
 def plan_of(topology: TopologyFile, objects: Mapping[str, type[Object]] | None = None) -> Plan:
-    """What every server of this topology knows; an organisation that must not run is refused. ``objects``: the classes
-    of replicated objects, if they are not to be imported."""
+    """Return the configuration for every server of this topology; refuse a topology that must not be used. ``objects``:
+    the classes of replicated objects, if they should not be imported."""
     orders: dict[str, OrderSpec] = {}
     for domain in topology.domains:
         try:
@@ -44,7 +44,7 @@ def plan_of(topology: TopologyFile, objects: Mapping[str, type[Object]] | None =
 
 
 def run_by(topology: TopologyFile, server: str, given: Classes | None = None) -> tuple[Plan, dict[str, type[Agent]]]:
-    """A server's plan, and the classes of its agents; ``given`` are those not to be imported."""
+    """Return a server's plan, and the classes of its agents; ``given``: classes that should not be imported."""
     if given is None:
         plan, agents = plan_of(topology), agents_of(topology, server)
     else:
@@ -55,17 +55,17 @@ def run_by(topology: TopologyFile, server: str, given: Classes | None = None) ->
 
 
 def check_beginnings(agents: Mapping[str, type[Agent]]) -> None:
-    """Refuse an agent of the topology that could not begin, for nobody says what is in its fields. One that another
-    agent creates is told."""
+    """Refuse an agent of the topology with a field without a default. (An agent that another agent creates gets its
+    values there.)"""
     for name, kind in agents.items():
         wanting = [field.name for field in fields(kind) if field.required]
         if wanting:
             which = f"{kind.__qualname__}.{wanting[0]}"
-            raise AgentError(f"agent {name}: {which} has no default, and agents of the topology begin with it")
+            raise AgentError(f"agent {name}: {which} has no default; agents of the topology need one")
 
 
 def agents_of(topology: TopologyFile, server: str) -> dict[str, type[Agent]]:
-    """The classes of the agents that the file puts on a server, after importing the application."""
+    """Import the application; return the classes of the agents that the file puts on a server."""
     if server not in topology.servers:
         raise UsageError(f"{topology.name} has no server {server}: expected one of {', '.join(topology.servers)}")
     if topology.module is not None:
@@ -74,8 +74,8 @@ def agents_of(topology: TopologyFile, server: str) -> dict[str, type[Agent]]:
 
 
 def _host(topology: TopologyFile, orders: dict[str, OrderSpec], given: Mapping[str, type[Object]] | None) -> None:
-    """Let the domain of the objects be run by servers that hold them. All of its servers need the classes: also who
-    only calls must know what conflicts."""
+    """Let the servers of the objects' domain host them. All its servers need the classes: even a server that only calls
+    must know the conflicts."""
     domain = next(one for one in topology.domains if set(topology.objects[0].servers) <= set(one.servers))
     kinds = dict(given or {})
     if topology.module is not None and not all(one.name in kinds for one in topology.objects):
@@ -85,7 +85,7 @@ def _host(topology: TopologyFile, orders: dict[str, OrderSpec], given: Mapping[s
         if kind is None:
             kind = kinds[one.name] = load_class(one.kind, ReplicatedObject)
         elif not issubclass(kind, Object):
-            raise AgentError(f"object {one.name}: {kind.__qualname__} is no subclass of antecede.ReplicatedObject")
+            raise AgentError(f"object {one.name}: {kind.__qualname__} is not a subclass of antecede.ReplicatedObject")
     placed = tuple(Placed(one.name, one.servers, kinds[one.name]) for one in topology.objects)
     try:
         orders[domain.name] = replicas(orders[domain.name], domain.servers, placed)
@@ -96,7 +96,7 @@ def _host(topology: TopologyFile, orders: dict[str, OrderSpec], given: Mapping[s
 
 
 def load_class(kind: str, base: type[Kind] = Agent) -> type[Kind]:  # type: ignore[assignment]
-    """The class that ``module:Class`` names, of agents unless something else is wanted."""
+    """Return the class that ``module:Class`` names, by default a class of agents."""
     module, _, path = kind.partition(":")
     found = _import(module, f"agent class {kind}")
     for name in path.split("."):
@@ -104,7 +104,7 @@ def load_class(kind: str, base: type[Kind] = Agent) -> type[Kind]:  # type: igno
         if found is None:
             raise AgentError(f"agent class {kind}: module {module} has no {path}")
     if not (isinstance(found, type) and issubclass(found, base)):
-        raise AgentError(f"agent class {kind}: {path} is no subclass of antecede.{base.__name__}")
+        raise AgentError(f"agent class {kind}: {path} is not a subclass of antecede.{base.__name__}")
     return found
 
 
@@ -124,5 +124,5 @@ def _import(module: str, what: str) -> object:
     except BaseException as error:
         if is_ctrl_c(error):
             raise
-        # Whatever the module does while it is read is its author's: they want to know where, not our way there.
+        # An error in the module concerns its author, who needs the place in the module, not our import.
         raise AgentError(f"{what}: cannot import {module}: {described(error)}") from None

@@ -1,4 +1,4 @@
-"""What a server does at regular times: look at its marks, keep snapshots, watch its connections."""
+"""The periodic work of a server: check its marks, write snapshots, watch its connections."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -10,30 +10,30 @@ if TYPE_CHECKING:
 
 
 class Housekeeping:
-    """The house of one server."""
+    """The periodic work of one server."""
 
     def __init__(self, runtime: "ServerRuntime") -> None:
         self._runtime = runtime
         self.logged_bytes = 0
-        """What went into the log since the last snapshot."""
+        """Bytes written to the log since the last snapshot."""
         self._covered = 0
-        """What of that is in the snapshot that is being kept."""
+        """The part of these that is in the snapshot being written."""
         self._not_before = 0.0
-        """When the next snapshot may be tried, after one that failed."""
+        """The time of the next try, after a failed snapshot."""
         self.task: asyncio.Task[None] | None = None
         self._snapshotting: asyncio.Future[None] | None = None
 
     def begin(self) -> None:
-        """From now on."""
+        """Start the periodic work."""
         self.task = asyncio.get_running_loop().create_task(self._keep())
 
     def end(self) -> None:
-        """No more of it; a snapshot that is being kept is kept."""
+        """Stop; a snapshot that is being written is completed."""
         if self.task is not None:
             self.task.cancel()
 
     async def settled(self) -> None:
-        """Until no snapshot is being kept."""
+        """Wait until no snapshot is being written."""
         if self._snapshotting is not None:
             await asyncio.wait([self._snapshotting])
 

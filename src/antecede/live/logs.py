@@ -1,4 +1,4 @@
-"""What a server says about itself: one line an event, for people or as JSON.
+"""The log messages of a server: one line per event, for people or as JSON.
 
 12:31:07.220 s1 peer-connected peer=s2 remote=127.0.0.1:51334
 {"time": "2026-01-31T12:31:07.220+00:00", "level": "info", "server": "s1", "event": "peer-connected", …}
@@ -42,7 +42,7 @@ class _Line(logging.Formatter):
         text = f"{when:%H:%M:%S}.{when.microsecond // 1000:03d} {server} {mark}{record.getMessage()}{shown}"
         if not record.exc_info:
             return text
-        # Set in, so that nothing in an exception's text passes for an event.
+        # Indented, so that no text of an exception looks like an event.
         return "\n".join([text, *("    " + line for line in self.formatException(record.exc_info).splitlines())])
 
 
@@ -61,13 +61,13 @@ class _Json(logging.Formatter):
 
 
 def _plain(value: Any) -> str:
-    """A value on one line; nothing from outside can end it."""
+    """Return a value on one line; input from outside cannot end the line."""
     text = str(value)
     return json.dumps(text, ensure_ascii=False) if " " in text or not text.isprintable() or not text else text
 
 
 def write_logs(style: str = "text") -> None:
-    """Write the log of everything of this house to standard error."""
+    """Write the log of the whole package to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if style == "json" else _Line())
     root = logging.getLogger("antecede")

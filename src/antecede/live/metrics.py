@@ -1,15 +1,16 @@
-"""A server's figures for Prometheus, its health for load balancers, and whether it works at all for whoever restarts
-it: ``GET /metrics``, ``GET /health``, ``GET /live``.
+"""A server's figures for Prometheus, its health for load balancers, and its liveness for restarts: ``GET /metrics``,
+``GET /health``, ``GET /live``.
 
-Nothing is counted for this page that the server does not count anyway, but for reactions, which are timed only while
-somebody serves it: all else is read off the server's state when it is asked for. The package ``prometheus-client``
-(extra ``metrics``) writes the text; a server that serves no page does not import it.
+The server counts nothing only for this page, except that reactions are timed only while the page is served. Everything
+else is read from the server's state on request. The package ``prometheus-client`` (extra ``metrics``) writes the text;
+a server without the page does not import it.
 
-The page is a port of its own, off unless told, on the loopback interface unless told: it says how a server is, never
-what is in a message, and takes no commands. One request per connection, a few kilobytes, a few seconds.
+The page has its own port. It is off by default, and on the loopback interface by default. It shows the state of a
+server, never the content of a message, and accepts no commands. There is one request per connection, of a few kilobytes
+and a few seconds.
 
-A thread of its own serves it, with an event loop of its own, so that ``/live`` is answered while the server's event
-loop stands still. The other two pages read the server's state, and are made in the server's event loop.
+A separate thread serves it, with its own event loop, so that ``/live`` is answered while the server's event loop is
+blocked. The other two pages read the server's state in the server's event loop.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Collector:
-    """All families of a server, made when they are asked for."""
+    """All metrics of a server, computed on request."""
 
     def __init__(self, runtime: "ServerRuntime", times: Durations) -> None:
         self._runtime = runtime
@@ -52,9 +53,9 @@ class Collector:
             carried = {(domain,): getattr(one.traffic, attribute) for domain, one in consumers.items()}
             yield _counter(name, help_, carried, "domain")
         held = {(domain,): len(one.order.held()) for domain, one in consumers.items()}
-        yield _gauge("held_messages", "Messages that wait for their turn now.", held, "domain")
+        yield _gauge("held_messages", "Messages that are held now.", held, "domain")
         unposted = {(domain,): len(one.order.unposted()) for domain, one in consumers.items()}
-        yield _gauge("unposted_copies", "Copies that the order has not let leave yet.", unposted, "domain")
+        yield _gauge("unposted_copies", "Copies that the order still holds back.", unposted, "domain")
 
     def _links(self) -> "Iterator[Metric]":
         links = {
@@ -83,24 +84,26 @@ class Collector:
                 clients += len(mailbox)
         depths = {("agents",): agents, ("clients",): clients}
         yield _gauge("mailbox_letters", "Letters delivered and not reacted to.", depths, "of")
-        yield _one("counter", "reactions", "Reactions that ended well or with a dead letter.", retries.done)
+        yield _one("counter", "reactions", "Reactions that succeeded or ended with a dead letter.", retries.done)
         yield _one("counter", "reaction_failures", "Reactions that raised, each try counted.", retries.failed)
         yield _one("counter", "letters_died", "Letters that became dead.", retries.dead + runtime.core.sessions.dead)
-        yield _one("gauge", "dead_letters_kept", "Dead letters at an operator's disposal.", len(engine.dead))
-        yield _one("gauge", "open_questions", "Questions of agents that nobody has answered yet.", len(engine.asks))
+        yield _one("gauge", "dead_letters_kept", "Dead letters that wait for an operator.", len(engine.dead))
+        yield _one("gauge", "open_questions", "Questions of agents without an answer yet.", len(engine.asks))
         yield _one("gauge", "timers", "Timers that are set.", len(runtime.machine.timers))
         yield _histogram("reaction_seconds", "How long a reaction took.", self._times)
 
     def _log(self) -> "Iterator[Metric]":
         store = self._runtime.store
         figures = store.figures
-        yield _histogram("commit_seconds", "Commit groups of the log: written, and synced.", figures.commits)
-        yield _histogram("fdatasync_seconds", "What of that the disk took to sync.", figures.syncs)
+        yield _histogram("commit_seconds", "Time to write and sync a commit group of the log.", figures.commits)
+        yield _histogram("fdatasync_seconds", "Time to sync a commit group.", figures.syncs)
         yield _one("counter", "log_records", "Records appended to the log, ever.", store.last)
-        yield _one("gauge", "log_pending_bytes", "Appended and not yet durable.", store.pending_bytes)
-        yield _one("gauge", "log_bytes", "Room that the log takes on the disk.", store.log_bytes)
+        yield _one("gauge", "log_pending_bytes", "Bytes appended and not yet durable.", store.pending_bytes)
+        yield _one("gauge", "log_bytes", "Disk space of the log.", store.log_bytes)
         at = self._started if figures.snapshot_at is None else figures.snapshot_at
-        yield _one("gauge", "snapshot_age_seconds", "Since the newest snapshot, or the start.", monotonic() - at)
+        yield _one(
+            "gauge", "snapshot_age_seconds", "Seconds since the newest snapshot, or the start.", monotonic() - at
+        )
         behind = store.last - figures.snapshot_upto
         yield _one("gauge", "snapshot_records_behind", "Records to replay after a crash now.", behind)
 
@@ -116,7 +119,7 @@ class Collector:
         states = {(state,): int(state == health) for state in HEALTHS}
         yield _gauge("health", "1 for the state that the server is in.", states, "state")
         info = {(runtime.name, runtime.epoch, f"{runtime.store.incarnation:016x}"): 1}
-        yield _gauge("server_info", "Who this is.", info, "server", "epoch", "incarnation")
+        yield _gauge("server_info", "The identity of this server.", info, "server", "epoch", "incarnation")
 
 
 HEALTHS = ("ok", "overloaded", "link stopped", "in trouble", "stopping")
@@ -126,7 +129,7 @@ _traffic = (
     ("messages_delivered", "Messages of the domain's order that were delivered here.", "messages_delivered"),
     ("letters_sent", "Letters in those that were sent.", "letters_sent"),
     ("letters_delivered", "Letters in those that were delivered.", "letters_delivered"),
-    ("packets_held", "Packets that had to wait for their turn.", "held"),
+    ("packets_held", "Packets that had to wait.", "held"),
     ("stamp_bytes", "Bytes of the stamps of all packets that left.", "stamp_bytes"),
 )
 
@@ -185,7 +188,7 @@ class MetricsPage:
         self._open = 0
 
     async def start(self, address: Address) -> None:
-        """Serve the page there, and time reactions from now on."""
+        """Serve the page at this address, and time reactions from now on."""
         listens: Future[None] = Future()
         self._thread = Thread(target=lambda: asyncio.run(self._serve(address, listens)), name="metrics", daemon=True)
         self._thread.start()
@@ -197,7 +200,7 @@ class MetricsPage:
         self._runtime.reactions.host.time_reactions(perf_counter, self._times)
 
     async def stop(self) -> None:
-        """Serve it no more."""
+        """Stop serving the page."""
         if self._loop is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._ended.set)
             await asyncio.to_thread(self._thread.join, _stop_seconds)
@@ -247,7 +250,7 @@ class MetricsPage:
             writer.close()
 
     async def _respond(self, head: bytes) -> bytes:
-        """The whole response to a request."""
+        """Return the whole response to a request."""
         lines = head.decode("latin-1").split("\r\n")
         method, _, rest = lines[0].partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
@@ -292,7 +295,7 @@ def _response(status: str, kind: str, body: bytes, method: str) -> bytes:
 
 
 def page_address(text: str) -> Address:
-    """Where to serve the page: ``HOST:PORT``, or ``PORT`` on the loopback interface."""
+    """Return the address to serve the page on: ``HOST:PORT``, or ``PORT`` on the loopback interface."""
     host, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdecimal() and 1 <= int(port[:6]) <= 65_535):
         raise UsageError(f"--metrics {text}: expected HOST:PORT, or PORT on the loopback interface")

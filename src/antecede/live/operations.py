@@ -1,4 +1,4 @@
-"""What operators ask a running server: how it is, what is dead, which link should begin anew.
+"""Operators' requests to a running server: its status, its dead letters, the reset of a link.
 
 A request is one part with a token, a command and its arguments; the answer is one JSON document. The same functions
 serve a program that has the server in its own process.
@@ -54,7 +54,7 @@ class Operations:
         }
 
     def run(self, command: str, arguments: list[str]) -> tuple[bool, bytes]:
-        """Whether it went well, and the document: what was asked for, or what was wrong."""
+        """Run a command; return whether it succeeded, and the document: the result, or the error."""
         try:
             count, do = self._commands.get(command, (0, None))
             if do is None or len(arguments) != count:
@@ -70,7 +70,7 @@ class Operations:
             return False, json.dumps(str(error)).encode()
 
     def health(self) -> str:
-        """How the server is, in a word or two."""
+        """The health of the server, in a word or two."""
         server = self._server
         if server.trouble:
             return "in trouble"
@@ -79,7 +79,7 @@ class Operations:
         return "stopping" if server.stopping else "overloaded" if server.machine.overloaded else "ok"
 
     def status(self) -> dict[str, Any]:
-        """Health, links, queue depths, and what each held message waits for."""
+        """Return health, links, queue depths, and what each held message waits for."""
         server = self._server
         machine, store = server.machine, server.store
         stopped = [
@@ -151,17 +151,17 @@ class Operations:
         try:
             fields = json.loads(msgspec.json.encode(msgspec.msgpack.decode(letter.body)))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError, ValueError):
-            # Also what MessagePack can say and JSON cannot: a key that is a list, a type of somebody's own.
+            # MessagePack can contain what JSON cannot: a key that is a list, an extension type.
             fields = None
         return {**self._shown(key, dead), "to": list(letter.to), "fields": fields, "bytes": letter.body.hex()[:4_000]}
 
     def dead_replay(self, id_: str) -> dict[str, Any]:
-        """Send a dead letter again, as a new letter to the agent that could not react; and take it off the list. It
-        comes from whom it came from, with the question that it asked: who still waits for the answer gets it."""
+        """Send a dead letter again, as a new letter to the agent that could not react, and remove it from the list. It
+        keeps its sender and its question: an asker that still waits gets the answer."""
         key, dead = self._find(id_)
         server, letter = self._server, dead.letter
         machine = server.machine
-        # What died on its way, at a server and not at an agent, goes to whom it was for.
+        # A letter that died at a server, not at an agent, goes to its destinations.
         to = machine.channel.check(letter.to if dead.agent == machine.name else (dead.agent,))
         if machine.overloaded:
             raise OverloadError(f"server {machine.name} is catching up: try again later")
@@ -169,27 +169,27 @@ class Operations:
         return {"replayed": letter.id, "agent": dead.agent, "from": letter.source}
 
     def dead_bury(self, id_: str) -> dict[str, Any]:
-        """Take a dead letter off the list for good."""
+        """Remove a dead letter from the list for good."""
         key, dead = self._find(id_)
         self._server.submit(Buried(key))
         return {"buried": dead.letter.id, "agent": dead.agent}
 
     def mailbox_drop(self, address: str) -> dict[str, Any]:
-        """Empty the mailbox of a client that is away, for good. Who asked with one of those letters is not told."""
+        """Empty the mailbox of a disconnected client for good. Askers of questions among these letters are not
+        informed."""
         server = self._server
         machine = server.machine
         if server.reactions.host.lives(address):
-            raise UsageError(f"{address} is an agent, which reacts to its letters: only a client's mailbox is dropped")
+            raise UsageError(f"{address} is an agent: only a client's mailbox can be dropped")
         if not server.core.sessions.is_away(address):
-            raise UsageError(f"client {address} is here, and reads its letters: only who is away is dropped")
+            raise UsageError(f"client {address} is connected: only the mailbox of a disconnected client can be dropped")
         dropped = server.core.sessions.drop(address, "dropped by an operator")
         if not dropped:
             raise UsageError(f"no letters wait for {address[:200]!r} on {machine.name}")
         return {"server": machine.name, "dropped": dropped, "client": address}
 
     def forget(self, domain: str, generation: str) -> dict[str, Any]:
-        """Let a domain begin anew at this server: its order and its links, for good. What nobody acknowledged is sent
-        again."""
+        """Reset a domain at this server: its order and its links, for good. Unacknowledged messages are sent again."""
         server = self._server
         consumer = server.machine.channel.consumers.get(domain)
         if consumer is None:
@@ -199,7 +199,7 @@ class Operations:
             raise UsageError(f"generation {generation[:32]}: expected a number larger than {consumer.generation}")
         if server.machine.calls.site is not None:
             raise UsageError(
-                f"domain {domain} has replicated objects, whose replicas would differ: restore the lost data directory"
+                f"domain {domain} has replicated objects, and their replicas would differ: restore the lost data"
             )
         again = len(consumer.unsettled())
         server.core.peering.reset(domain, monotonic())

@@ -1,13 +1,13 @@
-"""A server as a process of its own: its event loop, its signals, its exit code.
+"""A server as a separate process: its event loop, its signals, its exit code.
 
-SIGTERM and SIGINT stop it gracefully: nothing more is taken from outside, what is under way comes to an end, a snapshot
-is kept, exit code 0. A second signal ends it at once; its log is as good as after any kill. A failed disk, or a
-step that failed, is exit code 2. SIGINT is left alone where it was ignored when the process started, as shells do for
-what runs in the background: Ctrl-C is then meant for somebody else.
+SIGTERM and SIGINT stop it gracefully: it accepts nothing more from outside, work in progress ends, a snapshot is
+written, and the exit code is 0. A second signal ends it at once; its log is then as good as after any kill. A failed
+disk or a failed step is exit code 2. If SIGINT was ignored when the process started, it stays ignored: shells start
+background processes in this way, and Ctrl-C is then meant for other processes.
 
-A server that ``antecede up`` started ends with it, however that ends. Its standard input is a pipe that only ``up`` can
-write to, and never does: the system closes it with the process. (A signal at the parent's death, as Linux has it, comes
-when the *thread* ends that started the child, and other systems have none.)
+A server that ``antecede up`` started ends with it, however ``up`` ends. The server's standard input is a pipe that only
+``up`` could write to, and never does; the system closes it when ``up`` ends. (Linux can send a signal at the parent's
+death, but it comes when the *thread* that started the child ends, and other systems have no such signal.)
 """
 
 import asyncio
@@ -31,23 +31,23 @@ from antecede.topology import Address, TopologyFile
 
 
 def run(main: Coroutine[Any, Any, int]) -> int:
-    """Run to the end, on uvloop where there is one (``ANTECEDE_LOOP=asyncio``: not even then)."""
+    """Run to the end, on uvloop if it is installed (unless ``ANTECEDE_LOOP=asyncio``)."""
     factory = None
     if os.environ.get("ANTECEDE_LOOP") != "asyncio":
         try:
             factory = import_module("uvloop").new_event_loop
         except ImportError:
             factory = None
-    # The commit thread must not wait for five milliseconds whenever it comes back from the disk.
+    # Otherwise the commit thread would wait five milliseconds each time it returns from the disk.
     sys.setswitchinterval(_switch_seconds)
     with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(main)
 
 
 def settle_memory() -> None:
-    """Spare the collector what will live as long as the server does: code, classes, the state that was recovered.
+    """Exclude long-lived data from garbage collection: code, classes, the recovered state.
 
-    What comes and goes with messages is freed by counting references; cycles are rare, and may gather for a while.
+    The data of messages is freed by reference counting; cycles are rare and may accumulate for a while.
     """
     gc.collect()
     gc.freeze()
@@ -61,11 +61,11 @@ def stopping_signals() -> list[signal.Signals]:
 
 
 def _await_end_of_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-    """Stop the server when standard input ends. A thread, so that no handler that blocks can keep it from ending."""
+    """Stop the server when standard input ends. This is a thread, so that a handler that blocks cannot prevent it."""
     while os.read(0, 4_096):
         pass
     with suppress(RuntimeError):
-        # It may have come to its end by itself.
+        # The event loop may already be closed.
         loop.call_soon_threadsafe(stop)
     sleep(limits.orphan_seconds_max)
     os._exit(2)
@@ -80,7 +80,7 @@ async def serve(
     until_stdin_closes: bool = False,
     **options: Any,
 ) -> int:
-    """Run a server until it is told to stop; its metrics page, if it has one, to the very end."""
+    """Run a server until a signal stops it; its metrics page, if any, runs to the very end."""
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -89,7 +89,7 @@ async def serve(
             os._exit(130)
         told.set()
 
-    # Before anybody can see that the server is there.
+    # Do this before the server is visible from outside.
     for number in stopping_signals():
         loop.add_signal_handler(number, stop)
     if until_stdin_closes:

@@ -1,8 +1,7 @@
-"""Whether a server still does its work: its event loop turns, and what came in is stepped.
+"""Checks whether a server still works: its event loop turns, and inputs are stepped.
 
-The event loop notes the time, several times a second; any other thread may ask. So a handler that blocks the event loop
-cannot keep anybody from seeing that it does. A full disk is no such trouble, for a restart would not mend it: see
-``health``.
+The event loop records the time several times per second; any other thread may ask. So a handler that blocks the event
+loop cannot hide this. A full disk does not count, because a restart would not help: see ``health``.
 """
 
 import asyncio
@@ -21,16 +20,16 @@ class Pulse:
     def __init__(self, runtime: "ServerRuntime") -> None:
         self._runtime = runtime
         self._turned = self._stepped = monotonic()
-        """When the event loop last turned; when nothing last waited in vain to be stepped."""
+        """The last turn of the event loop; the last time when no input was stuck."""
         self._taken = 0
         self._handle: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """Note the time from now on."""
+        """Start recording the time."""
         self._beat()
 
     def end(self) -> None:
-        """Note it no more."""
+        """Stop recording the time."""
         if self._handle is not None:
             self._handle.cancel()
 
@@ -42,7 +41,7 @@ class Pulse:
         self._handle = asyncio.get_running_loop().call_later(_beat_seconds, self._beat)
 
     def trouble(self) -> str:
-        """Return why the server does no work, in one line; empty: it does. From any thread."""
+        """Return why the server does not work, in one line, or an empty string. May be called from any thread."""
         runtime, now = self._runtime, monotonic()
         if runtime.failed.done():
             return str(runtime.failed.result())

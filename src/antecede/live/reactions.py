@@ -1,8 +1,8 @@
-"""Runs the reactions that are due, and reports what became of them to the driver.
+"""Runs the reactions that are due, and reports their outcomes to the driver.
 
-A batch of plain handlers runs at once, between two steps of the machine; one with an ``async`` handler becomes a task,
-and its agent's mailbox waits for it while all others go on. Anything that a handler raises is a failed try; when it is
-tried again is decided by :mod:`antecede.server.retries`.
+A batch of plain handlers runs at once, between two steps of the machine. A batch with an ``async`` handler becomes a
+task; its agent's mailbox waits for it while all others continue. Any exception of a handler is a failed try;
+:mod:`antecede.server.retries` decides when it is tried again.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from antecede.server.driver import Driver
 
 
 class Reactions:
-    """The agents of one server at work."""
+    """The running reactions of one server."""
 
     def __init__(self, host: Host, driver: Driver) -> None:
         self.host = host
@@ -30,7 +30,7 @@ class Reactions:
         """The agent whose plain handlers run at this moment."""
 
     def run(self, due: React) -> None:
-        """React to a batch; its outcome is reported sooner or later."""
+        """React to a batch; its outcome is reported now or later."""
         is_async = self._async.get(due.agent)
         if is_async is None:
             is_async = self._async[due.agent] = self.host.is_async(due.agent)
@@ -49,7 +49,7 @@ class Reactions:
 
     async def _await(self, due: React) -> None:
         try:
-            # Cancelled, when the server stops, it fails as well; nobody looks at its outcome then.
+            # If it is cancelled because the server stops, it fails as well; its outcome is then ignored.
             outcome = await self.host.react_async(due)
         except BaseException as error:
             outcome = self._broken(due, error)
@@ -57,14 +57,14 @@ class Reactions:
             self._driver.reacted(due, outcome, monotonic(), int(time() * 1000))
 
     def _broken(self, due: React, error: BaseException) -> Outcome:
-        """Nothing of the batch stands: the agent could not be loaded, or a watch raised."""
+        """Return the outcome of a batch without any effect: the agent could not be loaded, or a watch raised."""
         if is_ctrl_c(error):
             raise error
         self.host.forget(due.agent)
         return Outcome(due.agent, [], None, error)
 
     def stop(self) -> None:
-        """Begin nothing more. What is under way is given up, and will be reacted to after the next start."""
+        """Start nothing more. Reactions in progress are cancelled, and run again after the next start."""
         self._driver.stopping = True
         for task in self._tasks:
             task.cancel()

@@ -1,9 +1,9 @@
-"""The server's part in recording: see to it that closed segments are converted before they are dropped.
+"""The server's part in recording: ensure that closed segments are converted before they are deleted.
 
-When a segment closes a process is started that converts it (:mod:`antecede.recording.converting`); when that has ended
-well the log is released up to there, and goes as far as snapshots allow. A conversion that fails is tried again, later
-and later. What is not converted stays in the log, so nothing is lost by waiting; the log's own bound
-(``store_log_bytes_max``) bounds the wait: above its high-water mark clients are refused, and the log says why.
+When a segment closes, a process is started that converts it (:mod:`antecede.recording.converting`). When the process
+has succeeded, the log is released up to there, and is deleted as far as snapshots allow. A failed conversion is tried
+again, with growing pauses. Records that are not converted stay in the log, so waiting loses nothing. The log's own
+bound (``store_log_bytes_max``) limits the wait: above its high-water mark clients are refused, with this reason.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class Recorder:
         self._closed: deque[int] = deque()
         """The last records of closed segments that wait for their conversion."""
         self._handled = 0
-        """Of the newest closed segment that does not wait any more."""
+        """The last record of the newest closed segment that no longer waits."""
         self._behind = False
         self._wait = limits.trace_retry_seconds
         self._not_before = 0.0
@@ -47,20 +47,20 @@ class Recorder:
         found = self._store.recovered
         if self.converted > found.last:
             raise StoreError(
-                f"{self._directory}: the trace has got to record {self.converted}, the log ends with {found.last}: "
-                f"an older log was put here; move {segments.FOLDER}/ away to begin a trace anew"
+                f"{self._directory}: the trace ends with record {self.converted}, but the log ends with {found.last}: "
+                f"an older log was put here; move {segments.FOLDER}/ away to start a new trace"
             )
         if found.first > self.converted + 1:
             raise StoreError(
-                f"{self._directory}: the log begins with record {found.first}, its trace needs {self.converted + 1}: "
-                f"a server that ran without --trace can be recorded only from an empty directory on"
+                f"{self._directory}: the log begins with record {found.first}, the trace needs {self.converted + 1}: "
+                f"a server that ran without --trace can only be recorded from an empty directory"
             )
         segments.begin(self._directory, topology)
         self._handled = self.converted
         self._store.release(self.converted)
 
     def look(self) -> None:
-        """To be called now and then, from the event loop."""
+        """Check for closed segments; call this from time to time from the event loop."""
         closed = self._store.closed
         if closed > (self._closed[-1] if self._closed else self._handled):
             self._closed.append(closed)
@@ -70,11 +70,11 @@ class Recorder:
             self._task = loop.create_task(self._convert())
 
     def status(self) -> dict[str, Any]:
-        """How far the trace has got."""
+        """Return how far the trace has been converted."""
         return {"converted": self.converted, "segments_behind": len(self._closed), "trouble": self.trouble}
 
     async def stop(self) -> None:
-        """Let a conversion under way go; the next start takes it up again."""
+        """Abandon a conversion in progress; the next start repeats it."""
         if self._task is None:
             return
         self._task.cancel()
@@ -89,7 +89,7 @@ class Recorder:
             if code == 0:
                 await self._advance(upto)
             elif code == segments.CONVERTER_BUSY:
-                # One that an earlier server left behind, and that will see that nobody wants it any more.
+                # A process that an earlier server left behind; it will notice that it is no longer needed.
                 self._not_before = loop.time() + limits.trace_retry_seconds
             else:
                 self._fail(said or f"the conversion ended with exit code {code}")
@@ -101,15 +101,15 @@ class Recorder:
     async def _run(self) -> tuple[int, str]:
         command = [sys.executable, "-m", segments.CONVERTER, self._directory]
         null = asyncio.subprocess.DEVNULL
-        # Not in a session of its own: Linux shares the processors among sessions, and only within one does a process
-        # that calls itself unimportant stand back.
+        # Not in a separate session: Linux divides CPU time among sessions, and a nice value only has an effect within
+        # one.
         process = await asyncio.create_subprocess_exec(
             *command, stdin=null, stdout=null, stderr=asyncio.subprocess.PIPE
         )
         try:
             _, said = await process.communicate()
         except asyncio.CancelledError:
-            # Whatever it is at, its work is as good as undone until the rename; so it need not be asked.
+            # Until the rename its work has no effect, so it can be killed at any point.
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
@@ -120,7 +120,7 @@ class Recorder:
         return process.returncode or 0, lines[-1] if lines else ""
 
     async def _advance(self, upto: int) -> None:
-        # A record that ends in the next segment is not converted yet, so this may be less than what was asked for.
+        # A record that ends in the next segment is not converted yet, so this may be less than requested.
         pieces = segments.pieces_in(self._directory)
         self.converted = pieces[-1].upto if pieces else 0
         self._handled = upto
@@ -149,7 +149,7 @@ class Recorder:
 def recorder_for(
     directory: str | None, wanted: bool, topology: TopologyFile, store: Store, log: ServerLog
 ) -> Recorder | None:
-    """A recorder, if one is wanted or the directory has a trace, which then must go on."""
+    """Return a recorder if one is wanted, or if the directory has a trace, which must then be continued."""
     if directory is None or not (wanted or segments.is_begun(directory)):
         return None
     return Recorder(directory, topology, store, log)

@@ -1,7 +1,7 @@
 """From a store to the state of the machine: the newest snapshot, then every record after it.
 
-The first record of a log says whose it is and under which topology it was begun. A server that is started on another's
-directory, or under another topology, is refused before anything happened: its stamps would mean something else.
+The first record of a log names its server and its topology. A server that is started on another's directory, or under
+another topology, is refused before anything happens, because the stamps would have another meaning.
 """
 
 from antecede.channel.consumer import Traffic
@@ -12,7 +12,7 @@ from antecede.store import Store
 
 
 def recover(machine: AgentServer, store: Store, epoch: str, now: float) -> None:
-    """Bring a fresh machine to where the log ends; an empty log is begun."""
+    """Bring a new machine to the end of the log; begin the log if it is empty."""
     found = store.recovered
     if found.snapshot is not None:
         machine.restore(found.snapshot.data(), now, epoch)
@@ -26,12 +26,12 @@ def recover(machine: AgentServer, store: Store, epoch: str, now: float) -> None:
             first = False
         machine.replay(record, now)
     for consumer in machine.channel.consumers.values():
-        # What is told to operators is what happens from now on.
+        # Operators see only counts from now on.
         consumer.traffic = Traffic()
 
 
 def _check_first(machine: AgentServer, record: bytes, epoch: str) -> None:
     items = decode_record(record)
     if not items or not isinstance(items[0], Began):
-        raise StoreError("the data directory does not begin as a server's log does")
+        raise StoreError("the data directory does not contain a server's log")
     machine.check_origin(items[0].server, items[0].epoch, epoch)

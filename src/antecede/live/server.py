@@ -76,19 +76,20 @@ class ServerRuntime:
         files: Files | None = None,
         sizes: Sizes | None = None,
     ) -> None:
-        """``host``: where to listen, if not where the topology says. ``tls``: the contexts to listen and to dial with.
-        ``agents``: the classes of this server's agents, and of all objects, if they are not to be imported.
-        ``trace``: record; a directory with a trace is recorded in any case, for one with a hole could not be gone on
-        with. ``files``: what the log is written with, if not with the operating system's files; ``sizes``: of the log.
+        """``host``: the address to listen on, instead of the one in the topology. ``tls``: the contexts to listen and
+        to dial with. ``agents``: the classes of this server's agents, and of all objects, if they should not be
+        imported. ``trace``: record a trace; a directory with a trace is always recorded, because a trace with a gap
+        could not be continued. ``files``: the file operations for the log, if not those of the operating system;
+        ``sizes``: the sizes of the log.
         """
         self.name = server
         self.epoch = topology.epoch
         self.log = ServerLog(server)
         self.stopping = False
         self._failure = ""
-        """Why nothing can be stepped any more."""
+        """Why no steps can be taken any more."""
         self._born = False
-        """Whether the server came to life; what the disk says of one that could not is nobody's business."""
+        """Whether the server has started; errors of the disk before that are reported by the start itself."""
         self._topology = topology
         self._host = host
         self._tls = tls
@@ -136,7 +137,7 @@ class ServerRuntime:
                 now=monotonic(),
             )
         except BaseException:
-            # Whatever it is, the directory must be free for another try.
+            # After any error, the directory must be free for another try.
             self.store.close()
             raise
         self._timer: asyncio.TimerHandle | None = None
@@ -153,7 +154,7 @@ class ServerRuntime:
         self._born = True
 
     async def start(self) -> None:
-        """Listen, and go on where the log ended."""
+        """Listen, and continue where the log ended."""
         address = self._topology.servers[self.name]
         host = self._host or address.host
         entry = self.core.entry
@@ -181,7 +182,7 @@ class ServerRuntime:
         self._dial()
 
     async def stop(self, drain_seconds: float = 5.0) -> None:
-        """Take nothing more from outside, let what is under way come to an end, keep a snapshot, close."""
+        """Accept nothing more from outside, let work in progress end, write a snapshot, close."""
         self.stopping = True
         self.machine.overloaded = True
         self.core.entry.closed = STOPS
@@ -212,7 +213,7 @@ class ServerRuntime:
         self.log.info("stopped", records=self.store.last)
 
     async def give_up(self, reason: str) -> None:
-        """The server has failed: tell all who are connected, and leave the data directory as it is."""
+        """Send the reason of the failure to all connections, and leave the data directory as it is."""
         self.core.entry.closed = reason
         if self._listener is not None:
             self._listener.close()
@@ -238,27 +239,27 @@ class ServerRuntime:
 
     @property
     def trouble(self) -> str:
-        """What is wrong with the disk; empty: nothing."""
+        """The problem with the disk, or an empty string."""
         return self._failure or self.driver.trouble or self.marks.shortage
 
     @property
     def unstepped(self) -> int:
-        """Inputs that wait for a step; none while steps wait for room on the disk."""
+        """The number of inputs that wait for a step; 0 while steps wait for disk space."""
         return 0 if self.driver.behind else len(self.driver.inputs)
 
     @property
     def behind(self) -> bool:
-        """Whether the machine is ahead of the log: for want of room on the disk, or for good."""
+        """Whether the machine is ahead of the log, because the disk is full or has failed."""
         return self.driver.behind or self.failed.done()
 
     # Connections.
 
     def accepted(self, connection: Connection) -> _Fed:
-        """A connection came in; return what it calls."""
+        """Register an incoming connection; return its receiver."""
         return _Fed(self, self.core.entry.opened(connection, monotonic()))
 
     def _dial(self) -> None:
-        """Dial the peers whose time has come."""
+        """Dial the peers that are due."""
         for peer in self.core.peering.dials(monotonic()):
             task = self._loop.create_task(self._dial_one(peer))
             self._dialing.add(task)
@@ -311,7 +312,7 @@ class ServerRuntime:
                 or self._timer_at > driver.now + _soon_seconds
                 or self.machine.alarm_ms() is not None
             ):
-                # Otherwise it looks again then: to set the timer after every turn would cost more than the turn itself.
+                # Otherwise the timer is early enough: setting it after every turn would cost more than the turn itself.
                 self.set_timer()
         except BaseException as error:
             self._fail(BrokenStepError(f"a step failed: {type(error).__name__}: {text_of(error)}"), "step-failed")
@@ -320,7 +321,7 @@ class ServerRuntime:
             self._loop.call_exception_handler({"message": "a step failed", "exception": error})
 
     def set_timer(self) -> None:
-        """Be called when a turn is needed or a peer is to be dialed."""
+        """Set the timer for the next turn or the next peer to dial."""
         now = monotonic()
         due = self.core.deadline(now, int(time() * 1000))
         if due is None or self._ended:
@@ -340,7 +341,7 @@ class ServerRuntime:
     # Durability.
 
     def _append(self, records: Sequence[bytes]) -> None:
-        """Append the records of a turn, and report how many had room."""
+        """Append the records of a turn, and report how many the log accepted."""
         count, reason = 0, ""
         for record in records:
             try:
@@ -382,4 +383,4 @@ class ServerRuntime:
 
 STOPS = "the server stops"
 _soon_seconds = 0.006
-"""A timer that is due this soon is early enough for everything but an agent's own timers."""
+"""A timer due within this time is early enough for everything except agents' own timers."""

@@ -1,10 +1,11 @@
 """Frames over TCP, with or without TLS (asyncio).
 
-Everything that is handed over in one call leaves in one write. Nagle's algorithm is off: whoever sends has gathered
-what there was to gather. A peer that does not read makes the write buffer grow up to its bound; then the connection
-says that it is full, and its owner stops writing. Bytes that are no frames end the connection with the reason.
+Everything passed in one call leaves in one write. Nagle's algorithm is off, because the sender has already batched its
+output. If a peer does not read, the write buffer grows up to its bound; then the connection reports that it is full,
+and its owner stops writing. Bytes that are not frames end the connection with the reason.
 
-Connections are accepted here, not by the event loop, which would begin a TLS handshake before anybody could count it.
+Connections are accepted here, not by the event loop, which would start a TLS handshake before the connection is
+counted.
 """
 
 import asyncio
@@ -67,7 +68,7 @@ class TcpConnection(asyncio.Protocol):
                     return
                 parts = unframer.more() if unframer.pending else []
         except WireError as error:
-            # A client library that breaks a rule would break it again when it comes back.
+            # A client library that breaks a rule would break it again after a reconnect.
             client = guest is not None and guest.known and not guest.server
             self.close(str(error), final=client, code=error.code)
             return
@@ -93,16 +94,16 @@ class TcpConnection(asyncio.Protocol):
         self._ended(self.reason or (str(exc) if exc else ""))
 
     def _ended(self, reason: str) -> None:
-        """Tell the owner, once."""
+        """Notify the owner, once."""
         if not self._told:
             self._told = True
             self._receiver.closed(reason, self._loop.time())
 
     def _drop(self, reason: str, code: str) -> None:
-        """Make way for others."""
+        """Close this connection in favour of others."""
         self.close(reason, code=code)
 
-    # What the owner calls.
+    # Called by the owner.
 
     def send(self, parts: Sequence[Part]) -> None:
         if self._closing:
@@ -122,12 +123,13 @@ class TcpConnection(asyncio.Protocol):
             self._guest.keeps(0)
         if self._guest is None or not self._guest.known or not self._lingers(reason):
             self._transport.close()
-        # An end that does not read keeps what was written, and with it the connection: it gets a little time.
+        # If the other end does not read, it keeps the written data and the connection open: it gets a little time.
         self._linger = self._loop.call_later(_linger_seconds, self._transport.abort)
 
     def _lingers(self, reason: str) -> bool:
-        """Whoever closes with bytes unread resets the connection, and the other end may never read the reason. So what
-        still arrives from a client or a server is read, and dropped, until that end closes as well."""
+        """Return whether the connection stays open for a while. Closing with unread bytes resets the connection, and
+        the other end may never read the reason. So further input from a client or a server is read and dropped until
+        that end closes as well."""
         if not self._transport.can_write_eof():
             return False
         try:
@@ -162,7 +164,7 @@ class TcpConnection(asyncio.Protocol):
         self._attend()
 
     def _attend(self) -> None:
-        """Read or don't."""
+        """Start or stop reading."""
         deaf = self._held or self._busy or (self.full and self._expects_a_reader)
         if self._closing or deaf == self._deaf:
             return
@@ -174,7 +176,7 @@ class TcpConnection(asyncio.Protocol):
 
     @property
     def heard(self) -> float:
-        """Whom we don't listen to is not silent."""
+        """The time of the last input. While reading is paused, report "now", so that the peer does not time out."""
         return self._loop.time() if self._deaf else self._heard
 
 
@@ -200,7 +202,7 @@ class Listener:
         self._start()
 
     def close(self) -> None:
-        """Accept nothing more; what has been accepted goes on."""
+        """Accept nothing more; accepted connections continue."""
         if self._again is not None:
             self._again.cancel()
         self._pause()
@@ -224,7 +226,7 @@ class Listener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # Out of descriptors or memory: those who wait are in the kernel's queue, and stay there for a while.
+                # Out of descriptors or memory: waiting connections stay in the kernel's queue for a while.
                 if error.errno in (EMFILE, ENFILE):
                     self._admission.make_room()
                 self._tell(f"cannot accept a connection: {error.strerror or error}")
@@ -237,7 +239,7 @@ class Listener:
             task.add_done_callback(self._making.discard)
 
     async def _make(self, made: socket.socket, address: str) -> None:
-        """Become a connection: at once, or after a TLS handshake."""
+        """Make the connection: at once, or after a TLS handshake."""
         task = asyncio.current_task()
         assert task is not None
 
@@ -251,7 +253,7 @@ class Listener:
                 lambda: TcpConnection(self._opened, guest), made, ssl=self._tls, ssl_handshake_timeout=patience
             )
         except (OSError, asyncio.CancelledError):
-            # No handshake, or not in time, or one stranger too many.
+            # The handshake failed or was too slow, or there were too many strangers.
             guest.left()
             with suppress(OSError):
                 made.close()
@@ -266,8 +268,8 @@ async def listen(
     admission: Admission | None = None,
     tell: Callable[[str], None] = lambda reason: None,
 ) -> Listener:
-    """Listen; every connection that is made is handed to ``opened``. ``tell`` is called with the reason whenever none
-    can be accepted for a while."""
+    """Listen; every new connection is passed to ``opened``. ``tell`` is called with the reason whenever none can be
+    accepted for a while."""
     loop = asyncio.get_running_loop()
     sockets: list[socket.socket] = []
     try:
@@ -294,12 +296,12 @@ async def listen(
 async def dial(
     opened: Callable[[TcpConnection], Receiver], host: str, port: int, tls: ssl.SSLContext | None = None
 ) -> TcpConnection:
-    """Connect to a listener; ``OSError`` if nobody is there."""
+    """Connect to a listener; raise ``OSError`` if there is none."""
     loop = asyncio.get_running_loop()
     connecting = loop.create_connection(
         lambda: TcpConnection(opened), host, port, ssl=tls, server_hostname=host if tls else None
     )
-    # Not ``wait_for``: before Python 3.12 it forgets that it was cancelled if the connection fails at that moment.
+    # Not ``wait_for``: before Python 3.12 it loses a cancellation if the connection fails at that moment.
     async with asyncio.timeout(limits.hello_seconds_max):
         _, protocol = await connecting
     return protocol
@@ -312,5 +314,5 @@ def _shown(peer: object) -> str:
 _linger_seconds = 1.0
 _backlog = 256
 _accepted_together = 64
-"""Connections accepted in one turn of the event loop: those that are here already want their turn, too."""
+"""Connections accepted in one turn of the event loop; existing ones need their turn, too."""
 _reason_chars = 1_000

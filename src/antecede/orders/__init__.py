@@ -1,10 +1,10 @@
 """Ordering protocols by name.
 
-The house's own orders are listed here; a third party adds one through the entry-point group ``antecede.orders``
+The project's own orders are listed here; other packages can add one through the entry-point group ``antecede.orders``
 (``name = "package.module:Class"``, a subclass of :class:`antecede.orders.contract.Order`).
 
-An order is written ``NAME`` or ``NAME:option=value,…`` on the command line, ``order NAME option=value …`` in a
-scenario: :class:`OrderSpec` is that choice, ready to make one member's order.
+An order is written ``NAME`` or ``NAME:option=value,…`` on the command line, and ``order NAME option=value …`` in a
+scenario. :class:`OrderSpec` is that choice, ready to create one member's order.
 """
 
 from importlib import import_module
@@ -37,7 +37,7 @@ _house = {
 
 
 class OrderSpec(msgspec.Struct, frozen=True):
-    """An order with its options, not yet anybody's."""
+    """An order with its options, not yet of a certain member."""
 
     kind: type[Order]
     options: dict[str, object]
@@ -51,16 +51,16 @@ class OrderSpec(msgspec.Struct, frozen=True):
         return f"{self.kind.name}:{settings}" if settings else self.kind.name
 
     def create(self, me: int, members: int) -> Order:
-        """The order of member ``me`` among ``members``."""
+        """Create the order of member ``me`` among ``members``."""
         return self.kind(me, members, **self.options)
 
     def guarantees(self) -> frozenset[str]:
-        """What these very options promise."""
+        """Return the guarantees with these options."""
         return self.sample().guarantees
 
     def sample(self) -> Order:
-        """Somebody's order, in a group large enough for every member that an option names."""
-        # A number longer than any member's need not be read: its option refuses it.
+        """Create an order of some member, in a group large enough for every member that an option names."""
+        # A number longer than any member number need not be read: its option refuses it.
         numbers = [int(v) for v in map(str, self.options.values()) if v.isdecimal() and len(v) <= 9]
         largest = max(numbers, default=0)
         return self.create(0, min(max(2, largest + 1), limits.members_max))
@@ -72,7 +72,7 @@ def _written(value: object) -> str:
 
 
 def names() -> list[str]:
-    """All orders that can be used here: the house's own, then those of installed packages."""
+    """Return all orders that can be used here: the project's own, then those of installed packages."""
     return [*_house, *sorted({entry.name for entry in _foreign()} - set(_house))]
 
 
@@ -92,12 +92,12 @@ def find(name: str) -> type[Order]:
             # An order of another package may fail in any way.
             raise OrderError(f"order {name!r} cannot be imported: {type(error).__name__}: {error}") from None
     if not (isinstance(found, type) and issubclass(found, Order)):
-        raise OrderError(f"order {name!r} is no subclass of antecede.orders.Order")
+        raise OrderError(f"order {name!r} is not a subclass of antecede.orders.Order")
     return found
 
 
 def parse(text: str) -> OrderSpec:
-    """An order as written on the command line: ``NAME`` or ``NAME:option=value,option``."""
+    """Parse an order as written on the command line: ``NAME`` or ``NAME:option=value,option``."""
     name, _, settings = text.partition(":")
     options: dict[str, object] = {}
     for setting in filter(None, settings.split(",")):

@@ -1,24 +1,26 @@
 """``buffer``: causal order with acknowledgements and no stamps (Mattern, Fünfrocken §3).
 
-Every process has one FIFO output buffer and one FIFO input buffer. The output buffer posts one message and waits for
-the receiver's input buffer to acknowledge it before it posts the next; the application goes on meanwhile. So a message
-is safe at its receiver before anything that follows from it can even leave: order is kept at the sender's side, by
-waiting, where :mod:`antecede.orders.matrix` keeps it at the receiver's, by knowing. The input buffer enqueues before
-it acknowledges (printed the other way round: a crash between the two loses the message).
+Every process has one FIFO output buffer and one FIFO input buffer. The output buffer posts one message and waits until
+the receiver's input buffer acknowledges it before it posts the next; the application continues meanwhile. So a message
+is safe at its receiver before any message that depends on it can leave. This protocol keeps order at the sender, by
+waiting; :mod:`antecede.orders.matrix` keeps it at the receiver, with stamps. The input buffer enqueues before it
+acknowledges (printed the other way round: a crash between the two loses the message).
 
-``pipelined`` (footnote 4): consecutive messages to one receiver need not wait for each other. The footnote asks for a
-FIFO transport; on links that reorder the messages are numbered, the receiver puts them in sequence before it
-acknowledges them, and **all** acknowledgements must be in before the receiver changes (trusting the last one lets a
-chain overtake the first).
+``pipelined`` (footnote 4): consecutive messages to one receiver need not wait for each other. The footnote requires a
+FIFO transport. On links that reorder, the messages are numbered, and the receiver puts them in sequence before it
+acknowledges them. **All** acknowledgements must have arrived before the receiver changes (waiting only for the last one
+lets a chain overtake the first message).
 
-``multicast``, which the paper leaves open. To post to all and wait for all acknowledgements is wrong: a destination
-that has the message may answer to one that has not. Two right ways:
+``multicast``, which the paper leaves open. Posting to all and waiting for all acknowledgements is wrong: a destination
+that has the message may answer to one that has not. There are two correct ways:
 
-* ``hold-output``: a destination delivers at once, but posts nothing until the sender tells it that every copy is in;
-* ``hold-delivery``: a destination acknowledges at once, but delivers (it, and what came after it) only when told.
+* ``hold-output``: a destination delivers at once, but posts nothing until the sender reports that every copy has
+  arrived;
+* ``hold-delivery``: a destination acknowledges at once, but delivers the message, and later ones, only after that
+  report.
 
-Without numbers a duplicate is recognised by its id among the latest message of each sender; earlier ones end in the
-link. With ``pipelined`` any duplicate is.
+Without numbers a duplicate is recognised by its id, but only if it is the latest message of its sender; the link drops
+earlier duplicates. With ``pipelined`` every duplicate is recognised.
 """
 
 from collections import deque
@@ -58,7 +60,7 @@ class Buffer(Order):
         "pipelined": Option(False, "post to the same receiver without waiting for each acknowledgement (footnote 4)"),
         "multicast": Option(
             "hold-output",
-            "what a destination holds until every copy of a multicast is in",
+            "what a destination holds until every copy of a multicast has arrived",
             ("hold-output", "hold-delivery"),
         ),
     }
@@ -69,7 +71,7 @@ class Buffer(Order):
         self.hold_output: bool = self.settings["multicast"] == "hold-output"
         self.output: deque[Message] = deque()
         self.posted: dict[str, tuple[int, int]] = {}
-        """Posted, not wholly acknowledged: id → (destinations, those that have not acknowledged)."""
+        """Posted, not fully acknowledged: id → (destinations, those that have not acknowledged)."""
         self.unreleased: set[str] = set()
         """Multicasts that have arrived here, not known to have arrived everywhere."""
         self.input: deque[Message] = deque()
@@ -153,7 +155,7 @@ class Buffer(Order):
         return verdict, effects
 
     def _verdict(self, packet: Packet, effects: Effects) -> Verdict:
-        """A copy that waits in the input buffer is held from the application, but taken and acknowledged."""
+        """A copy that waits in the input buffer is held from the application, but accepted and acknowledged."""
         if packet.message in self.input:
             effects.append(Accept(packet))
             return Verdict.HOLD
@@ -184,7 +186,7 @@ class Buffer(Order):
         self._post(effects)
         return Verdict.DELIVER, effects
 
-    # What an observer may ask.
+    # Questions of observers.
 
     def held(self) -> list[Message]:
         early = [packet.message for packet in self._early.values() if packet.message is not None]
@@ -194,7 +196,7 @@ class Buffer(Order):
         for message in self.input:
             first = self.input[0]
             of = "it" if message is first else f"message {first.id}"
-            yield message, [(first.source, f"its word that everybody has {of}")]
+            yield message, [(first.source, f"its report that all destinations have {of}")]
         for packet in self._early.values():
             if packet.message is not None:
                 missing = f"messages {self.expected[packet.source]} to {packet.stamp - 1} to this member"
@@ -203,7 +205,7 @@ class Buffer(Order):
     def explain_unposted(self) -> list[Reason]:
         waiting = [member for _, mask in self.posted.values() for member in members_of(mask)]
         reasons = [(member, "its acknowledgement of what was posted before") for member in dict.fromkeys(waiting)]
-        return reasons or [(self.me, f"the word that everybody has {id_}") for id_ in sorted(self.unreleased)]
+        return reasons or [(self.me, f"the report that all destinations have {id_}") for id_ in sorted(self.unreleased)]
 
     def unposted(self) -> list[tuple[Message, int]]:
         return [(message, target) for message in self.output for target in members_of(message.to)]

@@ -1,21 +1,21 @@
 """The one contract of all ordering protocols: *when may a message be delivered?*
 
-An order is the part of one process that decides this, and nothing else. It does no I/O, reads no clock, rolls no dice:
+An order is the part of one process that decides this, and nothing else. It has no I/O, no clock and no randomness:
 
-* ``send(message)`` — the application sends; the order stamps it and says what must travel.
-* ``receive(packet)`` — the network hands over a packet, at most once each, in any sequence whatever. The order answers
-  with a verdict (``DELIVER``, ``HOLD``, ``DUPLICATE``) and with effects (see :mod:`antecede.messages`).
+* ``send(message)`` — the application sends; the order stamps the message and returns the packets to send.
+* ``receive(packet)`` — the network hands over a packet, each at most once, in any sequence. The order answers with a
+  verdict (``DELIVER``, ``HOLD``, ``DUPLICATE``) and with effects (see :mod:`antecede.messages`).
 * ``tick(now)`` — time has passed; only orders that *need* timers do anything.
 
-**Every order works on links that reorder.** One that needs FIFO numbers its own packets. Loss and resends end in the
-link below; an order with counters still answers ``DUPLICATE`` as a second line of defence.
+**Every order works on links that reorder.** An order that needs FIFO numbers its own packets. The link below handles
+loss and resends; an order with counters still answers ``DUPLICATE`` as a second line of defence.
 
-**What survives a crash.** ``snapshot()`` is the durable state. A packet that is merely *held* is not in it: nobody
-acknowledged it, so the link will bring it again. ``clone()`` is the whole state, held packets included.
+**What survives a crash.** ``snapshot()`` is the durable state. A packet that is only *held* is not in it: it was not
+acknowledged, so the link will deliver it again. ``clone()`` is the whole state, held packets included.
 
-**Stamps** are the order's own. On the wire they are bytes (``encode``/``decode``); ``decode`` trusts nothing: members
-that do not exist, counters of messages that we never sent, absurd jumps and sizes raise :class:`StampError`.
-``size`` is ``len(encode())`` without building the bytes; ``dependents`` and ``paper_bytes`` count as the papers do.
+**Stamps** belong to the order. On the wire they are bytes (``encode``/``decode``). ``decode`` trusts nothing: unknown
+members, counters of messages that we never sent, absurd jumps and sizes raise :class:`StampError`. ``size`` is
+``len(encode())`` without building the bytes; ``dependents`` and ``paper_bytes`` count as the papers do.
 """
 
 from abc import ABC, abstractmethod
@@ -31,7 +31,8 @@ from antecede.orders.encoding import Reader, Writer
 
 
 def pack_message(message: Message) -> tuple[str, int, bytes, bytes]:
-    """A message as plain values, for ``dump``: a set of many members is no number that a snapshot can hold."""
+    """Return a message as plain values for ``dump``: a bit mask of many members does not fit into a snapshot's
+    number."""
     return (
         message.id,
         message.source,
@@ -51,14 +52,14 @@ Reason = tuple[int, str]
 
 
 class Option(msgspec.Struct, frozen=True):
-    """One setting of an order: its default tells its type."""
+    """One setting of an order; its default value determines its type."""
 
     default: bool | int | str
     help: str
     choices: tuple[str, ...] = ()
 
     def parse(self, name: str, value: object) -> bool | int | str:
-        """The value as given in code, in a scenario or on the command line."""
+        """Return the value of text from code, a scenario or the command line."""
         kind = type(self.default)
         if self.choices and value not in self.choices:
             raise OrderError(f"{name}={value}: expected one of {', '.join(self.choices)}")
@@ -77,21 +78,22 @@ class Option(msgspec.Struct, frozen=True):
 
 
 class Order(ABC):
-    """One member's half of an ordering protocol."""
+    """One member's part of an ordering protocol."""
 
     name: ClassVar[str]
     source: ClassVar[str]
-    """Paper and section that the protocol is taken from."""
+    """The paper and section of the protocol."""
     guarantees: frozenset[str]
-    """Of ``fifo``, ``causal``, ``total``, ``synchronous``, ``significant``; an option may change it."""
+    """Some of ``fifo``, ``causal``, ``total``, ``synchronous``, ``significant``; an option may change it."""
     needs: ClassVar[frozenset[str]] = frozenset()
-    """Of ``broadcast``, ``timers``, ``control packets``."""
+    """Some of ``broadcast``, ``timers``, ``control packets``."""
     controls: ClassVar[tuple[str, ...]] = ()
     """The kinds of its control packets."""
     selective: ClassVar[bool] = False
-    """``check`` can judge a packet without taking it, so a program may choose among deliverable messages."""
+    """``check`` can judge a packet without accepting it, so a program may choose among deliverable messages."""
     relays: ClassVar[bool] = False
-    """Copies may come from a member that did not send the message, and pass one that they are not for."""
+    """Copies may come from a member that did not send the message, and pass through members that are not
+    destinations."""
     options: ClassVar[Mapping[str, Option]] = {}
     stamp_version: ClassVar[int] = 1
 
@@ -111,42 +113,43 @@ class Order(ABC):
             name: option.parse(name, options.get(name, option.default)) for name, option in self.options.items()
         }
 
-    # What the order decides.
+    # Decisions of the order.
 
     @abstractmethod
     def send(self, message: Message) -> Effects:
-        """The application sends ``message``, whose source is this member."""
+        """Send ``message`` from the application; its source is this member."""
 
     @abstractmethod
     def receive(self, packet: Packet) -> tuple[Verdict, Effects]:
-        """The network hands over a packet whose target is this member."""
+        """Process a packet from the network; its target is this member."""
 
     def check(self, packet: Packet) -> Verdict:
-        """What ``receive`` would say of this packet now, without taking it (``selective`` orders only)."""
-        raise OrderError(f"order {self.name} cannot judge a packet without taking it")
+        """Return the verdict that ``receive`` would give now, without accepting the packet (``selective`` orders
+        only)."""
+        raise OrderError(f"order {self.name} cannot judge a packet without accepting it")
 
     def tick(self, now: float) -> Effects:
-        """Time has passed."""
+        """Process the passing of time."""
         return []
 
-    # What an observer may ask.
+    # Questions of observers.
 
     @abstractmethod
     def held(self) -> list[Message]:
-        """Messages that have arrived here and wait for their turn."""
+        """Return the messages that have arrived here and are held."""
 
     def unposted(self) -> list[tuple[Message, int]]:
-        """Messages sent here of which the copy for that target has not left yet."""
+        """Return the messages sent here whose copy for that target has not left yet."""
         return []
 
     def explain_held(self) -> Iterator[tuple[Message, list[Reason]]]:
-        """The messages of ``held``, each with what it waits for as far as this order knows; for people to read. An
-        order that says nothing holds messages for reasons of its own."""
+        """Return the messages of ``held``, each with what it waits for, as far as this order can tell; for people to
+        read. An order may leave this out."""
         for message in self.held():
             yield message, []
 
     def explain_unposted(self) -> list[Reason]:
-        """What the first message of ``unposted`` waits for, as far as this order knows."""
+        """Return what the first message of ``unposted`` waits for, as far as this order can tell."""
         return []
 
     # Stamps.
@@ -160,7 +163,7 @@ class Order(ABC):
         """Read and validate a stamp that ``source`` sent to this member."""
 
     def size(self, packet: Packet) -> int:
-        """The length of the encoded stamp. An order on a hot path computes it without encoding."""
+        """Return the length of the encoded stamp. An order on a hot path computes it without encoding."""
         return len(self.encode(packet))
 
     def encode(self, packet: Packet) -> bytes:
@@ -185,7 +188,7 @@ class Order(ABC):
         return 0
 
     def paper_bytes(self, packet: Packet) -> int:
-        """The stamp's size as Jang et al. §6.2 count it: 4 bytes a timestamp, 2 a process id."""
+        """Return the stamp's size as in Jang et al. §6.2: 4 bytes per timestamp, 2 per process id."""
         return 0
 
     # State.
@@ -196,10 +199,10 @@ class Order(ABC):
 
     @abstractmethod
     def load(self, state: Any) -> None:
-        """Become the state that ``dump`` gave; called on a fresh order."""
+        """Load the state from ``dump`` into a new order."""
 
     def held_packets(self) -> list[Packet]:
-        """Packets that are held and not part of ``dump``: the link brings them again after a crash."""
+        """Return packets that are held and not part of ``dump``: the link delivers them again after a crash."""
         return []
 
     def hold_again(self, packet: Packet) -> None:
@@ -212,7 +215,7 @@ class Order(ABC):
         return msgspec.msgpack.encode((self.name, self.members, self.me, self.dump()))
 
     def restore(self, snapshot: bytes) -> None:
-        """Become the state of a snapshot; called on a fresh order."""
+        """Load the state of a snapshot into a new order."""
         try:
             name, members, me, state = msgspec.msgpack.decode(snapshot, type=tuple[str, int, int, Any])
             if (name, members, me) != (self.name, self.members, self.me):
@@ -232,7 +235,7 @@ class Order(ABC):
             twin.hold_again(packet)
         return twin
 
-    # Small words that every order uses.
+    # Small helpers that every order uses.
 
     def copies(self, message: Message, stamp: Any) -> list[Packet]:
         """One copy for each destination, all with the same stamp."""

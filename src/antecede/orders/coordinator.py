@@ -1,20 +1,20 @@
 """``coordinator``: one member puts all messages into a sequence (Garg §12.3.1).
 
 Garg's rule: *a process that wants to multicast a message simply sends it to the coordinator*, who multicasts it.
-Channels to and from the coordinator must be FIFO; here every packet is numbered on its link (``resequence``), so links
+Channels to and from the coordinator must be FIFO. Here every packet is numbered on its link (``resequence``), so links
 may reorder.
 
 * A member sends its message to the coordinator: the **detour**, a copy with the number of the link to the coordinator.
-* The coordinator takes the detours of each member in sequence. Taking one, it sends a copy to each destination on the
+* The coordinator takes the detours of each member in sequence. For each it sends a copy to each destination on the
   **final** leg, with the next number on that destination's link. These links carry nothing else, so the numbers are
-  per-destination sequence numbers: global ones would leave gaps at those who are not addressed, and block.
-* Every member, the sender included, delivers the copies of the final leg in sequence. A sender that delivered its own
+  sequence numbers per destination. Global numbers would leave gaps at members that are not addressed, and block.
+* Every member, including the sender, delivers the copies of the final leg in sequence. A sender that delivered its own
   message at once would break the order (1407 of 1500 random runs).
-* The coordinator's own messages are put into the sequence as they are sent. A message of another member that is also
-  for the coordinator needs no further packet: it is delivered as the detour is taken, or as soon as the coordinator's
-  own earlier copies to itself are in; until then it waits in the durable state.
+* The coordinator's own messages enter the sequence when they are sent. A message of another member to the coordinator
+  needs no further packet: it is delivered when the detour is taken, or as soon as the coordinator's own earlier copies
+  to itself have arrived; until then it waits in the durable state.
 
-A packet *from* the coordinator is on its final leg, any other is on its detour: the stamp needs no more than a number.
+A packet *from* the coordinator is on its final leg, any other is on its detour: the stamp needs only a number.
 
 **Why it is right.** Let T(m) be the moment at which m is put into the sequence. Every member delivers by T, which is
 total order. If send(m) happened before send(m'), then T(m) < T(m'): for two messages of one sender because its detours
@@ -32,7 +32,7 @@ from antecede.orders.resequence import SequencedOrder
 
 
 class Coordinator(SequencedOrder):
-    """Everything goes through one member, who decides the sequence."""
+    """All messages go through one member, which decides the sequence."""
 
     name: ClassVar[str] = "coordinator"
     relays: ClassVar[bool] = True
@@ -46,8 +46,8 @@ class Coordinator(SequencedOrder):
         if self.coordinator >= members:
             raise OrderError(f"member={self.coordinator}: expected a member number, 0 to {members - 1}")
         self._turn: dict[int, Message] = {}
-        """At the coordinator: messages for itself, by their number in its own sequence, that came by a detour and
-        wait for its own copies to itself."""
+        """At the coordinator: messages for itself that came by a detour and wait for its own copies to itself, by their
+        number in its own sequence."""
 
     def send(self, message: Message) -> Effects:
         effects: Effects = [PERSIST, Sent(message)]

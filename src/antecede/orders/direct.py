@@ -1,18 +1,19 @@
 """``direct``: causal order by direct predecessors (Prakash, Raynal, Singhal; the rival "PRS" of Jang et al. §6).
 
-For each process p a process keeps **before[p]**: the messages (k, x) — the x-th of k — that are known to have been
-sent to p, and that no other such message is known to follow. Whatever we send to p must be delivered there after
-them; ordering each message after its direct predecessors orders it after all of them.
+For each process p a process keeps **before[p]**: the messages (k, x) — the x-th of k — that are known to have been sent
+to p and that no other such message is known to follow. Everything that we send to p must be delivered there after them.
+A message that is ordered after its direct predecessors is ordered after all its predecessors.
 
-* A message carries all the sets. Having sent to D, it is the only direct predecessor towards each of D.
-* It may be delivered at i when every (k, x) of its before[i] has been.
-* At delivery, the sets grow by what the stamp knows (the newest of each k); towards the message's other destinations
-  the message itself stands for everything that it carried.
-* **recent** says what its sender had delivered last. From it the receiver learns, in its *delivered* matrix, which
-  entries of its own sets are no longer on their way, and drops them.
+* A message carries all the sets. After a send to D, the message is the only direct predecessor towards each member of
+  D.
+* It may be delivered at i when every (k, x) of its before[i] has been delivered.
+* At delivery, the sets get the entries of the stamp (the newest of each k). Towards the message's other destinations,
+  the message itself replaces everything that it carried.
+* **recent** contains the last deliveries of its sender. From it the receiver learns, in its *delivered* matrix, which
+  entries of its own sets are no longer in transit, and drops them.
 
-In the original ``recent`` is before[i] itself. A message to oneself may still be on its way when it is listed there,
-and would be taken for delivered: here the two are kept apart.
+In the original, ``recent`` is before[i] itself. A message that a process sent to itself may still be in transit when it
+is listed there, and would count as delivered. So the two are separate here.
 """
 
 from typing import Any, ClassVar
@@ -27,7 +28,7 @@ Newest = dict[int, int]
 
 
 class Predecessors:
-    """What all copies of one message carry. Immutable; figures are kept."""
+    """The content that all copies of one message carry. Immutable; computed sizes are cached."""
 
     __slots__ = ("_size", "before", "recent", "time")
 
@@ -65,7 +66,7 @@ class Predecessors:
 
 
 class Direct(StampedOrder):
-    """Deliver after the direct predecessors that the stamp names."""
+    """Deliver after the direct predecessors in the stamp."""
 
     name: ClassVar[str] = "direct"
     source: ClassVar[str] = "Prakash, Raynal, Singhal (in Jang et al. §6)"
@@ -128,7 +129,7 @@ class Direct(StampedOrder):
         self.recent = {k: time for k, time in self.recent.items() if time > implied.get(k, 0)}
         self.recent[source] = stamp.time
         if source == self.me:
-            # Our own message to ourselves is no longer on its way, unless a later one is.
+            # Our own message to ourselves is no longer in transit, unless a later one is.
             pending = self.before[self.me].get(self.me, 0)
             if pending <= stamp.time:
                 self.before[self.me] = {}
@@ -160,7 +161,7 @@ class Direct(StampedOrder):
             step = data.number(self.members)
             k += step
             if k >= self.members or (position and step == 0):
-                raise StampError("stamp names members that do not exist, or one of them twice")
+                raise StampError("stamp names unknown members, or one member twice")
             time = data.counter(self.time if k == self.me else self.delivered[k])
             if time == 0 or (k == self.me and time > self.time):
                 raise StampError("stamp counts messages that we never sent")

@@ -1,8 +1,8 @@
 """Stamps as bytes: variable-length numbers, member numbers and member sets.
 
-A number takes seven bits a byte, low bits first, the high bit saying that more follow. A reader is bounded by the
-bytes that it was given, accepts only the shortest form of a number (so that a stamp has one encoding), and raises
-:class:`StampError` for anything that a writer of this house cannot have written.
+A number takes seven bits per byte, low bits first; the high bit says that more bytes follow. A reader is bounded by its
+bytes and accepts only the shortest form of a number, so that a stamp has one encoding. It raises :class:`StampError`
+for anything that our own writer cannot have written.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _number_bytes_max: Final = 9
 
 
 def number_size(value: int) -> int:
-    """How many bytes a number takes."""
+    """Return the number of bytes of an encoded number."""
     if value < 0x80:
         return 1
     return 2 if value < 0x4000 else (value.bit_length() + 6) // 7
@@ -37,7 +37,7 @@ class Writer:
         out.append(value)
 
     def numbers(self, values: list[int]) -> None:
-        """Several numbers, one after the other."""
+        """Append several numbers."""
         if values and max(values) <= 0x7F:
             self._out += bytes(values)
             return
@@ -52,7 +52,7 @@ class Writer:
 
 
 class Reader:
-    """Takes numbers and sets off a stamp, trusting nothing."""
+    """Takes numbers and sets from a stamp, without trusting it."""
 
     __slots__ = ("_at", "_data", "members")
 
@@ -72,7 +72,7 @@ class Reader:
         return self._long_number(maximum)
 
     def numbers(self, count: int) -> Sequence[int]:
-        """Several numbers, one after the other."""
+        """Take several numbers."""
         at = self._at
         several = self._data[at : at + count]
         if len(several) == count and several.isascii():
@@ -98,7 +98,7 @@ class Reader:
         raise StampError("number of more than 63 bits in a stamp")
 
     def count(self, maximum: int, what: str) -> int:
-        """A number of entries to follow: each takes at least one byte, so it is bounded by what is left."""
+        """Take the number of entries that follow; each takes at least one byte, so the remaining bytes bound it."""
         value = self.number()
         if value > maximum or value > len(self._data) - self._at:
             raise StampError(f"{value} {what} announced in a stamp: expected at most {maximum}")
@@ -111,7 +111,7 @@ class Reader:
         return value
 
     def counter(self, known: int) -> int:
-        """A counter of which we know ``known``: it may be ahead, but not absurdly so."""
+        """Take a counter whose known value is ``known``: it may be ahead, but not absurdly far."""
         value = self.number()
         if value > known + limits.counter_jump_max:
             raise StampError(f"counter {value} in a stamp: expected at most {known} + {limits.counter_jump_max}")
@@ -125,4 +125,4 @@ class Reader:
 
     def finish(self) -> None:
         if self._at != len(self._data):
-            raise StampError(f"{len(self._data) - self._at} bytes too many in a stamp")
+            raise StampError(f"{len(self._data) - self._at} extra bytes in a stamp")

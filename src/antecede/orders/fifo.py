@@ -1,8 +1,8 @@
-"""``none`` and ``fifo``: the two floors that every other order is measured against (Garg §12.1).
+"""``none`` and ``fifo``: the two baselines for every other order (Garg §12.1).
 
-``none`` delivers whatever arrives, when it arrives. ``fifo`` numbers the messages from each process to each other one
-and delivers those of one sender in that sequence: s1 ≺ s2 ⇒ ¬(r2 ≺ r1). A multicast takes the next number on each of
-its links, so its copies carry different numbers.
+``none`` delivers every message on arrival. ``fifo`` numbers the messages from each process to each other process and
+delivers those of one sender in that sequence: s1 ≺ s2 ⇒ ¬(r2 ≺ r1). A multicast takes the next number on each of its
+links, so its copies carry different numbers.
 """
 
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ from antecede.orders.stamped import StampedOrder
 
 
 class NoOrder(Order):
-    """Deliver at arrival. Nothing to remember, nothing to hold, and duplicates are not noticed."""
+    """Deliver on arrival. Nothing is remembered or held, and duplicates are not detected."""
 
     name: ClassVar[str] = "none"
     source: ClassVar[str] = "Garg §12.1"

@@ -1,18 +1,20 @@
-"""``lamport``: everybody queues everything, in the order of logical clocks (Garg §12.3.2).
+"""``lamport``: every member queues every message, in the order of logical clocks (Garg §12.3.2).
 
 Garg derives it from Lamport's mutual exclusion: sending a message is requesting the critical section.
 
-* To send m, a member raises its clock, stamps m with the time t, puts m into its own queue and sends it to everybody: a
-  copy to each destination, and to each other member the control packet ``announce``, which is the stamp alone.
-* Whoever takes m moves its clock beyond t, puts m into its queue at (t, sender), and returns an ``ack`` to the sender.
-* The sender marks m deliverable when it is the smallest in its own queue, everybody else has acknowledged it, and the
-  sender's copy to itself, if there is one, has arrived. It then sends ``release`` to everybody else.
+* To send m, a member increases its clock, stamps m with the time t, puts m into its own queue and sends it to all
+  members: a copy to each destination, and to each other member the control packet ``announce``, which is only the
+  stamp.
+* A member that receives m moves its clock beyond t, puts m into its queue at (t, sender), and returns an ``ack`` to the
+  sender.
+* The sender marks m as deliverable when m is the smallest in its own queue, all other members have acknowledged it, and
+  the sender's copy to itself, if there is one, has arrived. It then sends ``release`` to all other members.
 * A release only **marks** m. As printed (*on receiving this notification, the corresponding message is delivered*)
   total order breaks, because a smaller message may still be unmarked here (1178 of 1500 random runs). Every member
-  removes the head of its queue when it is marked, delivering it if it is addressed: strictly by (time, sender).
+  removes the head of its queue when it is marked, and delivers it if it is addressed: strictly by (time, sender).
 
-All packets are numbered on their link (``resequence``), because the argument needs FIFO links. Everything goes to
-everybody and in sequence, so messages are counted per sender, and an ack or a release names the n-th message of one.
+All packets are numbered on their link (``resequence``), because the argument needs FIFO links. All messages go to all
+members in sequence, so messages are counted per sender, and an ack or a release names the n-th message of a sender.
 
 **Why no smaller message can come later.** Let q remove m = (t, p), and suppose that m' = (t', r) < m reaches q only
 after that. Then p had marked m, so r had acknowledged it. From that ack on, the clock of r is beyond t, so r sent m'
@@ -21,12 +23,12 @@ smallest in p's queue when it was marked, so p had removed m' by then. So r had 
 so q had taken m' before all this: a contradiction.
 
 **Why nothing waits for ever.** The smallest message that is not yet released becomes the smallest in its sender's queue
-once the releases of all smaller ones have arrived there; its acks need nothing but delivery of packets.
+once the releases of all smaller ones have arrived there; its acks need only the delivery of packets.
 
 Delivery is by (time, sender) everywhere: total order. If send(m) happened before send(m'), its time is smaller, because
 taking m moves the clock beyond it: causal order, hence FIFO.
 
-A copy that was taken has been acknowledged, so it is in the durable state although it waits.
+A copy that was accepted has been acknowledged, so it is in the durable state while it waits.
 """
 
 from collections.abc import Iterator
@@ -49,7 +51,7 @@ the message, if it is addressed to us. The first three are unique, so entries co
 
 
 class Lamport(SequencedOrder):
-    """Everybody queues everything and goes by (time, sender)."""
+    """Every member queues every message and delivers by (time, sender)."""
 
     name: ClassVar[str] = "lamport"
     source: ClassVar[str] = "Garg §12.3.2"
@@ -61,11 +63,11 @@ class Lamport(SequencedOrder):
         super().__init__(me, members, **options)
         self.clock = 0
         self.queued = [0] * members
-        """How many messages of each member were put into our queue."""
+        """The number of messages of each member that were put into our queue."""
         self.acked = [0] * members
-        """How many of our messages each member has acknowledged."""
+        """The number of our messages that each member has acknowledged."""
         self.released = [0] * members
-        """How many messages of each member are marked deliverable."""
+        """The number of messages of each member that are marked as deliverable."""
         self._queue: list[Entry] = []
 
     def others(self) -> list[int]:
@@ -109,7 +111,7 @@ class Lamport(SequencedOrder):
         self._advance(effects)
 
     def _advance(self, effects: Effects) -> None:
-        """Remove what is smallest and deliverable; our own message becomes so here."""
+        """Remove the smallest messages while they are deliverable; our own message becomes deliverable here."""
         queue = self._queue
         while queue:
             _, source, number, returning, identity, message = queue[0]
@@ -127,7 +129,7 @@ class Lamport(SequencedOrder):
                 effects.append(Deliver(message))
 
     def waits(self, packet: Packet) -> bool:
-        # Removal goes by (time, sender), so what was put in is still there iff it is not below the head.
+        # Removal is by (time, sender), so a queued message is still there iff it is not below the head.
         return bool(self._queue) and self._queue[0][:2] <= (packet.stamp[1], packet.source)
 
     def held(self) -> list[Message]:
@@ -144,12 +146,12 @@ class Lamport(SequencedOrder):
             if message is None or (source == self.me and returning > self.taken[source]):
                 continue
             if place:
-                yield message, [(queue[0][1], f"its message {queue[0][4]}, which is before it")]
+                yield message, [(queue[0][1], f"its message {queue[0][4]}, which comes before it")]
             elif source == self.me:
                 slow = [member for member in self.others() if self.acked[member] < number]
                 yield message, [(member, "its acknowledgement") for member in slow]
             else:
-                yield message, [(source, "its word that everybody has it")]
+                yield message, [(source, "its report that all members have it")]
         yield from self.explain_early()
 
     def read_numbers(self, kind: str, source: int, data: Reader) -> tuple[int, ...]:

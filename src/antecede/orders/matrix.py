@@ -7,9 +7,9 @@ causal order: Garg's ``multicast`` in Fig. 12.4). A message from j with matrix W
 * W[j][i] = (delivered from j) + 1, and
 * W[k][i] ≤ (delivered from k) for every other k,
 
-and only then is W merged in. Garg keeps "delivered" in column i of M itself. That blocks a self-send for ever
-(Fig. 12.2) or delivers its duplicate twice (the ``<=`` of Fig. 12.4), because M[i][i] already counts it when it is
-sent; here what was delivered is a vector of its own.
+and only then is W merged. Garg keeps "delivered" in column i of M itself. This blocks a self-send for ever (Fig. 12.2)
+or delivers its duplicate twice (the ``<=`` of Fig. 12.4), because M[i][i] already counts it when it is sent. So here
+deliveries are counted in a separate vector.
 
 **Rows are shared, never copied.** Only j changes row j, so any two versions of it are comparable and the newer one
 (the one with the greater total) is the entry-wise maximum. A matrix is therefore a list of immutable rows, a stamp is
@@ -88,7 +88,7 @@ class Matrix(StampedOrder):
             theirs = _row(counts)
             newer, older = (theirs, mine) if theirs[self.members] > mine[self.members] else (mine, theirs)
             if any(map(gt, older[: self.members], newer)):
-                raise StampError(f"row {k} of a stamp contradicts what member {k} told us before")
+                raise StampError(f"row {k} of a stamp contradicts an earlier stamp of member {k}")
             if k == self.me and newer is theirs:
                 raise StampError("stamp counts messages that we never sent")
             rows.append(theirs)

@@ -1,8 +1,8 @@
 """Plain stamps: short rows of whole numbers.
 
-An order that coordinates by talking (a coordinator, a token, votes, locks) says little in each packet: a sequence
-number, a timestamp, a count. Its stamps are tuples of whole numbers, written one after the other; reading and
-validating them is each order's own business, because only it knows which numbers a correct peer can have sent.
+An order that uses control packets (a coordinator, a token, votes, locks) needs little data in each packet: a sequence
+number, a timestamp, a count. Its stamps are tuples of whole numbers, written one after the other. Each order reads and
+validates them itself, because only it knows which numbers a correct peer can have sent.
 """
 
 from antecede.messages import Packet

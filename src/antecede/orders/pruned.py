@@ -1,20 +1,20 @@
 """``pruned``: causal order with the least control information (Jang, Park, Cho, Yoon §4).
 
-Each process keeps **CI**, a log of messages that may still be on their way: for each sender k, pairs (τ, D) — the τ-th
+Each process keeps **CI**, a log of messages that may still be in transit: for each sender k, pairs (τ, D) — the τ-th
 message of k may be undelivered at the processes in D. A message carries its own τ, the sender's CI, and for its
-destination j the delivery constraints **DC**: the messages of CI that j must have delivered first. **DLV** is the τ
-of the last message delivered from each sender. What can be inferred is pruned at once:
+destination j the delivery constraints **DC**: the messages of CI that j must have delivered first. **DLV** is the τ of
+the last message delivered from each sender. Entries that can be inferred are removed at once:
 
-* *just replaced* (S2): having sent m to j, whatever else was on its way to j is implied by m: j leaves those sets.
-  (Printed as "− i"; it must be "− j".)
+* *just replaced* (S2): after m was sent to j, every other message in transit to j is implied by m: j is removed from
+  those sets. (Printed as "− i"; it must be "− j".)
 * *just delivered* (R4): the message's own entry is logged without the receiver.
-* *already delivered, already replaced* (R5, R6): of two logs, the one that knows a newer message of k and no longer
-  lists an older one is right: the older one goes. An entry in both keeps the destinations that both list.
-* the newest entry of each sender stays, even with no destinations left (S3, R9), for it is what R5 compares with.
+* *already delivered, already replaced* (R5, R6): if one log has a newer message of k and no longer lists an older one,
+  the older one is removed from the other log. An entry in both logs keeps the destinations that both list.
+* the newest entry of each sender stays, even without destinations (S3, R9), because R5 compares with it.
 
-R1's "wait" is the hold-back queue of :mod:`antecede.orders.stamped`. A message not newer than DLV is a duplicate; to
-take it would move DLV backwards and block for ever. R8 never fires where R5 works, and is left out. CI is the log of
-Kshemkalyani and Singhal's optimal algorithm, reached by other words.
+R1's "wait" is the hold-back queue of :mod:`antecede.orders.stamped`. A message that is not newer than DLV is a
+duplicate; accepting it would move DLV backwards and block for ever. R8 never applies if R5 works, and is left out. CI
+equals the log of Kshemkalyani and Singhal's optimal algorithm.
 
 Destination sets are bit masks. The log of one sender is an immutable flat tuple (τ, D, τ′, D′, …), ascending, which
 copies of a message and the processes of a simulation share.
@@ -31,7 +31,7 @@ from antecede.orders.stamped import StampedOrder
 
 
 def merge_logs(mine: Log, theirs: Log) -> Log:
-    """R5, R6 and R9 for one sender: what two logs of it know together."""
+    """Apply R5, R6 and R9 for one sender: return the combined knowledge of two logs."""
     if not mine or mine == theirs:
         return theirs
     if not theirs:
@@ -92,7 +92,7 @@ class Pruned(StampedOrder):
         return effects
 
     def _replace(self, to: int) -> dict[int, list[int]]:
-        """S2 and S3: extract each destination's constraints from the log; what is sent now replaces them."""
+        """Apply S2 and S3: extract each destination's constraints from the log; the message sent now replaces them."""
         constraints: dict[int, list[int]] = {}
         remaining = to
         while remaining:
@@ -144,8 +144,8 @@ class Pruned(StampedOrder):
             if mine is theirs or not theirs or k == source:
                 continue
             if len(mine) == 2 and len(theirs) == 2:
-                # Nearly all of them: one entry each. Where the outcome equals one side, sharing that side's tuple
-                # makes the next comparison a single instruction.
+                # Nearly all of them have one entry each. If the result equals one side, sharing that side's tuple makes
+                # the next comparison a single instruction.
                 if mine[0] < theirs[0]:
                     log[k] = theirs
                 elif mine[0] == theirs[0]:

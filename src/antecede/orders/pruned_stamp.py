@@ -2,10 +2,10 @@
 
 Three observations make it small:
 
-* the senders' newest timestamps lie near the stamp's own, so each is written as its signed distance to it;
-* older entries and delivery constraints lie near their sender's newest one: an *age* says which;
-* most senders have nothing but an empty newest entry: a bit says so. A destination set is a list of members or a bit
-  map, whichever is shorter.
+* the senders' newest timestamps are near the stamp's own, so each is written as its signed distance to it;
+* older entries and delivery constraints are near their sender's newest entry: an *age* identifies them;
+* most senders have only an empty newest entry: one bit says so. A destination set is a list of members or a bit map,
+  whichever is shorter.
 
 Layout: own timestamp; bit map of senders with an entry; bit map of those with more than an empty newest entry; the
 distances; then for each of the latter the number of entries and, newest first, the age step and the destinations;
@@ -22,7 +22,7 @@ Log = tuple[int, ...]
 
 
 def _fold(distance: int) -> int:
-    """A signed number as an unsigned one: 0, −1, 1, −2, … become 0, 1, 2, 3, …"""
+    """Return a signed number as an unsigned one: 0, −1, 1, −2, … become 0, 1, 2, 3, …"""
     return distance << 1 if distance >= 0 else (-distance << 1) - 1
 
 
@@ -31,7 +31,8 @@ def _map_size(members: int) -> int:
 
 
 class Control:
-    """What all copies of one message carry: its timestamp and the sender's log. Immutable; figures are kept."""
+    """The content that all copies of one message carry: its timestamp and the sender's log. Immutable; sizes are
+    cached."""
 
     __slots__ = ("_dependents", "_paper_bytes", "_size", "log", "time")
 
@@ -58,7 +59,7 @@ class Control:
         return self._dependents
 
     def paper_bytes(self) -> int:
-        """Four bytes an entry and two a destination."""
+        """Four bytes per entry and two per destination."""
         if self._paper_bytes < 0:
             destinations = sum([mask.bit_count() for log in self.log for mask in log[1::2]])
             self._paper_bytes = 4 * self.dependents() + 2 * destinations
@@ -116,7 +117,7 @@ class Control:
 
 
 def read_control(source: int, me: int, known: list[int], data: Reader) -> Control:
-    """A control block from ``source``; ``known`` is the newest timestamp that we know of each member."""
+    """Read a control block from ``source``; ``known`` is the newest timestamp that we know of each member."""
     members = data.members
     width = (members + 7) >> 3
     time = data.counter(known[source])
@@ -128,7 +129,7 @@ def read_control(source: int, me: int, known: list[int], data: Reader) -> Contro
     present = int.from_bytes(maps[:width], "little")
     richer = int.from_bytes(maps[width:], "little")
     if present >> members or richer & ~present:
-        raise StampError("stamp lists members that do not exist")
+        raise StampError("stamp lists unknown members")
     logs: list[Log] = [()] * members
     remaining = present
     for folded in data.numbers(present.bit_count()):
@@ -156,8 +157,8 @@ def read_control(source: int, me: int, known: list[int], data: Reader) -> Contro
 
 
 def brief(control: Control) -> bytes | None:
-    """The stamp of a domain where little goes on, in one go: no constraints, and of each sender nothing but an empty
-    newest entry of about now. Nothing if it is not such a one."""
+    """Return the stamp of a quiet domain, encoded in one step: no constraints, and for each sender only an empty newest
+    entry of a recent time. Return None if the stamp is not of this kind."""
     time, bit, present = control.time, 1, 0
     distances: list[int] = []
     for log in control.log:
@@ -178,8 +179,8 @@ def brief(control: Control) -> bytes | None:
 
 
 def read_brief(source: int, me: int, mine: int, known: list[Log], data: bytes) -> Control | None:
-    """A control block that ``brief`` wrote. Nothing if it is another, or is wrong, which is for the others to say.
-    ``mine`` is our own timestamp, ``known`` our log."""
+    """Read a control block that ``brief`` wrote. Return None if it is another kind or wrong, so that the other readers
+    handle it. ``mine`` is our own timestamp, ``known`` our log."""
     time = shift = at = byte = 0
     for byte in data[:9]:
         time |= (byte & 0x7F) << shift
@@ -314,17 +315,17 @@ def _read_set(data: Reader) -> int:
     if head == 0:
         mask = int.from_bytes(data.raw(_map_size(data.members)), "little")
         if mask >> data.members:
-            raise StampError("stamp names members that do not exist")
+            raise StampError("stamp names unknown members")
         if _list_size(mask) <= 1 + _map_size(data.members):
-            raise StampError("stamp maps members that are shorter as a list")
+            raise StampError("stamp has a bit map of members where a list is shorter")
         return mask
     mask = member = 0
     for position in range(head - 1):
         step = data.number(data.members)
         member += step
         if member >= data.members or (position and step == 0):
-            raise StampError("stamp names members that do not exist, or one of them twice")
+            raise StampError("stamp names unknown members, or one member twice")
         mask |= 1 << member
     if _list_size(mask) > 1 + _map_size(data.members):
-        raise StampError("stamp lists members that are shorter as a bit map")
+        raise StampError("stamp has a list of members where a bit map is shorter")
     return mask

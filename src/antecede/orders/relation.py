@@ -1,11 +1,11 @@
-"""Which operations conflict: the relation that says what has to be ordered at all.
+"""The relation of conflicting operations, which decides what must be ordered at all.
 
 Two operations of an object conflict iff applying them in both orders can differ, in the state or in an answer (Enokido,
 Higaki, Takizawa §2). The relation is symmetric; an operation may conflict with itself. It is *not* transitive (two
 deposits may both conflict with an audit and not with each other), so there are no classes of conflicting operations,
-and whoever looks for conflicts looks at pairs.
+and a search for conflicts must examine pairs.
 
-As a word on the command line: ``all``, ``none``, or pairs as in ``set~set+set~get``.
+On the command line it is written ``all``, ``none``, or as pairs as in ``set~set+set~get``.
 """
 
 from collections.abc import Iterable
@@ -20,18 +20,18 @@ class Relation:
 
     def __init__(self, pairs: Iterable[tuple[str, str]] = (), *, everything: bool = False) -> None:
         self.everything = everything
-        """Any two operations conflict, whatever they are called."""
+        """Any two operations conflict, whatever their names."""
         self._rivals: dict[str, set[str]] = {}
         for one, other in pairs:
             self._rivals.setdefault(one, set()).add(other)
             self._rivals.setdefault(other, set()).add(one)
 
     def conflict(self, one: str, other: str) -> bool:
-        """Do these two conflict?"""
+        """Return whether these two conflict."""
         return self.everything or other in self._rivals.get(one, ())
 
     def matters(self, operation: str) -> bool:
-        """Does this operation conflict with anything at all?"""
+        """Return whether this operation conflicts with any operation."""
         return self.everything or operation in self._rivals
 
     def __bool__(self) -> bool:
@@ -49,7 +49,7 @@ class Relation:
 
 @cache
 def parse_relation(text: str) -> Relation:
-    """A relation from a word: ``all``, ``none``, or ``a~b+c~d``."""
+    """Parse a relation: ``all``, ``none``, or ``a~b+c~d``."""
     if text in ("all", "none"):
         return Relation(everything=text == "all")
     pairs = []

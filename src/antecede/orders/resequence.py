@@ -1,12 +1,12 @@
-"""FIFO links out of links that reorder: number every packet on its link, hand them on in that sequence.
+"""FIFO links on top of links that reorder: number every packet on its link, and pass packets on in that sequence.
 
-Several protocols of Garg §12.3 assume FIFO channels. An order of this kind numbers *all* its packets from each member
-to each other one, copies and control packets alike, 1, 2, 3 … in the first number of the stamp. What arrives out of
-sequence is held, unacknowledged, until everything before it was taken; what carries a number already taken or already
-held is a duplicate. The protocol itself only sees ``take(packet)``, exactly once each and in sequence.
+Several protocols of Garg §12.3 assume FIFO channels. Such an order numbers *all* its packets from each member to each
+other member, copies and control packets alike, 1, 2, 3 … in the first number of the stamp. A packet that arrives out of
+sequence is held, unacknowledged, until all packets before it were taken. A packet with a number that was already taken
+or is already held is a duplicate. The protocol itself only sees ``take(packet)``, exactly once each and in sequence.
 
-A copy that was taken may still have to wait for its turn in the protocol's own queue (``waits``). That queue is part of
-the durable state, so such a copy is answered ``HOLD`` and accepted in the same step.
+A copy that was taken may still have to wait in the protocol's own queue (``waits``). That queue is part of the durable
+state, so such a copy is answered ``HOLD`` and accepted in the same step.
 """
 
 from abc import abstractmethod
@@ -21,7 +21,7 @@ from antecede.orders.plain import PlainOrder
 
 
 class SequencedOrder(PlainOrder):
-    """An order that sees the packets of each link once and in sequence."""
+    """An order that receives the packets of each link once and in sequence."""
 
     def __init__(self, me: int, members: int, **options: object) -> None:
         super().__init__(me, members, **options)
@@ -33,18 +33,18 @@ class SequencedOrder(PlainOrder):
 
     @abstractmethod
     def take(self, packet: Packet, effects: Effects) -> None:
-        """The next packet of its link."""
+        """Process the next packet of its link."""
 
     def waits(self, packet: Packet) -> bool:
-        """Is the message of this copy, which was taken, still in the protocol's own queue?"""
+        """Return whether the message of this copy, which was taken, is still in the protocol's own queue."""
         return False
 
     @abstractmethod
     def read_numbers(self, kind: str, source: int, data: Reader) -> tuple[int, ...]:
-        """Read and validate what follows the link's number in a stamp."""
+        """Read and validate the numbers after the link's number in a stamp."""
 
     def next_packet(self, kind: str, target: int, message: Message | None, subject: str, *numbers: int) -> Packet:
-        """The next packet on the link to ``target``."""
+        """Return the next packet on the link to ``target``."""
         self.numbered[target] += 1
         return Packet(kind, self.me, target, message, subject, (self.numbered[target], *numbers))
 
@@ -67,7 +67,7 @@ class SequencedOrder(PlainOrder):
         return Verdict.DELIVER, effects
 
     def resume(self, source: int, effects: Effects) -> None:
-        """Take what waited on a link for the numbers before it."""
+        """Take the packets on a link that waited for earlier numbers."""
         while self._early:
             number = self.taken[source] + 1
             packet = self._early.pop((source, number), None)
@@ -78,11 +78,11 @@ class SequencedOrder(PlainOrder):
             self.take(packet, effects)
 
     def early(self) -> list[Message]:
-        """The messages of copies that arrived out of sequence."""
+        """Return the messages of copies that arrived out of sequence."""
         return [packet.message for packet in self.held_packets() if packet.message is not None]
 
     def explain_early(self) -> Iterator[tuple[Message, list[Reason]]]:
-        """What those wait for."""
+        """Return these messages with what they wait for."""
         for packet in self.held_packets():
             if packet.message is not None:
                 taken = self.taken[packet.source]

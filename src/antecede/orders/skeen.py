@@ -3,14 +3,14 @@
 * The initiator sends a copy, with its clock, to each destination.
 * A destination moves its clock beyond both, puts the message into its queue at that time, undeliverable, and returns
   the time as its proposal (``propose``).
-* When all have proposed, the initiator takes the maximum as the final timestamp and sends it to them (``final``).
+* When all have proposed, the initiator sends the maximum to them as the final timestamp (``final``).
 * A destination moves the message to its final place and its own clock up to it. It delivers the head of its queue
   whenever that is final.
 
 Two things must be added to the printed rules. Equal timestamps need a **tie-break**: by initiator, and among messages
-of one initiator by the sequence in which it started them, which every destination reads off the number of the copy on
-its link. And the **clock must advance to the final timestamp** (else 131 of 1500 random runs disagree): a message
-that arrives later must get a later place.
+of one initiator by the sequence in which it started them, which every destination knows from the number of the copy on
+its link. And the **clock must advance to the final timestamp** (otherwise 131 of 1500 random runs disagree), because a
+message that arrives later must get a later place.
 
 **Why it is right.** A message's place is (final timestamp, initiator, number). Let q deliver m. What is still in q's
 queue has a place not before the one proposed, which is after m's. What is not yet there will be proposed a time after
@@ -24,8 +24,8 @@ message was in between. A copy carries that clock, so every proposal for m' is a
 common destination has m in its queue, because it voted. So m is delivered first: causal, hence FIFO.
 
 Links may reorder: nothing here needs FIFO. A ``final`` cannot overtake its copy, because it answers the vote on it. A
-copy that was voted on is in the durable state although it waits. A destination that is the initiator itself votes, and
-learns the result, in the very step; only its copy travels.
+copy that was voted on is in the durable state while it waits. If the initiator is a destination itself, it votes and
+learns the result in the same step; only its copy travels.
 """
 
 from collections import deque
@@ -82,7 +82,7 @@ class Place:
 
 
 class Skeen(PlainOrder):
-    """Destinations propose a time, the largest wins, and all deliver by it."""
+    """Destinations propose a time, the largest is chosen, and all deliver by it."""
 
     name: ClassVar[str] = "skeen"
     source: ClassVar[str] = "Garg §12.3.3"
@@ -90,7 +90,7 @@ class Skeen(PlainOrder):
     needs: ClassVar[frozenset[str]] = frozenset({"control packets"})
     controls: ClassVar[tuple[str, ...]] = (PROPOSE, FINAL)
     options: ClassVar[Mapping[str, Option]] = {
-        "causal": Option(False, "start a multicast only once the previous one is final: causal order, too")
+        "causal": Option(False, "start a multicast only when the previous one is final, which also gives causal order")
     }
 
     def __init__(self, me: int, members: int, **options: object) -> None:
@@ -102,14 +102,14 @@ class Skeen(PlainOrder):
         self.numbered = [0] * members
         """The number of the last copy from here to each member."""
         self.seen = [0] * members
-        """Copies from each member up to this number have arrived; so have those of ``_beyond``."""
+        """Copies from each member up to this number have arrived; those in ``_beyond`` too."""
         self._beyond: list[set[int]] = [set() for _ in range(members)]
         self._waiting: deque[Message] = deque()
         self._votes: dict[tuple[int, int], Vote] = {}
-        """By each missing (destination, number): the vote is in here until it is final."""
+        """By each missing (destination, number): the vote is here until it is final."""
         self._places: dict[tuple[int, int], Place] = {}
         self._queue: list[tuple[int, int, int]] = []
-        """(time, initiator, number) of each place; one that has moved since is skipped."""
+        """(time, initiator, number) of each place; one that has since moved is skipped."""
 
     def send(self, message: Message) -> Effects:
         effects: Effects = [PERSIST, Sent(message)]
@@ -174,7 +174,7 @@ class Skeen(PlainOrder):
         return number <= self.seen[source] or number in self._beyond[source]
 
     def _count(self, key: tuple[int, int], time: int, effects: Effects) -> None:
-        """A proposal has come in; with the last one the timestamp is final."""
+        """Count a proposal; with the last one the timestamp is final."""
         vote = self._votes.pop(key)
         vote.missing.remove(key[0])
         vote.best = max(vote.best, time)
@@ -190,7 +190,7 @@ class Skeen(PlainOrder):
             self._start(self._waiting.popleft(), effects)
 
     def _settle(self, key: tuple[int, int], time: int) -> None:
-        """The timestamp of a message in the queue is final."""
+        """Set the final timestamp of a message in the queue."""
         place = self._places[key]
         place.time = time
         place.final = True
@@ -219,7 +219,7 @@ class Skeen(PlainOrder):
         for (source, _), place in places:
             if place.final:
                 (before, _), first = places[0]
-                yield place.message, [(before, f"its message {first.message.id}, which may be before it")]
+                yield place.message, [(before, f"its message {first.message.id}, which may come before it")]
             else:
                 yield place.message, [(source, "its final timestamp")]
 
@@ -239,13 +239,15 @@ class Skeen(PlainOrder):
                 raise StampError(f"copy {number} from ourselves: we sent {self.numbered[source]}")
             return (number, time)
         if source == self.me or time == 0:
-            raise StampError(f"{kind} of time {time} from member {source}: no correct member sends that")
+            raise StampError(f"{kind} of time {time} from member {source}: no correct member sends this")
         if kind == PROPOSE and number > self.numbered[source]:
             raise StampError(f"proposal of member {source} for copy {number}: we sent it {self.numbered[source]}")
         if kind == FINAL:
             place = self._places.get((source, number))
             if not self._arrived(source, number) or (place is not None and time < place.time):
-                raise StampError(f"final timestamp {time} from member {source} for copy {number}: we proposed no such")
+                raise StampError(
+                    f"final timestamp {time} from member {source} for copy {number}: we did not propose this"
+                )
         return (number, time)
 
     def dump(self) -> Any:

@@ -1,12 +1,12 @@
-"""What all orders that decide by stamps alone have in common: hold back, release, never rescan.
+"""Shared code of all orders that decide by stamps alone: hold back, release, never rescan.
 
 Such an order answers one question about a packet: *which message must be delivered here first?* The answer is a pair
-(member, number), or nothing. A packet that must wait is parked under the first such pair that is missing; when that
-very message is delivered, the packets parked under it are asked again, and no others. Each delivery therefore costs
-the packets that it may have freed, however many are waiting (Jang et al. §4.2 R1 reads as a wait; it is this queue).
+(member, number), or nothing. A packet that must wait is stored under the first such pair that is missing. When that
+message is delivered, only the packets stored under it are examined again. So the cost of a delivery depends only on the
+packets that it may release, however many are waiting (Jang et al. §4.2 R1 reads as a wait; it is this queue).
 
-``number(packet)`` identifies a packet among those of its source: a number not newer than the last one delivered from
-there, or one that is already held, is a duplicate.
+``number(packet)`` identifies a packet among those of its source. A number that is not newer than the last one delivered
+from there, or that is already held, is a duplicate.
 """
 
 from abc import abstractmethod
@@ -18,7 +18,7 @@ from antecede.orders.contract import Order, Reason
 
 
 class StampedOrder(Order):
-    """An order whose stamps say what must come first."""
+    """An order whose stamps name the messages that must come first."""
 
     selective: ClassVar[bool] = True
 
@@ -31,19 +31,19 @@ class StampedOrder(Order):
 
     @abstractmethod
     def number(self, packet: Packet) -> int:
-        """The packet's own number among those of its source, from 1, rising from each source to each target."""
+        """Return the packet's own number among those of its source, from 1, rising from each source to each target."""
 
     @abstractmethod
     def missing(self, packet: Packet) -> tuple[int, int] | None:
-        """A (member, number) that must be delivered here before this packet, or nothing."""
+        """Return a (member, number) that must be delivered here before this packet, or None."""
 
     def predecessors(self, packet: Packet) -> list[tuple[int, int]]:
-        """All such pairs that are known: asked by people only, so it need not be quick."""
+        """Return all such pairs that are known; only for reports, so it need not be fast."""
         missing = self.missing(packet)
         return [] if missing is None else [missing]
 
     def learn(self, packet: Packet) -> None:
-        """Take over what the stamp knows, as the packet is delivered."""
+        """Merge the knowledge of the stamp when the packet is delivered."""
 
     def check(self, packet: Packet) -> Verdict:
         number = self.number(packet)
@@ -75,13 +75,13 @@ class StampedOrder(Order):
         return Verdict.DELIVER, effects
 
     def _release(self, key: int, effects: Effects) -> None:
-        """Deliver whatever the delivery of ``key`` has freed, and what that frees in turn."""
+        """Deliver the packets that the delivery of ``key`` has released, and those that they release in turn."""
         members = self.members
         candidates = self._parked.pop(key)
         for packet in candidates:
             number = self.number(packet)
             if number <= self.delivered[packet.source]:
-                # Its sender's forged stamp has overtaken it. To deliver it now would move ``delivered`` backwards.
+                # Its sender's forged stamp has overtaken it. Delivering it now would move ``delivered`` backwards.
                 del self._held[number * members + packet.source]
                 effects.append(Accept(packet))
                 continue

@@ -3,7 +3,7 @@
 With m ⇒ m' iff an event of m precedes one of m' ≠ m in some process (a multicast is one message; its send and its
 deliveries are its events), a computation is synchronous iff ⇒ is acyclic. The protocol is a rendezvous under locks:
 
-* A process takes part in one message at a time: it has one **lock**. What asks for it queues, first come, first served.
+* A process takes part in one message at a time: it has one **lock**. Requests for it queue, first come, first served.
 * To send m to D, the sender acquires the locks of D and its own, one after the other in ascending member order, by
   ``request`` and ``grant`` (its own without packets). It does so for one message at a time; later ones wait.
 * When it has them all, the send event takes place (``Sent``) and the copies leave. The sender's own lock is free again,
@@ -11,20 +11,20 @@ deliveries are its events), a computation is synchronous iff ⇒ is acyclic. The
 * A destination delivers the copy as it arrives and its lock is free again.
 
 **Why it is synchronous.** Let T(m) be the moment of m's send event. At T(m) all processes of m are locked for m, and a
-destination stays so until it delivers m. While a process is locked for m it has no event of any other message: a send
-needs its own lock, and so does a delivery. So the periods for which a process is locked for different messages are
-disjoint, each has T(m) in it, and all events of m at that process fall into it. If an event of m precedes one of m' in
-a process, its period for m precedes that for m', so T(m) < T(m'). Hence ⇒ is within the order of T, and acyclic.
+destination stays locked until it delivers m. While a process is locked for m, it has no event of any other message,
+because both a send and a delivery need its lock. So the periods in which a process is locked for different messages are
+disjoint, each contains T(m), and all events of m at that process fall into it. If an event of m precedes one of m' in a
+process, its period for m precedes that for m', so T(m) < T(m'). Hence ⇒ is contained in the order of T, and acyclic.
 
 It follows that every process delivers by T, which is total order; and that send(m) happened before send(m') implies
 T(m) < T(m'), which makes deliveries causal, hence FIFO.
 
-**Why it does not block.** Everybody acquires in ascending order, so whoever waits for the lock of k waits for somebody
-who holds it and waits only for locks above k, or for a copy on its way. (The obvious rendezvous, block until the
+**Why it does not block.** All senders acquire locks in ascending order. So a sender that waits for the lock of k waits
+for a holder that waits only for locks above k, or for a copy in transit. (The obvious rendezvous, block until the
 receiver is ready, deadlocks when two processes send to each other: Mattern and Fünfrocken, Fig. 1.)
 
-Links may reorder: requests from p to q are numbered 1, 2, 3 …, grant and copy repeat the number, and each of the three
-is sent only after the one before has arrived, so none overtakes another. Nothing is ever held.
+Links may reorder: requests from p to q are numbered 1, 2, 3 …; grant and copy repeat the number. Each of the three is
+sent only after the previous one has arrived, so none overtakes another. Nothing is ever held.
 """
 
 from collections import deque
@@ -60,11 +60,11 @@ class Synchronous(PlainOrder):
         self.delivered = [0] * members
         """The last copy from each member that was delivered here."""
         self._messages: deque[Message] = deque()
-        """Our messages whose send has not taken place; we acquire locks for the first."""
+        """Our messages whose send has not taken place; locks are acquired for the first."""
         self._locked = 0
-        """The locks that we have for it, as a mask."""
+        """The locks that we hold for it, as a mask."""
         self._turns: deque[tuple[int, str]] = deque()
-        """Whom our own lock is for, with the subject: the first has it, the others wait."""
+        """The members that want our own lock, with the subject: the first has it, the others wait."""
 
     def send(self, message: Message) -> Effects:
         effects: Effects = [PERSIST]
@@ -74,15 +74,15 @@ class Synchronous(PlainOrder):
         return effects
 
     def needed(self, message: Message) -> int:
-        """Whose locks a message needs, as a mask."""
+        """Return the members whose locks a message needs, as a mask."""
         return message.to | 1 << self.me
 
     def following(self, missing: int) -> int:
-        """Which of the missing locks to acquire next: everybody must go by the same order."""
+        """Return which of the missing locks to acquire next; all members must use the same order."""
         return next(members_of(missing))
 
     def _ask(self, effects: Effects) -> None:
-        """Go on acquiring locks for our first message: up to one that must be waited for, or the send itself."""
+        """Continue acquiring locks for our first message, until one must be waited for or the send takes place."""
         while self._messages:
             message = self._messages[0]
             missing = self.needed(message) & ~self._locked
@@ -100,7 +100,7 @@ class Synchronous(PlainOrder):
             self._rendezvous(effects)
 
     def _rendezvous(self, effects: Effects) -> None:
-        """All locks are ours: the send takes place."""
+        """Perform the send, since all locks are held."""
         message = self._messages.popleft()
         self._locked = 0
         effects.append(Sent(message))
@@ -112,7 +112,7 @@ class Synchronous(PlainOrder):
             self._unlock(effects)
 
     def _unlock(self, effects: Effects) -> bool:
-        """Our own lock is free: it goes to whoever waited longest. Is that us?"""
+        """Give our own lock, which is free, to the member that waited longest; return whether that is us."""
         self._turns.popleft()
         if not self._turns:
             return False

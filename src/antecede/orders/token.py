@@ -1,30 +1,30 @@
-"""``token``: the right to number messages goes round (Garg §12.3.1, last paragraph).
+"""``token``: the right to number messages moves between the members (Garg §12.3.1, last paragraph).
 
 Garg's rule: *the token assigns sequence numbers to broadcasts, and messages are delivered only in this sequence order.*
 The text leaves open how the token moves and what happens to a multicast that is not for everybody.
 
 * The token carries, for each destination, the number of the last message for it. A message takes the next number of
-  each of its destinations. One global number would leave gaps at those not addressed, and block them.
-* Only the holder numbers messages. A message sent elsewhere waits in its sender's output queue.
-* The token moves on request only, so that an idle system is quiet. A member whose queue is no longer empty broadcasts
-  ``request`` with the number of its request, 1, 2, 3 …; the token carries the number of the last request *served* for
-  each member. A request is open while its number is above the one served, whatever the sequence in which requests and
-  token arrive (after Suzuki and Kasami's mutual exclusion).
-* On arrival of the ``token`` a member numbers and posts its whole queue, notes its own request as served, and passes
-  the token on to the next member, counted round from itself, whose request is open; if there is none it keeps the token
-  until one comes. Member 0 has it first.
+  each of its destinations. One global number would leave gaps at members that are not addressed, and block them.
+* Only the holder numbers messages. A message sent by another member waits in its sender's output queue.
+* The token moves on request only, so that an idle system sends nothing. A member whose queue is no longer empty
+  broadcasts ``request`` with the number of its request, 1, 2, 3 …; the token carries the number of the last request
+  *served* for each member. A request is open while its number is above the one served, in whatever sequence requests
+  and token arrive (after Suzuki and Kasami's mutual exclusion).
+* When a member receives the ``token``, it numbers and posts its whole queue, marks its own request as served, and
+  passes the token to the next member (counting round from itself) with an open request. If there is none, it keeps the
+  token until a request comes. Member 0 has it first.
 * A member delivers by its own numbers, without gaps.
 
-**Nobody starves.** A request reaches everybody, so from some moment on every holder knows that it is open; from then on
-each pass goes to a member strictly nearer to the requester, counted round. No queue need travel in the token.
+**No starvation.** A request reaches all members, so from some moment on every holder knows that it is open. From then
+on each pass goes to a member strictly nearer to the requester, counting round. No queue needs to travel in the token.
 
 **Why it is right.** Let T(m) be the moment at which m is numbered; there is one token, so T is total, and every member
 delivers by T. If send(m) happened before send(m'), then T(m) < T(m'): a queue is numbered first come, first served, and
 a delivery of m comes after T(m), a numbering of m' after its send. So the order is causal, hence FIFO.
 
-**One token.** Each pass raises the token's own number. A token that is not newer than the last one seen is a duplicate.
-Requests are idempotent: one that is not newer than the last one seen of its member, be it repeated or overtaken, says
-nothing new and is answered as a duplicate.
+**One token.** Each pass increases the token's own number. A token that is not newer than the last one seen is a
+duplicate. Requests are idempotent: a request that is not newer than the last one from its member, because it was
+repeated or overtaken, has no effect and is answered as a duplicate.
 """
 
 from collections import deque
@@ -54,7 +54,7 @@ TOKEN = "token"
 
 
 class Token(PlainOrder):
-    """Whoever has the token numbers messages."""
+    """The holder of the token numbers messages."""
 
     name: ClassVar[str] = "token"
     source: ClassVar[str] = "Garg §12.3.1"
@@ -72,9 +72,9 @@ class Token(PlainOrder):
         """The number of the last token seen here."""
         self.holding = me == 0
         self.numbers = [0] * members
-        """As of the last token seen: the number of the last message for each member."""
+        """By the last token seen: the number of the last message for each member."""
         self.served = [0] * members
-        """As of the last token seen: the last request of each member that was served."""
+        """By the last token seen: the last request of each member that was served."""
         self._queue: deque[Message] = deque()
         self._held: dict[int, Packet] = {}
 
@@ -188,7 +188,7 @@ class Token(PlainOrder):
         if passes == 0:
             raise StampError("token number 0 in a stamp: expected 1 or more")
         if source == self.me:
-            raise StampError("a token from ourselves: expected one from another member")
+            raise StampError("token from ourselves: expected one from another member")
         if passes > self.passes:
             if self.holding:
                 raise StampError(f"token {passes} from member {source}, but we hold token {self.passes}")

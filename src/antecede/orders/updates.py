@@ -1,8 +1,8 @@
-"""``updates``: a matrix clock of which only the changes travel (Laumay et al. §3, appendix A).
+"""``updates``: a matrix clock that sends only its changes (Laumay et al. §3, appendix A).
 
-Each entry (k, l) of the matrix remembers the local *state* at which it last changed and the *node* that told us. A
-stamp for j is our own sequence number on the link to j, and the entries changed since we last stamped for j that we
-did not learn from j.
+Each entry (k, l) of the matrix remembers the local *state* at which it last changed and the *node* from which we
+learned it. A stamp for j is our own sequence number on the link to j, and the entries that changed since our last stamp
+for j and that we did not learn from j.
 
 The printed appendix needs four readings, each shown by a test:
 
@@ -14,9 +14,9 @@ The printed appendix needs four readings, each shown by a test:
   FIFO or not, a later message must wait for an earlier one that is held;
 * entries are merged at delivery, then (j, me) = the sequence number with its state and node.
 
-A multicast counts all its destinations in one state before stamping any copy. What j told us it need not hear again,
-with one exception: j's messages to itself. j counts them when it sends them, not when it delivers them, so that it
-must be told that we know of them.
+A multicast counts all its destinations in one state before any copy is stamped. An entry learned from j need not be
+sent back to j, with one exception: j's messages to itself. j counts them when it sends them, not when it delivers them,
+so it must learn that we know of them.
 """
 
 from typing import Any, ClassVar
@@ -31,7 +31,7 @@ Entry = tuple[int, int, int]
 
 
 class Updates(StampedOrder):
-    """Deliver in link sequence, once every delta that counts towards us is covered."""
+    """Deliver in link sequence, when all entries of the stamp that count towards us are covered."""
 
     name: ClassVar[str] = "updates"
     source: ClassVar[str] = "Laumay et al. §3, appendix A"
@@ -131,7 +131,7 @@ class Updates(StampedOrder):
             step = data.number(places)
             place += step
             if place >= places or (position and step == 0):
-                raise StampError("entries of a stamp are out of place: expected members only, in sequence")
+                raise StampError("entries of a stamp are wrong: expected members only, in sequence")
             line, column = divmod(place, self.members)
             value = data.counter(self._value(place))
             if value == 0 or (line == self.me and value > self._value(place)):

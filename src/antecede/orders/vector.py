@@ -1,12 +1,12 @@
-"""``vector``: causal order for broadcasts only, with one counter a process (Garg problem 12.4).
+"""``vector``: causal order for broadcasts only, with one counter per process (Garg problem 12.4).
 
-When every message goes to everybody, the matrix of :mod:`antecede.orders.matrix` has equal columns: one number a
-sender is enough. A broadcast from j with vector V may be delivered at i when V[j] = (delivered from j) + 1 and
-V[k] ≤ (delivered from k) for every other k. On a subset this would wait for messages that never come, so anything but
-a broadcast (to all the others, with or without oneself) is refused before anything is sent.
+If every message goes to all members, the matrix of :mod:`antecede.orders.matrix` has equal columns: one number per
+sender is enough. A broadcast from j with vector V may be delivered at i when V[j] = (delivered from j) + 1 and V[k] ≤
+(delivered from k) for every other k. On a subset this would wait for messages that never come. So any message that is
+not a broadcast (to all others, with or without the sender) is refused before it is sent.
 
-A broadcaster that is not among its own destinations has, as it were, delivered its broadcast at once. If it is, its
-copy may still be on its way: ``due`` lists those numbers, and what depends on one of them waits for it.
+If a sender is not among its own destinations, its broadcast counts as delivered there at once. If it is, its copy may
+still be in transit: ``due`` lists those numbers, and messages that depend on one of them wait for it.
 """
 
 from typing import Any, ClassVar
@@ -31,11 +31,11 @@ class Vector(StampedOrder):
         super().__init__(me, members, **options)
         self.sent = 0
         self.due: list[int] = []
-        """Numbers of own broadcasts to oneself that have not come back yet, ascending."""
+        """Numbers of own broadcasts to ourselves that have not come back yet, ascending."""
 
     def send(self, message: Message) -> Effects:
         if message.to | 1 << self.me != self.everyone:
-            raise BroadcastOnlyError(f"order vector serves broadcasts only: {message.id} is not for everybody")
+            raise BroadcastOnlyError(f"order vector supports broadcasts only: {message.id} is not for all members")
         self.sent += 1
         stamp = list(self.delivered)
         stamp[self.me] = self.sent
@@ -91,7 +91,7 @@ class Vector(StampedOrder):
         if stamp[self.me] > self.sent:
             raise StampError("stamp counts messages that we never sent")
         if source == self.me and stamp[source] > self.delivered[source] and stamp[source] not in self.due:
-            raise StampError("stamp of a broadcast of ours that was not for us")
+            raise StampError("stamp of our own broadcast, which was not for us")
         return stamp
 
     def size(self, packet: Packet) -> int:

@@ -1,13 +1,13 @@
 """Turn the closed segments of a log into Parquet: ``python -m antecede.recording.converting DIRECTORY``.
 
-A process of its own, so that a server never loads Arrow, and a slow or failing conversion is not its trouble. It gets
-what others leave of the processors, does what there is to do, and ends. It also ends when the server that
-started it is gone; another server, or nobody, goes on later.
+It is a separate process, so that a server never loads Arrow, and a slow or failing conversion does not affect the
+server. It runs with low priority, converts what it finds, and ends. It also ends when the server that started it is
+gone; another server can continue later.
 
-**Exactly one row an event, whenever it dies.** A piece is written under a temporary name, synced, renamed, and the
-folder synced. It carries its own place (:mod:`antecede.recording.segments`), so there is no moment at which rows are
-there and the place is not, or the reverse. What is left under a temporary name is removed by the next one; a lock sees
-to it that there is one at a time. A segment may be dropped only when a piece that covers it is there under its name.
+**Exactly one row per event, even if it is killed.** A piece is written under a temporary name, synced, renamed, and the
+folder is synced. It contains its own place (:mod:`antecede.recording.segments`), so rows and place become durable
+together. The next conversion removes files with a temporary name; a lock ensures that only one runs at a time. A
+segment may be deleted only when a piece that covers it exists under its final name.
 """
 
 import os
@@ -28,12 +28,12 @@ from antecede.trace.schema import metadata_bytes
 
 
 class Orphaned(Exception):
-    """Whoever wanted this conversion is gone."""
+    """The server that wanted this conversion is gone."""
 
 
 def convert(directory: str, *, wanted: Callable[[], bool] = lambda: True, files: Files | None = None) -> int:
-    """Convert all closed segments that are not converted; how many pieces were made. BlockingIOError if another
-    process is at it."""
+    """Convert all closed segments that are not converted; return how many pieces were made. Raise BlockingIOError if
+    another process is converting."""
     files = files or Files()
     folder = f"{directory}/{FOLDER}"
     lock = files.lock(f"{folder}/{_lock}", b"%d\n" % os.getpid())
@@ -43,7 +43,7 @@ def convert(directory: str, *, wanted: Callable[[], bool] = lambda: True, files:
             recording = Recording(directory, files=files)
             made = 0
             for end in closed_segments(directory, files):
-                # A record in several pieces may begin in one segment and end in the next: then it is the next one's.
+                # A record in several pieces may begin in one segment and end in the next: then it belongs to the next.
                 if end > recording.upto and _convert_segment(recording, folder, end, wanted, files):
                     made += 1
             return made
@@ -54,7 +54,7 @@ def convert(directory: str, *, wanted: Callable[[], bool] = lambda: True, files:
 def _convert_segment(recording: Recording, folder: str, end: int, wanted: Callable[[], bool], files: Files) -> bool:
     before = recording.upto
     temporary = f"{folder}/events-{end}{TEMPORARY}"
-    # Created like everything else in a data directory: not for everybody to read.
+    # Created like everything else in a data directory: not readable for all users.
     with os.fdopen(files.create(temporary), "wb") as raw:
         rows = Rows(raw, None)
         try:
@@ -80,9 +80,9 @@ def _convert_segment(recording: Recording, folder: str, end: int, wanted: Callab
 
 
 def main(arguments: list[str]) -> int:
-    """The process: 0 all is converted, 2 something is wrong (one line on standard error), 75 another is at work."""
+    """Run the process: return 0 if all is converted, 2 on an error (one line on standard error), 75 if another runs."""
     os.nice(19)
-    # Ctrl-C on a terminal is for the server, which sees to us.
+    # Ctrl-C on a terminal is for the server, which then ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = os.getppid()
     try:

@@ -1,15 +1,15 @@
 """Servers' data directories as a trace that any engine reads: their Parquet files, and the rest of their logs as lines.
 
-:func:`gathered` takes what a person names as a trace. Where a data directory is among it or below it, that stands for
-its converted pieces and a temporary file with the rows that are in its log alone; everything else is left as it was.
+:func:`gathered` takes the paths that a user gives as a trace. A data directory at or below a path stands for its
+converted pieces and a temporary file with the rows that are only in its log; everything else is left unchanged.
 
 **Servers may be running.** Their logs are read one after the other, so a delivery may be seen whose send was committed
-after its own server's log had been read. Therefore all logs are read twice. When the first reading has ended, the send
-of whatever it saw is durable somewhere; the second reading takes the sends that have come meanwhile, and only those:
-its deliveries might again be ahead of their sends, so they stay in their process as ``local`` rows. What is judged is
-a consistent cut, without orphans.
+after the log of the sending server had been read. Therefore all logs are read twice. When the first reading has ended,
+the sends of all seen deliveries are durable. The second reading takes only the sends that were added meanwhile: its
+deliveries might again be ahead of their sends, so they become ``local`` rows in their process. The result is a
+consistent cut, without orphans.
 
-A segment may be converted and dropped between the two readings: then everything is read anew.
+If a segment is converted and deleted between the two readings, everything is read again.
 """
 
 import glob
@@ -31,7 +31,7 @@ _tries = 5
 
 @contextmanager
 def gathered(paths: Sequence[str]) -> Iterator[list[str]]:
-    """Paths that stand for the same trace without data directories, for as long as the context lasts."""
+    """Yield paths that stand for the same trace without data directories, valid inside the context."""
     directories: list[str] = []
     others: list[str] = []
     for path in paths:
@@ -48,7 +48,7 @@ def gathered(paths: Sequence[str]) -> Iterator[list[str]]:
 
 
 def is_data_directory(path: str) -> bool:
-    """Whether a server keeps its log there."""
+    """Return whether this is the data directory of a server."""
     try:
         names = os.listdir(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -62,12 +62,12 @@ def _matches(path: str) -> list[str]:
     if path == "-" or "\0" in path or "://" in path or os.path.exists(path) or not glob.has_magic(path):
         return [path]
     found = sorted(glob.glob(path, recursive=True))
-    # Without a directory among them they are left to whoever reads patterns anyway.
+    # Without a directory among them, the reader of patterns handles them.
     return found if any(map(os.path.isdir, found)) else [path]
 
 
 def _sort_out(path: str) -> tuple[list[str], list[str]]:
-    """The data directories at or below a path, and the trace files below it that belong to none of them."""
+    """Return the data directories at or below a path, and the trace files below it that belong to none of them."""
     if "\0" in path or not os.path.isdir(path):
         return [], []
 
@@ -83,8 +83,8 @@ def _sort_out(path: str) -> tuple[list[str], list[str]]:
 
 
 def _unreadable(error: OSError) -> StoreError:
-    """A folder that cannot be looked into may be a server's: a verdict without its rows would be about less than was
-    named."""
+    """Return the error for a folder that cannot be read. It may belong to a server, and a verdict without its rows
+    would cover less than was requested."""
     return StoreError(f"{error.filename}: {error.strerror}")
 
 
@@ -102,7 +102,7 @@ def _read(directories: list[str], scratch: str) -> list[str]:
 
 
 def _spill(recordings: list[Recording], scratch: str) -> list[str]:
-    """Write the rows that are in logs alone to files, and name these and the converted ones."""
+    """Write the rows that are only in logs to files; return the paths of these and of the converted files."""
     paths: list[str] = []
     with ExitStack() as stack:
         writers: list[TraceWriter] = []

@@ -1,16 +1,17 @@
-"""The trace of one server's data directory: what was converted to Parquet, then the rest of its log.
+"""The trace of one server's data directory: the part converted to Parquet, then the rest of its log.
 
-Under ``trace/`` in the data directory lie the rows of closed segments, one file a segment::
+The folder ``trace/`` in the data directory has the rows of closed segments, one file per segment::
 
-    trace/topology.toml                          the topology, by which routers' ``hop`` rows are known
-    trace/events-00000000000000123456.parquet    all rows up to record 123456, from where the file before ended
+    trace/topology.toml                          the topology, needed for routers' ``hop`` rows
+    trace/events-00000000000000123456.parquet    all rows up to record 123456, after those of the previous file
 
-A file's own metadata hold the **place** where it ended: the next message id and each process's next index. So rows and
-place become durable by one rename, and whoever goes on from the newest file neither leaves out a row nor writes one
-twice. The rest of the log is projected from there, also while the server writes it: only whole commit groups are read.
+A file's own metadata contain the **place** where it ended: the next message id and each process's next index. So rows
+and place become durable by one rename, and a conversion that continues after the newest file neither skips a row nor
+writes one twice. The rest of the log is projected from there, even while the server writes it: only whole commit groups
+are read.
 
-The first record of a log says whose it is. A log that no longer begins where the trace ended belongs to a server that
-ran without one: it is refused, for its rows could not be numbered.
+The first record of a log names its server. If a log no longer begins where the trace ended, the server ran without a
+trace; it is refused, because its rows could not be numbered.
 """
 
 import os
@@ -37,13 +38,13 @@ PLACE_KEY = b"antecede.place"
 """The key in a Parquet file's metadata under which its place is kept."""
 
 CONVERTER = "antecede.recording.converting"
-"""The module that is run as a process, to convert closed segments."""
+"""The module of the process that converts closed segments."""
 CONVERTER_BUSY = 75
-"""Its exit code when it found another one at work."""
+"""Its exit code when another one is running."""
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
-    """How far a trace has got, and all that is needed to go on."""
+    """The end of a trace, with everything needed to continue it."""
 
     server: str
     upto: int
@@ -64,7 +65,7 @@ def piece_name(upto: int) -> str:
 
 
 def pieces_in(directory: str) -> list[Piece]:
-    """The converted part of a trace, oldest first; the names alone are read."""
+    """Return the converted part of a trace, oldest first; only the names are read."""
     folder = os.path.join(directory, FOLDER)
     try:
         names = os.listdir(folder)
@@ -86,10 +87,10 @@ def place_of(piece: Piece) -> Place:
         said = parquet.read_metadata(piece.path).metadata or {}
         place = msgspec.msgpack.decode(said[PLACE_KEY], type=Place)
     except (OSError, ValueError, KeyError, msgspec.MsgspecError) as error:
-        reason = str(error).splitlines()[0] if isinstance(error, (OSError, ValueError)) else "it does not say"
-        raise TraceError(f"{piece.path}: cannot tell where this piece of a trace ends: {reason[:200]}") from None
+        reason = str(error).splitlines()[0] if isinstance(error, (OSError, ValueError)) else "no place in its metadata"
+        raise TraceError(f"{piece.path}: the end of this piece of a trace is unknown: {reason[:200]}") from None
     if place.upto != piece.upto:
-        raise TraceError(f"{piece.path}: ends with record {place.upto}, not with the one in its name")
+        raise TraceError(f"{piece.path}: ends with record {place.upto}, which differs from its name")
     return place
 
 
@@ -102,7 +103,7 @@ def begin(directory: str, topology: TopologyFile, files: Files | None = None) ->
             files.make_directory(folder)
             files.sync_directory(directory)
         if os.path.exists(f"{folder}/{TOPOLOGY}"):
-            # It is of the same epoch, or the server would not have got this far.
+            # It has the same epoch, otherwise the server would not have started.
             return
         file = files.create(f"{folder}/{TOPOLOGY}{TEMPORARY}")
         try:
@@ -115,12 +116,12 @@ def begin(directory: str, topology: TopologyFile, files: Files | None = None) ->
 
 
 def is_begun(directory: str) -> bool:
-    """Whether this data directory has a trace, which then must go on."""
+    """Return whether this data directory has a trace, which must then be continued."""
     return os.path.isdir(f"{directory}/{FOLDER}")
 
 
 def tidy(directory: str, files: Files | None = None) -> None:
-    """Remove what a conversion that was cut short has left; for whoever knows that none is under way."""
+    """Remove the files of an interrupted conversion; only call this if none is running."""
     files = files or Files()
     folder = f"{directory}/{FOLDER}"
     for name in files.names(folder):
@@ -140,7 +141,7 @@ def recorded_topology(directory: str) -> TopologyFile | None:
 
 
 class Recording:
-    """Reads the rows of a data directory that are not yet converted, and knows how far it has got."""
+    """Reads the rows of a data directory that are not yet converted, and tracks its position."""
 
     def __init__(self, directory: str, topology: TopologyFile | None = None, files: Files | None = None) -> None:
         self.directory = directory
@@ -155,7 +156,7 @@ class Recording:
         self.pieces = pieces_in(directory)
         self._topology = topology or recorded_topology(directory)
         self.upto = 0
-        """The last record whose rows have been given."""
+        """The last record whose rows have been returned."""
         self._projection: Projection | None = None
         if self.pieces:
             place = place_of(self.pieces[-1])
@@ -163,7 +164,8 @@ class Recording:
             self._begin(place.server).load(place.projection)
 
     def rows(self, until: int | None = None) -> Iterator[Event]:
-        """The rows of all whole records after those already given, up to one or to the end of the log."""
+        """Return the rows of all whole records after those already returned, up to a record or to the end of the
+        log."""
         first = self.upto + 1
         records = read_records(self.directory, self.upto, until, self._files)
         at = 0
@@ -173,7 +175,7 @@ class Recording:
             for number, record in records:
                 if first and number != first:
                     raise StoreError(
-                        f"{self.directory}: the log begins with record {number}, its trace needs {first}: "
+                        f"{self.directory}: the log begins with record {number}, but its trace needs {first}: "
                         f"this server ran without --trace"
                     )
                 first = 0
@@ -187,12 +189,12 @@ class Recording:
 
     @property
     def metadata(self) -> Metadata:
-        """What the rows so far say about themselves."""
+        """Return the metadata of the rows so far."""
         conflicts = None if self._projection is None else self._projection.conflicts
         return Metadata(conflicts=conflicts, recorded_by=f"antecede serve {__version__}")
 
     def place(self) -> Place:
-        """Where to go on after the rows that were given."""
+        """Return the place after the rows returned so far."""
         assert self._projection is not None, "nothing was read"
         return Place(self._projection.server, self.upto, self._projection.save())
 
@@ -206,7 +208,7 @@ class Recording:
     def _server_of(self, record: bytes) -> str:
         items = decode_record(record)
         if not items or not isinstance(items[0], Began):
-            raise StoreError(f"{self.directory}: the log does not begin as a server's log does")
+            raise StoreError(f"{self.directory}: this is not a server's log")
         return items[0].server
 
 

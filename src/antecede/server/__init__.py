@@ -3,20 +3,20 @@
     link → order (one per domain) → hop → mailbox → engine
 
 A step takes a batch of inputs, one after the other, and then stamps everything that they sent. Its outcome is **one
-record**: the inputs that were taken for good. Whoever drives the server appends the record to the log, and lets the
-step's effects leave once that record, and every one before it, is durable: *persist, then send, then acknowledge*.
-Reactions may run at once, for what they bring about is a later record.
+record**: the inputs that were accepted. The driver appends the record to the log, and lets the step's effects leave
+when that record, and every one before it, is durable: *persist, then send, then acknowledge*. Reactions may run at
+once, because their results are part of a later record.
 
 Recovery is the same machine reading the same records: ``replay(record)`` arrives at the same state, with the same
 stamps on the same frames; what was not acknowledged is then resent. There is no other recovery code.
 
-**Exactly once.** A frame is accepted in the record that delivers or forwards its packet; a reaction's sends, the
+**Exactly once.** A frame is accepted in the record that delivers or forwards its packet. A reaction's sends, the
 agent's new state and the end of its letter are one record. A client's publishes carry its own numbers, 1, 2, 3 …
-without gaps: a repeated one is answered and not sent again; what comes after a refused one is passed over, for the
-client will number it anew.
+without gaps. A repeated publish is answered and not sent again. Publishes after a refused one are skipped, because the
+client will number them again.
 
-The server does no I/O, owns no clock (``now`` in seconds drives resends, ``clock_ms`` is the wall clock that timers
-count by) and rolls no dice.
+The server does no I/O and has no clock and no randomness: ``now`` in seconds drives resends, ``clock_ms`` is the wall
+clock for timers.
 """
 
 import msgspec
@@ -76,21 +76,21 @@ class AgentServer:
         self.plan = plan
         self.incarnation = incarnation
         self.epoch = ""
-        """Under which topology the log was begun; empty: it was not told."""
+        """The topology under which the log was begun; empty if unknown."""
         self.channel = Channel(name, plan.topology, plan.orders, plan.homes, incarnation, plan.resend_after)
         self.engine = Engine()
         self.calls = Calls(self.channel, f"{name}.{incarnation & 0xFFFFFF:06x}.")
         self.clients: dict[str, int] = {}
-        """Clients that live here, and the number of the last publish of each."""
+        """The clients of this server, and the number of the last publish of each."""
         self.timers = Timers(self.engine.footprint)
         self.stopped: dict[tuple[str, str], str] = {}
-        """Links that stopped until an operator lets them begin anew: (domain, peer) → reason."""
+        """Links that stopped until an operator resets them: (domain, peer) → reason."""
         self.kept = True
-        """Whether a step's record is kept anywhere; if not, it is not even written down."""
+        """Whether a step's record is kept anywhere; if not, it is not even encoded."""
         self.overloaded = False
-        """Set by the driver above its high-water mark: clients' publishes are refused, all else goes on."""
+        """Set by the driver above its high-water mark: clients' publishes are refused, everything else continues."""
         self.overload = CATCHING_UP
-        """What clients are told then."""
+        """The reason that clients then get."""
         self._items: list[Item] = []
         self.channel.record_into(self._items)
         self._numbers = 0
@@ -101,8 +101,8 @@ class AgentServer:
     # Steps.
 
     def step(self, inputs: list[Input], now: float, clock_ms: int, acknowledge: bool = True) -> Step:
-        """Take the inputs, fire the timers that are due, stamp what they sent. Whoever drives the server may let
-        acknowledgements wait for a later step."""
+        """Take the inputs, fire the timers that are due, stamp the messages sent. The driver may leave acknowledgements
+        to a later step."""
         items, engine = self._items, self.engine
         items.clear()
         for given in inputs:
@@ -115,7 +115,7 @@ class AgentServer:
         self._collect()
         if self.calls.site is not None:
             items += self.calls.told(clock_ms)
-        # A step's lists are its own, also the empty ones: the next step must not add to what has been handed out.
+        # A step owns its lists, even the empty ones: the next step must not add to lists that were handed out.
         replies, self._replies = self._replies, []
         faults, self._faults = self._faults, []
         record = encode_record(items) if items and self.kept else None
@@ -129,7 +129,7 @@ class AgentServer:
         return encode_record([began])
 
     def replay(self, record: bytes, now: float) -> None:
-        """Take a record of the log again. What it sent was sent before: it is resent if nobody acknowledged it."""
+        """Apply a record of the log again. Its messages were sent before; unacknowledged ones are resent."""
         self._items.clear()
         enacted: list[Row] = []
         for item in decode_record(record):
@@ -147,15 +147,16 @@ class AgentServer:
         self._replies = []
 
     def begin_life(self, life: int) -> None:
-        """After the last record has been replayed: peers are told that this is another life, and where it began."""
+        """Start a life after the last record has been replayed: peers learn its number, and the frame count at its
+        start."""
         self.channel.begin_life(life)
 
     def resume(self, now: float) -> Step:
-        """After the last record has been replayed: what is due now."""
+        """Return what is due now, after the last record has been replayed."""
         return self.step([], now, 0)
 
     def deadline(self) -> float | None:
-        """When the links want to resend something."""
+        """The time at which the links must resend something."""
         return self.channel.deadline()
 
     def alarm_ms(self) -> int | None:
@@ -181,7 +182,7 @@ class AgentServer:
                 if not given.clock_ms:  # type: ignore[union-attr]
                     given = msgspec.structs.replace(given, clock_ms=clock_ms)
             elif kind is Forgot:
-                # What was acknowledged is not in the log, so the record says what was not.
+                # Acknowledgements are not in the log, so the record contains what was not acknowledged.
                 again = self.channel.consumers[given.domain].unsettled()  # type: ignore[union-attr]
                 given = Forgot(given.domain, given.generation, again)  # type: ignore[union-attr]
             items.append(given)  # type: ignore[arg-type]
@@ -219,7 +220,7 @@ class AgentServer:
             self._replies.append(Accepted(given.client, last))
             return
         if given.number > last + 1:
-            # Something before it was refused: the client is being told, and comes back with new numbers.
+            # An earlier publish was refused: the client is informed, and returns with new numbers.
             return
         if given.number <= last and isinstance(given, PublishedMany):
             bodies = bodies[last + 1 - given.number :]
@@ -240,7 +241,7 @@ class AgentServer:
     def _replay_dead(self, given: Replay, items: list[Item], now: float) -> None:
         dead = self.engine.dead.get(given.key)
         if dead is None:
-            # Another operator was quicker.
+            # Another operator was faster.
             return
         number = self.clients.get(given.client, 0) + 1
         for item in (sent_again(dead.letter, given.client, number, given.to), Buried(given.key)):
@@ -248,8 +249,7 @@ class AgentServer:
             self._apply(item, now)
 
     def _reachable(self, to: tuple[str, ...], kind: str, bodies: list[bytes]) -> tuple[str, ...]:
-        """Return the addresses that a publish is sent to; raise why it is not taken: it cannot be sent, or there is too
-        much already."""
+        """Return the addresses of a publish; raise an error if it cannot be sent, or if there are too many."""
         if self.overloaded:
             raise OverloadError(self.overload)
         longest = max(map(len, bodies))
@@ -275,7 +275,7 @@ class AgentServer:
             items.append(Fired(due))
             self._apply(items[-1], now)
 
-    # What an item does, live and from the log.
+    # The effect of an item, live and from the log.
 
     def _apply(self, item: Item, now: float) -> None:
         if isinstance(item, Reacted):
@@ -354,14 +354,14 @@ class AgentServer:
         self._set_timer(item.clock_ms + outbound.timeout_ms, item.agent, name_of(Timeout), body, letter.id)
 
     def _called(self, item: Reacted, outbound: Outbound, now: float) -> None:
-        """A reaction calls an object: the answer is a question's, but for the timer, which the call has itself."""
+        """Process a reaction's call of an object. It works like a question, but the call has its own timer."""
         ask = f"{self._prefix}{self._numbers + 1}" if outbound.reply else ""
         if unfit(outbound.body) is None:
             if ask:
                 self.engine.asks[ask] = Question(item.agent, outbound.reply)
             self._call(item.agent, outbound, ask, deadline_of(outbound.body, item.clock_ms), now)
         else:
-            # Only one that forwards what it does not understand can do that; nobody is called.
+            # Only a server that forwards what it does not understand can do that; nothing is called.
             self._numbers += 1
         self._numbers += bool(ask)
 
@@ -371,7 +371,8 @@ class AgentServer:
         self.calls.call(source, id_, outbound.to[0], outbound.type, outbound.body, ask, (deadline_ms, now))
 
     def _set_timer(self, when_ms: int, agent: str, kind: str, body: bytes, answers: str = "") -> None:
-        """Have a letter come from the clock. Its id says so: to fire is no message, and obeys no order."""
+        """Set a timer that delivers a letter later. Its id marks it as a timer: firing is not a message and obeys no
+        order."""
         self._numbers += 1
         letter = Letter(f"{self._prefix}t{self._numbers}", agent, (agent,), kind, body, answers=answers)
         self.timers.set(self._numbers, when_ms, agent, letter)
@@ -387,7 +388,7 @@ class AgentServer:
         return letter
 
     def _collect(self) -> None:
-        """Letters that the channel brought for agents of this server go into their mailboxes, in that sequence."""
+        """Put the letters that the channel delivered for agents of this server into their mailboxes, in sequence."""
         channel = self.channel
         if channel.arrived:
             self.engine.deliver_all(channel.arrived)
@@ -416,17 +417,17 @@ class AgentServer:
         return encode_state(State(*head, channel, engine, self.clients, self.timers.waiting, stopped))
 
     def check_origin(self, server: str, epoch: str, expected: str) -> None:
-        """Refuse a log that another server, or another topology, has begun."""
+        """Refuse a log that belongs to another server, or to another topology."""
         if server != self.name:
-            raise StoreError(f"the data directory is of server {server}, not of {self.name}")
+            raise StoreError(f"the data directory belongs to server {server}, not to {self.name}")
         if epoch != expected:
             raise TopologyError(
-                f"the data directory of server {server} was begun under topology epoch {epoch} and the file has "
-                f"{expected}: start with the topology file of before, or with an empty data directory"
+                f"the data directory of server {server} was begun under topology epoch {epoch}, but the file has "
+                f"{expected}: start with the previous topology file, or with an empty data directory"
             )
 
     def restore(self, snapshot: bytes, now: float, epoch: str | None = None) -> None:
-        """Become the state of a snapshot, if it is of this epoch; called on a fresh server."""
+        """Load the state of a snapshot into a new server, if it has this epoch."""
         try:
             state = decode_state(snapshot)
         except SnapshotError as error:

@@ -1,13 +1,13 @@
-"""Which incoming connections are open, and how much they may use up.
+"""Track incoming connections, and limit what they may use.
 
-A connection is a *stranger* from the moment it is accepted, TLS handshake included, until its hello is accepted. There
-is a bounded number of strangers, in all and from each address; when there are too many the oldest is closed, since a
-correct program says hello at once. So silent connections can neither use up the file descriptors nor keep anybody else
-out. Clients are bounded by what is left; they are never closed for a stranger. Other servers always find a place: there
-is one for each.
+A connection is a *stranger* from the moment it is accepted, TLS handshake included, until its hello is accepted. The
+number of strangers is limited, in total and per address. When there are too many, the oldest is closed, since a correct
+program sends its hello at once. So silent connections can neither use up the file descriptors nor keep others out.
+Clients get the remaining places; they are never closed for a stranger. Other servers can always connect: there is one
+place for each.
 
-Bytes of frames that are not complete are counted as well, again in all and for each address; when there are too many
-the connection whose frame began first is closed. Frames of other servers are not counted: there are few of them.
+Bytes of incomplete frames are counted as well, in total and per address. When there are too many, the connection whose
+frame began first is closed. Frames of other servers are not counted, because there are few of them.
 """
 
 from collections import Counter
@@ -44,7 +44,7 @@ class Guest:
         self.admission._left(self)
 
     def keeps(self, unfinished: int) -> None:
-        """So many bytes of a frame are here, and the rest is not."""
+        """Set the number of bytes of an incomplete frame."""
         self.admission._keeps(self, unfinished)
 
 
@@ -62,22 +62,22 @@ class Admission:
         """Oldest first."""
         self._of_address: Counter[str] = Counter()
         self._unfinished: dict[Guest, None] = {}
-        """Those with an unfinished frame, the one that began first first; no servers."""
+        """Connections with an incomplete frame, the one that began first comes first; without servers."""
         self._unfinished_of: Counter[str] = Counter()
         self.unfinished_bytes = 0
 
     @property
     def strangers(self) -> int:
-        """Connections that have not said hello."""
+        """The number of connections without a hello."""
         return len(self._strangers)
 
     @property
     def full(self) -> bool:
-        """Whether no further client has a place."""
+        """Whether there is no place for another client."""
         return self.clients >= self.clients_max
 
     def enter(self, address: str, drop: Drop) -> Guest:
-        """A new connection; ``drop`` closes it."""
+        """Register a new connection; ``drop`` closes it."""
         if self._of_address[address] >= self.strangers_address_max:
             self._drop_stranger(address)
         elif len(self._strangers) >= self.strangers_max:
@@ -88,7 +88,7 @@ class Admission:
         return guest
 
     def make_room(self) -> None:
-        """No file descriptor is left: close the oldest stranger, if there is one."""
+        """Close the oldest stranger, if there is one, because no file descriptor is left."""
         if self._strangers:
             self._drop_stranger()
 
@@ -96,7 +96,7 @@ class Admission:
         oldest = next(guest for guest in self._strangers if not address or guest.address == address)
         self.dropped += 1
         oldest.left()
-        oldest.drop("too many connections that have not said hello: try again", "too-many-strangers")
+        oldest.drop("too many connections without a hello: try again", "too-many-strangers")
 
     def _proved(self, guest: Guest, server: bool) -> None:
         if guest.known or guest not in self._strangers:
@@ -147,4 +147,4 @@ class Admission:
 
     def _drop_unfinished(self, guest: Guest) -> None:
         self._keeps(guest, 0)
-        guest.drop("too many bytes of frames that are not complete: try again", "too-much-unfinished")
+        guest.drop("too many bytes of incomplete frames: try again", "too-much-unfinished")

@@ -8,21 +8,21 @@ from antecede.server.timers import Timers
 
 
 class Backlog(msgspec.Struct, frozen=True):
-    """What a server keeps until somebody else has done something."""
+    """The data that a server keeps until others have acted."""
 
     letters: int
-    """Letters in mailboxes, as often as they are there, and dead ones."""
+    """Letters in mailboxes, counted once per mailbox, and dead letters."""
     dead: int
     letter_bytes: int
-    """The memory of those and of timers."""
+    """The memory of these letters and of timers."""
     frames: int
     """Frames that no peer has acknowledged."""
     frame_bytes: int
-    """The memory of those."""
+    """The memory of these frames."""
 
 
 def backlog_of(channel: Channel, engine: Engine, timers: Timers, exact: bool) -> Backlog:
-    """Count what waits. The time grows with the letters that arrived since the last count, not with all that wait."""
+    """Count the waiting data. The time depends on the letters that arrived since the last count, not on all letters."""
     footprint = engine.count() if exact else engine.footprint
     mailboxes = _mailbox_bytes * len(engine.mailboxes)
     letter_bytes = footprint.bytes + mailboxes + _dead_bytes * len(engine.dead) + _timer_bytes * len(timers)
@@ -39,6 +39,6 @@ def backlog_of(channel: Channel, engine: Engine, timers: Timers, exact: bool) ->
 _mailbox_bytes = 1_000
 """A mailbox without letters: a deque with its first block, the agent's address, places in dictionaries."""
 _dead_bytes = 500
-"""What a dead letter takes besides the letter: its key and reason, which is mostly a short sentence."""
+"""The memory of a dead letter besides the letter: its key and reason, which is usually a short sentence."""
 _timer_bytes = 350
-"""What a timer takes besides its letter: two tuples, three numbers, places in a dictionary and a heap."""
+"""The memory of a timer besides its letter: two tuples, three numbers, places in a dictionary and a heap."""

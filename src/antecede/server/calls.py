@@ -1,12 +1,12 @@
 """Calls of replicated objects at one server: from a client's or an agent's letter to an answer in its mailbox.
 
-A call is a letter whose address ends in ``()``: ``account()``, with the operation as its type and, as its body, the
-time that it may take and the arguments. It does not travel. The site of this server (:mod:`antecede.objects.replicas`)
-begins a root for it, in the same step, and what the root sends are messages of the domain's order. When the root has
-ended the caller gets a letter with a :class:`~antecede.engine.agents.Returned`, which did not travel either.
+A call is a letter whose address ends in ``()``: ``account()``. Its type is the operation; its body has the time limit
+and the arguments. It does not travel. The site of this server (:mod:`antecede.objects.replicas`) begins a root for it,
+in the same step, and the root's messages are messages of the domain's order. When the root has ended, the caller gets a
+letter with a :class:`~antecede.engine.agents.Returned`, which does not travel either.
 
-**Exactly once** follows from where a call lives: its beginning is the publish, or the reaction, of one record; all that
-comes of it is the machine's answer to the packets of later records; its deadline is an item of a record, too. A crash
+**Exactly once** follows from the records: a call begins with the publish, or the reaction, of one record; everything
+after that is the machine's answer to the packets of later records; its deadline is an item of a record, too. A crash
 loses none of it, and a repeated publish is recognised by its number.
 """
 
@@ -31,25 +31,25 @@ _timeout_ms_max = limits.call_seconds_max * 1000
 
 
 def is_call(to: tuple[str, ...]) -> bool:
-    """Whether something sent to these is a call."""
+    """Return whether a letter to these addresses is a call."""
     return len(to) == 1 and to[0].endswith("()")
 
 
 def unfit(body: bytes) -> UsageError | None:
-    """Why this is not the body of a call."""
+    """Return why this is not the body of a call."""
     try:
         timeout_ms, arguments = _decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        return UsageError(f"a call that cannot be read: {error}")
+        return UsageError(f"unreadable call: {error}")
     if not 0 < timeout_ms <= _timeout_ms_max:
-        return UsageError(f"a call of {timeout_ms} ms: expected 1 to {_timeout_ms_max}")
+        return UsageError(f"time limit of {timeout_ms} ms for a call: expected 1 to {_timeout_ms_max}")
     if is_deep(arguments):
         return UsageError(f"arguments of a call nested deeper than {limits.call_depth_max}")
     return None
 
 
 def deadline_of(body: bytes, clock_ms: int) -> int:
-    """When a call that begins now must have ended."""
+    """Return the time by which a call that begins now must have ended."""
     timeout_ms: int = _decode(body)[0]
     return clock_ms + timeout_ms
 
@@ -76,17 +76,17 @@ class Calls:
 
     @property
     def open(self) -> int:
-        """Calls that began here, or wait to begin, and have not ended."""
+        """The number of calls that began here, or wait to begin, and have not ended."""
         return 0 if self.site is None else self.site.open_calls
 
     def refusal(self, bodies: list[bytes]) -> AntecedeError | None:
-        """Why a client's call is not taken: one too many, or none that could be begun."""
+        """Return why a client's call is refused: there are too many, or it is not valid."""
         if self.open >= limits.calls_open_max:
-            return OverloadError(f"{self.open} calls of objects have begun here and not ended: wait for some")
-        return unfit(bodies[0]) if len(bodies) == 1 else UsageError("calls are published one by one")
+            return OverloadError(f"{self.open} calls of objects that began here have not ended: try again later")
+        return unfit(bodies[0]) if len(bodies) == 1 else UsageError("several calls in one publish: expected one")
 
     def alarm_ms(self) -> int | None:
-        """When the next call must have ended."""
+        """The time by which the next call must have ended."""
         due = None if self.site is None else self.site.deadline()
         return None if due is None else int(due)
 
@@ -99,7 +99,7 @@ class Calls:
         self._channel.consumers[self._domain].perform(effects, now)
 
     def answers(self) -> list[Letter]:
-        """Letters for those whose calls have ended since the last time."""
+        """Return letters for the callers whose calls have ended since the last time."""
         if self.site is None or not self.site.ended:
             return []
         ended, self.site.ended = self.site.ended, []
@@ -121,13 +121,13 @@ class Calls:
         ]
 
     def _letter(self, called: Called, returned: Returned) -> Letter:
-        # Its id says that it is no message: it is of the call's own letter, and obeys no order.
+        # Its id marks it as no message: it belongs to the call's own letter and obeys no order.
         id_ = f"{self._prefix}c{called.letter.removeprefix(self._prefix)}"
         body = msgspec.msgpack.encode(returned)
         return Letter(id_, called.object, (called.caller,), name_of(Returned), body, answers=called.ask)
 
     def told(self, clock_ms: int) -> list[Item]:
-        """What a step's record must say of the objects here: what they did, and before that what of it conflicts."""
+        """Return the items about objects for a step's record: their actions, and before those their conflicts."""
         site = self.site
         if site is None or not site.rows:
             return []
@@ -139,7 +139,7 @@ class Calls:
         return items
 
     def tell(self, item: Related) -> None:
-        """The log was told of conflicts."""
+        """Record that the log contains these conflicts."""
         if self.site is not None:
             self.site.told = item.conflicts
 
@@ -150,7 +150,7 @@ class Calls:
         return rows
 
     def compare(self, kept: list[Row]) -> None:
-        """In a recovery: what operations do, computed again, must be what they did."""
+        """In a recovery, check that operations computed again do the same as before."""
         done = self._rows()
         if done == kept:
             return
@@ -158,9 +158,9 @@ class Calls:
             ((one, other) for one, other in zip(kept, done, strict=False) if one != other), (kept[-1:], done[-1:])
         )
         raise StoreError(
-            "operations computed again from the log do something else than they did before "
+            "operations computed again from the log give other results than before "
             f"({_shown(other)} instead of {_shown(one)}): they are not deterministic, or their code was changed after "
-            "a crash; start with the code of before, stop the server, then change it"
+            "a crash; start with the previous code, stop the server, then change it"
         )
 
 

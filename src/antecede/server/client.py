@@ -1,13 +1,13 @@
-"""A client's end of the protocol, without I/O: its publishes and their numbers, and the line to its home server.
+"""A client's end of the protocol, without I/O: its publishes and their numbers, and the line to its own server.
 
 **Publishes** are numbered 1, 2, 3 … without gaps and kept until the server has accepted them. After a broken connection
-the server's welcome says which ones it has; the others are sent again, so none is sent twice. What follows a refused
-publish was passed over by the server, and gets new numbers.
+the server's welcome says which ones it has; the others are sent again, so none is sent twice. The server skips the
+publishes after a refused one; they get new numbers.
 
-**The line** dials the home server, sends the hello, and dials again after a broken connection, with growing pauses, for
-as long as the client lives. A server that closes the connection for good (a wrong token, another client with the same
-name) ends the line. A temporary client closes its connection for good, and is then forgotten. One that was cut off for
-so long that its server may have forgotten it gives up: what it would repeat might be taken for new.
+**The line** dials the server, sends the hello, and dials again after a broken connection, with growing pauses, for as
+long as the client exists. A server that closes the connection for good (a wrong token, another client with the same
+name) ends the line. A temporary client closes its connection for good, and is then forgotten. If it was disconnected
+for so long that its server may have forgotten it, it gives up: publishes that it repeats might count as new.
 
 The owner of a line (:class:`antecede.live.client.Bus`, or a simulated client) decides what to publish and what to do
 with letters. ``now`` and randomness are arguments.
@@ -44,7 +44,7 @@ class Ticket:
         self.bytes = 0
 
     def drop(self, count: int) -> None:
-        """The first of the batch were accepted: the rest becomes a batch of its own."""
+        """Remove the first of the batch, which were accepted; the rest becomes a new batch."""
         self.number += count
         del self.bodies[:count]
 
@@ -69,7 +69,7 @@ class Numbering(Generic[T]):
         """Questions that wait for an answer, by the number that an answer quotes."""
 
     def keep(self, ticket: T) -> None:
-        """A ticket is complete: keep it until it is accepted."""
+        """Keep a complete ticket until it is accepted."""
         self.next = ticket.number + len(ticket.bodies)
         self.tickets.append(ticket)
 
@@ -79,7 +79,7 @@ class Numbering(Generic[T]):
         return self.next - 1 - self.accepted_upto + (0 if self.open is None else len(self.open.bodies))
 
     def accepted(self, upto: int) -> None:
-        """The server has all publishes up to this number."""
+        """Settle all publishes up to this number, which the server has."""
         self.accepted_upto = max(self.accepted_upto, upto)
         tickets = self.tickets
         while tickets and tickets[0].number <= upto:
@@ -93,13 +93,13 @@ class Numbering(Generic[T]):
             self._settled(ticket, None)
 
     def welcomed(self, last: int) -> AntecedeError | None:
-        """The server has our publishes up to ``last``. Give the others their numbers again, from there on; they are
-        then to be sent again. Return why the client cannot go on, if it cannot."""
+        """Process a welcome: the server has our publishes up to ``last``. Number the others again from there; they must
+        then be sent again. Return why the client cannot continue, if it cannot."""
         if self.tickets and last >= self.next:
             return UsageError("another client publishes under the same name: expected one at a time")
         if last < self.accepted_upto:
             return RefusedError(
-                f"the server lost its data: it had accepted {self.accepted_upto} publishes and now knows of {last}"
+                f"the server lost its data: it had accepted {self.accepted_upto} publishes and now has {last}"
             )
         self.accepted(last)
         self.next = last + 1
@@ -107,9 +107,9 @@ class Numbering(Generic[T]):
         return None
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> AntecedeError | None:
-        """The publish of this number was not accepted, nor any after it. With ``retry`` all of them fail, and their
-        owners may try again later; otherwise only this one fails, and the others get new numbers and are to be sent
-        again. Return why the client cannot go on, if it cannot."""
+        """Process a refusal of the publish with this number and all after it. With ``retry`` all of them fail, and
+        their owners may try again later. Otherwise only this one fails, and the others get new numbers and must be sent
+        again. Return why the client cannot continue, if it cannot."""
         tickets = self.tickets
         if not tickets or tickets[0].number != number:
             return UsageError(f"the server refused publish {number}, which is not the next")
@@ -124,7 +124,7 @@ class Numbering(Generic[T]):
         return None
 
     def fail(self, error: AntecedeError) -> None:
-        """There is no server any more: everything that is not accepted fails."""
+        """Let everything that is not accepted fail, because there is no server any more."""
         tickets, self.tickets = self.tickets, deque()
         if self.open is not None:
             tickets.append(self.open)
@@ -146,12 +146,12 @@ class Numbering(Generic[T]):
 
 
 class LineOwner(Protocol):
-    """What a line calls."""
+    """The methods that a line calls."""
 
     name: str
 
     def welcomed(self, address: str, last: int) -> None:
-        """The server knows us, and has our publishes up to this number."""
+        """The server accepted our hello, and has our publishes up to this number."""
         ...
 
     def accepted(self, upto: int) -> None:
@@ -183,7 +183,7 @@ class ClientLine:
         random: Callable[[], float],
     ) -> None:
         """``flush_soon``: called when there is something to write; ``flush`` must follow. ``clock``: a clock in seconds
-        that goes on while the machine sleeps. ``random``: returns numbers from 0 to 1, for the jitter of dialing."""
+        that continues while the machine sleeps. ``random``: returns numbers from 0 to 1, for the jitter of dialing."""
         self._owner = owner
         self._token = token
         self._flush_soon = flush_soon
@@ -191,7 +191,7 @@ class ClientLine:
         self._random = random
         self._temporary = wire.is_temporary(owner.name)
         self._lost_at: float | None = None
-        """When the last connection ended that the server had welcomed."""
+        """The end of the last connection with a welcome from the server."""
         self._connection: Connection | None = None
         self._parts: list[wire.Part] = []
         self._pause = _pause_first
@@ -217,7 +217,7 @@ class ClientLine:
         return True
 
     def dial_failed(self, reason: str, now: float) -> None:
-        """Nobody answered: try again later, and less and less often."""
+        """Schedule another attempt later, with growing pauses, because there was no answer."""
         self.trouble = reason
         self._dial_later(now)
 
@@ -310,7 +310,7 @@ class ClientLine:
             self._connection.speak(version)
         away = 0.0 if self._lost_at is None else self._clock() - self._lost_at
         if self._temporary and away > limits.temporary_client_seconds_max / 2:
-            self.refusal = "cut off for too long: whether what was sent has been accepted is not known"
+            self.refusal = "disconnected for too long: it is not known whether the last publishes were accepted"
             if self._connection is not None:
                 self._connection.close(self.refusal)
             return
@@ -337,7 +337,7 @@ class ClientLine:
         self.flush()
 
     def watch(self, now: float) -> None:
-        """Send a ping now and then; close a connection that nothing comes from."""
+        """Send a ping from time to time; close a connection that is silent."""
         connection = self._connection
         if connection is None:
             return

@@ -31,34 +31,34 @@ class Connection(Protocol):
         ...
 
     def close(self, reason: str, final: bool = False, code: str = "") -> None:
-        """Tell the other end why (``final``: it need not try again; ``code``: the rule that it broke), and close.
-        ``closed`` follows."""
+        """Send the reason to the other end (``final``: it need not try again; ``code``: the rule that it broke), and
+        close. ``closed`` follows."""
         ...
 
     def trust(self, *, server: bool) -> None:
-        """The other end has proven to be a server, or a client: longer frames are read from now on."""
+        """Allow longer frames from now on, because the other end is authenticated as a server or a client."""
         ...
 
     def speak(self, version: int) -> None:
-        """Both ends have agreed on a wire version; before that the oldest is spoken."""
+        """Use this wire version, on which both ends have agreed; before that the oldest is used."""
         ...
 
     def hold(self, held: bool) -> None:
-        """Stop reading for a while, or go on."""
+        """Stop reading for a while, or continue."""
         ...
 
     def busy(self, busy: bool) -> None:
-        """Stop reading while parts that have arrived are still to be handled, or go on; independent of ``hold``."""
+        """Stop reading while parts that have arrived are still to be handled, or continue; independent of ``hold``."""
         ...
 
     def expect_a_reader(self, expected: bool) -> None:
-        """Read nothing while the connection is full: who does not read what it is told is not listened to. Not between
-        servers, two of which might wait for each other."""
+        """Do not read while the connection is full, since the other end does not read either. Not used between servers,
+        because two of them might wait for each other."""
         ...
 
 
 class Receiver(Protocol):
-    """What a connection calls."""
+    """The methods that a connection calls."""
 
     def received(self, parts: list[AnyPart]) -> None:
         """Parts arrived. A :class:`antecede.errors.WireError` closes the connection with its text as the reason."""

@@ -21,7 +21,7 @@ from antecede.wire import AnyPart
 
 
 class LogView(LogState, Protocol):
-    """Where the log stands."""
+    """The state of the log."""
 
     @property
     def last(self) -> int: ...
@@ -79,8 +79,8 @@ class ServerCore:
         return driver.gathered(now)
 
     def watch(self, now: float) -> None:
-        """Do what is to be done about once per second: send a ping where nothing was sent for a while, close
-        connections that are silent for too long, forget temporary clients that are gone."""
+        """Do the periodic work, about once per second: send a ping if nothing was sent for a while, close connections
+        that are silent for too long, forget temporary clients that are gone."""
         self.driver.now = now
         self.sessions.sweep(now)
         self.entry.watch(now)
@@ -89,22 +89,22 @@ class ServerCore:
                 keep_alive(peer.connection, now)
 
     def deadline(self, now: float, clock_ms: int) -> float | None:
-        """When something is to be done next: a turn, or a peer to be dialed."""
+        """The time of the next work: a turn, or a peer to be dialed."""
         turn, dial = self.driver.deadline(now, clock_ms), self.peering.deadline()
         return turn if dial is None or (turn is not None and turn < dial) else dial
 
-    # What the driver calls, besides ``send`` and ``reply``.
+    # Called by the driver, besides ``send`` and ``reply``.
 
     def deliver(self, due: React) -> None:
         """Hand letters to a client."""
         self.sessions.deliver(due)
 
     def fault(self, domain: str, peer: str, reason: str) -> None:
-        """A peer did something wrong."""
+        """Report that a peer did something wrong."""
         self.peering.fault(domain, peer, reason)
 
     def hold(self, held: bool) -> None:
-        """Stop reading from all connections, or go on."""
+        """Stop reading from all connections, or continue."""
         self.entry.hold(held)
         self.peering.hold(held or self.marks.held)
 

@@ -37,18 +37,19 @@ from antecede.server.words import FromPeer, Log
 
 
 class Turn(msgspec.Struct):
-    """What one turn asks of the adapter, in this sequence."""
+    """What the adapter must do after a turn, in this sequence."""
 
     records: list[bytes]
-    """FIRST append these to the log, in this sequence, and report with ``appended``. What depends on them waits in the
-    gate until they are durable. If the log has no room for one, stop there: the next turn returns it again."""
+    """FIRST append these to the log, in this sequence, and report with ``appended``. Everything that depends on them
+    waits in the gate until they are durable. If the log has no space for one, stop there: the next turn returns it
+    again."""
     reactions: list[React]
-    """THEN run these, each agent's in its own time, and report each with ``reacted``. They need not wait for the
-    records: what they bring about is a later record."""
+    """THEN run these, one agent independent of another, and report each with ``reacted``. They need not wait for the
+    records, because their results are part of a later record."""
 
 
 class Outputs(Protocol):
-    """Where things go: what the gate lets leave, and what the driver reports."""
+    """The receivers of what the gate lets leave, and of the driver's reports."""
 
     def send(self, outgoing: list[Outgoing]) -> None:
         """Write frames and acknowledgements to peers; called by the gate only."""
@@ -63,16 +64,16 @@ class Outputs(Protocol):
         ...
 
     def fault(self, domain: str, peer: str, reason: str) -> None:
-        """A peer did something wrong."""
+        """Report that a peer did something wrong."""
         ...
 
     def hold(self, held: bool) -> None:
-        """Stop reading from all connections, or go on."""
+        """Stop reading from all connections, or continue."""
         ...
 
 
 class Driver:
-    """One server, from its inputs to what leaves it."""
+    """One server, from its inputs to its outputs."""
 
     def __init__(
         self,
@@ -85,19 +86,19 @@ class Driver:
         durable: int = 0,
     ) -> None:
         """``lives``: whether an address is an agent of this server, not a client. ``wake``: called when a turn is
-        needed soon, at most once per turn. ``last``, ``durable``: where the log stands after recovery."""
+        needed soon, at most once per turn. ``last``, ``durable``: the state of the log after recovery."""
         self.machine = machine
         self.gate = Gate(last, durable, outputs.send, outputs.reply)
         self.durable = self.gate.open
-        """To be called with a number when all records up to it are durable: lets everything leave that waited."""
+        """``durable(number)`` reports that all records up to this number are durable; then the waiting output leaves."""
         self.retries = Retries(machine.channel.check, log)
         self.acknowledgements = Acknowledgements()
         self.stopping = False
-        """Reactions begin no more."""
+        """No new reactions begin."""
         self.broken = False
-        """A step could not be taken to its end: nothing is stepped any more, and the server must end."""
+        """A step could not be completed: no more steps are taken, and the server must end."""
         self.now = 0.0
-        """The time of the last turn, or of what came in since."""
+        """The time of the last turn, or of the last input since."""
         self.trouble = ""
         """Why records cannot be appended; empty: they can."""
         self._lives = lives
@@ -140,15 +141,15 @@ class Driver:
             self._wake()
 
     def gathered(self, now: float) -> bool:
-        """All inputs that came together, since ``awake`` was set, are here. Return True if a turn should be taken at
-        once, because nothing else is going on; under load it waits for what else arrives."""
+        """End a group of inputs that came together, which began when ``awake`` was set. Return True if a turn should
+        be taken at once because the server is idle; under load it waits for more input."""
         if now - self._rested > _calm_seconds:
             return True
         self._wake()
         return False
 
     def ungather(self) -> None:
-        """Not all of what came together could be taken."""
+        """Give up a group, because not all of its inputs could be taken."""
         self._wake()
 
     def when_durable(self, call: Callable[[], None]) -> None:
@@ -162,20 +163,20 @@ class Driver:
         self.poke()
 
     def defer(self, call: Callable[[], None]) -> None:
-        """Call at the beginning of the next run of turns: what takes long shares the time with everything else."""
+        """Call at the beginning of the next run of turns, so that long work shares the time with everything else."""
         self._deferred.append(call)
         if not self.awake:
             self.poke()
 
     @property
     def busy(self) -> bool:
-        """Whether something is on its way to this server's agents or to its disk."""
+        """Whether there is pending work for this server's agents or its disk."""
         waits = any(self._lives(agent) for agent in self.machine.engine.mailboxes)
         return bool(self.inputs or self._records or len(self.gate) or waits)
 
     @property
     def behind(self) -> bool:
-        """Whether the machine is ahead of the log, for want of room there."""
+        """Whether the machine is ahead of the log, because the log has no space."""
         return bool(self._records)
 
     # Turns.
@@ -209,7 +210,7 @@ class Driver:
         try:
             step = self.machine.step(inputs, now, clock_ms, acknowledge)
         except BaseException:
-            # Half a step was taken and no record tells of it: nothing may build on that. The log is good.
+            # Half a step was taken and no record contains it: nothing may depend on it. The log is good.
             self.broken = True
             raise
         self.taken += len(inputs)
@@ -237,8 +238,8 @@ class Driver:
             self._when_taken.popleft()[1]()
 
     def appended(self, count: int, reason: str = "") -> None:
-        """Report how many of the turn's records the log has taken, and why not all. Until the rest has room nothing is
-        stepped and nothing is read."""
+        """Report how many of the turn's records the log has taken, and why not all. Until the rest has space, no step
+        is taken and nothing is read."""
         records = self._records
         for _ in range(count):
             records.popleft()
@@ -254,8 +255,8 @@ class Driver:
 
     @property
     def goes_on(self) -> bool:
-        """Whether to take another turn at once: what the reactions of a step bring about shares its group in the log,
-        and its write; and a turn that only appended records has to be followed by a step."""
+        """Whether to take another turn at once. The results of a step's reactions share its group in the log and its
+        write; and a turn that only appended records must be followed by a step."""
         if self._records:
             return False
         return not self.stepped or (bool(self.inputs) and self._steps < _steps_together)
@@ -273,22 +274,22 @@ class Driver:
         return commit_here
 
     def committed(self, now: float) -> None:
-        """The commit that ``rest`` asked for is over, and what it made durable has left. What came meanwhile came
-        together; but without a disk to wait for, the answer to what has just left may be here by now."""
+        """End the commit that ``rest`` requested; its output has left. Inputs that came meanwhile came together. But
+        without a disk to wait for, the answer to the last output may already be here."""
         if self.machine.kept or not self._calm:
             self._rested = now
 
     def reacted(self, due: React, outcome: Outcome, now: float, clock_ms: int) -> None:
-        """Report what became of a batch of reactions."""
+        """Report the outcome of a batch of reactions."""
         reactions = self.retries.settle(due, outcome, now)
         if reactions:
             self.feed(Reacted(due.agent, tuple(reactions), outcome.state, clock_ms))
         else:
-            # The next turn ends with a look at the deadline, which is that of the next try.
+            # The next turn ends with a check of the deadline, which is that of the next try.
             self.poke()
 
     def deadline(self, now: float, clock_ms: int) -> float | None:
-        """When ``turn`` must be called, if nothing else happens before."""
+        """The time at which ``turn`` must be called, if nothing else happens before."""
         if self._records:
             return self._retry_at
         alarm = self.machine.alarm_ms()
@@ -297,7 +298,7 @@ class Driver:
             if other is not None and (due is None or other < due):
                 due = other
         known = self._wake_at
-        # No frame that was sent since wants to be resent before that, so the links need not be asked at every step.
+        # No frame sent since then is resent before that, so the links need not be asked at every step.
         if known is not None and now < known <= now + self.machine.plan.resend_after:
             due_later = due is None or due >= known - 0.001
             if due_later:
@@ -307,7 +308,7 @@ class Driver:
         return self._wake_at
 
     def alarm(self, now: float, clock_ms: int) -> None:
-        """The deadline has come, or another one that was earlier: ask for a turn if one is needed."""
+        """Handle an alarm, at the deadline or earlier: request a turn if one is needed."""
         self._wake_at = None
         due = self.deadline(now, clock_ms)
         if due is not None and due <= now + _early_seconds:
@@ -326,12 +327,12 @@ class Driver:
 
 
 class Acknowledgements:
-    """When steps acknowledge frames.
+    """Decides when steps acknowledge frames.
 
-    A connection loses nothing, and a frame that is not acknowledged costs its sender only a little memory. To
-    acknowledge each frame at once would be a good part of the work that the frame itself is, at both ends. So steps
-    acknowledge nothing for some milliseconds, or until many frames wait; the next step that takes place anyway then
-    does, and its acknowledgements travel with its frames. If none takes place for as long again, one is taken for it.
+    A connection loses nothing, and an unacknowledged frame costs its sender only a little memory. Acknowledging each
+    frame at once would cost a good part of the work for the frame itself, at both ends. So steps acknowledge nothing
+    for some milliseconds, or until many frames wait. Then the next step acknowledges, and its acknowledgements share
+    the write with its frames. If no step happens for the same time again, one is taken only for this.
     """
 
     def __init__(self) -> None:
@@ -345,12 +346,12 @@ class Acknowledgements:
         """From when on a step acknowledges; unlimited if no step left acknowledgements for later."""
 
     def received(self, frames: int) -> None:
-        """Frames came that want to be acknowledged."""
+        """Count frames that must be acknowledged."""
         self.any = True
         self.frames += frames
 
     def stepped(self, waiting: bool, now: float) -> None:
-        """A step took place; ``waiting``: it left acknowledgements for later."""
+        """Record a step; ``waiting``: it left acknowledgements for later."""
         self.any = self.wait = waiting
         if not waiting:
             self.frames, self.due = 0, inf
@@ -373,15 +374,15 @@ def _size(given: Any) -> int:
 
 
 _copy_bytes: Final = limits.step_bytes_max // limits.step_letters_max
-"""What a copy of a letter counts besides its body."""
+"""The size that a copy of a letter counts besides its body."""
 _inputs_few: Final = 2
 _full_seconds: Final = 0.1
-"""How long to wait before a record that had no room is tried again."""
+"""How long to wait before a record without space is tried again."""
 _calm_seconds: Final = 0.00005
-"""After this long without a step nothing is going on: what comes need not wait for more."""
+"""After this time without a step the server is idle: input need not wait for more."""
 _steps_together: Final = 4
-"""Steps of one run of turns; other work of the process wants its turn too."""
+"""Steps of one run of turns; other work of the process needs its turn too."""
 _early_seconds: Final = 0.001
-"""An alarm that comes so much too early counts: timers of event loops are no finer."""
+"""An alarm that is early by no more than this counts as on time: timers of event loops are not more precise."""
 _ack_seconds: Final = 0.003
 _frames_together: Final = 64

@@ -1,8 +1,8 @@
 """Connections that come in: the first part says whether it is a server, a client or an operator.
 
 Before its hello a connection is a *stranger*: it may send one short frame with one part, and has little time. An
-operator's request is such a frame; there is one request per connection, so operators remain strangers, which come and
-go. A connection that is refused is told why, with a code.
+operator's request is such a frame. There is one request per connection, so operators remain strangers for their short
+stay. A connection that is refused gets the reason and a code.
 """
 
 import hmac
@@ -20,7 +20,7 @@ from antecede.topology.file import is_name
 from antecede.wire import AnyPart
 
 Operate = Callable[[str, list[str]], tuple[bool, bytes]]
-"""Runs an operator's command: whether it succeeded, and the JSON document to answer with."""
+"""Run an operator's command; return whether it succeeded, and the JSON document to answer with."""
 
 
 class Entry:
@@ -42,11 +42,11 @@ class Entry:
         self.log = log
         self.admission = admission
         self.closed = ""
-        """Why no connection is taken; empty: they are."""
+        """Why no connections are accepted; empty if they are."""
         self.connections: dict[Incoming, None] = {}
         """In the sequence in which they came."""
         self._dropped = 0
-        """Strangers that made way for newer ones, as last logged."""
+        """The number of strangers closed for newer ones, as last logged."""
 
     def opened(self, connection: Connection, now: float) -> "Incoming":
         """A connection came in."""
@@ -76,7 +76,7 @@ class Entry:
 
 
 class Incoming:
-    """One connection: unknown at first, then what its first part says."""
+    """One connection: unidentified at first, then of the kind that its first part names."""
 
     def __init__(self, entry: Entry, connection: Connection, now: float) -> None:
         self._entry = entry
@@ -86,13 +86,13 @@ class Incoming:
         self._asked = False
         """An operator's request was answered."""
         self._refused = False
-        """It was told why it may not connect, and that was logged."""
+        """The refusal was sent and logged."""
 
     def received(self, parts: list[AnyPart]) -> None:
         if self._known is not None:
             self._known.received(parts)
             return
-        # One part: the connection reads no more before it is trusted.
+        # One part: the connection reads no more until it is trusted.
         for part in parts:
             self._greet(part)
 
@@ -111,7 +111,7 @@ class Incoming:
                 entry.log.warning("client-refused", client=part.client[:64], remote=connection.remote, reason=refusal)
                 self._refuse(refusal)
             elif entry.admission.full:
-                reason = f"the server has {entry.admission.clients} clients, and no place for more: try again later"
+                reason = f"the server has {entry.admission.clients} clients, and cannot accept more: try again later"
                 entry.log.warning("too-many-connections", client=part.client, remote=connection.remote)
                 connection.close(reason, code="too-many-clients")
             else:
@@ -169,11 +169,11 @@ class Incoming:
 
 
 _counted = ("too-many-strangers",)
-"""Codes of closed connections that are logged as a number now and then, not one by one."""
+"""Codes of closed connections that are logged as a count from time to time, not one by one."""
 
 
 def keep_alive(connection: Connection, now: float) -> None:
-    """Send a ping when nothing was sent for a while; close a connection that nothing comes from."""
+    """Send a ping if nothing was sent for a while; close a connection that is silent."""
     if now - connection.heard > 3 * limits.heartbeat_seconds:
         connection.close(f"nothing received for {3 * limits.heartbeat_seconds:.0f} s")
     elif now - connection.spoke >= limits.heartbeat_seconds:

@@ -2,9 +2,9 @@
 
 *Persist, then send, then acknowledge* (Laumay et al. §5): frames, acknowledgements, replies to clients, letters for
 clients, welcomes and hellos all pass through one queue. Each waits for the newest record that existed when it was put
-there, also one that still waits for room on the disk: a step without a record of its own may acknowledge again what an
-earlier step took. Nothing overtakes anything, so a connection or a session that a call opens gets nothing that was
-meant for the previous one.
+there, even if that record still waits for space on the disk. (A step without a record may acknowledge again what an
+earlier step accepted.) Nothing overtakes anything. So a connection or a session that a queued call opens gets nothing
+that was meant for the previous one.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ _Waiting = tuple[int, list[Outgoing], list[Reply], Callable[[], None] | None]
 
 
 class Gate:
-    """What waits for the log, and the only way past it."""
+    """The queue of everything that waits for the log, and the only way out."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Gate:
         reply: Callable[[list[Reply]], None],
     ) -> None:
         self.last = last
-        """The number of the newest record, also of one that waits for room on the disk."""
+        """The number of the newest record, including one that waits for space on the disk."""
         self.durable = durable
         """All records up to this number are durable."""
         self._send = send

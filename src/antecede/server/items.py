@@ -1,9 +1,9 @@
-"""What a step's record keeps: its inputs, in the sequence in which they were taken.
+"""The content of a step's record: its inputs, in the sequence in which they were taken.
 
-The machine is deterministic. To take the same inputs again from the same state is to arrive at the same state, with the
-same stamps on the same frames. So a record holds what came in (a packet of a peer, a client's publish, what became of a
-reaction, a timer that fired, whom a link met) and nothing that follows from it. All items of one record were one step:
-what they sent was stamped together, at its end.
+The machine is deterministic: the same inputs from the same state lead to the same state, with the same stamps on the
+same frames. So a record holds only the inputs (a packet of a peer, a client's publish, the outcome of a reaction, a
+timer that fired, a peer's identity) and nothing that follows from them. All items of one record were one step: their
+messages were stamped together, at its end.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ from antecede.objects.replicas import Row
 
 
 class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=2):
-    """A client sent; its own number makes a repeated publish recognisable."""
+    """A client's publish; the client's own number identifies a repeated publish."""
 
     client: str
     number: int
@@ -30,13 +30,13 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     answers: str = ""
     replays: str = ""
     context: str = ""
-    """The span that it was sent in, as a W3C trace context; empty: none."""
+    """The span in which it was sent, as a W3C trace context, or empty."""
     source: str = ""
-    """Not empty: whom it is from, if not from the client itself. So a dead letter keeps its sender."""
+    """The original sender, if it is not the client itself. So a replayed dead letter keeps its sender."""
     asked: str = ""
-    """Not empty: what an answer to it quotes, if not this publish."""
+    """The id that an answer to it quotes, if not this publish."""
     deadline_ms: int = 0
-    """The wall clock at which a call that this is must have ended."""
+    """If this is a call: the wall clock by which it must have ended."""
 
 
 class Reacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=3):
@@ -56,13 +56,13 @@ class Fired(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
 
 
 class Forgot(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=5):
-    """An operator let a domain begin anew, because one of its members lost its data."""
+    """An operator reset a domain, because one of its members lost its data."""
 
     domain: str
     generation: int
-    """How often the domain has begun anew; members of different generations do not talk."""
+    """How often the domain was reset; members of different generations do not connect."""
     again: tuple[tuple[tuple[str, ...], bytes], ...] = ()
-    """Trains that nobody had acknowledged, with the members to send them to once more."""
+    """Unacknowledged trains, with the members to send them to again."""
 
 
 class Buried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=6):
@@ -84,8 +84,8 @@ class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_
 
 
 class Met(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=8):
-    """A peer said for the first time which incarnation it is, and which life of that. From now on another incarnation
-    means that it lost data, and another life that began with fewer frames sent than we have, that it was set back."""
+    """A peer's incarnation and life were learned. From now on, another incarnation means that the peer lost data, and
+    another life that began with fewer frames than we have means that it was restored from a backup."""
 
     domain: str
     peer: str
@@ -94,28 +94,28 @@ class Met(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="ite
 
 
 class Began(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=9):
-    """The first item of a log: whose it is, and under which topology."""
+    """The first item of a log: its server and its topology."""
 
     server: str
     epoch: str
 
 
 class Enacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=10):
-    """What the objects of this server did in this step. It follows from the other items and from the objects' code,
-    which those who read a log need not have."""
+    """The actions of this server's objects in this step. They follow from the other items and the objects' code, which
+    readers of a log need not have."""
 
     rows: list[Row]
     clock_ms: int
 
 
 class Expired(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=11):
-    """The time of some calls was up."""
+    """Calls whose time limit has passed."""
 
     clock_ms: int
 
 
 class Related(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=12):
-    """Which operations of each object conflict, from now on."""
+    """The conflicting operations of each object, from now on."""
 
     conflicts: dict[str, list[list[str]]]
 
@@ -155,13 +155,14 @@ def decode_record(record: bytes) -> list[Item]:
 
 
 def sent_again(letter: Letter, client: str, number: int, to: tuple[str, ...]) -> Published:
-    """A dead letter as a new one. It comes from whom it came from, with the question that it asked."""
+    """Return a dead letter as a new one, with its original sender and its question."""
     published = Published(client, number, to, letter.type, letter.body, replays=letter.id)
     return msgspec.structs.replace(published, source=letter.source, asked=letter.ask)
 
 
 def pieces_of(record: bytes) -> list[bytes]:
-    """A record as the log takes it: whole, or in pieces if it is too long. No piece can be taken for a record."""
+    """Return a record for the log: as a whole, or in pieces if it is too long. No piece can be mistaken for a
+    record."""
     if len(record) <= record_piece_bytes_max:
         return [record]
     cuts = range(0, len(record), record_piece_bytes_max)
@@ -173,7 +174,8 @@ def pieces_of(record: bytes) -> list[bytes]:
 
 
 def joined(stored: Iterable[bytes]) -> Iterator[bytes]:
-    """The records of a log. One whose last piece is missing never took place: nothing that it did had left."""
+    """Return the records of a log. A record whose last piece is missing never happened: none of its effects had
+    left."""
     pieces: list[bytes] = []
     for one in stored:
         if one[:1] != _piece:
@@ -189,4 +191,4 @@ def joined(stored: Iterable[bytes]) -> Iterator[bytes]:
 
 
 _piece: Final = b"\xc1"
-"""The one byte that begins nothing in MessagePack."""
+"""The one byte that no MessagePack value starts with."""

@@ -1,10 +1,10 @@
 """High-water marks: back-pressure acts where messages enter.
 
-Above a mark clients' publishes are refused with a typed error, and everything else goes on: what agents and routers
-send is always accepted. With full mailboxes nothing more is read from peers either, so that the servers before this one
-fill up and refuse in turn. Dead letters count like those in mailboxes, because they are kept in memory until an
-operator has looked at them. A disk that has no room for the next segment is such a mark, too: the room that is left is
-for what was accepted already.
+Above a mark clients' publishes are refused with a typed error, and everything else continues: messages of agents and
+routers are always accepted. With full mailboxes nothing more is read from peers either, so that those servers fill up
+and refuse in turn. Dead letters count like letters in mailboxes, because they are kept in memory until an operator
+handles them. A disk without space for the next segment is also such a mark: the remaining space is for what was already
+accepted.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class Marks:
     """Watches how much waits at one server."""
 
     def __init__(self, machine: AgentServer, store: LogState, hold_peers: Callable[[bool], None], log: Log) -> None:
-        """``hold_peers``: stops reading from all peers, or goes on."""
+        """``hold_peers``: stops reading from all peers, or continues."""
         self._machine = machine
         self._store = store
         self._hold_peers = hold_peers
@@ -40,15 +40,15 @@ class Marks:
         self.held = False
         """Nothing is read from peers."""
         self.unwatched_bytes = 0
-        """What went into the log since the last look."""
+        """Bytes written to the log since the last check."""
         self._uncounted_bytes = 0
         self._rough = 0
-        """How often in a row the letters were not counted."""
+        """How many checks in a row did not count the letters."""
         self.shortage = ""
-        """Why there is little room left on the disk."""
+        """Why there is little space left on the disk."""
 
     def watch(self, stopping: bool) -> None:
-        """Look at everything that may grow; to be called now and then, and when much was taken in."""
+        """Check everything that may grow; call it from time to time, and after much input."""
         machine, store = self._machine, self._store
         backlog = self._backlog()
         dead = backlog.dead
@@ -85,8 +85,8 @@ class Marks:
                 )
 
     def _backlog(self) -> Backlog:
-        """Return what waits. To count the letters costs time for each of them, so it is done now and then, and whenever
-        they may have come near to the bound: they are no longer than what went into the log."""
+        """Return the waiting data. Counting letters takes time for each of them, so it is done from time to time, and
+        whenever they may be near the bound: their size is at most what was written to the log."""
         self._uncounted_bytes += self.unwatched_bytes
         self.unwatched_bytes = 0
         backlog = self._machine.backlog(exact=False)
@@ -98,7 +98,7 @@ class Marks:
         return self._machine.backlog()
 
     def watch_room(self) -> None:
-        """Whether the log can go on in a next segment."""
+        """Check whether the log can continue in a next segment."""
         shortage = self._store.shortage()
         if shortage == self.shortage:
             return
@@ -110,11 +110,11 @@ class Marks:
         self.shortage = shortage
         self._machine.overload = f"{shortage}: try again later" if shortage else CATCHING_UP
         if shortage:
-            # At once, not at the next look: the rest of a segment is soon full.
+            # At once, not at the next check: the rest of a segment is soon full.
             self._machine.overloaded = True
 
     def _hold(self, *, peers: bool) -> None:
-        """Stop reading from peers, or go on. Reactions take place all the same, so the mailboxes empty themselves."""
+        """Stop reading from peers, or continue. Reactions still run, so the mailboxes empty themselves."""
         if peers != self.held:
             self.held = peers
             self._log.warning("peers-held" if peers else "peers-read-again")
@@ -122,7 +122,7 @@ class Marks:
 
 
 _letter_bytes = 600
-"""What a letter takes besides its body."""
+"""The memory of a letter besides its body."""
 _rough_max = 9
-"""Looks without a count: a second, for some letters go into a mailbox long after they went into the log."""
+"""Checks without a count: one second, because some letters reach a mailbox long after the log."""
 _ask_operator = "an operator replays or drops them (antecede dead)"

@@ -1,4 +1,4 @@
-"""One other server, and what leaves on the connection to it.
+"""One other server, and the output on the connection to it.
 
 Frames that may leave together share a write. While the connection is full, first copies wait, up to a bound, and
 resends are dropped: their link sends them again.
@@ -26,11 +26,11 @@ class Peer:
         self.ready = False
         """Both hellos were sent."""
         self.deferred: list[Outgoing] = []
-        """First copies that wait for room on the connection."""
+        """First copies that wait for space on the connection."""
         self.newest: dict[str, int] = {}
         """Domain → the largest frame number written to this connection; a larger one is not a resend."""
         self.version = wire.VERSION_OLDEST
-        """The wire version that both ends speak."""
+        """The wire version that both ends use."""
         self.connections = 0
         """How often a connection was made: all but the first are reconnections."""
         self.bye = ""
@@ -46,7 +46,7 @@ class Peer:
         self.newest.clear()
 
     def write(self, several: list[Outgoing]) -> None:
-        """Write frames and acknowledgements, or keep them until the connection has room."""
+        """Write frames and acknowledgements, or keep them while the connection is full."""
         connection = self.connection
         assert connection is not None
         if not connection.full:

@@ -1,15 +1,15 @@
 """The other servers: one connection to each peer, dialed by the server whose name is smaller.
 
-The first part on a connection is a hello with version, topology epoch, names, token, and where each shared link stands.
-A hello says which frames were accepted, and the peer then forgets them; so it leaves only when everything it says is
-durable. A server that may not connect (another topology, another token, a link that stopped because data was lost) is
-told why and disconnected; ``refusals`` keeps the last reason per peer.
+The first part on a connection is a hello with version, topology epoch, names, token, and the state of each shared link.
+A hello says which frames were accepted, and the peer then forgets them; so it leaves only when all its content is
+durable. A server that may not connect (another topology, another token, a link that stopped because data was lost) gets
+the reason and is disconnected; ``refusals`` keeps the last reason per peer.
 
-While there is no connection nothing is kept for it: every frame is in its link until it is acknowledged, and the next
-hello makes the link send it again. What leaves on a connection: :mod:`antecede.server.peer`.
+While there is no connection, nothing is kept for it: every frame is in its link until it is acknowledged, and the next
+hello makes the link send it again. For the output on a connection see :mod:`antecede.server.peer`.
 
-This class does no I/O and owns no clock. ``dials`` returns the peers to dial now; whoever dials reports with ``dialed``
-or ``dial_failed``.
+This class does no I/O and has no clock. ``dials`` returns the peers to dial now; the adapter reports the result with
+``dialed`` or ``dial_failed``.
 """
 
 import hmac
@@ -77,7 +77,7 @@ class Peering:
                 peer.connection.close(reason)
 
     def hold(self, held: bool) -> None:
-        """Stop reading from all peers, or go on."""
+        """Stop reading from all peers, or continue."""
         for peer in self.peers.values():
             if peer.connection is not None:
                 peer.connection.hold(held)
@@ -115,7 +115,7 @@ class Peering:
         return due
 
     def dial_failed(self, name: str, now: float) -> None:
-        """Nobody answered: try again later, and less and less often."""
+        """Schedule another attempt later, with growing pauses, because there was no answer."""
         self._dial_later(self.peers[name], now)
 
     def dialed(self, name: str, connection: Connection) -> "Dialed":
@@ -128,7 +128,7 @@ class Peering:
             peer.pause = min(2 * peer.pause, limits.dial_seconds_max)
 
     def say_hello(self, peer: Peer, connection: Connection, then: Callable[[], None]) -> None:
-        """Send where our links stand, once that is durable."""
+        """Send the state of our links, once that is durable."""
         hello = self.hello(peer)
 
         def send() -> None:
@@ -281,7 +281,7 @@ class Peering:
         else:
             self._log.warning("bad-frame", domain=domain, peer=name, reason=reason)
         if peer is not None and peer.connection is not None:
-            # After our own hello, if that still waits: the other end has to learn which incarnation we are.
+            # After our own hello, if that still waits: the other end must learn our incarnation.
             connection, told = peer.connection, reason
             self._driver.when_durable(lambda: connection.close(told, final=True))
 
@@ -320,7 +320,7 @@ class Dialed:
 
     def received(self, parts: list[wire.AnyPart]) -> None:
         if not self._met:
-            # One part: the connection reads no more before it is trusted.
+            # One part: the connection reads no more until it is trusted.
             first = parts[0]
             if isinstance(first, wire.Bye):
                 self._peering.closed_by_peer(self._peer, first)

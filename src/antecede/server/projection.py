@@ -1,16 +1,16 @@
 """The trace as a projection of the log: records in, rows out, nothing recorded twice.
 
-A committed record is the only witness. From a ``Reacted`` item come the ``deliver`` row of each letter at its agent (or
-client) and, right after it, the ``send`` rows of what that reaction sent; a reaction that ran twice and was committed
-once leaves one. A client's publishes are its ``send`` rows. A packet that a router took and passed on leaves ``hop``
-rows, numbered apart. A process is an agent or a client, by its address, never a server.
+Committed records are the only source. A ``Reacted`` item gives the ``deliver`` row of each letter at its agent (or
+client) and, directly after it, the ``send`` rows of the reaction's messages. A reaction that ran twice and was
+committed once gives one row. A client's publishes are its ``send`` rows. A packet that a router forwarded gives ``hop``
+rows, which are numbered separately. A process is an agent or a client, by its address, never a server.
 
-**Ids are counted, not kept.** The machine numbers letters as it applies items, so whoever reads all records from the
-first counts along and arrives at the same ids; whoever goes on later begins from ``save``, which is small: the count
-and the next index of each process. ``tests/simulation`` compares the ids with those that servers really used.
+**Ids are counted, not stored.** The machine numbers letters as it applies items. A reader of all records from the first
+counts in the same way and gets the same ids. A reader that continues later starts from ``save``, which is small: the
+count and the next index of each process. ``tests/simulation`` compares the ids with those that servers really used.
 
-**Timers are no messages.** An agent's notification to itself at a certain time, or the timeout of its question, obeys
-no order, and a send row for it would make every later message look early. Where one is reacted to there is a ``local``
+**Timers are not messages.** An agent's notification to itself at a certain time, or the timeout of its question, obeys
+no order, and a send row for it would make every later message look early. The reaction to a timer gives a ``local``
 row, with the timer's id as an extra column.
 """
 
@@ -44,7 +44,7 @@ class Projection:
         self.indices: dict[str, int] = {}
         self.hops = 0
         self.conflicts: _Conflicts | None = None
-        """Which operations of objects conflict, by process."""
+        """The conflicting operations of objects, by process."""
         self._topology = topology
         self._homes = homes or {}
         self._first = {} if topology is None else first_hops(topology, server)
@@ -73,13 +73,13 @@ class Projection:
         return rows
 
     def save(self) -> bytes:
-        """Where to go on after the last record."""
+        """Return the position after the last record."""
         return msgspec.msgpack.encode((self.prefix, self.numbers, self.hops, self.indices, self.conflicts))
 
     def load(self, saved: bytes) -> None:
-        """Go on where ``save`` was called."""
+        """Continue where ``save`` was called."""
         try:
-            # Before objects told of their conflicts there were four.
+            # Before objects recorded their conflicts there were four.
             prefix, *rest = msgspec.msgpack.decode(saved, type=list[Any])
             rest += [None] * (4 - len(rest))
             self.numbers, self.hops, self.indices, self.conflicts = msgspec.convert(rest, _Saved)
@@ -121,7 +121,7 @@ class Projection:
         return index
 
     def _enacted(self, item: Enacted, rows: list[Event]) -> None:
-        """What objects did, each replica and each caller a process."""
+        """Return the rows of the objects' actions; each replica and each caller is a process."""
         for row in item.rows:
             instance = row.instance or None
             parent = row.instance.rpartition("/")[0] or None
@@ -133,7 +133,7 @@ class Projection:
                 row.to if row.kind == SEND else None,
                 item.clock_ms * _ms,
                 instance=instance,
-                # A root is its caller's, and that one called; it is no operation that anybody has declared.
+                # A root belongs to its caller, who called it; it is not a declared operation.
                 operation=(row.operation or None) if parent else None,
                 parent=parent,
                 type=row.type,
@@ -152,7 +152,7 @@ class Projection:
         try:
             letters = uncouple(copy.payload)
         except WireError:
-            # A peer forged it: the server took the packet, and found nothing in it that it could pass on.
+            # A peer forged it: the server took the packet, but found nothing in it to forward.
             return
         for letter in letters:
             behind, onward = self._way(item.domain, letter.source, letter.to)
@@ -162,7 +162,7 @@ class Projection:
                 self.hops += 1
 
     def _way(self, came_by: str, source: str, to: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
-        """How many hops a letter has behind it here, and the domains that it enters next."""
+        """Return how many hops a letter has made, and the domains that it enters next."""
         known = self._onward.get((came_by, source, to))
         if known is None:
             assert self._topology is not None
@@ -197,5 +197,5 @@ def project(
 _Conflicts = dict[str, list[list[str]]]
 _Saved = tuple[int, int, dict[str, int], _Conflicts | None]
 _no_messages = {"t": "timer", "c": "call"}
-"""What the last part of a letter's id begins with if it came from the clock, or from a call that has ended."""
+"""The start of the last part of a letter's id if it came from a timer, or from a call that has ended."""
 _ways_max = 65_536

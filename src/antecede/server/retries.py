@@ -1,8 +1,8 @@
 """Failed reactions: when each is tried again, and when its letter is dead.
 
-A reaction that fails is tried again after a pause, then a longer one; its agent reacts to nothing else meanwhile. After
-the last try the letter is dead, with the reason. What the batch did before the failing letter stands. Tries are counted
-in memory: a restart begins counting again.
+A reaction that fails is tried again after a pause, then after a longer one; its agent reacts to nothing else meanwhile.
+After the last try the letter is dead, with the reason. The reactions of the batch before the failing letter are kept.
+Tries are counted in memory: a restart begins counting again.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from antecede.whereabouts import described
 
 
 class Retries:
-    """The agents of one server that have trouble, and when they try again."""
+    """The agents of one server with failed reactions, and when they try again."""
 
     def __init__(self, check: Callable[[tuple[str, ...]], object], log: Log) -> None:
         self._check = check
@@ -34,7 +34,7 @@ class Retries:
         """Letters that became dead."""
 
     def admit(self, due: React, now: float) -> bool:
-        """Whether a batch that was handed out may run now. If its first letter has just failed, it waits."""
+        """Return whether a batch may run now. If its first letter has just failed, it waits."""
         trouble = self.tries.get(due.agent)
         if trouble is None or trouble[0] != due.letters[0].id:
             return True
@@ -53,7 +53,7 @@ class Retries:
         return self.waiting[0][0] if self.waiting else None
 
     def settle(self, due: React, outcome: Outcome, now: float) -> list[Reaction]:
-        """Return what of a batch is to be committed; if nothing, the batch waits for its next try."""
+        """Return the part of a batch to commit; if it is empty, the batch waits for its next try."""
         reactions = outcome.reactions
         self.done += len(reactions)
         if outcome.failure is not None:

@@ -5,12 +5,12 @@ takes its place, and the older one is ended with the code ``replaced``. Publishe
 and letters leave when they are durable. When a session begins to listen, letters are handed out again from the first
 that was not taken off the mailbox.
 
-A welcome tells the client which of its publishes the server has. So it waits until the publishes of the previous
-session have been taken or refused: otherwise the client would send some of them twice under other numbers.
+A welcome says which of the client's publishes the server has. So it waits until the publishes of the previous session
+have been taken or refused: otherwise the client would send some of them twice under other numbers.
 
 A temporary client (see :mod:`antecede.wire`) is forgotten when it has left: its mailbox is emptied, and the number of
-its last publish is removed. One that was killed is forgotten when it has been away for long enough; a letter for one
-that has left is dropped.
+its last publish is removed. If it was killed, it is forgotten after some time without a connection. A letter for a
+client that has left is dropped.
 """
 
 from collections import deque
@@ -28,7 +28,7 @@ from antecede.server.items import Buried, Left, Published, PublishedMany, Reacte
 from antecede.server.words import Log
 
 OPERATOR: Final = "dead-letters"
-"""The client as which dead letters are sent again."""
+"""The client name under which dead letters are sent again."""
 REPLACED: Final = "replaced"
 STOPPING: Final = "stopping"
 
@@ -62,7 +62,7 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
         """By address."""
         self._temporary: dict[str, float] = {}
-        """Temporary clients that are known, or that letters came for, and since when each may be away."""
+        """Temporary clients that are known, or have letters, and the time since when each may be disconnected."""
         self.dead = 0
         """Letters that clients could not handle."""
 
@@ -99,7 +99,8 @@ class Sessions:
         return address not in self._sessions
 
     def begin(self, session: Session) -> None:
-        """A client connects: welcome it once the publishes of its last session have been taken or refused."""
+        """Begin a session; its welcome waits until the publishes of the client's last session have been taken or
+        refused."""
         address = session.address = f"{session.client}@{self._machine.name}"
         previous = self._sessions.get(address)
         if previous is not None:
@@ -114,7 +115,7 @@ class Sessions:
         self._driver.when_taken(welcome)
 
     def finish(self, session: Session, reason: str = "", code: str = "") -> None:
-        """A session ended; ``reason``: what was wrong, empty if nothing was; ``code``: the rule that was broken."""
+        """End a session; ``reason``: what was wrong, or empty; ``code``: the rule that was broken."""
         if reason:
             coded: dict[str, Any] = {"code": code} if code else {}
             self._log.warning("client-gone", client=session.client, **coded, reason=reason)
@@ -123,7 +124,7 @@ class Sessions:
             self._may_be_away(session.client)
 
     def leave(self, session: Session) -> None:
-        """A client closes its connection for good."""
+        """Forget a client that closes its connection for good."""
         if self.is_current(session) and wire.is_temporary(session.client):
             del self._sessions[session.address]
             self._forget(session.client)
@@ -133,7 +134,7 @@ class Sessions:
         for client, since in list(self._temporary.items()):
             if f"{client}@{self._machine.name}" in self._sessions:
                 continue
-            # A client that has left, or has never sent, does not come back for what is in its mailbox.
+            # A client that has left, or has never sent, does not return for the letters in its mailbox.
             if client not in self._machine.clients or now - since > limits.temporary_client_seconds_max:
                 self._forget(client)
 
@@ -143,14 +144,15 @@ class Sessions:
 
     def _forget(self, client: str) -> None:
         self._temporary.pop(client, None)
-        self.drop(f"{client}@{self._machine.name}", "the temporary client that it was for has left")
+        self.drop(f"{client}@{self._machine.name}", "its temporary client has left")
         self._driver.feed(Left(client))
 
     def drop(self, address: str, reason: str) -> int:
         """Empty the mailbox of a client for good. Return how many letters were in it."""
         letters = [letter.id for letter in self._machine.engine.mailboxes.get(address, ())]
         if letters:
-            # All in one step: a client that comes back meanwhile finds an empty mailbox, or none was dropped.
+            # All in one step: a client that returns meanwhile finds an empty mailbox, or none of its letters was
+            # dropped.
             reactions = tuple(Reaction(letter, dead=reason) for letter in letters)
             self._driver.feed(Reacted(address, reactions, None, 0))
             for letter in letters:
@@ -170,8 +172,8 @@ class Sessions:
             self._driver.poke()
 
     def malformed(self, client: str, part: wire.Publish) -> str:
-        """Return which rule of the client library this publish breaks; empty: none. What an application can do wrong
-        is refused by the machine instead, and the client goes on."""
+        """Return the rule of the client library that this publish breaks, or empty. The machine refuses mistakes of an
+        application instead, and the client continues."""
         count = len(part.bodies)
         if not count or not part.to:
             return "no destination" if count else "no notification"
@@ -202,14 +204,15 @@ class Sessions:
         if len(bodies) == 1:
             self._driver.feed(Published(session.client, number, to, kind, bodies[0], ask, context=context))
             return
-        # A batch for many is cut, so that no step makes too many copies.
+        # A batch to many destinations is cut, so that no step makes too many copies.
         most = max(1, limits.step_letters_max // len(to))
         for at in range(0, len(bodies), most):
             some = bodies if len(bodies) <= most else bodies[at : at + most]
             self._driver.feed(PublishedMany(session.client, number + at, to, kind, some, context))
 
     def done(self, session: Session, letters: list[str], dead: str) -> None:
-        """A client has handled letters. Letters that it was not handed, or in an earlier session, don't count."""
+        """Process letters that a client has handled. Letters from an earlier session, or never handed out, do not
+        count."""
         if not self.is_current(session) or not letters or session.handed[: len(letters)] != letters:
             return
         del session.handed[: len(letters)]
@@ -239,7 +242,7 @@ class Sessions:
         fresh: list[Letter] = []
         size = 0
         for letter in due.letters[len(session.handed) :]:
-            # Also its addresses: a topic has many, and one frame must be able to carry all of it.
+            # Its addresses count too: a topic has many, and one frame must be able to carry all of it.
             size += len(letter.body) + sum(map(len, letter.to))
             if fresh and size > limits.deliver_bytes_wanted:
                 break

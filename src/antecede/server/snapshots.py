@@ -17,7 +17,7 @@ from antecede.errors import SnapshotError
 
 
 class State(msgspec.Struct, frozen=True):
-    """All that a server must remember; the fields are explained where the server has them."""
+    """Everything that a server must remember; see the server for the fields."""
 
     server: str
     incarnation: int
@@ -31,7 +31,7 @@ class State(msgspec.Struct, frozen=True):
 
 
 class _Snapshot(msgspec.Struct, frozen=True, tag_field="format", tag=2):
-    """Format 2. A ``Position`` is that of a letter in ``letters``."""
+    """Format 2. A ``Position`` is the position of a letter in ``letters``."""
 
     server: str
     incarnation: int
@@ -42,9 +42,9 @@ class _Snapshot(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     left: int
     away_domain: str
     away: list[tuple[int, Position]]
-    """Own letters that are to come back: number, letter."""
+    """This server's own letters that will return: number, letter."""
     waiting: list[tuple[int, bool, Position]]
-    """Letters that wait for them: the last number that it waits for, whether it stays on this server, letter."""
+    """Letters that wait for these: the last number that it waits for, whether it stays on this server, letter."""
     mailboxes: dict[str, list[Position]]
     states: dict[str, bytes]
     born: dict[str, str]
@@ -80,7 +80,7 @@ def encode_state(state: State) -> bytes:
         clients=state.clients,
         timers=[(place, when, agent, number(letter)) for place, (when, agent, letter) in state.timers.items()],
         stopped=state.stopped,
-        # Last, when all letters have their numbers.
+        # This comes last, when all letters have their numbers.
         letters=table.saved(),
     )
     return msgspec.msgpack.encode(snapshot)

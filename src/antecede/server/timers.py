@@ -35,7 +35,7 @@ class Timers:
         return tuple(due)
 
     def fire(self, numbers: tuple[int, ...]) -> list[tuple[str, Letter]]:
-        """Take timers off; return their agents and letters."""
+        """Remove timers; return their agents and letters."""
         fired = [self.waiting.pop(number) for number in numbers]
         for _, _, letter in fired:
             self._footprint.remove(letter)
@@ -44,7 +44,7 @@ class Timers:
         return [(agent, letter) for _, agent, letter in fired]
 
     def load(self, waiting: dict[int, tuple[int, str, Letter]]) -> None:
-        """Become what was saved; called on fresh timers."""
+        """Load saved timers into a new object."""
         self.waiting = waiting
         self.alarms = [(timer[0], number) for number, timer in waiting.items()]
         heapify(self.alarms)

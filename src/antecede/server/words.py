@@ -1,4 +1,4 @@
-"""What goes into a server's step besides records' items, and what comes out of it."""
+"""The inputs of a server's step besides the items of records, and its outputs."""
 
 from typing import Any, Protocol
 
@@ -13,13 +13,13 @@ from antecede.topology import Topology
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What a server knows of the world: the organisation, each domain's order, where the named agents live."""
+    """The configuration of a server: the topology, each domain's order, and the server of each named agent."""
 
     topology: Topology
     orders: dict[str, OrderSpec]
     homes: dict[str, str]
     resend_after: float = limits.link_resend_first_seconds
-    """How long a frame may go unacknowledged. Where the network beneath loses nothing but whole connections, longer."""
+    """How long a frame may stay unacknowledged; longer if the network loses nothing but whole connections."""
 
 
 class FromPeer(msgspec.Struct, frozen=True, gc=False):
@@ -31,24 +31,25 @@ class FromPeer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Replay(msgspec.Struct, frozen=True, gc=False):
-    """An operator wants a dead letter to be sent again. It becomes two items of one record: what was sent again is
-    dead no more, and nothing is taken off the list that was not sent."""
+    """An operator's request to send a dead letter again. It becomes two items of one record, so a letter leaves the
+    list of dead letters exactly when it is sent again."""
 
     key: str
     to: tuple[str, ...]
     client: str
-    """As whom; the number is given when its turn has come."""
+    """The client name for it; the number is given when it is processed."""
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
-    """A client's publishes up to this number are on disk: from here delivery exactly once is promised."""
+    """A client's publishes up to this number are on disk: from here on, delivery exactly once is guaranteed."""
 
     client: str
     number: int
 
 
 class Refused(msgspec.Struct, frozen=True, gc=False):
-    """A client's publish, or several in a row, was not taken, and why; nor is any after it under its old number."""
+    """A client's publish, or several in a row, was refused, with the reason; so is any after it under its old
+    number."""
 
     client: str
     number: int
@@ -59,7 +60,8 @@ class Refused(msgspec.Struct, frozen=True, gc=False):
 
 
 class Step(msgspec.Struct):
-    """What a step did: its record, what may leave once that is durable, what may be run at once."""
+    """The result of a step: its record, the output that may leave once the record is durable, and what may run at
+    once."""
 
     record: bytes | None
     outgoing: list[Outgoing]

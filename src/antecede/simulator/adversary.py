@@ -1,14 +1,14 @@
-"""Networks that choose what arrives next, to an order's disadvantage.
+"""Networks that choose the next arrival to an order's disadvantage.
 
-Delays drawn from a distribution reorder little and evenly: most packets overtake a few others by a little. What breaks
-a protocol is one packet that is very late while long chains pass it. So a schedule plays on one of several networks,
-each of which is bad in its own way:
+Delays drawn from a distribution reorder little and evenly: most packets overtake a few others by a little. A protocol
+breaks when one packet is very late while long chains pass it. So a schedule plays on one of several networks, each of
+which is bad in its own way:
 
 =============  =====================================================================================
-``any``        whatever is in flight may be next, all alike
+``any``        any packet in flight may be next, with equal probability
 ``last``       mostly the newest comes first
-``first``      mostly the oldest comes first, so that an exception meets an order that is not used to it
-``starved``    each packet has a rank for good: one of a bad rank waits until nothing better is in flight
+``first``      mostly the oldest comes first, so that exceptions are rare and surprising
+``starved``    each packet has a fixed rank: one with a bad rank waits until nothing better is in flight
 ``timed``      exponential delays, as in the bare world
 ``heavy``      delays with a heavy tail
 ``slow link``  timed, and one link is very slow
@@ -32,23 +32,23 @@ _slow = 30.0
 
 
 class Bag:
-    """Packets in flight without a time of their own: the next one is drawn."""
+    """Packets in flight without an arrival time: the next one is drawn."""
 
     def __init__(self, rng: Random, end: int | None = None) -> None:
         self._random = rng.random
         self._flying: list[Packet] = []
         self._end = end
-        """Which end of the sequence of sending is mostly next, if one is."""
+        """The end of the sending sequence that is mostly next, if any."""
 
     def __len__(self) -> int:
         return len(self._flying)
 
     def put(self, packet: Packet) -> None:
-        """The packet leaves."""
+        """Add a packet that leaves."""
         self._flying.append(packet)
 
     def take(self) -> Packet:
-        """The packet that arrives next."""
+        """Remove the packet that arrives next."""
         flying = self._flying
         at = self._end
         if at is None or self._random() < 0.15:
@@ -57,7 +57,7 @@ class Bag:
 
 
 class Ranked:
-    """Packets in flight, each with the moment of its arrival."""
+    """Packets in flight, each with its arrival time."""
 
     def __init__(self, moment: Callable[[float, Packet], float]) -> None:
         self._moment = moment
@@ -69,12 +69,12 @@ class Ranked:
         return len(self._flying)
 
     def put(self, packet: Packet) -> None:
-        """The packet leaves."""
+        """Add a packet that leaves."""
         self._ties += 1
         heappush(self._flying, (self._moment(self._now, packet), self._ties, packet))
 
     def take(self) -> Packet:
-        """The packet that arrives next."""
+        """Remove the packet that arrives next."""
         moment, _, packet = heappop(self._flying)
         self._now = max(self._now, moment)
         return packet
@@ -84,7 +84,7 @@ Network = Bag | Ranked
 
 
 def network(style: str, processes: int, rng: Random) -> Network:
-    """A network of one of the ``STYLES``; what is slow in it is drawn."""
+    """Return a network of one of the ``STYLES``; its slow part is drawn."""
     if style in ("any", "last", "first"):
         return Bag(rng, {"any": None, "last": -1, "first": 0}[style])
     random = rng.random

@@ -1,8 +1,8 @@
 """The fast loop: orders alone, without links and disks, on a network that loses nothing.
 
-Each packet that arrives is handed to one order, and what the order asks for is carried out at once. Loss, duplicates,
+Each packet that arrives is handed to one order, and the order's effects are carried out at once. Loss, duplicates,
 crashes and domains need links and durable state: :mod:`antecede.simulator.channels` runs the shipped channel for them.
-This loop exists beside it because it is many times faster, and because an order must keep its promises by itself.
+This loop exists beside it because it is many times faster, and because an order must keep its guarantees by itself.
 """
 
 from antecede.messages import Deliver, Effects, Message, Packet, Send, Sent, Verdict
@@ -84,7 +84,7 @@ class BareWorld(World):
                     packets = [e.packet for e in effects if type(e) is Send] if observer.weighs else []
                     sizes = [order.size(p) for p in packets if p.subject == message.id]
                     observer.sent(process, message, sizes, self.now)
-        # The application reacts when the step is done: the order's state has all its deliveries, so must its trace.
+        # The application reacts when the step is done, when both the order's state and its trace have all deliveries.
         if delivered:
             self._react(process, delivered)
 

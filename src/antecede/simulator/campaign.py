@@ -1,12 +1,12 @@
-"""Campaigns: an order, a seed, and an adversary; the verdict is the plain oracle's.
+"""Campaigns: an order, a seed, and an adversary; the plain oracle gives the verdict.
 
-Each seed is one schedule (:mod:`antecede.simulator.schedules`). What happened is recorded as trace events, and judged
-from those alone (:mod:`antecede.trace.oracle`), by:
+Each seed is one schedule (:mod:`antecede.simulator.schedules`). Its events are recorded as a trace, and judged from the
+trace alone (:mod:`antecede.trace.oracle`), by these rules:
 
-* what the order guarantees (FIFO, causal, total, synchronous);
-* everything is delivered, once, where it was addressed, after it was sent, and nothing is left over;
+* the guarantees of the order hold (FIFO, causal, total, synchronous);
+* every message is delivered, once, at its destinations, after it was sent, and nothing is left over;
 * a second arrival is answered ``DUPLICATE`` and changes nothing;
-* orders that know exactly what must come first hold nothing for longer (``TIGHT``).
+* orders that know exactly which messages must come first hold nothing longer than needed (``TIGHT``).
 """
 
 import msgspec
@@ -19,7 +19,7 @@ from antecede.simulator.watcher import NAMES, Finding, Watcher
 from antecede.trace import ARRIVE, DELIVER, SEND, Delay, Event, Matched, judge, match, needless_delays
 
 TIGHT = frozenset({"fifo", "matrix", "updates", "vector", "pruned", "direct"})
-"""Orders that may hold a message only while one is missing that precedes it: causally, or for ``fifo`` on its link."""
+"""Orders that hold a message only while a predecessor is missing: causally, or for ``fifo`` on its link."""
 
 VARIANTS = (
     "none",
@@ -43,11 +43,11 @@ VARIANTS = (
     "objects",
     "objects:clocks=asked",
 )
-"""Every order of the house, and every option of one that changes what it does."""
+"""Every order of the project, and every option that changes an order's behaviour."""
 
 
 class Outcome(msgspec.Struct):
-    """One schedule, as it went."""
+    """The outcome of one schedule."""
 
     order: str
     seed: int
@@ -64,7 +64,7 @@ class Outcome(msgspec.Struct):
         return {finding.kind for finding in self.findings}
 
     def replay(self) -> str:
-        """The one command that plays this very schedule again."""
+        """The command that replays this schedule."""
         chosen = {None: "", True: " --faults", False: " --no-faults"}[self.faults]
         return f"antecede campaign --order {self.order} --seed {self.seed}{chosen} --show"
 
@@ -79,7 +79,8 @@ class Outcome(msgspec.Struct):
 
 
 def play(spec: OrderSpec, seed: int, *, faults: bool | None = None) -> Outcome:
-    """Play one schedule and judge it. ``faults`` decides between links and the bare network; else the seed does."""
+    """Play one schedule and judge it. ``faults`` chooses between links and the bare network; by default the seed
+    does."""
     plan = Plan(spec, seed, faults)
     recorder = Watcher()
     outcome = Outcome(str(spec), seed, str(plan), plan.processes, recorder.events, 0, recorder.findings, faults)
@@ -118,7 +119,7 @@ def _leftover(orders: list[Order]) -> str:
 
 
 def _judge(outcome: Outcome, guarantees: frozenset[str], tight: bool, leftover: str | None) -> None:
-    """Judge the events; ``leftover`` is what was not done in the end, ``None`` if an error came before the end."""
+    """Judge the events; ``leftover`` is what remained undone, ``None`` if an error came before the end."""
     trace = match(outcome.events)
     verdict = judge(trace, tuple(sorted(guarantees)))
     outcome.deliveries = trace.deliveries
@@ -127,9 +128,9 @@ def _judge(outcome: Outcome, guarantees: frozenset[str], tight: bool, leftover: 
         for late in getattr(verdict, order)[:3]:
             findings.append(Finding(order, f"{late.message} is late at {late.to}, overtaken by {late.overtaken_by}"))
     if verdict.cycle:
-        findings.append(Finding("total", f"delivered in a circle: {' '.join(verdict.cycle)}"))
+        findings.append(Finding("total", f"delivered in a cycle: {' '.join(verdict.cycle)}"))
     if verdict.crown:
-        findings.append(Finding("synchronous", f"events in a circle: {' '.join(verdict.crown)}"))
+        findings.append(Finding("synchronous", f"events in a cycle: {' '.join(verdict.crown)}"))
     if leftover is None:
         return
     if verdict.undelivered or leftover:
@@ -141,10 +142,10 @@ def _judge(outcome: Outcome, guarantees: frozenset[str], tight: bool, leftover: 
 
 
 def fifo_delays(trace: Matched) -> list[Delay]:
-    """The messages that were held although the one before them on their link had been delivered.
+    """Return the messages that were held although the previous message on their link had been delivered.
 
-    As in :func:`~antecede.trace.needless_delays`, something other than a delivery must have happened meanwhile. What
-    was never delivered is not judged here: it is a finding of its own.
+    As in :func:`~antecede.trace.needless_delays`, an event other than a delivery must have happened meanwhile. Messages
+    that were never delivered are a separate finding.
     """
     previous: dict[tuple[str, str], str] = {}
     """(message, destination) → the message before it on that link."""

@@ -1,12 +1,12 @@
 """A world of machines that run the shipped channel: frames are lost and repeated, machines crash, networks split.
 
-It serves two purposes. With one domain and a *flat* channel it puts an order on links and disks. With a topology it
-runs servers in domains, with the shipped hop between them; a message is then sent when the application sends it.
+It has two uses. With one domain and a *flat* channel it puts an order on links and disks. With a topology it runs
+servers in domains, with the shipped hop between them; the send event is then the application's send.
 
-A crash strikes at one of the three moments that differ: between two steps, within a step before it is durable (the
-step never was, but what the order sent too early did leave), or within a step after it is durable (all is on disk, and
-nothing has left). Send events and deliveries belong to the step. An application whose send was undone by a crash sends
-again when its machine is back. A second delivery of one message at one process is counted apart, in ``twice``.
+A crash happens at one of three moments: between two steps; within a step before it is durable (the step never happened,
+but packets that the order sent too early did leave); or within a step after it is durable (everything is on disk, and
+nothing has left). Send events and deliveries belong to the step. If a crash undoes an application's send, it sends
+again when its machine is back. A second delivery of one message at one process is counted separately, in ``twice``.
 
 The topology need not be a forest: with one that is not, this world shows why it must be.
 """
@@ -75,7 +75,7 @@ class ChannelWorld(World):
         self._numbers = {name: number for number, name in enumerate(self.names)}
         self._routed = issubclass(channel, RoutedChannel)
         self._reliable = self._routed and not (loss or duplicate or crash or partition)
-        """Whether acknowledgements decide nothing: they then take no time, and links have nothing to resend."""
+        """Whether acknowledgements have no influence: they then take no time, and links have nothing to resend."""
         self._network = Network(self, delay, faults, fifo=fifo_links, loss=loss, duplicate=duplicate)
         self._faults = faults or Random(0)
         self._crash = crash
@@ -86,7 +86,7 @@ class ChannelWorld(World):
         """By id, messages that are not delivered everywhere, with the mask of destinations that lack them."""
         self._timers: list[float | None] = [None] * self.processes
         self._backlog: list[list[Callable[[], object]]] = [[] for _ in self.names]
-        """Actions of applications whose machine is down, to be done once it is back."""
+        """Actions of applications whose machine is down, to be done when it is back."""
         self.machines = [self._machine(name, specs, channel) for name in self.names]
 
     def _machine(self, name: str, specs: dict[str, OrderSpec], channel: type[Channel]) -> Machine:
@@ -126,7 +126,8 @@ class ChannelWorld(World):
         again: Callable[[], object],
         sending: Message | None = None,
     ) -> None:
-        """Let the application act. While its machine is down, or if a crash undoes it: ``again`` when it is back."""
+        """Let the application act. If its machine is down, or a crash undoes the action, call ``again`` when it is
+        back."""
         machine = self.machines[process]
         if not machine.up or not self._step(process, lambda: machine.step(act, self.now), sending):
             self._backlog[process].append(again)
@@ -134,7 +135,7 @@ class ChannelWorld(World):
     # Steps.
 
     def _step(self, process: int, take: Callable[[], Step], sending: Message | None = None) -> bool:
-        """Take a step and carry out what follows, unless the machine crashes within it. Return if it is durable."""
+        """Take a step and carry out its effects, unless the machine crashes within it. Return whether it is durable."""
         machine = self.machines[process]
         crashed = self._strikes(process)
         moment = below(self._faults, 3) if crashed else -1
@@ -178,10 +179,10 @@ class ChannelWorld(World):
         if machine.up:
             machine.acknowledged(self.names[source], sent, self.now)
 
-    # What is noted of a step.
+    # Recording the events of a step.
 
     def _happened(self, process: int, step: Step, event: Event) -> Message | None:
-        """Note one event of a step. Return the message, if the event is its delivery."""
+        """Record one event of a step. Return the message, if the event is its delivery."""
         what, order = event.what, event.order
         kind = type(what)
         if kind is Delivered:
@@ -199,7 +200,7 @@ class ChannelWorld(World):
         return None
 
     def _message(self, letter: Letter) -> Message:
-        """Return the message of the application that a letter is."""
+        """Return the application's message in a letter."""
         found = self._under_way.get(letter.id)
         if found is not None:
             return found[0]
@@ -235,7 +236,7 @@ class ChannelWorld(World):
             observer.arrived(process, self._message(letter), size, self.now)
 
     def _deliver(self, process: int, message: Message) -> Message | None:
-        """Note a delivery, unless it is a second one. Return the message if it is the first."""
+        """Record a delivery, unless it is a second one. Return the message if it is the first."""
         _, lacking = self._under_way.get(message.id, (message, 0))
         if not lacking >> process & 1:
             self.twice.append((process, message.id))
@@ -262,7 +263,7 @@ class ChannelWorld(World):
         self.machines[process].crash(saved=saved)
 
     def _strikes(self, process: int) -> bool:
-        """Decide whether the machine crashes within the step that it takes now."""
+        """Decide whether the machine crashes within the current step."""
         return bool(self._crash) and self._faults.random() < self._crash
 
     def _go_down(self, process: int, saved: bool) -> None:
@@ -271,7 +272,7 @@ class ChannelWorld(World):
 
     def _restart(self, process: int) -> None:
         machine = self.machines[process]
-        # What it comes back from is on disk already: a crash within this step changes nothing.
+        # Everything that it needs to come back is already on disk: a crash within this step changes nothing.
         self._step(process, lambda: machine.restart(self.now))
         backlog, self._backlog[process] = self._backlog[process], []
         for act in backlog:
@@ -306,7 +307,7 @@ class ChannelWorld(World):
 
 
 def _named(packet: Packet) -> Packet:
-    """Return a copy of an order's message under the name that the message has for the application."""
+    """Return a copy of an order's message under the application's name for it."""
     assert packet.message is not None
     return msgspec.structs.replace(packet, subject=letter_of(packet.message).id)
 

@@ -1,7 +1,7 @@
 """Random draws that are the same on every Python: all of them come from ``random.Random.random`` alone.
 
-The standard library promises that ``random()`` gives the same sequence for the same seed for ever; it promises that of
-no other method.
+The standard library guarantees that ``random()`` gives the same sequence for the same seed for ever; it does not
+guarantee this for any other method.
 
 A distribution of times is written as in ``constant:0.1``, ``exponential:0.1`` (its mean), ``uniform:0.05,0.15`` and
 ``pareto:1.5,0.03`` (shape and least value), in seconds.
@@ -16,14 +16,14 @@ from antecede import limits
 from antecede.errors import UsageError
 
 _shape_min: Final = 0.1
-"""The least shape of a Pareto distribution: below, its draws can exceed what a float holds."""
+"""The smallest shape of a Pareto distribution: below it, draws can exceed the range of a float."""
 
 Draw = Callable[[], float]
-"""The next time, in seconds."""
+"""Return the next time, in seconds."""
 
 
 def stream(seed: int, name: str) -> Random:
-    """An independent generator for one purpose, so that one purpose's draws do not shift another's."""
+    """Return an independent generator for one purpose, so that draws for one purpose do not shift another's."""
     return Random(f"{seed}/{name}")
 
 
@@ -44,7 +44,7 @@ def subset(rng: Random, items: list[int], size: int) -> int:
 
 
 def parse_draw(text: str, rng: Random) -> Draw:
-    """The distribution that ``text`` describes, drawing from ``rng``."""
+    """Return the distribution that ``text`` describes, drawing from ``rng``."""
     name, _, rest = text.partition(":")
     shapes = {"constant": 1, "exponential": 1, "uniform": 2, "pareto": 2}
     expected = "constant:S, exponential:S, uniform:S,S or pareto:SHAPE,S in seconds"
@@ -67,7 +67,7 @@ def parse_draw(text: str, rng: Random) -> Draw:
         return lambda: -first * log(1.0 - random())
     if name == "uniform":
         if first > second:
-            raise UsageError(f"bad distribution {text!r}: expected the lesser bound first")
+            raise UsageError(f"bad distribution {text!r}: expected the smaller bound first")
         return lambda: first + (second - first) * random()
     if first < _shape_min:
         raise UsageError(f"bad distribution {text!r}: expected a shape of {_shape_min} or more")

@@ -1,11 +1,11 @@
 """The costs of a run, counted as it goes, in memory that does not grow with the number of messages.
 
-Latencies go into a histogram whose buckets are 1 % wide, which is all the precision that a p99 deserves. Warm-up sends
-and their deliveries count in nothing.
+Latencies go into a histogram whose buckets are 1 % wide, which is precise enough for a p99. Warm-up sends and their
+deliveries are not counted.
 
-What a stamp weighs is the mean over a message's copies, and then over the messages, so that every message counts once
-(as in the figures that Jang et al. draw). Weighing every copy once instead favours multicasts to many, which prune
-most; the totals over copies are there for whoever wants that mean.
+The stamp size is the mean over a message's copies, and then over the messages, so that every message counts once (as in
+the figures of Jang et al.). Counting every copy once instead would favour multicasts to many, which prune most; the
+totals over copies are included for that mean.
 """
 
 from math import ceil, exp, log
@@ -38,7 +38,7 @@ class Figures:
         self.warmup = warmup
         self._routed = routed
         """Whether a message travels hop by hop, in several copies to one destination. Its size is then the sum of the
-        stamps of all copies divided by its destinations."""
+        stamps of all copies divided by the number of its destinations."""
         self._packets = 0
         self.sends = 0
         self.deliveries = 0
@@ -121,7 +121,7 @@ class Figures:
         return self._latency_sum / self.deliveries if self.deliveries else 0.0
 
     def latency_quantile(self, share: float) -> float:
-        """The latency that ``share`` of the deliveries do not exceed, to 1 %."""
+        """Return the latency that ``share`` of the deliveries do not exceed, to 1 %."""
         remaining = share * self.deliveries
         for bucket in sorted(self._latencies):
             remaining -= self._latencies[bucket]
@@ -130,7 +130,7 @@ class Figures:
         return 0.0
 
     def report(self) -> dict[str, Any]:
-        """The part of ``simulate``'s document that the run itself decides."""
+        """Return the part of ``simulate``'s document that depends on the run itself."""
         undelivered = 0
         for course in self._under_way.values():
             self._weigh(course)

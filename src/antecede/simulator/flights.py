@@ -26,9 +26,9 @@ class Flight(msgspec.Struct, eq=False):
     parcel: Parcel
     source: str
     sent: InTransit
-    """The frame, its domain and where it goes."""
+    """The frame, its domain and its destination."""
     packet: Packet
-    """As the order of the source handed it to the network."""
+    """The packet as the source's order handed it to the network."""
     state: str = LOST
     age: int = 0
     arrivals: int = 0
@@ -39,7 +39,7 @@ class Flight(msgspec.Struct, eq=False):
 
     @property
     def ends(self) -> bool:
-        """Whether this is a copy that is at its destination once it arrives."""
+        """Whether this is a copy that reaches its destination when it arrives."""
         return self.packet.message is not None and self.at in letter_of(self.packet.message).to
 
 
@@ -48,7 +48,7 @@ Early = ArriveLine | LoseLine
 
 
 class Flights:
-    """All packets of a scenario, wherever they are."""
+    """All packets of a scenario, in any state."""
 
     def __init__(self) -> None:
         self._all: dict[tuple[str, str, str, int], Flight] = {}
@@ -60,7 +60,7 @@ class Flights:
         self.early: dict[tuple[Parcel, str], deque[Early]] = {}
 
     def flying(self) -> list[Flight]:
-        """Return what is flying, oldest first."""
+        """Return the flying packets, oldest first."""
         return list(self._flying.values())
 
     def __len__(self) -> int:
@@ -77,7 +77,7 @@ class Flights:
         self._by_name.setdefault((flight.parcel, flight.at), []).append(flight)
 
     def arrived_at(self, process: str) -> list[Flight]:
-        """Return what has arrived at a process."""
+        """Return the packets that have arrived at a process."""
         return [flight for flight in self._all.values() if flight.at == process and flight.state == ARRIVED]
 
     def launch(self, flight: Flight) -> None:
@@ -130,7 +130,7 @@ class Flights:
         self.early.setdefault((line.parcel, line.at), deque()).append(line)
 
     def awaited(self, at: str, before: float = inf) -> list[str]:
-        """Return the messages that arrive at a process by a statement before that line, and are not posted yet."""
+        """Return messages that are not posted yet and that a statement before that line lets arrive at a process."""
         return [
             parcel.message
             for (parcel, place), waiting in self.early.items()
@@ -156,9 +156,9 @@ class Flights:
         earlier = self.landed(line.parcel, line.at)
         name = f"{line.parcel} to {line.at}"
         if earlier is not None and earlier.state == ARRIVED:
-            return f"{name} has arrived before, and is not posted once more"
+            return f"{name} has already arrived, and is not posted again"
         if isinstance(line, ArriveLine) and line.again:
             return f"{name} cannot arrive again: it has not arrived before"
         if any(flight.at == line.at and flight.parcel == line.parcel for flight in self.lost.values()):
-            return f"{name} was lost, and not resent (let time pass: wait or drain)"
+            return f"{name} was lost and not resent (let time pass with wait or drain)"
         return f"{name} is never posted"

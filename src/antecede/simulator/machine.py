@@ -1,15 +1,15 @@
-"""One simulated machine: the channel that ships, on a disk that a crash may leave behind the memory.
+"""One simulated machine: the shipped channel, on a disk that may lag behind the memory when a crash comes.
 
-Nothing here pairs links with an order or passes messages on between domains: that is done by
-:class:`antecede.channel.Channel` and its :class:`~antecede.channel.MessageConsumer`, as on a live server. A machine
-gives one input to its channel, lets it finish the step, and returns what happened: the events that the orders brought
-about, in sequence, and the frames and acknowledgements that leave. Whoever drives it decides what becomes of them.
+Nothing here pairs links with an order or forwards messages between domains: :class:`antecede.channel.Channel` and its
+:class:`~antecede.channel.MessageConsumer` do so, as on a live server. A machine gives one input to its channel, lets it
+finish the step, and returns the result: the events of the orders, in sequence, and the frames and acknowledgements that
+leave. The caller decides what happens to them.
 
-**What a crash loses.** The links are durable with every step. The order's state is durable up to the last step in
-which it said ``Persist``, so an order that forgets to say it is caught: its links remember packets that its state does
-not. Effects before ``Persist`` are carried out even if the crash comes before the step is durable: they *leaked*.
+**What a crash loses.** The links are durable with every step. The order's state is durable up to the last step with a
+``Persist``. So an order that forgets ``Persist`` is caught: its links remember packets that its state does not. Effects
+before ``Persist`` are carried out even if the crash comes before the step is durable: they *leaked*.
 
-Each letter is a message of the order by itself, so that a trace and a script can speak of each of them.
+Each letter is a separate message of the order, so that a trace and a script can refer to each of them.
 """
 
 from collections.abc import Callable, Iterator
@@ -56,7 +56,7 @@ class Event(NamedTuple):
 
 
 class InTransit(NamedTuple):
-    """A frame or an acknowledgement on its way to a peer."""
+    """A frame or an acknowledgement in transit to a peer."""
 
     domain: str
     peer: str
@@ -70,7 +70,7 @@ class Step(msgspec.Struct):
     frames: list[InTransit]
     acks: list[InTransit]
     leaked_events: int = 0
-    """How many of the events took place before the step was durable."""
+    """The number of events before the step was durable."""
     leaked_frames: int = 0
 
     def sizes(self, letter: str, domain: str | None = None) -> list[int]:
@@ -87,7 +87,7 @@ class Step(msgspec.Struct):
 
 
 class ObservedOrder:
-    """An order that reports what it does, and otherwise is the order that it wraps."""
+    """An order that reports its actions, and otherwise is the order that it wraps."""
 
     def __init__(self, order: Order, domain: str, machine: "Machine") -> None:
         self._order = order
@@ -95,7 +95,7 @@ class ObservedOrder:
         self._machine = machine
         self._durable = order.snapshot() if machine.crashes else b""
         for name in ("decode", "encode", "everyone", "me", "members", "name", "relays", "stamp_version"):
-            # Asked for with every packet.
+            # Accessed with every packet.
             setattr(self, name, getattr(order, name))
 
     def __getattr__(self, name: str) -> Any:
@@ -124,7 +124,7 @@ class ObservedOrder:
                     self._durable = self._order.snapshot()
                 continue
             self._report(effect)
-            # What objects send each other is no letter of an agent.
+            # Messages between objects are not letters of an agent.
             if kind is not Deliver or effect.message.label is None:  # type: ignore[union-attr]
                 yield effect
 
@@ -162,7 +162,7 @@ class TravellingConsumer(SingleConsumer):
 
 
 class NoLink(Link):
-    """The end of a connection without numbers: the order sees what the network repeats, and misses what it loses."""
+    """The end of a connection without numbers: the order sees duplicates, and lost packets stay lost."""
 
     def send(self, body: Any, now: float) -> Frame:
         self.sent = self.admitted = self.sent + 1
@@ -195,7 +195,7 @@ FLAT = "all"
 
 
 class FlatChannel(Channel):
-    """The channel of a process in one domain whose order decides about everything, its messages to itself included."""
+    """The channel of a process in one domain whose order decides everything, including its messages to itself."""
 
     consumer: type[MessageConsumer] = TravellingConsumer
 
@@ -222,7 +222,7 @@ class Machine:
         self.name = name
         self.up = True
         self.crashes = crashes
-        """Whether it may crash: else nothing is written down, which is many times faster."""
+        """Whether it may crash; if not, nothing is saved, which is many times faster."""
         if raw:
             kind = type("Unlinked", (kind,), {"consumer": UnlinkedConsumer})
         self._topology = topology
@@ -249,7 +249,7 @@ class Machine:
         return self._link(domain, peer).unacknowledged
 
     def has_accepted(self, peer: str, sent: InTransit) -> bool:
-        """Return whether what a peer's frame brought is durably taken."""
+        """Return whether the content of a peer's frame is durable."""
         return self._link(sent.domain, peer).has_accepted(sent.content.number)
 
     def _fresh_channel(self) -> Channel:
@@ -311,7 +311,7 @@ class Machine:
     # What the observed orders report.
 
     def persisted(self) -> None:
-        """Everything so far took place before the step is durable; what follows does not leave before it is."""
+        """Mark that everything so far happened before the step is durable; everything after it leaves later."""
         if not self._persisted:
             self._persisted = True
             self._note_leaks()
@@ -321,33 +321,33 @@ class Machine:
         self._leaked = (len(self.events), sum(len(one.outgoing) for one in self.channel.consumers.values()))
 
     def take_arrived(self) -> None:
-        """Note the letters that have reached the application, in the sequence of events."""
+        """Record the letters that have reached the application, in the sequence of events."""
         self.events += [Event("", None, Delivered(letter)) for _, letter in self.channel.arrived]
         self.channel.arrived.clear()
 
     # The disk.
 
     def save(self) -> None:
-        """Write down what is durable now; what is on disk stays while the machine is down."""
+        """Save what is durable now; the disk keeps it while the machine is down."""
         if self.up:
             self._disk = self.channel.dump()
 
     def crash(self, *, saved: bool = False) -> None:
-        """Lose everything that is not on disk. ``saved``: the disk has what it should have, and not the last step."""
+        """Lose everything that is not on disk. ``saved``: the disk is as it should be, without the last step."""
         if not saved:
             self.save()
         self.up = False
 
     def restart(self, now: float) -> Step:
-        """Come back from what is on disk, and resend what was never acknowledged."""
+        """Restart from the disk, and resend everything that was not acknowledged."""
         self.up = True
         self.channel = self._fresh_channel()
         return self.step(lambda channel: channel.load(self._disk, now), now)
 
 
 def send_by(channel: Channel, topology: Topology, letter: Letter) -> None:
-    """Send a letter. The shipped hop finds the way of a multicast in forests only, which servers insist on; elsewhere
-    each destination gets a letter of its own."""
+    """Send a letter. The shipped hop finds the route of a multicast in forests only, which servers require. In other
+    topologies each destination gets a separate letter."""
     if topology.cycle is None:
         channel.send(letter)
     else:

@@ -1,9 +1,9 @@
-"""Campaigns on groups of objects: a seed, a workload, a bad network; the verdict is the trace's.
+"""Campaigns on groups of objects: a seed, a workload, a bad network; the verdict comes from the trace.
 
-Each seed is one :class:`~antecede.simulator.objects_workload.Workload` whose settings are all drawn. What happened is
-judged three times: from the trace alone by the judge of significant order, which knows nothing of this protocol; for
-what no order is needed to see: everything is delivered, once; nothing is blocked; every root ends as planned, and what
-it did lasts everywhere or nowhere; and by whether the objects end as if one root had run after the other.
+Each seed is one :class:`~antecede.simulator.objects_workload.Workload` whose settings are all drawn. The run is judged
+three times. First, from the trace alone, by the checker of significant order, which does not know this protocol.
+Second, by conditions that need no order: everything is delivered, once; nothing is blocked; every root ends as planned,
+and takes effect everywhere or nowhere. Third, by whether the objects end as if the roots had run one after the other.
 """
 
 from collections import Counter
@@ -24,8 +24,8 @@ class Judged(msgspec.Struct):
     seed: int
     ended: Ended | None
     findings: dict[str, list[str]]
-    """By kind: ``stuck`` (not delivered, blocked, not atomic), ``serial`` (not as if one root ran after the other), the
-    rules of significant order, ``error``."""
+    """By kind: ``stuck`` (not delivered, blocked, not atomic), ``serial`` (not as if the roots had run one after the
+    other), the rules of significant order, ``error``."""
 
     def __str__(self) -> str:
         first = "; ".join(f"{kind}: {texts[0]}" for kind, texts in self.findings.items())
@@ -38,7 +38,7 @@ def play(seed: int, *, site: type[Site] = Site, workload: Workload | None = None
     try:
         ended = driver.run()
     except Exception as error:
-        # A broken variant may do anything; that, too, is a finding.
+        # A broken variant may do anything; this, too, is a finding.
         return Judged(seed, None, {"error": [repr(error)]})
     findings: dict[str, list[str]] = {}
     if ended.problems:
@@ -60,7 +60,7 @@ def broken(ended: Ended) -> list[tuple[str, str]]:
 
 
 def campaign(seeds: range, site: type[Site] = Site) -> tuple[Counter[str], list[Judged]]:
-    """Play many seeds: counts of what happened, and the runs in which something was found, the first five of them."""
+    """Play many seeds; return counts, and the first five runs with findings."""
     counts: Counter[str] = Counter()
     failed: list[Judged] = []
     for seed in seeds:

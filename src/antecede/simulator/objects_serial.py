@@ -1,10 +1,10 @@
-"""Is the end of a run as if its roots had run alone, one after the other?
+"""Check that a run ends as if its roots had run alone, one after the other.
 
-Significant order says in which sequence messages are delivered. That what a root did is not seen before it commits, and
-is then applied where it belongs, is the work of locks and intentions, and no rule about messages tells whether they
-work. So here the trace says which of two conflicting instances of different roots began first at an object. The roots
-must have *one* sequence that agrees with all of that; and computed in that sequence, on plain dictionaries and without
-any protocol, they must come to the states that the objects ended in.
+Significant order determines the sequence in which messages are delivered. Locks and intentions hide the effects of a
+root until it commits, and then apply them in the right place; no rule about messages checks this. So here the trace
+says which of two conflicting instances of different roots began first at an object. There must be *one* sequence of the
+roots that agrees with all of this. Computed in that sequence, on plain dictionaries and without any protocol, the roots
+must lead to the final states of the objects.
 """
 
 from graphlib import CycleError, TopologicalSorter
@@ -32,7 +32,8 @@ def unserial(ended: Ended) -> list[str]:
 
 
 def _earlier(ended: Ended) -> dict[str, set[str]]:
-    """For each root that lasts those with an instance that began before a conflicting one of it at some object."""
+    """Return for each committed root the roots with an instance that began before a conflicting one of it at some
+    object."""
     committed = {(event.process, event.instance) for event in ended.events if _is(event.type, "commit", event.kind)}
     before: dict[str, set[str]] = {root: set() for root in ended.lasting}
     begun: dict[str, set[tuple[str, str]]] = {name: set() for name in ended.names}
@@ -54,7 +55,7 @@ def _is(type_: str | None, wanted: str, kind: str) -> bool:
 
 
 def _compute(at: tuple[str, ...], plan: Plan, relation: Relation, cells: dict[str, dict[str, int]]) -> None:
-    """Compute an operation after its calls. A call that several objects make alike is one call."""
+    """Compute an operation after its calls. A call that several objects make in the same way is one call."""
     for to, called in plan.calls:
         if not called.fails:
             _compute(to, called, relation, cells)

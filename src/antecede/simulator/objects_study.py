@@ -1,13 +1,13 @@
 """A study: what does ordering only conflicting messages save? The same schedules under ``objects`` and other orders.
 
-Every process sends requests at intervals of its own, as in Jang et al. §6.2. A share of them, the *density*, are of the
+Every process sends requests at its own intervals, as in Jang et al. §6.2. A share of them, the *density*, are of the
 operation ``set``, which conflicts with itself; the others are of ``add``, which conflicts with nothing. A request is
-sent by an instance of its own operation, and computed at once where it is delivered. So at density 1 everything depends
-on everything before it, as causal order assumes; at 0 nothing does.
+sent by an instance of its own operation, and computed at once when it is delivered. So at density 1 every message
+depends on all earlier ones, as causal order assumes; at 0 no message depends on another.
 
-All orders see the same sends, to the same destinations, and each copy takes the same time on its way. Control packets
-take times of their own, from the same distribution. Reported for the two operations apart: the share of copies that
-were held, how long a copy was held in the mean over all copies, and the time from send to delivery.
+All orders get the same sends, to the same destinations, and each copy has the same delay. Control packets have separate
+delays from the same distribution. The report gives, for each of the two operations, the share of copies that were held,
+the mean time that a copy was held (over all copies), and the time from send to delivery.
 """
 
 from math import log
@@ -31,7 +31,7 @@ _labels = {name: Label(REQUEST, name, "", name) for name in ("set", "add")}
 
 
 class Meter:
-    """Measures how long copies were held and under way, for each operation by itself."""
+    """Measures how long copies were held and in transit, for each operation separately."""
 
     weighs: ClassVar[bool] = False
 
@@ -66,7 +66,7 @@ class Meter:
         self.latency[name] += now - time
 
     def report(self, name: str) -> dict[str, Any] | None:
-        """The figures of one operation; nothing if it did not occur."""
+        """Return the figures of one operation; None if it did not occur."""
         copies = self.copies[name]
         if not copies:
             return None
@@ -79,7 +79,7 @@ class Meter:
 
 
 class StudyWorld(BareWorld):
-    """A world in which a copy's delay depends on nothing but the seed, its message and its destination."""
+    """A world in which a copy's delay depends only on the seed, its message and its destination."""
 
     def __init__(self, order: str, processes: int, density: float, seed: int, meter: Meter, figures: Figures) -> None:
         delay = parse_draw(f"exponential:{_mean_delay}", stream(seed, "control"))

@@ -1,9 +1,9 @@
-"""Random groups of objects and what is asked of them, with a tunable density of conflicts and depth of nesting.
+"""Random groups of objects and their operations, with a tunable density of conflicts and depth of nesting.
 
-The objects are of a class made for the purpose. Each conflicting pair of operations has a cell of the state on which
-the two do not commute, while each commutes with itself: one adds, the other multiplies. An operation that conflicts
-with itself also has a cell that mixes. So two objects that computed conflicting operations in different orders end in
-different states, whatever compatible operations came between. What an operation calls is its argument: a plan.
+The objects have a class made for this purpose. Each conflicting pair of operations has a cell of the state on which the
+two do not commute, while each commutes with itself: one adds, the other multiplies. An operation that conflicts with
+itself also has a cell that mixes. So two objects that computed conflicting operations in different orders end in
+different states, whatever compatible operations came between. The argument of an operation is a plan of its calls.
 """
 
 from collections import Counter
@@ -25,11 +25,11 @@ from antecede.trace import Event
 _modulus = 1_000_003
 _travels_max = 60_000
 _travels_each_max = 3_000
-"""Frames to send before a run counts as one without end: in all, and for a root if there are many of them."""
+"""Frames after which a run counts as endless: in total, and per root if there are many roots."""
 
 
 class Plan(msgspec.Struct, frozen=True, array_like=True):
-    """An operation, what it calls, and whether it fails in the end."""
+    """An operation, its calls, and whether it fails in the end."""
 
     operation: str
     tag: int
@@ -41,8 +41,8 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
         return (self.tag, calls, self.fails)
 
     def lasting(self, at: str, path: str = "") -> Iterator[tuple[str, str, str]]:
-        """(object, path, operation) of all that lasts if this is computed there and commits. What several objects call
-        alike has one path, and lasts once."""
+        """Return (object, path, operation) of all effects if this is computed there and commits. A call that several
+        objects make in the same way has one path, and takes effect once."""
         yield at, path, self.operation
         for number, (to, plan) in enumerate(self.calls, 1):
             if not plan.fails:
@@ -51,7 +51,7 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
 
 
 def scripted(relation: Relation, operations: tuple[str, ...]) -> type[Object]:
-    """A class of objects with these operations, of which exactly the related ones do not commute."""
+    """Return a class of objects with these operations, of which exactly the related ones do not commute."""
 
     def named(name: str) -> Any:
         def compute(self: Any, tag: int, calls: list[Any], fails: bool) -> Generator[Call, Any, int]:
@@ -102,7 +102,7 @@ class Workload(msgspec.Struct, frozen=True):
     objects: int = 4
     operations: int = 4
     density: float = 0.3
-    """The share of pairs of operations that conflict, an operation with itself being a pair."""
+    """The share of pairs of operations that conflict; an operation with itself is a pair."""
     depth: int = 3
     """The deepest nesting of calls."""
     roots: int = 8
@@ -117,7 +117,7 @@ class Workload(msgspec.Struct, frozen=True):
     clocks: str = "eager"
     partition: float = 0.0
     timeout: float | None = None
-    """After how many seconds a root is given up."""
+    """The number of seconds after which a root is given up."""
 
     @classmethod
     def drawn(cls, seed: int) -> "Workload":
@@ -145,7 +145,7 @@ class Workload(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct):
-    """A run, as it went."""
+    """The outcome of a run."""
 
     workload: Workload
     relation: Relation
@@ -153,11 +153,11 @@ class Ended(msgspec.Struct):
     events: list[Event]
     answers: dict[str, Answered]
     lasting: dict[str, tuple[str, Plan]]
-    """The roots that committed: where each was started, and what it was to do."""
+    """The roots that committed: their object, and their plan."""
     cells: dict[str, dict[str, int]]
-    """In which state each object ended."""
+    """The final state of each object."""
     problems: list[str]
-    """What is wrong without looking at the order of anything: not delivered, blocked, not atomic."""
+    """Errors that do not concern order: not delivered, blocked, not atomic."""
     wounds: int
     seconds: float
     """Virtual time."""
@@ -168,7 +168,7 @@ class Ended(msgspec.Struct):
 
 
 class Driver:
-    """Starts the roots of a workload, and lets it run to its end."""
+    """Starts the roots of a workload, and runs it to its end."""
 
     def __init__(self, workload: Workload, site: type[Site] = Site) -> None:
         self.workload = workload
@@ -225,7 +225,7 @@ class Driver:
         try:
             world.run(self)
         except Stuck:
-            problems.append("it does not come to an end")
+            problems.append("the run does not end")
         problems += self._problems(world)
         wounds = sum(site.wounds for site in world.sites())
         lasting = {

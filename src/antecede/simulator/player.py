@@ -1,7 +1,7 @@
-"""Playing a scenario: its statements are carried out one after the other, its expectations checked where they stand.
+"""Playing a scenario: statements are carried out one after the other, and expectations are checked where they stand.
 
-``play`` returns which expectations failed (line, expected, actual), and the world in which it happened. A file that
-cannot be played under this order raises :class:`antecede.errors.ScenarioError`.
+``play`` returns the expectations that failed (line, expected, actual), and the world of the play. A file that cannot be
+played under this order raises :class:`antecede.errors.ScenarioError`.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ class Played(msgspec.Struct):
     checked: int
     """Expectations that counted here."""
     skipped: int
-    """Expectations that speak of other orders."""
+    """Expectations that apply to other orders only."""
     failures: list[Failure]
 
     @property
@@ -150,8 +150,10 @@ def _failure(statement: Expectation, expected: str, actual: str) -> Failure:
 def _why_not_stuck(world: ScriptedWorld) -> str:
     flying = [f"{flight.parcel} to {flight.at}" for flight in world.flights.flying()]
     if flying:
-        return f"on the way: {', '.join(flying[:_shown_names_max])}"
-    return "something is still to be resent" if world.on_its_way() else "nothing is held, unposted or waited for"
+        return f"in transit: {', '.join(flying[:_shown_names_max])}"
+    return (
+        "packets are still to be resent" if world.on_its_way() else "nothing is held or unposted, and no program waits"
+    )
 
 
 def _list(messages: Sequence[str]) -> str:

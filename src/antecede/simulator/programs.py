@@ -1,21 +1,20 @@
 """The statements that each process of a scenario still has to carry out, and the messages that it has not received.
 
 A process is sequential. A send that the file lists after an arrival at the same process waits for that arrival, if the
-copy has not been posted yet: it may be an answer. (So Mattern and Fünfrocken's Fig. 6 comes out of the lines of Fig. 4:
+copy has not been posted yet: it may be an answer. (So Mattern and Fünfrocken's Fig. 6 results from the lines of Fig. 4:
 the buffer protocol delays y, and with it z.)
 
 A process with ``receive`` statements takes messages only through them (ibid. §4.1–4.2), and perhaps only from one
 sender. Where its messages wait depends on the order:
 
-* :class:`SelectiveMailbox` stands **before** an order that can judge a packet without taking it (``selective``). It
-  finds the first packet that the order would deliver *now*, that is relative to what the program has received. So the
-  matrix protocol lets a program take x although y came first, and refuses z while an x on which it depends has not been
-  received.
-* :class:`QueueMailbox` stands **behind** any other order and keeps its sequence: the buffer protocol knows nothing
-  about dependencies, so only the head can be taken. So it is where there are domains: a router cannot choose, for what
-  it receives in one domain others wait for in the next.
+* :class:`SelectiveMailbox` is **in front of** an order that can judge a packet without accepting it (``selective``). It
+  finds the first packet that the order would deliver *now*, given what the program has received. So the matrix protocol
+  lets a program take x although y came first, and refuses z while an x that it depends on has not been received.
+* :class:`QueueMailbox` is **behind** any other order and keeps its sequence: the buffer protocol has no information
+  about dependencies, so only the head can be taken. It is also used with domains: a router cannot choose, because
+  others wait in the next domain for the messages that it receives.
 
-A receive that finds nothing waits, and so does all that follows it in its program. When nothing can arrive any more,
+A receive that finds nothing waits, and so do all later statements of its program. When nothing can arrive any more,
 such a program is blocked for ever: selective receive may contradict causal order, and then no execution exists.
 """
 
@@ -29,7 +28,7 @@ from antecede.simulator.statements import ReceiveLine, SendLine
 
 
 class SelectiveMailbox:
-    """Packets before an order that can judge them without taking them, each with something that is kept for it."""
+    """Packets in front of an order that can judge them without accepting them, each with an attached value."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, tuple[Packet, Any]] = {}
@@ -42,7 +41,7 @@ class SelectiveMailbox:
         self._waiting[id(packet)] = (packet, kept)
 
     def take(self, order: Order, source: int | None = None) -> Any:
-        """Remove the first packet, from ``source`` if one is named, that ``order`` would deliver now; what was kept."""
+        """Remove the first packet (from ``source``, if given) that ``order`` would deliver now; return its value."""
         for packet, kept in self._waiting.values():
             if source in (None, packet.source) and order.check(packet) is Verdict.DELIVER:
                 del self._waiting[id(packet)]
@@ -54,7 +53,7 @@ class SelectiveMailbox:
         self._waiting.clear()
 
     def kept(self) -> list[Any]:
-        """Return what is kept for all packets."""
+        """Return the attached values of all packets."""
         return [kept for _, kept in self._waiting.values()]
 
 
@@ -81,11 +80,11 @@ class Programs:
         self.queues = {process: QueueMailbox() for process in receiving if not selective}
 
     def add(self, process: str, line: SendLine | ReceiveLine) -> None:
-        """Add the next thing that a process will do."""
+        """Add the next statement of a process."""
         self._waiting[process].append(line)
 
     def run(self, process: str, perform: Callable[[SendLine | ReceiveLine], bool]) -> None:
-        """Go on with a program as far as it gets: ``perform`` returns whether a statement could be carried out."""
+        """Continue a program as far as possible: ``perform`` returns whether a statement could be carried out."""
         if process in self._running:
             return
         self._running.add(process)
@@ -105,7 +104,7 @@ class Programs:
         )
 
     def choosing(self, process: str, packet: Packet) -> bool:
-        """Return whether this very packet waits to be chosen."""
+        """Return whether this packet waits to be chosen."""
         return process in self.choices and packet in self.choices[process]
 
     def kept(self, process: str) -> list[str]:

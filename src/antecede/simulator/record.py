@@ -34,7 +34,7 @@ class Record:
         self._messages = 0
 
     def tell(self, sentence: str) -> None:
-        """Note a sentence under the line that is being played."""
+        """Add a sentence under the current line."""
         self.story.append((self.line, sentence))
 
     def sent(self, process: str, message: str, to: tuple[str, ...], sizes: list[int]) -> None:
@@ -52,12 +52,12 @@ class Record:
         self.tell(f"{message} arrives at {process}")
 
     def passed(self, process: str, message: str) -> None:
-        """Note that a copy stops on its way at a process that it is not for."""
+        """Record that a copy stops at a process that is not its destination."""
         self._marks.append(Mark(process, "local", label=f"({message})"))
         self.tell(f"{message} passes through {process}")
 
     def hopped(self, server: str, message: str, domain: str, hop: int, sizes: list[int]) -> None:
-        """Note that a router has sent a message on into its next domain."""
+        """Record that a router has forwarded a message into its next domain."""
         self._rows.hopped(self._numbers[server], self._message(message), domain, hop, sizes, None)
         self.tell(f"{server} sends {message} on in domain {domain}")
 
@@ -68,15 +68,15 @@ class Record:
         self.tell(f"{process} delivers {message}")
 
     def note(self, process: str, word: str) -> None:
-        """Note a crash or a restart."""
+        """Record a crash or a restart."""
         self._marks.append(Mark(process, "local", label=word))
         self.tell(f"{process}: {word}")
 
     def judge(self) -> Verdict | None:
-        """Judge from the events alone which orders the computation kept; nothing if it is too long for that."""
+        """Judge from the events alone which orders the computation kept; None if it is too long for that."""
         if self._messages > _judged_messages_max:
             return None
-        # An order that does not notice duplicates may deliver one; only the first delivery is judged.
+        # An order that does not detect duplicates may deliver one; only the first delivery is judged.
         seen: set[tuple[str, str | None]] = set()
         rows = []
         for event in self.events:

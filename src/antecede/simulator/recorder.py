@@ -1,8 +1,8 @@
 """The one recorder: turns the events of a simulated world into the rows of a trace.
 
-It gives every process its own index, 0, 1, 2 … without gaps. The ``hop`` rows of routers are numbered apart, for they
-are events of the server and not of its application. Virtual seconds become nanoseconds. A send row has the mean size of
-the stamps of those copies that leave in the same step, an arrival row that of its own copy.
+It gives every process its own index, 0, 1, 2 … without gaps. The ``hop`` rows of routers are numbered separately,
+because they are events of the server and not of its application. Virtual seconds become nanoseconds. A send row has the
+mean stamp size of the copies that leave in the same step; an arrival row has the size of its own copy's stamp.
 
 A message between operations of objects has a label; it fills the columns ``instance``, ``operation``, ``parent`` and
 ``type``.
@@ -22,7 +22,7 @@ def process_names(processes: int) -> list[str]:
 
 
 def mean_size(sizes: list[int]) -> int | None:
-    """Return the mean size of some stamps; nothing if there are none."""
+    """Return the mean size of some stamps; None if there are none."""
     return round(sum(sizes) / len(sizes)) if sizes else None
 
 

@@ -1,8 +1,7 @@
-"""One simulated run, from its settings to its figures: what ``antecede simulate`` does, as a function.
+"""One simulated run, from its settings to its figures: ``antecede simulate`` as a function.
 
-A run is decided by its :class:`Setup` alone. Each purpose (gaps, delays, destinations, faults) draws from a stream of
-its own, so that two orders under one seed meet the same application and, where they send the same packets, the same
-network.
+The :class:`Setup` alone determines a run. Each purpose (gaps, delays, destinations, faults) draws from a separate
+stream. So two orders under one seed have the same application and, if they send the same packets, the same network.
 """
 
 from collections.abc import Callable
@@ -43,9 +42,9 @@ class Setup(msgspec.Struct, frozen=True):
     warmup: int = 0
     seed: int = 1
     organisation: Topology | None = None
-    """Servers in domains; they are the processes. It is used as it is: the caller has checked it."""
+    """Servers in domains; they are the processes. The caller has checked it."""
     orders: dict[str, OrderSpec] = {}
-    """The order of each of its domains; ``order`` where one is not named."""
+    """The order of each of its domains; ``order`` if a domain is not named."""
 
     def check(self) -> None:
         """Refuse settings that make no sense, before anything runs."""
@@ -60,7 +59,7 @@ class Setup(msgspec.Struct, frozen=True):
             raise UsageError(f"unknown workload {self.workload!r}: expected one of {', '.join(WORKLOADS)}")
         for order in self.used():
             if "broadcast" in order.kind.needs and self.workload != "broadcast":
-                raise BroadcastOnlyError(f"order {order.name} serves broadcasts only: add --broadcast")
+                raise BroadcastOnlyError(f"order {order.name} supports broadcasts only: add --broadcast")
         if self.organisation is not None:
             self._check_organised(self.organisation)
         if self.fifo_links and self.faulty():
@@ -77,7 +76,9 @@ class Setup(msgspec.Struct, frozen=True):
             )
         if len(organisation.trees) > 1:
             apart = next(iter(sorted(organisation.trees[1])))
-            raise UsageError(f"there is no way from {organisation.servers[0]} to {apart}: everybody sends to everybody")
+            raise UsageError(
+                f"there is no route from {organisation.servers[0]} to {apart}: every server sends to every other"
+            )
 
     def used(self) -> list[OrderSpec]:
         """Return the orders of the run, each once."""

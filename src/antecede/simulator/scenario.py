@@ -1,10 +1,10 @@
 """Scenario files: a computation written down line by line, as in the figures of the papers.
 
-One statement a line, words separated by blanks, ``#`` begins a comment anywhere. Declarations (``processes``,
-``domain``, ``order``, ``control manual``) count for the whole file, wherever they stand; everything else happens in the
-sequence of the file. ``docs/guide/scenarios.md`` is the language for people; this module turns the bytes of a file into
-typed statements with line numbers, and any bytes that are no scenario into a :class:`ScenarioError` that names the
-line. It must not know how a scenario is played.
+Each line has one statement, with words separated by blanks; ``#`` begins a comment anywhere. Declarations
+(``processes``, ``domain``, ``order``, ``control manual``) apply to the whole file, wherever they stand; all other
+statements are executed in the sequence of the file. ``docs/guide/scenarios.md`` describes the language. This module
+turns the bytes of a file into typed statements with line numbers; if the bytes are not a scenario, it raises a
+:class:`ScenarioError` that names the line. It must not know how a scenario is played.
 """
 
 import re
@@ -51,7 +51,7 @@ def parse_scenario(data: bytes, file: str) -> Scenario:
     """The scenario in these bytes; ``file`` names them in errors."""
     if len(data) > limits.scenario_bytes_max:
         line = data.count(b"\n", 0, limits.scenario_bytes_max) + 1
-        raise ScenarioError(file, line, f"a scenario has at most {limits.scenario_bytes_max} bytes, and this has more")
+        raise ScenarioError(file, line, f"scenario too long: expected at most {limits.scenario_bytes_max} bytes")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -74,12 +74,12 @@ _usage = {
     "arrive": "arrive MESSAGE AT [again], or arrive KIND(MESSAGE,FROM) AT [again]",
     "lose": "lose MESSAGE AT, or lose KIND(MESSAGE,FROM) AT",
     "receive": "receive PROCESS [from PROCESS]",
-    "drain": "drain, and nothing else in the line",
+    "drain": "drain alone in its line",
     "wait": "wait SECONDS",
     "crash": "crash PROCESS",
     "restart": "restart PROCESS",
     "expect": "one of: expect P delivered a b c · expect P holds m · expect M not sent · "
-    "expect M refused · expect stuck, each perhaps with under NAME[,NAME…]",
+    "expect M refused · expect stuck, optionally with under NAME[,NAME…]",
 }
 
 
@@ -209,7 +209,7 @@ class _Reader:
             raise _Fault(f"message {_shown(message)} is already sent in line {self.sends[message]}")
         self.sends[_named(message)] = line
         if message == "under":
-            raise _Fault("no message can be called under: expectations use the word")
+            raise _Fault("a message cannot be named under: this is a keyword of expectations")
         targets = dict.fromkeys(_named(target.strip()) for target in to)
         self.statements.append(SendLine(line, message, _named(source), tuple(targets)))
 
@@ -238,7 +238,7 @@ class _Reader:
                 raise ScenarioError(self.file, statement.line, f"unknown process {_shown(process)}: expected {known}")
         for message in messages:
             if message not in self.sends:
-                raise ScenarioError(self.file, statement.line, f"unknown message {_shown(message)}: nobody sends it")
+                raise ScenarioError(self.file, statement.line, f"unknown message {_shown(message)}: no line sends it")
 
 
 def _expectation(line: int, words: list[str]) -> Statement:
@@ -276,7 +276,7 @@ def _parcel(word: str) -> Parcel:
     if found is None:
         return Parcel(COPY, _named(word))
     kind, first, second = found.groups()
-    # A control packet about no message (a token, say) is named by its sender alone.
+    # A control packet that concerns no message (such as a token) is named by its sender alone.
     message, source = ("", first) if second is None else (first, second)
     return Parcel(kind, _named(message) if message else "", _named(source))
 

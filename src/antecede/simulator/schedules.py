@@ -1,14 +1,14 @@
-"""Schedules: the plan that is drawn from a seed, and how it is carried out.
+"""Schedules: the plan that is drawn from a seed, and its execution.
 
-A **plan** is drawn from (order, seed) and nothing else: two to eight processes; some to many sends, single, to subsets,
-to everybody, to oneself, to nobody; how eager the applications are to send rather than to wait; how often a delivery is
-answered or passed on; one of the networks of :mod:`antecede.simulator.adversary`.
+A **plan** is drawn from (order, seed) and nothing else: two to eight processes; few to many sends, to one process, to
+subsets, to all, to the sender itself, to none; how eager the applications are to send rather than to wait; how often a
+delivery is answered or forwarded; one of the networks of :mod:`antecede.simulator.adversary`.
 
 In most schedules the orders run on the bare network, which may deliver a packet a second time to an order that has
-counters. In a share of them they run on links, in a :class:`~antecede.simulator.channels.FaultyWorld`: frames are lost
-and duplicated, machines crash and come back, the network splits.
+counters. In some of them they run on links, in a :class:`~antecede.simulator.channels.FaultyWorld`: frames are lost and
+duplicated, machines crash and restart, the network splits.
 
-Applications react to a delivery after the step that delivered, when all that the step did is done.
+Applications react to a delivery after the whole step that delivered is done.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from antecede.simulator.watcher import NAMES, Finding, Watcher
 
 _faulty_share = 0.1
 _travels_max = 20_000
-"""Frames of one faulty schedule: one that needs more is stuck, its links resending for ever."""
+"""Frames of one faulty schedule: a schedule that needs more is stuck, because its links resend for ever."""
 
 
 class Plan:
@@ -60,7 +60,7 @@ class Plan:
 
 
 def recognises_duplicates(order: Order) -> bool:
-    """Return whether the order recognises every packet that it had before. Others leave that to the link."""
+    """Return whether the order recognises every duplicate packet. Others leave this to the link."""
     return order.name != "none" and not (order.name == "buffer" and not order.settings["pipelined"])
 
 
@@ -139,7 +139,7 @@ class BareSchedule(BareWorld):
 
 
 class Stuck(Exception):
-    """A faulty schedule does not come to its end."""
+    """A faulty schedule does not end."""
 
 
 class FaultySchedule:
@@ -168,7 +168,7 @@ class FaultySchedule:
         )
 
     def run(self) -> None:
-        """Let everything happen until nothing is left to happen."""
+        """Run until nothing is left to happen."""
         self.world.run(self)
 
     def _travel(self) -> float:

@@ -2,13 +2,13 @@
 
 Each process is a :class:`~antecede.simulator.machine.Machine` with the shipped channel: a file with ``domain`` lines
 plays on the shipped hop between domains. A file without them is one domain of all processes, in which the order decides
-about everything, also about copies from a process to itself. ``--raw`` leaves the links out.
+everything, including copies from a process to itself. ``--raw`` leaves the links out.
 
-Three kinds of packets arrive without a statement of their own, oldest first: control packets (unless the file says
-``control manual``), copies on a detour at a process where no later line stops them, and packets that an earlier line
-named before they were posted. Acknowledgements of links are below all this: they arrive at once and are never seen.
+Three kinds of packets arrive without a statement, oldest first: control packets (unless the file says ``control
+manual``), copies on a detour at a process where no later line stops them, and packets that an earlier line named before
+they were posted. Acknowledgements of links are on a lower level: they arrive at once and are never visible.
 
-A process is sequential: its sends wait for an arrival that the script has named and that is not there yet, and for
+A process is sequential: its sends wait for an arrival that the script has named and that has not happened yet, and for
 a ``receive`` that finds nothing (:mod:`antecede.simulator.programs`).
 """
 
@@ -41,7 +41,7 @@ from antecede.topology import Domain, Topology
 
 
 class ScriptedWorld:
-    """Machines, the packets between them, and what each process has still to do."""
+    """Machines, the packets between them, and the remaining statements of each process."""
 
     def __init__(self, scenario: Scenario, override: OrderSpec | None = None, *, raw: bool = False) -> None:
         self.scenario = scenario
@@ -54,15 +54,15 @@ class ScriptedWorld:
         """Messages of which a copy has left."""
         self.refused: set[str] = set()
         self.may_refuse: set[str] = set()
-        """Messages of which the script expects that the order refuses them."""
+        """Messages that the order must refuse, by the script's expectation."""
         self.stops: dict[tuple[str, str], int] = {}
-        """The last line that names a copy at a process: until then it can be stopped there."""
+        """The last line that names a copy at a process: until that line it can be stopped there."""
         self._local = {
             (line.message, line.source)
             for line in scenario.statements
             if isinstance(line, SendLine) and line.source in line.to and scenario.domains
         }
-        """Copies that do not travel, each with its process: between domains, those for the sending server itself."""
+        """Copies that do not travel, with their process: with domains, those for the sending server itself."""
         self._steps = 0
         self._subjects: dict[tuple[str, str], str] = {}
         """The script's name of each message of a domain's order."""
@@ -98,13 +98,13 @@ class ScriptedWorld:
         self._steps += steps
         if self._steps > limits.scenario_steps_max:
             raise self.scenario.error(
-                self.record.line, f"too much happens: a play takes at most {limits.scenario_steps_max} steps"
+                self.record.line, f"too many steps: a play may take at most {limits.scenario_steps_max}"
             )
 
     # Sending.
 
     def send(self, line: SendLine) -> None:
-        """Let the application send, now or once its program gets there."""
+        """Let the application send, now or when its program reaches this statement."""
         if not self.machines[line.source].up:
             raise self.scenario.error(line.line, f"{line.source} is down and cannot send {line.message}")
         self.programs.add(line.source, line)
@@ -125,7 +125,7 @@ class ScriptedWorld:
                 raise self.scenario.error(line.line, str(error)) from None
             return
         if self.routed:
-            # Its copies may leave in several domains, each at its order's own moment; it is sent once.
+            # Its copies may leave in several domains, at different moments, but it is sent once.
             self.record.sent(line.source, line.message, line.to, [])
         self._carry_out(line.source, step)
 
@@ -164,8 +164,8 @@ class ScriptedWorld:
     # Packets.
 
     def _launch(self, source: str, sent: InTransit, posted: "deque[Packet] | None") -> None:
-        """A frame leaves; one that is known is a resend, and matters only if the first is lost."""
-        # Each step writes down its links, with all that is not acknowledged.
+        """Process a frame that leaves; a known one is a resend, and matters only if the first was lost."""
+        # Each step saves its links, with everything unacknowledged.
         self.spend(1 + self.machines[source].unacknowledged(sent.domain, sent.peer) // 50)
         flight = self.flights.known(source, sent)
         if flight is None:
@@ -185,7 +185,7 @@ class ScriptedWorld:
         self.flights.launch(flight)
         if len(self.flights) > limits.scenario_packets_max:
             raise self.scenario.error(
-                self.record.line, f"more than {limits.scenario_packets_max} packets are on their way or lost"
+                self.record.line, f"more than {limits.scenario_packets_max} packets are in transit or lost"
             )
         if self._named_early(flight) or self._unattended(flight):
             self.flights.hurry(flight)
@@ -194,12 +194,13 @@ class ScriptedWorld:
         return self.machines[flight.at].channel.consumers[flight.sent.domain].order
 
     def _named_early(self, flight: Flight) -> ArriveLine | LoseLine | None:
-        """Return the statement that has named a packet before it was posted."""
+        """Return the statement that named a packet before it was posted."""
         line = self.flights.next_early(flight)
         return None if isinstance(line, ArriveLine) and line.again else line
 
     def _remind(self, flight: Flight) -> None:
-        """The sender does not know that this has arrived: the link of the receiver acknowledges it again, if it may."""
+        """Let the receiver's link acknowledge this again, if it may, because the sender does not know that it has
+        arrived."""
         if self.machines[flight.at].up and not self.programs.choosing(flight.at, flight.packet):
             self._carry_out(flight.at, self._received(flight))
 
@@ -219,7 +220,7 @@ class ScriptedWorld:
             self._proceed(flight)
 
     def _proceed(self, flight: Flight) -> None:
-        """Let a packet arrive, unless a line said before it was posted that it is lost."""
+        """Let a packet arrive, unless an earlier line says that it is lost."""
         line = self._named_early(flight)
         if line is not None:
             self.flights.done_early(flight)
@@ -268,7 +269,7 @@ class ScriptedWorld:
         while isinstance(line := self.flights.next_early(flight), ArriveLine) and line.again:
             self.flights.done_early(flight)
             self._repeat(flight)
-            # What the process does next has waited for this arrival, too.
+            # The next statement of the process has also waited for this arrival.
             self._run(flight.at)
 
     def _note_arrival(self, flight: Flight) -> None:
@@ -292,7 +293,7 @@ class ScriptedWorld:
         self._carry_out(flight.at, step)
 
     def _repeat(self, flight: Flight) -> None:
-        """Let the very same frame arrive once more."""
+        """Let the same frame arrive again."""
         if flight.state == LOST or self.raw:
             self._arrive(flight)
             return
@@ -343,10 +344,10 @@ class ScriptedWorld:
         return [machine for machine in self.machines.values() if machine.up]
 
     def crash(self, line: int, process: str) -> None:
-        """Lose what is not on disk: held packets, and what waits to be received."""
+        """Lose everything that is not on disk: held packets, and messages that wait to be received."""
         machine = self.machines[process]
         if not machine.up:
-            raise self.scenario.error(line, f"{process} is down already")
+            raise self.scenario.error(line, f"{process} is already down")
         self.record.note(process, "crash")
         if process in self.programs.choices:
             self.programs.choices[process].clear()
@@ -356,7 +357,7 @@ class ScriptedWorld:
         machine.crash()
 
     def restart(self, line: int, process: str) -> None:
-        """Come back from disk."""
+        """Restart from disk."""
         machine = self.machines[process]
         if machine.up:
             raise self.scenario.error(line, f"{process} is not down")
@@ -367,7 +368,8 @@ class ScriptedWorld:
     # Programs.
 
     def receive(self, line: ReceiveLine) -> None:
-        """Let the application receive, now or once its program gets there and something suitable has come."""
+        """Let the application receive, now or when its program reaches this statement and a suitable message has
+        come."""
         self.programs.add(line.process, line)
         self._run(line.process)
 
@@ -396,7 +398,7 @@ class ScriptedWorld:
             self.record.deliver(process, message)
         return message is not None
 
-    # What can be asked.
+    # Questions of the player.
 
     def held(self, process: str) -> list[str]:
         """Return the messages that have arrived at a process and wait there."""
@@ -437,7 +439,7 @@ class ScriptedWorld:
         return holding or bool(self.unposted()) or bool(self.blocked())
 
     def finish(self) -> None:
-        """End the play: every packet that the file names must have been there."""
+        """End the play: every packet that the file names must have existed."""
         lines = [line for waiting in self.flights.early.values() for line in waiting]
         if lines:
             line = min(lines, key=lambda line: line.line)

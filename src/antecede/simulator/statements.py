@@ -84,15 +84,15 @@ class RestartLine(Statement, frozen=True):
 
 
 class Under(msgspec.Struct, frozen=True):
-    """``under NAME,NAME``: where an expectation counts. Empty is everywhere."""
+    """``under NAME,NAME``: where an expectation applies. Empty means everywhere."""
 
     guarantees: tuple[str, ...] = ()
     orders: tuple[OrderSpec, ...] = ()
 
     def counts(self, specs: Collection[OrderSpec], kept: Collection[str]) -> bool:
-        """Return whether it counts in a world of these orders, which keeps these guarantees end to end.
+        """Return whether it applies in a world of these orders with these guarantees end to end.
 
-        ``fifo`` is FIFO order *and no more*: otherwise ``under none,fifo`` would include the causal orders.
+        ``fifo`` means FIFO order *and nothing stronger*: otherwise ``under none,fifo`` would include the causal orders.
         """
         if not self.guarantees and not self.orders:
             return True
@@ -110,7 +110,7 @@ def _includes(named: OrderSpec, played: OrderSpec) -> bool:
 
 
 class Expectation(Statement, frozen=True):
-    """``expect …``: what must be so at this place."""
+    """``expect …``: a condition at this place."""
 
     under: Under
 
@@ -136,13 +136,13 @@ class ExpectNotSent(Expectation, frozen=True):
 
 
 class ExpectRefused(Expectation, frozen=True):
-    """``expect M refused``: the order would not take it."""
+    """``expect M refused``: the order refused it."""
 
     message: str
 
 
 class ExpectStuck(Expectation, frozen=True):
-    """``expect stuck``: nothing on its way, and something that waits."""
+    """``expect stuck``: nothing is in transit, and something waits."""
 
 
 class DomainLine(msgspec.Struct, frozen=True):
@@ -155,7 +155,7 @@ class DomainLine(msgspec.Struct, frozen=True):
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """A whole file, checked as far as it can be without playing it."""
+    """A whole file, checked as far as possible without playing it."""
 
     file: str
     processes: tuple[str, ...]
@@ -163,7 +163,7 @@ class Scenario(msgspec.Struct, frozen=True):
     order: OrderSpec | None
     order_line: int
     manual: bool
-    """Control packets wait for an ``arrive`` of their own."""
+    """Whether control packets wait for an explicit ``arrive``."""
     statements: tuple[Statement, ...]
     text: tuple[str, ...]
     """The lines of the file, to show them."""

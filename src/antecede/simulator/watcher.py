@@ -1,7 +1,7 @@
-"""The recorder of a campaign: what an order does that cannot be an event is a finding.
+"""The recorder of a campaign: an action of an order that cannot be a valid event becomes a finding.
 
-The plain oracle judges well-formed events only. So a second delivery, a delivery of something unsent or at a process
-that is not addressed becomes a finding, and no event.
+The plain oracle judges well-formed events only. So a second delivery, or a delivery of an unsent message or at a wrong
+process, becomes a finding instead of an event.
 """
 
 from typing import ClassVar
@@ -25,7 +25,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Watcher(Recorder):
-    """The events of one schedule, well formed whatever the order does, without times and sizes."""
+    """The events of one schedule, always well formed, without times and sizes."""
 
     weighs: ClassVar[bool] = False
 

@@ -1,9 +1,8 @@
 """Workloads: which process sends to which, and when.
 
-``uniform`` and ``multicast`` are the set-up of Jang et al. §6.2: every process sends at intervals of its own; a
-multicast goes to a number of processes that is uniform in 1 … n − 1, drawn without replacement (mean n / 2). The
-others are the shapes that real systems have: requests and replies, a ping-pong, groups that talk mostly among
-themselves.
+``uniform`` and ``multicast`` are the set-up of Jang et al. §6.2: every process sends at its own intervals; a multicast
+goes to a number of processes that is uniform in 1 … n − 1, drawn without replacement (mean n / 2). The others imitate
+real systems: requests and replies, a ping-pong, groups that communicate mostly among themselves.
 """
 
 from collections.abc import Callable
@@ -15,11 +14,11 @@ from antecede.simulator.draws import Draw, below, subset
 from antecede.simulator.kernel import World
 
 Destinations = Callable[[int], int]
-"""Process → bit mask of whom it sends to now."""
+"""From a process to the bit mask of its next destinations."""
 
 
 def uniform(processes: int, rng: Random) -> Destinations:
-    """One other process, uniformly."""
+    """Send to one other process, uniformly."""
 
     def choose(process: int) -> int:
         other = below(rng, processes - 1)
@@ -29,7 +28,7 @@ def uniform(processes: int, rng: Random) -> Destinations:
 
 
 def multicast(processes: int, rng: Random) -> Destinations:
-    """A uniform number 1 … n − 1 of other processes."""
+    """Send to a uniform number 1 … n − 1 of other processes."""
     others = [[other for other in range(processes) if other != process] for process in range(processes)]
 
     def choose(process: int) -> int:
@@ -39,13 +38,14 @@ def multicast(processes: int, rng: Random) -> Destinations:
 
 
 def broadcast(processes: int, rng: Random) -> Destinations:
-    """All the others."""
+    """Send to all the others."""
     everyone = (1 << processes) - 1
     return lambda process: everyone & ~(1 << process)
 
 
 def clusters(processes: int, rng: Random, size: int = 4, locality: float = 0.9) -> Destinations:
-    """Groups of ``size`` neighbours that send a share ``locality`` of their messages among themselves."""
+    """Send within groups of ``size`` consecutive processes, with a share ``locality`` of the messages inside the
+    group."""
     anywhere = uniform(processes, rng)
 
     def choose(process: int) -> int:
@@ -67,7 +67,7 @@ SHAPES: dict[str, Callable[[int, Random], Destinations]] = {
 
 
 class Spontaneous:
-    """Every process sends at intervals of its own, until ``messages`` have been sent in all."""
+    """Every process sends at its own intervals, until ``messages`` have been sent in total."""
 
     def __init__(self, messages: int, gap: Draw, destinations: Destinations) -> None:
         self._left = messages

@@ -1,8 +1,8 @@
-"""The store: what a server must not forget, and the one thread that sees to it.
+"""The store: the durable data of a server, and the one thread that writes it.
 
-:func:`open_store` gives a :class:`Store` by the name of its durability: ``disk``, ``os`` or ``memory``. It knows files
-and one thread; it knows nothing of servers, orders or event loops, and to it a record is bytes. The bytes on the disk
-are described in ``docs/guide/log.md``.
+:func:`open_store` opens a :class:`Store` by the name of its durability: ``disk``, ``os`` or ``memory``. It uses files
+and one thread. It does not know servers, orders or event loops; a record is just bytes. ``docs/guide/log.md`` describes
+the bytes on the disk.
 """
 
 from collections.abc import Iterator
@@ -48,9 +48,9 @@ def open_store(
     on_failed: OnFailed | None = None,
     files: Files | None = None,
 ) -> Store:
-    """A store that survives what its durability says: a power cut, a kill, or nothing."""
+    """Open a store that survives what its durability names: a power cut, a kill, or nothing."""
     if durability not in durabilities:
-        raise UsageError(f"durability {durability!r} is none of {', '.join(durabilities)}")
+        raise UsageError(f"durability {durability!r} is not one of {', '.join(durabilities)}")
     if durability == "memory":
         return MemoryStore()
     if directory is None:
@@ -63,9 +63,10 @@ def open_store(
 def read_records(
     directory: str, after: int = 0, upto: int | None = None, files: Files | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """The records of a log after one number, up to another, changing nothing: also while a server has it open.
+    """Return the records of a log after one number, up to another, without changing anything, even while a server has
+    it open.
 
-    What that server is writing right now may be missing at the end.
+    Records that the server is writing right now may be missing at the end.
     """
     files = files or Files()
     with named(directory):
@@ -78,9 +79,10 @@ def read_records(
 
 
 def closed_segments(directory: str, files: Files | None = None) -> list[int]:
-    """The last record of each segment that will not be written any more, oldest first; all of them are durable.
+    """Return the last record of each segment that is complete, oldest first; all of them are durable.
 
-    A segment is synced before the next one is begun, so a good group there says that this one is complete.
+    A segment is synced before the next one is begun, so a good group in the next segment proves that this one is
+    complete.
     """
     files = files or Files()
     with named(directory):
@@ -93,11 +95,11 @@ def closed_segments(directory: str, files: Files | None = None) -> list[int]:
 
 
 def _from_record(files: Files, directory: str, seal: int, numbers: list[int], record: int) -> list[int]:
-    """The segments from the one on that has this record, or would have it."""
+    """Return the segments starting with the one that has this record, or would have it."""
     begin = 0
     for at, number in enumerate(numbers[1:], 1):
         first = first_record(files, directory, seal, number)
-        # One that begins behind it, or with nothing good: the record stands before that.
+        # If it begins after the record, or has no good group, the record is in an earlier segment.
         if first is None or first > record:
             break
         begin = at

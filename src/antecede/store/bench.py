@@ -1,8 +1,8 @@
-"""How fast the log is, against the bare system calls on the same disk in the same minute.
+"""The speed of the log, compared with bare system calls on the same disk in the same minute.
 
-The floor is a loop that writes as many bytes as a group has into an allocated file and syncs, nothing else. Rounds of
-the floor and of the log take turns, and medians are compared, because one sync takes twenty times as long on a busy
-machine as on a quiet one.
+The lower bound is a loop that only writes the bytes of a group into an allocated file and syncs. Rounds of the loop and
+of the log take turns, and medians are compared, because a sync takes twenty times as long on a busy machine as on a
+quiet one.
 """
 
 import os
@@ -27,8 +27,8 @@ def bench_store(
     syncs: int = 200,
     rounds: int = 3,
 ) -> dict[str, Any]:
-    """Figures of each durability and of the floor, by name; ``directory`` says on which disk (default: the temporary
-    one's)."""
+    """Return the figures of each durability and of the lower bound, by name; ``directory`` chooses the disk (default:
+    the temporary folder)."""
     samples: dict[str, dict[str, list[float]]] = {}
 
     def note(durability: str, figure: str, value: float) -> None:
@@ -69,7 +69,7 @@ def _ratio(ours: list[float], floor: list[float]) -> float:
 
 
 class _Bare:
-    """Writes and syncs of so many bytes each into an allocated file, and nothing else."""
+    """Writes and syncs of a fixed number of bytes into an allocated file, and nothing else."""
 
     def __init__(self, place: str, size: int, count: int) -> None:
         self.data = os.urandom(size)
@@ -94,8 +94,8 @@ def _grouped_floor(place: str, size: int, syncs: int) -> float:
 
 
 def _one_in_flight(place: str, size: int, record: bytes, syncs: int) -> tuple[float, float]:
-    """The median seconds of a bare write and sync, and of a record in the log; one after the other, as the load of a
-    machine changes from one second to the next."""
+    """Return the median seconds of a bare write and sync, and of a record in the log. They alternate, because the load
+    of a machine changes from second to second."""
     bare = _Bare(place, size, syncs)
     store = open_store(f"{place}/log")
     try:
@@ -129,7 +129,7 @@ def _seconds(once: Callable[[], object]) -> float:
 
 
 def _flat_out(store: Store, record: bytes, records: int) -> float:
-    """Records a second from a producer that only stops when no more may be pending: groups as they come."""
+    """Return records per second of a producer that only stops at the limit of pending bytes; groups form freely."""
     append = store.append
     started = perf_counter()
     for _ in range(records):
@@ -143,7 +143,8 @@ def _flat_out(store: Store, record: bytes, records: int) -> float:
 
 
 def _grouped(store: Store, record: bytes, group_records: int, records: int) -> float:
-    """Records a second in groups of about that size: one is gathered while the one before is being written."""
+    """Return records per second in groups of about that size: one is collected while the previous one is being
+    written."""
     append = store.append
     started = perf_counter()
     before = store.last

@@ -1,8 +1,8 @@
-"""What a store offers its owner, whatever is beneath: a log on a disk, or nothing at all.
+"""The interface of a store, independent of what is beneath: a log on a disk, or nothing at all.
 
-An owner appends opaque records and learns, by number, up to which of them its log is durable. ``append`` only puts a
-record into a list; what gathers while one group is being synced becomes the next group, so that the price of a sync is
-shared by as many records as came in the meantime.
+An owner appends opaque records and learns, by number, up to which record its log is durable. ``append`` only puts a
+record into a list. Records that arrive while one group is being synced become the next group, so that many records
+share the cost of a sync.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,40 +13,40 @@ from antecede.errors import StoreFailedError
 from antecede.store.recovery import Recovered
 
 OnDurable = Callable[[int], None]
-"""Called with a rising number: all records up to it are durable. From the commit thread; must not block or raise."""
+"""Called with a rising number: all records up to it are durable. Runs in the commit thread; must not block or raise."""
 OnFailed = Callable[[StoreFailedError], None]
 """Called at most once, from the commit thread: nothing more will be durable."""
 
 
 class Figures:
-    """What a log did since it was opened, for operators."""
+    """Figures of a log since it was opened, for operators."""
 
     def __init__(self) -> None:
         self.commits = Durations()
-        """Commit groups, and how long each took: written, and synced if that is what the durability asks for."""
+        """Commit groups, and the time for each to be written and, if the durability requires it, synced."""
         self.syncs = Durations()
-        """Of that, what the disk took to sync."""
+        """The part of this time that the disk took to sync."""
         self.snapshot_upto = 0
         """The last record that the newest snapshot covers."""
         self.snapshot_at: float | None = None
-        """When that was taken, by the monotonic clock; nothing if it was before the log was opened."""
+        """The time of the newest snapshot by the monotonic clock; None if it was taken before the log was opened."""
 
 
 class Store(Protocol):
-    """A log of records numbered 1, 2, 3 … that survive what its durability says.
+    """A log of records numbered 1, 2, 3 … that survive what its durability names.
 
-    ``append`` is for one thread at a time: the owner's, who alone knows in which order things happened. Every other
+    ``append`` is for one thread at a time: the owner's, since only the owner knows the sequence of events. Every other
     method may be called from any thread; all but ``append`` and the properties may block.
     """
 
     @property
     def incarnation(self) -> int:
-        """The random number that tells this data directory from any other, and from itself after a wipe."""
+        """The random number that distinguishes this data directory from any other, and from itself after a wipe."""
         ...
 
     @property
     def recovered(self) -> Recovered:
-        """What was there when the store was opened."""
+        """The content of the store when it was opened."""
         ...
 
     @property
@@ -56,8 +56,8 @@ class Store(Protocol):
 
     @property
     def durable(self) -> int:
-        """All records up to this number are durable. Without a disk that is every record, already when ``append``
-        returns; then ``on_durable`` is never called."""
+        """All records up to this number are durable. Without a disk, every record is durable when ``append`` returns,
+        and ``on_durable`` is never called."""
         ...
 
     @property
@@ -67,39 +67,40 @@ class Store(Protocol):
 
     @property
     def pending_bytes(self) -> int:
-        """How much was appended and is not yet durable."""
+        """The number of bytes that were appended and are not yet durable."""
         ...
 
     @property
     def log_bytes(self) -> int:
-        """How much room the log takes on the disk."""
+        """The disk space of the log."""
         ...
 
     @property
     def figures(self) -> Figures:
-        """What it did since it was opened."""
+        """Figures since it was opened."""
         ...
 
     def shortage(self) -> str:
-        """Why there may soon be no room for more records; empty: there is enough. Asking makes the log look again."""
+        """Return why there may soon be no space for more records, or an empty string. The call makes the log check
+        again."""
         ...
 
     def append(self, record: bytes, *, rouse: bool = True) -> int:
-        """Accept a record; its number. StoreFullError or DiskFullError if there is no room for it now. An owner that
-        does not ``rouse`` the commit thread has to call ``commit_soon`` or ``commit_here`` afterwards."""
+        """Accept a record; return its number. Raise StoreFullError or DiskFullError if there is no space for it now.
+        With ``rouse=False`` the caller must call ``commit_soon`` or ``commit_here`` afterwards."""
         ...
 
     def commit_soon(self) -> None:
-        """Let the commit thread take what was appended."""
+        """Let the commit thread take the appended records."""
         ...
 
     def commit_here(self) -> None:
-        """Make what was appended durable before returning, in the owner's thread and without telling ``on_durable``,
-        if nothing else is under way and the disk has been quick; otherwise as ``commit_soon``."""
+        """Make the appended records durable before returning, in the owner's thread and without calling ``on_durable``,
+        if no commit is running and the disk has been fast; otherwise do the same as ``commit_soon``."""
         ...
 
     def wait(self, upto: int, timeout: float | None = None) -> bool:
-        """Block until all records up to a number are durable; False if the time is over before that."""
+        """Block until all records up to a number are durable; return False if the time is over before that."""
         ...
 
     def snapshot(self, data: bytes | Iterable[bytes], upto: int) -> None:
@@ -107,9 +108,10 @@ class Store(Protocol):
         ...
 
     def release(self, upto: int) -> None:
-        """The owner needs no record up to this number for anything but recovery. Not remembered when closed."""
+        """Declare that the owner needs the records up to this number for recovery only. Not remembered after
+        closing."""
         ...
 
     def close(self) -> None:
-        """Make everything durable that was accepted, and let go of the directory."""
+        """Make all accepted records durable, and release the directory."""
         ...

@@ -1,8 +1,8 @@
-"""A data directory: who it is, who has it open, and what lies in it.
+"""A data directory: its identity, the process that has it open, and its files.
 
-Creation writes the first segment, then the identity. So a directory with an identity always has a segment (one that
-lost it is refused), and segments without an identity are either all zeros, an unfinished creation that starts over, or
-the remains of a directory whose identity is gone, which nobody may guess at.
+Creation writes the first segment, then the identity. So a directory with an identity always has a segment; otherwise it
+is refused. Segments without an identity are either all zeros, which is an unfinished creation that starts again, or the
+rest of a directory whose identity is lost, which is refused.
 """
 
 import os
@@ -27,7 +27,7 @@ from antecede.store.format import (
 
 @contextmanager
 def named(path: str) -> Iterator[None]:
-    """Turn what the operating system says into one typed line."""
+    """Turn errors of the operating system into one typed line."""
     try:
         yield
     except OSError as error:
@@ -39,7 +39,7 @@ def named(path: str) -> Iterator[None]:
 
 
 def lock_directory(files: Files, directory: str) -> int:
-    """Take the directory for this process, making it if it is not there."""
+    """Lock the directory for this process; create it if it does not exist."""
     parent = os.path.dirname(os.path.abspath(directory))
     try:
         files.make_directory(directory)
@@ -53,7 +53,7 @@ def lock_directory(files: Files, directory: str) -> int:
 
 
 def read_identity(files: Files, directory: str) -> Identity | None:
-    """Who the directory is; None if it has no identity."""
+    """Return the identity of the directory; None if it has none."""
     path = f"{directory}/{IDENTITY}"
     try:
         file = files.open(path)
@@ -66,7 +66,7 @@ def read_identity(files: Files, directory: str) -> Identity | None:
 
 
 def create(files: Files, directory: str, segment_bytes: int) -> Identity:
-    """A new log: its first segment, then its identity."""
+    """Create a new log: its first segment, then its identity."""
     names = files.names(directory)
     if numbered(names, "snapshot"):
         raise CorruptLogError(f"{directory}/{IDENTITY}", 0, "missing, but there are snapshots")
@@ -80,8 +80,8 @@ def create(files: Files, directory: str, segment_bytes: int) -> Identity:
 
 
 def adopt(files: Files, directory: str, identity: Identity) -> Identity:
-    """A directory of the format before this one becomes one of this format before anything is written to it: an older
-    version would take what it cannot read for a torn write, and cut it."""
+    """Upgrade a directory of the previous format before anything is written to it: an older version would mistake
+    unknown records for a torn write, and remove them."""
     if identity.format == FORMAT:
         return identity
     identity = Identity(identity.incarnation, identity.seal)
@@ -102,7 +102,7 @@ def _write_identity(files: Files, directory: str, identity: Identity) -> None:
 
 
 def allocate_segment(files: Files, directory: str, number: int, size: int) -> None:
-    """A segment of zeros with room on the disk, under its own name only when all of that is durable."""
+    """Allocate a segment of zeros on the disk; it gets its name only when all of it is durable."""
     path = f"{directory}/{segment_name(number)}"
     file = files.create(path + TEMPORARY)
     try:
@@ -110,7 +110,7 @@ def allocate_segment(files: Files, directory: str, number: int, size: int) -> No
         files.fsync(file)
     except OSError:
         files.close(file)
-        # Else the room that it got before the disk was full is lost to everybody.
+        # Otherwise the space that it got before the disk was full would be lost.
         files.unlink(path + TEMPORARY)
         raise
     files.close(file)
@@ -119,7 +119,7 @@ def allocate_segment(files: Files, directory: str, number: int, size: int) -> No
 
 
 def segment_numbers(files: Files, directory: str) -> list[int]:
-    """The numbers of all segments, ascending; there is at least one and none is missing between them."""
+    """Return the numbers of all segments, ascending; there is at least one, and there are no gaps."""
     numbers = numbered(files.names(directory), "segment")
     if not numbers:
         raise CorruptLogError(f"{directory}/{segment_name(1)}", 0, "the directory has an identity but no segment")

@@ -1,13 +1,13 @@
-"""The few file operations that a log is made of, in one small class, so that tests can put a worse disk under it.
+"""The few file operations that a log needs, in one small class, so that tests can simulate a worse disk.
 
-Every method is one promise of the operating system. What is durable when:
+Every method is one guarantee of the operating system. The rules of durability:
 
 - bytes written are durable after ``fdatasync`` of their file, and not before;
 - a name (created, renamed, unlinked) is durable after ``sync_directory``, and not before;
-- after a *failed* ``fdatasync`` the kernel may take the bytes for clean: a second one proves nothing, only writing
-  them again and syncing that does.
+- after a *failed* ``fdatasync`` the kernel may treat the bytes as already written: a second sync proves nothing; they
+  must be written again and synced.
 
-Directories are paths; files are numbers (descriptors). Errors are ``OSError``, named by whoever knows what they mean.
+Directories are paths; files are numbers (descriptors). Errors are ``OSError``; callers that know the meaning add it.
 """
 
 import errno
@@ -27,7 +27,7 @@ class Files:
     """The real file system."""
 
     def random_bits(self, count: int) -> int:
-        """A number that nobody can have drawn before."""
+        """Return a new random number."""
         return randbits(count)
 
     def make_directory(self, path: str) -> None:
@@ -37,7 +37,7 @@ class Files:
         return os.listdir(directory)
 
     def create(self, path: str) -> int:
-        """A new, empty file to read and write; one of that name is emptied."""
+        """Create a new, empty file to read and write; an existing file of that name is emptied."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
 
     def open(self, path: str, write: bool = False) -> int:
@@ -50,7 +50,7 @@ class Files:
         return os.fstat(file).st_size
 
     def read(self, file: int, count: int, offset: int) -> bytes:
-        """That many bytes, or fewer at the end of the file."""
+        """Return that number of bytes, or fewer at the end of the file."""
         data = os.pread(file, count, offset)
         while data and len(data) < count:
             more = os.pread(file, count - len(data), offset + len(data))
@@ -60,7 +60,7 @@ class Files:
         return data
 
     def write(self, file: int, buffers: Sequence[bytes], offset: int) -> None:
-        """All of these bytes, one after the other, beginning at ``offset``."""
+        """Write all of these bytes, one after the other, beginning at ``offset``."""
         written = os.pwritev(file, buffers, offset)
         expected = sum(map(len, buffers))
         if written == expected:
@@ -73,13 +73,14 @@ class Files:
             written += step
 
     def allocate(self, file: int, size: int) -> None:
-        """Make the file ``size`` bytes long, zeros where nothing was written, with room on the disk for all of it."""
+        """Make the file ``size`` bytes long, with zeros where nothing was written, and with disk space for all of
+        it."""
         try:
             os.posix_fallocate(file, 0, size)
         except (AttributeError, OSError) as error:
             if isinstance(error, OSError) and error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
                 raise
-            # A file system that cannot promise room is made to have it by writing.
+            # If a file system cannot reserve space, writing forces it to.
             zeros = bytes(1 << 20)
             for offset in range(self.size(file), size, len(zeros)):
                 self.write(file, [zeros[: size - offset]], offset)
@@ -88,21 +89,21 @@ class Files:
         os.ftruncate(file, size)
 
     def fdatasync(self, file: int) -> None:
-        """The file's bytes, and its length where that is needed to read them, are on the disk."""
+        """Make the file's bytes durable, and its length if that is needed to read them."""
         if sys.platform == "darwin":
             fcntl.fcntl(file, fcntl.F_FULLFSYNC)
         else:
             os.fdatasync(file)
 
     def fsync(self, file: int) -> None:
-        """All of the file, whatever was changed about it, is on the disk."""
+        """Make everything about the file durable."""
         if sys.platform == "darwin":
             fcntl.fcntl(file, fcntl.F_FULLFSYNC)
         else:
             os.fsync(file)
 
     def sync_directory(self, path: str) -> None:
-        """The names in a directory are on the disk."""
+        """Make the names in a directory durable."""
         directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(directory)
@@ -116,9 +117,9 @@ class Files:
         os.unlink(path)
 
     def lock(self, path: str, holder: bytes) -> int:
-        """Take the lock of that name until ``close`` or the end of the process, and leave ``holder`` in it.
+        """Take the lock of that name until ``close`` or the end of the process, and write ``holder`` into it.
 
-        ``BlockingIOError`` with the other holder as its text if somebody has it.
+        Raise ``BlockingIOError`` with the other holder as its text if it is taken.
         """
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:

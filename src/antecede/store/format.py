@@ -1,4 +1,4 @@
-"""The bytes of a data directory: identity, commit groups, names. ``docs/guide/log.md`` says the same in prose.
+"""The bytes of a data directory: identity, commit groups, names. ``docs/guide/log.md`` describes them in prose.
 
 All numbers are little-endian. A **group** is a header and a body; the body is the lengths of all records, then all
 records::
@@ -7,13 +7,13 @@ records::
              · bytes u32 · previous u32 · checksum u32
     body     length u32 x records · the records
 
-``checksum`` is the CRC-32 of the header before it and the body; ``previous`` is the checksum of the group before, so
-that a group is good only where it was written and after what it followed. The flag ``VOUCHES`` says that every group
-before this one was synced before this one was written: it is what turns "the one before is bad" from a torn write into
-corruption.
+``checksum`` is the CRC-32 of the header before it and the body. ``previous`` is the checksum of the previous group, so
+that a group is good only at the place where it was written, after the group that it followed. The flag ``VOUCHES`` says
+that every group before this one was synced before this one was written. With this flag, a bad previous group means
+corruption and not a torn write.
 
 The **seal** is a random number that never leaves the directory. A client can put bytes into a record that look like a
-group, but not with the seal; so the search for a good group behind a bad one cannot be led astray.
+group, but not with the seal. So it cannot mislead the search for a good group after a bad one.
 """
 
 import re
@@ -30,12 +30,12 @@ from antecede.errors import CorruptLogError, StoreFormatError
 
 FORMAT: Final = 2
 """The format that is written. 1: the first. 2: the same bytes; records may hold a letter's trace context and a replayed
-letter's own sender, which a version that only knows 1 would lose: so it must not go on with such a log."""
+letter's own sender. A version that only knows 1 would lose these, so it must not continue such a log."""
 
 IDENTITY: Final = "identity"
 LOCK: Final = "lock"
 TEMPORARY: Final = ".new"
-"""How the name of a file ends that is not finished; recovery removes it."""
+"""The end of the name of an unfinished file; recovery removes it."""
 
 VOUCHES: Final = 1
 """A group's flag: all groups before it were synced before it was written."""
@@ -50,12 +50,12 @@ LENGTH_BYTES: Final = 4
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Which data directory this is."""
+    """The identity of a data directory."""
 
     incarnation: int
-    """Random; told to peers, so that they notice a directory that was wiped or replaced."""
+    """Random; sent to peers, so that they notice a directory that was wiped or replaced."""
     seal: int
-    """Random; told to nobody."""
+    """Random; secret."""
     format: int = FORMAT
 
 
@@ -126,7 +126,7 @@ def encode_group(group: Group, seal: int, records: Sequence[bytes]) -> tuple[byt
 
 
 def decode_header(data: bytes, seal: int) -> Group | str:
-    """What a header says, not yet checked against its checksum; or why it is none."""
+    """Return the content of a header, not yet checked against its checksum; or why it is not a header."""
     if len(data) < HEADER_BYTES:
         return "the file ends within a header"
     magic, sealed, form = _group_start.unpack_from(data)
@@ -147,17 +147,18 @@ def _read_header(data: bytes) -> Group | str:
 
 
 HEADERS: Final[dict[int, Callable[[bytes], Group | str]]] = {1: _read_header, 2: _read_header}
-"""The formats that this version reads, its own and the one before, each with the reader of its groups' headers. What a
-format changes in headers or bodies is told apart here; a log that was begun in one may go on in the next."""
+"""The formats that this version reads, its own and the previous one, each with the reader of its groups' headers.
+Differences between formats in headers or bodies are handled here; a log that was begun in one format may continue in
+the next."""
 
 
 def checked(header: bytes, body: bytes) -> bool:
-    """Whether header and body are what was written."""
+    """Return whether header and body match the checksum."""
     return crc32(body, crc32(header[:-4])) == int.from_bytes(header[-4:], "little")
 
 
 def split_records(group: Group, body: bytes) -> Iterator[bytes]:
-    """The records of a group whose checksum was right."""
+    """Return the records of a group with a correct checksum."""
     lengths = array("I", body[: group.records * LENGTH_BYTES])
     if byteorder == "big":
         lengths.byteswap()
@@ -168,7 +169,7 @@ def split_records(group: Group, body: bytes) -> Iterator[bytes]:
 
 
 def group_pattern(seal: int) -> bytes:
-    """The bytes that every group of this directory begins with."""
+    """Return the bytes at the beginning of every group of this directory."""
     return _group_magic + seal.to_bytes(8, "little")
 
 

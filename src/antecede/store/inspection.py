@@ -1,7 +1,7 @@
-"""Look at a data directory without changing it, not even its lock: what is in it, and is it whole?
+"""Read a data directory without changing it, not even its lock: what it contains, and whether it is intact.
 
-Everything is read, from the oldest segment on and every snapshot, unlike recovery, which reads what it needs. A server
-may have the directory open; then what it is writing at this moment may look like a torn group.
+Everything is read, from the oldest segment, and every snapshot; recovery reads only what it needs. If a server has the
+directory open, the group that it is writing at this moment may look like a torn group.
 """
 
 import os
@@ -22,7 +22,7 @@ Visit = Callable[[int, Group, Iterator[bytes]], None]
 
 
 def inspect_log(directory: str, visit: Visit | None = None, files: Files | None = None) -> dict[str, Any]:
-    """A report on a data directory; StoreError if it is none, or cannot be read at all."""
+    """Return a report on a data directory; raise StoreError if it is not one, or cannot be read at all."""
     files = files or Files()
     with named(directory):
         names = files.names(directory)

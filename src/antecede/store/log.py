@@ -1,14 +1,14 @@
 """The write-ahead log of a server: records in, numbers out, and one thread that makes them durable.
 
-The commit thread takes everything that was appended so far as the next group, writes it with one call, syncs, and only
-then tells the owner. Meanwhile the next group gathers. So **group k+1 is written only after group k is synced**, and
-a group that is followed by another was whole: what recovery builds on.
+The commit thread takes all records appended so far as the next group, writes it with one call, syncs, and only then
+notifies the owner. Meanwhile the next group collects. So **group k+1 is written only after group k is synced**, and a
+group that is followed by another was complete. Recovery relies on this.
 
-A failed write or sync is final. The kernel may have dropped the bytes and called them clean, so neither trying again
-nor going on can be right: every later call raises, and opening the directory again finds out what is durable.
+A failed write or sync is final. The kernel may have dropped the bytes and marked them as written, so neither another
+try nor continuing can be right: every later call raises, and opening the directory again shows what is durable.
 
-Durability by name: ``disk`` syncs every group; ``os`` hands groups to the kernel, which survives a kill but not a power
-cut (full segments, snapshots and a clean close are synced all the same); ``memory`` is :mod:`antecede.store.memory`.
+Durability by name: ``disk`` syncs every group. ``os`` hands groups to the kernel, which survives a kill but not a power
+cut (full segments, snapshots and a clean close are still synced). ``memory`` is :mod:`antecede.store.memory`.
 """
 
 import logging
@@ -33,15 +33,15 @@ from antecede.store.segments import Segments
 
 _logger = logging.getLogger("antecede.store")
 _shut = -1
-"""How many bytes a log may accept that accepts nothing more."""
+"""The number of bytes that a log may accept while it accepts nothing more."""
 
 
 class LogStore:
     """A log in a data directory; see :class:`antecede.store.contract.Store`. Use
     :func:`antecede.store.open_log`.
 
-    Without its thread (``threaded=False``) the log is committed by whoever calls ``commit`` or ``wait``: a simulation,
-    or a test that wants to know what happens between any two steps.
+    Without its thread (``threaded=False``) the log is committed by the caller of ``commit`` or ``wait``: a simulation,
+    or a test that examines what happens between any two steps.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class LogStore:
         self._on_durable = on_durable
         self._on_failed = on_failed
         self._previous = msgspec.structs.replace(judged.tail)
-        """The last group of the chain, as far as the next one needs it."""
+        """The data of the chain's last group that the next group needs."""
         self._sure = True
-        """Everything written so far is synced, so that the next group may vouch for it."""
+        """Whether everything written so far is synced, so that the next group may vouch for it."""
         self._record_bytes_max = segments.sizes.group_bytes_max - LENGTH_BYTES
 
-        # Written by the appending thread only. It takes no lock: a record goes into a queue of which both ends are
-        # atomic, and both sides count bytes from the beginning, so that neither changes the other's number.
+        # Written by the appending thread only, without a lock: a record goes into a queue with two atomic ends. Both
+        # sides count bytes from the beginning, so that neither changes the other's number.
         self._queue: deque[bytes] = deque()
         self._push = self._queue.append
         self._last = judged.tail.record
@@ -81,7 +81,7 @@ class LogStore:
         self._durable = judged.tail.record
         self._durable_bytes = 0
         self._rest: list[bytes] = []
-        """Taken from the queue, but too much for one group."""
+        """Taken from the queue, but too large for one group."""
 
         self._lock = Lock()
         """Guards what follows; held for a few instructions only."""
@@ -91,15 +91,15 @@ class LogStore:
         self._failure: StoreFailedError | None = None
         self._full: StoreFullError | None = None
         self._look = False
-        """Somebody was refused: look again whether there is room for a segment."""
+        """A record was refused: check again whether there is space for a segment."""
         self._look_after = 0.0
         self._waiting: list[tuple[int, Lock]] = []
 
         self._wake = Lock()
         self._wake.acquire()
-        self._turn = Lock()  # Held by whoever commits: the thread, or the owner in its stead.
+        self._turn = Lock()  # Held by the thread that commits: the commit thread, or the owner's.
         self._slow_share = 0.0
-        """How many of the syncs are not quick, about: the last ones count most."""
+        """The approximate share of slow syncs; the last ones count most."""
         self._chores = Lock()
         """Guards snapshots and releases against each other."""
         self._kept = Retention(segments, judged.identity.seal, judged.recovered.snapshot)
@@ -156,7 +156,7 @@ class LogStore:
         self._accepted_bytes = accepted
         self._last = number = self._last + 1
         self._push(record)
-        # The commit thread says that it sleeps, then looks once more; so one of the two sees the other.
+        # The commit thread announces that it sleeps, then checks once more; so one of the two sees the other.
         if self._asleep and rouse:
             self.commit_soon()
         return number
@@ -168,12 +168,12 @@ class LogStore:
 
     def commit_here(self) -> None:
         segments, pending = self._segments, self.pending_bytes
-        # All of it in one group: nobody would wake the thread for a rest.
+        # All of it in one group, because nothing would wake the thread for the rest.
         most = min(store_commit_here_bytes_max, segments.sizes.group_bytes_max)
         small = pending <= most and segments.spare and segments.fits(HEADER_BYTES + pending)
         quiet = self._asleep and not self._look and self._slow_share < 0.5
         if small and quiet and self._turn.acquire(blocking=False):
-            # To be woken, to come back, and to be heard of again takes the thread about as long as the sync itself.
+            # Waking the thread, committing there and notifying the owner takes about as long as the sync itself.
             try:
                 self._commit(tell=False)
             finally:
@@ -229,7 +229,7 @@ class LogStore:
             self._rouse()
         if self._thread is not None:
             self._thread.join()
-        # A snapshot that is being written in another thread comes to its end first.
+        # A snapshot that another thread is writing is completed first.
         with self._chores:
             try:
                 while self.commit():
@@ -244,8 +244,8 @@ class LogStore:
                 self._segments.files.close(self._directory_lock)
 
     def commit(self) -> bool:
-        """Commit what has gathered, as the next group; False if there was nothing to do. For the commit thread, or
-        for the owner of a log without one."""
+        """Commit the collected records as the next group; return False if there was nothing to do. Called by the commit
+        thread, or by the owner of a log without one."""
         with self._turn:
             return self._commit(tell=True)
 
@@ -261,7 +261,7 @@ class LogStore:
                     self._on_durable(self._durable)
             self._prepare()
         except Exception as error:
-            # Also a callback that raises: an owner that was not told will never act on what is durable.
+            # This includes a callback that raises: its owner would never act on the durable records.
             self._fail(error)
         return True
 
@@ -279,7 +279,7 @@ class LogStore:
             self._wake.acquire()
 
     def _take(self) -> tuple[list[bytes], int] | None:
-        """All that has gathered, up to the size of a group; also nothing, if somebody was refused."""
+        """Take all collected records, up to the size of a group; also an empty list, if a record was refused."""
         if self._failure or not (self._queue or self._rest or self._look):
             return None
         pull = self._queue.popleft
@@ -331,7 +331,7 @@ class LogStore:
                 self._waiting = [pair for pair in self._waiting if pair[0] > group.last]
 
     def _prepare(self) -> None:
-        """See to the next segment; a lack of room or descriptors is remembered; a refusal makes it try again."""
+        """Prepare the next segment; remember a lack of space or descriptors; after a refusal, try again."""
         if self._segments.spare and not self._look:
             return
         full: StoreFullError | None = None
@@ -350,12 +350,12 @@ class LogStore:
             self._admit()
 
     def _admit(self) -> None:
-        """Say how much more may be accepted; called with the lock held."""
+        """Set how much more may be accepted; called with the lock held."""
         if self._accepted_bytes_max != _shut:
             self._accepted_bytes_max = self._durable_bytes + self._segments.room()
 
     def _refusal(self, size: int) -> StoreError:
-        """Why this record is not accepted; called with the lock held."""
+        """Return why this record is refused; called with the lock held."""
         if self._failure:
             return self._again(self._failure)
         if self._closed:
@@ -370,17 +370,17 @@ class LogStore:
         return type(self._full)(str(self._full))
 
     def _ask_for_room(self) -> None:
-        """Let the commit thread look whether there is room again, now and then; called with the lock held."""
+        """Let the commit thread check for space again, at intervals; called with the lock held."""
         if monotonic() >= self._look_after and not self._look:
             self._look = True
             self._rouse()
 
     def _fail(self, error: Exception) -> None:
-        """Nothing is durable any more that was not yet said to be."""
+        """Record a failure: nothing more becomes durable."""
         reason = getattr(error, "strerror", None) or repr(error)
         failure = StoreFailedError(
             f"{self._segments.directory}/{segment_name(self._segments.current)}: {reason}; "
-            f"records up to {self._durable} are durable, open the log again to go on"
+            f"records up to {self._durable} are durable, open the log again to continue"
         )
         failure.__cause__ = error
         with self._lock:
@@ -397,7 +397,7 @@ class LogStore:
             self._on_failed(failure)
 
     def _again(self, failure: StoreFailedError) -> StoreFailedError:
-        """The failure, to be raised once more with its own traceback."""
+        """Return the failure, to be raised again with its own traceback."""
         error = StoreFailedError(str(failure))
         error.__cause__ = failure.__cause__
         return error
@@ -409,7 +409,7 @@ class LogStore:
             raise StoreError(f"{self._segments.directory}: the log is closed")
 
     def _sync_from_outside(self) -> None:
-        """Sync the current segment in a thread that does not own it; if it cannot be opened, nothing has failed."""
+        """Sync the current segment in a thread that does not own it; if it cannot be opened, this is not a failure."""
         files, path = self._segments.files, f"{self._segments.directory}/{segment_name(self._segments.current)}"
         with named(path):
             file = files.open(path, write=True)
@@ -422,7 +422,7 @@ class LogStore:
             files.close(file)
 
     def _look_again(self, dropped: int) -> None:
-        """Segments went: there may be room again."""
+        """Check for space again after segments were deleted."""
         with self._lock:
             if dropped and self._full:
                 self._look = True
@@ -435,8 +435,8 @@ class LogStore:
             self._wake.release()
 
     def _finish(self) -> None:
-        """A last group without records vouches for all before it: after a clean close, damage is never taken for a
-        torn write."""
+        """Write a last group without records, which vouches for all before it: after a clean close, damage is never
+        mistaken for a torn write."""
         try:
             if not self._sure:
                 self._segments.sync()

@@ -1,6 +1,6 @@
-"""No disk at all: records are numbered and forgotten. They live as long as the server's own state does.
+"""A store without a disk: records are numbered and forgotten. They exist only in the server's own state.
 
-Everything is as durable as it will ever be when ``append`` returns, so nothing is ever pending and no thread exists.
+A record counts as durable when ``append`` returns, so nothing is ever pending and there is no thread.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from antecede.store.recovery import Recovered
 
 
 class MemoryStore:
-    """A store for servers that need to survive nothing; see :class:`antecede.store.contract.Store`."""
+    """A store for servers that need no durability; see :class:`antecede.store.contract.Store`."""
 
     durability = "memory"
     pending_bytes = 0

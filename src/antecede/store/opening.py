@@ -1,7 +1,7 @@
-"""Open a log: take its directory, judge what is there, mend what may be mended, and only then go on.
+"""Open a log: lock its directory, check it, repair what may be repaired, and only then continue.
 
-A directory of the format before becomes one of this format once it was judged, and before anything else is written. A
-corrupt one is left as it was found.
+A directory of the previous format is upgraded after the check, before anything else is written. A corrupt one is left
+as it was found.
 """
 
 import logging
@@ -27,12 +27,12 @@ def open_log(
     files: Files | None = None,
     threaded: bool = True,
 ) -> LogStore:
-    """Open the log in a directory, which is made if it is not there; what was found is in ``recovered``."""
+    """Open the log in a directory, which is created if it does not exist; ``recovered`` describes what was found."""
     files = files or Files()
     sizes = sizes or Sizes()
     sizes.check()
     if durability not in ("disk", "os"):
-        raise UsageError(f"durability {durability!r}: a log is of disk or os")
+        raise UsageError(f"durability {durability!r}: expected disk or os for a log")
     with named(directory):
         lock = lock_directory(files, directory)
         try:

@@ -1,13 +1,13 @@
-"""Open a data directory after whatever happened to it, and say what was found.
+"""Open a data directory after any failure, and report what was found.
 
-1. The newest snapshot that can be read; records after it follow from the log, if the log reaches back that far.
-2. Walk the chain to its end (:mod:`antecede.store.walk`). A snapshot is taken only of durable records, so a log that
-   ends before its snapshot does has lost what it promised: refused.
-3. Cut what is torn: later segments are unlinked, then the last one is truncated where the chain ends.
-4. **Write the last groups again** and sync. After a mere kill they may be in the kernel's memory only; after a failed
-   sync the kernel may even call them clean. Whoever reads them now will act on them, so they must be durable first.
+1. Find the newest readable snapshot. The records after it come from the log, if the log reaches back that far.
+2. Walk the chain to its end (:mod:`antecede.store.walk`). A snapshot covers durable records only. So a log that ends
+   before its snapshot has lost durable records, and is refused.
+3. Remove a torn write: later segments are unlinked, then the last one is truncated where the chain ends.
+4. **Write the last groups again** and sync. After a kill they may be only in the kernel's memory; after a failed sync
+   the kernel may even treat them as written. The server will act on them now, so they must be durable first.
 
-Nothing is written before the directory was judged: a corrupt one is left exactly as it was found.
+Nothing is written before the directory was checked: a corrupt one is left exactly as it was found.
 """
 
 import errno
@@ -33,10 +33,10 @@ class Recovered(msgspec.Struct, frozen=True):
     first: int = 1
     """The oldest record that the log still has; ``last`` + 1 if it has none."""
     last: int = 0
-    """The newest record: numbering goes on after it."""
+    """The newest record; the next record gets the next number."""
     cut: Cut | None = None
     unreadable: tuple[str, ...] = ()
-    """Newer snapshots that were passed over, each with its reason."""
+    """Newer snapshots that were skipped, each with its reason."""
     walk: Walk | None = None
 
     def records(self) -> Iterator[tuple[int, bytes]]:
@@ -51,7 +51,7 @@ class Recovered(msgspec.Struct, frozen=True):
 
 
 class Judged(msgspec.Struct):
-    """A directory that was looked through, and nothing changed."""
+    """A directory that was checked, without any change."""
 
     identity: Identity
     recovered: Recovered
@@ -62,7 +62,7 @@ class Judged(msgspec.Struct):
 
 
 def judge(files: Files, directory: str, identity: Identity) -> Judged:
-    """Look a directory through; a typed error if it cannot be trusted."""
+    """Check a directory; raise a typed error if it cannot be trusted."""
     segments = segment_numbers(files, directory)
     starts = {}
     for number in segments:
@@ -86,7 +86,7 @@ def judge(files: Files, directory: str, identity: Identity) -> Judged:
 
 
 def repair(files: Files, directory: str, judged: Judged, segment_bytes: int) -> tuple[int, int]:
-    """Cut what is torn and make the rest durable; the open last segment, and how long it is."""
+    """Remove a torn write and make the rest durable; return the open last segment, and its length."""
     tail = judged.tail
     for number in reversed([number for number in judged.segments if number > tail.segment]):
         # One at a time, newest first, so that a crash in between leaves no gap.
@@ -103,10 +103,10 @@ def repair(files: Files, directory: str, judged: Judged, segment_bytes: int) -> 
             files.write(file, [piece], offset)
         size = files.size(file)
         try:
-            # Also if it is long enough: a copy may have holes.
+            # Even if it is long enough: a copy may have holes.
             files.allocate(file, max(size, segment_bytes))
         except OSError as error:
-            # Reading goes on; the next segment will say that the disk is full.
+            # Reading continues; the next segment will report that the disk is full.
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             files.truncate(file, size)
@@ -118,7 +118,7 @@ def repair(files: Files, directory: str, judged: Judged, segment_bytes: int) -> 
 
 
 def _newest(files: Files, directory: str, seal: int, oldest: int) -> tuple[Snapshot | None, list[str]]:
-    """The newest snapshot that can be read, and why not the ones that are newer."""
+    """Return the newest readable snapshot, and why newer ones cannot be used."""
     unreadable: list[str] = []
     for upto in reversed(numbered(files.names(directory), "snapshot")):
         try:
@@ -132,24 +132,26 @@ def _newest(files: Files, directory: str, seal: int, oldest: int) -> tuple[Snaps
     if oldest > 1:
         reason = f"; {unreadable[0]}" if unreadable else ""
         path = f"{directory}/{snapshot_name(oldest - 1)}"
-        raise CorruptLogError(path, 0, f"the log begins with record {oldest}, and no snapshot reaches it{reason}")
+        raise CorruptLogError(
+            path, 0, f"the log begins with record {oldest}, but no snapshot covers the records before it{reason}"
+        )
     return None, unreadable
 
 
 def _needed(segments: list[int], starts: dict[int, int], snapshot: Snapshot | None) -> list[int]:
-    """The segments from the one on that has the first record after the snapshot."""
+    """Return the segments starting with the one that has the first record after the snapshot."""
     if snapshot is None:
         return segments
     begin = segments[0]
     for number in segments:
-        # Not the segment that begins just after it: an empty log behind it still needs the last group to go on from.
+        # Not the segment that begins just after it: an empty log still needs the last group, to continue from it.
         if starts.get(number, snapshot.upto + 1) <= snapshot.upto:
             begin = number
     return [number for number in segments if number >= begin]
 
 
 def _tidy(files: Files, directory: str, recovered: Recovered) -> None:
-    """Remove what is unfinished, and set damaged snapshots aside, so that none is counted among those kept."""
+    """Remove unfinished files, and set damaged snapshots aside, so that they do not count among those kept."""
     for name in files.names(directory):
         if name.endswith(TEMPORARY):
             files.unlink(f"{directory}/{name}")

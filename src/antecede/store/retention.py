@@ -1,12 +1,13 @@
-"""What may be forgotten, and when.
+"""Decides which records may be deleted, and when.
 
-The two newest snapshots are kept, so that damage to the newest costs nothing. A segment goes when all its records are
+The two newest snapshots are kept, so that damage to the newest loses nothing. A segment is deleted when all its records
+are
 
 - covered by the *older* of the two snapshots that are known to be good, so that recovery can fall back to it, and
-- released by the owner, who may need them for something else (turning them into a trace).
+- released by the owner, who may need them for another purpose (converting them to a trace).
 
-So nothing goes before there are two good snapshots and a release. A snapshot found when the log was opened counts when
-it was read through; the one before it is not read, so it does not count.
+So nothing is deleted before there are two good snapshots and a release. The snapshot that recovery read completely
+counts as good; the one before it was not read, so it does not count.
 """
 
 from collections.abc import Iterable
@@ -21,7 +22,7 @@ _kept = 2
 
 
 class Retention:
-    """The snapshots of an open log and the floor below which segments go. For one thread at a time."""
+    """The snapshots of an open log and the record up to which segments may be deleted. For one thread at a time."""
 
     def __init__(self, segments: Segments, seal: int, newest: Snapshot | None) -> None:
         self.segments = segments
@@ -31,19 +32,19 @@ class Retention:
         """Kept snapshots that are known to be good, oldest first."""
 
     def check(self, upto: int) -> None:
-        """A snapshot older than one that we have would never be used."""
+        """Refuse a snapshot older than an existing one, since it would never be used."""
         if self.good and upto < self.good[-1]:
-            raise UsageError(f"a snapshot up to record {upto}, but there is one up to {self.good[-1]}")
+            raise UsageError(f"snapshot up to record {upto}: there is already one up to {self.good[-1]}")
 
     def add(self, state: bytes | Iterable[bytes], upto: int) -> int:
-        """Write a snapshot; how many segments went because of it."""
+        """Write a snapshot; return how many segments were deleted because of it."""
         segments = self.segments
         write_snapshot(segments.files, segments.directory, self.seal, upto, state)
         self.good = sorted({*self.good, upto})[-_kept:]
         return self._prune()
 
     def release(self, upto: int) -> int:
-        """The owner needs no record up to this one; how many segments went because of it."""
+        """Release the records up to this one; return how many segments were deleted because of it."""
         self.released = max(self.released, upto)
         return self._prune()
 

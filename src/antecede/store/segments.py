@@ -1,11 +1,11 @@
-"""Where the next group goes: the current segment, one allocated ahead, and the old ones until they are released.
+"""The place of the next group: the current segment, one allocated in advance, and the old ones until they are released.
 
-The segment ahead is how a full disk is met *before* a record is accepted. While there is one, everything that may be
-pending fits into it, so what was accepted can be written whatever happens. When it cannot be allocated, only what
-fits into the rest of the current segment is accepted any more.
+Because of the segment in advance, a full disk is noticed *before* a record is accepted. While it exists, everything
+that may be pending fits into it, so accepted records can always be written. If it cannot be allocated, only records
+that fit into the rest of the current segment are accepted.
 
-A segment may be unlinked when all its records are below the floor and the segment after it has a durable group, from
-which the chain can be taken up again.
+A segment may be deleted when all its records are released and the next segment has a durable group, from which the
+chain can continue.
 """
 
 from threading import Lock
@@ -34,11 +34,12 @@ class Sizes(msgspec.Struct, frozen=True):
 
     @property
     def headers_bytes_max(self) -> int:
-        """The headers of all groups that pending records can become: two in sequence are more than one full group."""
+        """The headers of all groups that pending records can form: two consecutive groups are larger than one full
+        group."""
         return (2 * self.pending_bytes_max // self.group_bytes_max + 2) * HEADER_BYTES
 
     def check(self) -> None:
-        """Sizes under which something accepted might not fit are refused."""
+        """Refuse sizes with which an accepted record might not fit."""
         if not 0 < self.group_bytes_max <= store_group_bytes_max:
             raise UsageError(f"group_bytes_max must be from 1 to {store_group_bytes_max}, not {self.group_bytes_max}")
         if self.pending_bytes_max < self.group_bytes_max:
@@ -53,7 +54,7 @@ class Sizes(msgspec.Struct, frozen=True):
 
 
 class Segments:
-    """The files of an open log. Writing is for one thread at a time; ``drop`` may come from another."""
+    """The files of an open log. Writing is for one thread at a time; ``drop`` may run in another."""
 
     def __init__(self, files: Files, directory: str, sizes: Sizes, starts: dict[int, int], current: int) -> None:
         self.files = files
@@ -72,10 +73,10 @@ class Segments:
         """The first record of each segment with a durable group, oldest first."""
         self._lengths: dict[int, int] = {}
         self.total_bytes = 0
-        """All segments, the one ahead included."""
+        """All segments, including the one in advance."""
 
     def adopt(self, file: int, offset: int, end: int) -> None:
-        """Go on in a segment that recovery left open."""
+        """Continue in a segment that recovery left open."""
         self._file, self.offset, self.end = file, offset, end
         for number in {*self._starts, self.current}:
             other = self.files.open(self._path(number))
@@ -86,14 +87,14 @@ class Segments:
         self.total_bytes = sum(self._lengths.values())
 
     def room(self) -> int:
-        """How many more bytes of records may be pending, headers aside."""
+        """The number of further bytes of records that may be pending, without headers."""
         if self.spare:
             return self.sizes.pending_bytes_max
         rest = self.end - self.offset - self.sizes.headers_bytes_max
         return min(self.sizes.pending_bytes_max, rest)
 
     def prepare(self) -> None:
-        """Allocate the next segment, if there is room for it."""
+        """Allocate the next segment, if there is space for it."""
         if self.spare:
             return
         size = self.sizes.segment_bytes
@@ -104,7 +105,7 @@ class Segments:
             )
         try:
             allocate_segment(self.files, self.directory, self.current + 1, size)
-            # Held from now on, so that to turn to it takes no further descriptor.
+            # Kept open from now on, so that switching to it needs no further descriptor.
             self._next = self.files.open(self._path(self.current + 1), write=True)
         except OSError as error:
             if error.errno in NO_ROOM:
@@ -119,11 +120,11 @@ class Segments:
         self.spare = True
 
     def fits(self, size: int) -> bool:
-        """Whether the current segment has room for a group of that many bytes, header included."""
+        """Return whether the current segment has space for a group of that many bytes, header included."""
         return size <= self.end - self.offset
 
     def turn(self) -> None:
-        """Close the current segment, all of it durable, and go on in the next."""
+        """Close the current segment, all of which is durable, and continue in the next."""
         assert self.spare, "a record was accepted that there is no room for"
         self.files.fdatasync(self._file)
         self.files.close(self._file)
@@ -132,22 +133,22 @@ class Segments:
         self.offset, self.end, self.spare = 0, self.sizes.segment_bytes, False
 
     def write(self, buffers: list[bytes], size: int) -> None:
-        """The next bytes of the current segment."""
+        """Write the next bytes of the current segment."""
         self.files.write(self._file, buffers, self.offset)
         self.offset += size
 
     def sync(self) -> None:
-        """All that was written is durable."""
+        """Make everything written durable."""
         self.files.fdatasync(self._file)
 
     def began(self, record: int) -> None:
-        """The current segment has a durable group, the first of which begins with this record."""
+        """Record that the current segment has a durable group, the first of which begins with this record."""
         if self.current not in self._starts:
             with self._lock:
                 self._starts[self.current] = record
 
     def drop(self, floor: int) -> int:
-        """Unlink all segments whose records are all up to ``floor``; how many went."""
+        """Delete all segments whose records are all up to ``floor``; return how many."""
         dropped = 0
         while True:
             with self._lock:
@@ -173,7 +174,7 @@ class Segments:
             return max(self._starts.values(), default=1) - 1
 
     def close(self) -> None:
-        """Let go of the file, whatever state it is in."""
+        """Close the file, in any state."""
         file, following, self._file, self._next = self._file, self._next, -1, -1
         try:
             if file >= 0:

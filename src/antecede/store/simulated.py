@@ -1,15 +1,17 @@
-"""A disk that forgets: the file layer for simulations and tests, with everything that a real one may do to us.
+"""A simulated disk that forgets: the file layer for simulations and tests, with all failures of a real disk.
 
-A file has the bytes that its readers see and, underneath, the bytes that are on the disk; between them lie the writes
+A file has the bytes that its readers see and, underneath, the bytes that are on the disk. Between them are the writes
 that were not synced, page by page. Names are kept in the same two ways. Then
 
-- :meth:`kill` ends the process: what was not synced is still seen, and still not on the disk;
-- :meth:`power_cut` forgets: of each page that was not synced, any state since the last sync may be on the disk (pages
-  in any combination: writes are reordered), the last one torn at any byte; of the names, any that were not synced;
-- a sync that **fails** leaves bytes that are seen, are not on the disk, and count as clean, until written again;
-- ``room`` is how many bytes the disk has; ``script`` may raise or cut at any operation.
+- :meth:`kill` ends the process: unsynced data is still visible, and still not on the disk;
+- :meth:`power_cut` forgets unsynced data: of each unsynced page, any state since the last sync may be on the disk
+  (pages in any combination, since writes are reordered), the last one torn at any byte; of the unsynced names, any may
+  be lost;
+- a sync that **fails** leaves bytes that are visible, are not on the disk, and count as written, until they are written
+  again;
+- ``room`` is the number of bytes on the disk; ``script`` may raise or cut at any operation.
 
-The dice are passed in, so a seed replays a run. A file is a number, as for the operating system.
+The random generator is an argument, so a seed replays a run. A file is a number, as for the operating system.
 """
 
 import errno
@@ -23,11 +25,11 @@ page_bytes = 64
 
 
 class PowerCut(BaseException):
-    """The process is gone between two operations; no handler of ours can run."""
+    """The process ends between two operations; none of its handlers runs."""
 
 
 class Inode:
-    """One file: what is seen, what is on the disk, and which states of each page lie between."""
+    """One file: the visible bytes, the bytes on the disk, and the states of each page in between."""
 
     def __init__(self) -> None:
         self.seen = bytearray()
@@ -37,17 +39,17 @@ class Inode:
         self.pages: dict[int, list[bytes]] = {}
         """The states of each page since its last sync, oldest first."""
         self.lost: set[int] = set()
-        """Pages whose sync failed: seen, not kept, and clean."""
+        """Pages whose sync failed: visible, not on the disk, and marked as written."""
 
     def touch(self, begin: int, end: int) -> None:
-        """The bytes from ``begin`` to ``end`` have just changed."""
+        """Record that the bytes from ``begin`` to ``end`` have just changed."""
         for page in range(begin // page_bytes, -(-end // page_bytes)):
             state = bytes(self.seen[page * page_bytes : (page + 1) * page_bytes])
             self.pages.setdefault(page, []).append(state)
             self.lost.discard(page)
 
     def keep(self) -> None:
-        """A sync that succeeds: all dirty pages reach the disk, the lost ones don't."""
+        """Perform a successful sync: all dirty pages reach the disk, the lost ones do not."""
         lost = {page: bytes(self.kept[page * page_bytes : (page + 1) * page_bytes]) for page in self.lost}
         self.kept = bytearray(self.seen)
         for page, state in lost.items():
@@ -57,7 +59,7 @@ class Inode:
         self.sizes.clear()
 
     def forget(self, random: Random, style: str) -> None:
-        """Only what is on the disk is left; of what was not synced, whatever the dice say."""
+        """Keep only what is on the disk; a random choice decides about unsynced data."""
         size = random.choice([len(self.kept), *self.sizes]) if style != "none" else len(self.kept)
         if style == "all" and self.sizes:
             size = self.sizes[-1]
@@ -77,7 +79,7 @@ class Inode:
         self.settle()
 
     def settle(self) -> None:
-        """What is on the disk is what is seen."""
+        """Make the visible bytes equal to those on the disk."""
         self.seen = bytearray(self.kept)
         self.pages.clear()
         self.sizes.clear()
@@ -85,7 +87,7 @@ class Inode:
 
 
 class SimulatedDisk(Files):
-    """One directory's worth of files."""
+    """The files of one directory."""
 
     def __init__(self, room: int = 1 << 40, random: Random | None = None) -> None:
         self.room = room
@@ -101,7 +103,7 @@ class SimulatedDisk(Files):
         self._next = 3
 
     def kill(self, random: Random) -> None:
-        """The process is gone; the kernel is not. It may have dropped the pages whose sync failed."""
+        """End the process, but not the kernel, which may have dropped the pages whose sync failed."""
         self._open.clear()
         self._locked.clear()
         for inode in self.seen.values():
@@ -113,7 +115,7 @@ class SimulatedDisk(Files):
                 inode.lost.clear()
 
     def power_cut(self, random: Random) -> None:
-        """The machine is gone."""
+        """Cut the power of the machine."""
         style = random.choice(("none", "all", "some", "some", "some"))
         names = dict(self.kept)
         ordered = random.random() < 0.5
@@ -134,7 +136,7 @@ class SimulatedDisk(Files):
     def random_bits(self, count: int) -> int:
         if self.random is None:
             return super().random_bits(count)
-        # Of all draws only ``random()`` is the same on every Python; 0 is no incarnation.
+        # Only ``random()`` gives the same draws on every Python; 0 is not a valid incarnation.
         return int(self.random.random() * (1 << 48)) + 1
 
     def make_directory(self, path: str) -> None:
@@ -185,7 +187,7 @@ class SimulatedDisk(Files):
         inode.seen = inode.seen[:size].ljust(size, b"\0")
         inode.sizes.append(size)
         if size < before:
-            # Pages behind the end are zeros should the file grow again, now or, where nothing was kept, after a cut.
+            # Pages after the end are zeros if the file grows again, now or, if nothing was synced, after a power cut.
             inode.touch(size, before)
 
     def fdatasync(self, file: int) -> None:

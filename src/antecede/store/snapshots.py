@@ -1,12 +1,12 @@
-"""Snapshots: the owner's state up to a record, so that recovery need not begin at the first one.
+"""Snapshots: the owner's state up to a record, so that recovery need not begin at the first record.
 
-A snapshot is written under a temporary name, synced, renamed, and the directory synced: under its own name it is
-whole or it is damaged, never half-written. It is a sequence of *parts*, given back exactly as they were handed in::
+A snapshot is written under a temporary name, synced, renamed, and the directory is synced. So under its final name it
+is complete or damaged, never half-written. It is a sequence of *parts*, returned exactly as they were passed in::
 
     magic 8 · seal u64 · format u16 · 0 u16 · upto u64 · (length u32 · part) … · end u32 · parts u64 · checksum u32
 
-``end`` is the length 2^32-1, and the checksum is the CRC-32 of all before it. The two newest are kept. Recovery takes
-the newest that can be read, if the log reaches back to it.
+``end`` is the length 2^32-1, and the checksum is the CRC-32 of everything before it. The two newest are kept. Recovery
+uses the newest readable one, if the log reaches back to it.
 """
 
 import struct
@@ -32,7 +32,7 @@ _piece_bytes = 1 << 20
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A snapshot that was read through once and found whole."""
+    """A snapshot that was read completely and is intact."""
 
     files: Files
     path: str
@@ -41,7 +41,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     """It covers all records up to this number."""
 
     def parts(self) -> Iterator[bytes]:
-        """The parts as they were handed in, one in memory at a time."""
+        """Return the parts as they were passed in, one in memory at a time."""
         return _read(self.files, self.path, self.seal, self.upto)
 
     def data(self) -> bytes:
@@ -50,7 +50,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 def write_snapshot(files: Files, directory: str, seal: int, upto: int, state: bytes | Iterable[bytes]) -> Snapshot:
-    """Make a snapshot durable under its own name; on any error there is none. A state in one piece is cut."""
+    """Make a snapshot durable under its final name; after any error there is none. A state in one piece is cut."""
     parts = _parts_of(state) if isinstance(state, bytes) else state
     path = f"{directory}/{snapshot_name(upto)}"
     try:
@@ -76,7 +76,7 @@ def write_snapshot(files: Files, directory: str, seal: int, upto: int, state: by
 
 
 def check_snapshot(files: Files, directory: str, seal: int, upto: int) -> Snapshot:
-    """The snapshot of that name, read through; CorruptLogError if it is not what was written."""
+    """Read and check the snapshot of that name; raise CorruptLogError if it is damaged."""
     path = f"{directory}/{snapshot_name(upto)}"
     for _ in _read(files, path, seal, upto):
         pass
@@ -120,7 +120,7 @@ def _write(files: Files, file: int, seal: int, upto: int, parts: Iterable[bytes]
 
 
 def _read(files: Files, path: str, seal: int, upto: int) -> Iterator[bytes]:
-    """The parts, each checked for its bounds, all for the checksum at the end."""
+    """Return the parts; check the bounds of each, and the checksum at the end."""
     file = files.open(path)
     try:
         size = files.size(file)
@@ -138,7 +138,7 @@ def _read(files: Files, path: str, seal: int, upto: int) -> Iterator[bytes]:
             length = int.from_bytes(prefix, "little")
             if length == _end or len(prefix) < 4:
                 break
-            # What is behind the last part is 16 bytes long, so a length that leaves less is a lie.
+            # After the last part there are 16 bytes, so a length that leaves fewer is wrong.
             if length > min(size - offset - 16, store_snapshot_part_bytes_max):
                 raise CorruptLogError(path, offset - 4, f"a part of {length} bytes does not fit into the snapshot")
             part = files.read(file, length, offset)

@@ -1,16 +1,17 @@
 """Walk along the chain of commit groups, and decide what a bad group means. Changes nothing.
 
-A group is good if it matches its checksum and follows the one before: segment, group number, record number and the
-checksum of the previous group all agree. Where no good group follows, exactly three things can have happened:
+A group is good if it matches its checksum and follows the previous one: segment, group number, record number and the
+checksum of the previous group all agree. If no good group follows, there are exactly three possible reasons:
 
-1. The segment is full and the chain goes on at the beginning of the next one: look there first.
+1. The segment is full and the chain continues at the beginning of the next one: check there first.
 2. A later group is intact, here or in a later segment, and it **vouches** that everything before it was synced before
-   it was written. Then the bad bytes were durable once. No crash does that: :class:`CorruptLogError`, nothing is cut.
-3. Nothing behind the bad bytes vouches for them. Group k+1 is written only after group k is synced, so this was the
-   last write of a crashed process, and nobody was told that it is durable: it is torn and will be cut whole.
+   it was written. Then the bad bytes were durable once. No crash does this: :class:`CorruptLogError`, nothing is
+   removed.
+3. Nothing after the bad bytes vouches for them. Group k+1 is written only after group k is synced. So this was the last
+   write of a crashed process, and it was never reported as durable: it is torn and will be removed as a whole.
 
-The lengths in a bad header are worth nothing, so the search of 2. goes through every byte behind it for the beginning
-of a group. Memory is bounded by one group.
+The lengths in a bad header cannot be trusted, so the search of 2. looks for the beginning of a group at every byte
+after it. Memory is bounded by one group.
 """
 
 from collections.abc import Iterator
@@ -35,7 +36,7 @@ _zeros = bytes(_window_bytes)
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """What lies behind the last good group and will not be kept."""
+    """The bytes after the last good group, which will be removed."""
 
     file: str
     offset: int
@@ -43,15 +44,15 @@ class Cut(msgspec.Struct, frozen=True):
     """From the offset to the last byte of the segment that is not zero."""
     reason: str
     segments: int
-    """Later segments that also hold something."""
+    """Later segments that are not empty."""
 
     def __str__(self) -> str:
         more = f" and {self.segments} later segments" if self.segments else ""
-        return f"{self.file}: byte {self.offset}: a torn group of {self.bytes} bytes{more} was cut ({self.reason})"
+        return f"{self.file}: byte {self.offset}: a torn group of {self.bytes} bytes{more} was removed ({self.reason})"
 
 
 class Tail(msgspec.Struct):
-    """Where the chain ends, and where the next group goes."""
+    """The end of the chain, and the place of the next group."""
 
     segment: int
     offset: int = 0
@@ -59,15 +60,15 @@ class Tail(msgspec.Struct):
     record: int = 0
     checksum: int = 0
     unsure: int = 0
-    """Offset in the segment from which on no group vouches that what is there was synced."""
+    """The offset in the segment from which no group vouches that the content was synced."""
     cut: Cut | None = None
 
 
 class Walk:
-    """Iterate over the good groups from a segment on, each with its place and its body; then ``tail`` is known.
+    """Iterate over the good groups starting at a segment, each with its place and its body; then ``tail`` is known.
 
-    ``segments`` are the numbers of the segments, without gaps, at least one. The first group is taken at its word
-    unless it is the very first of the log: what it followed may have been released.
+    ``segments`` are the numbers of the segments, without gaps, at least one. The first group is not checked against a
+    previous one, unless it is the very first of the log: its predecessors may have been deleted.
     """
 
     def __init__(self, files: Files, directory: str, seal: int, segments: list[int]) -> None:
@@ -79,7 +80,7 @@ class Walk:
         self._anywhere = segments[0] > 1
 
     def again(self) -> "Walk":
-        """The same walk from its beginning, along the segments in which the first one ended."""
+        """Return the same walk from its beginning, along the segments of the first one."""
         segments = [number for number in self.segments if number <= self.tail.segment]
         return Walk(self.files, self.directory, self.seal, segments)
 
@@ -92,7 +93,7 @@ class Walk:
             while True:
                 found = self._next(file, at)
                 if isinstance(found, str):
-                    # Perhaps the chain goes on in the next segment.
+                    # Perhaps the chain continues in the next segment.
                     if at + 1 < len(self.segments) and self._continues(at + 1):
                         at += 1
                         self.files.close(file)
@@ -104,8 +105,8 @@ class Walk:
                         return
                     if doubted:
                         raise corrupt
-                    # A server may be writing: what we missed was durable before its witness was written, so now that
-                    # we saw the witness it must be there.
+                    # A server may be writing. A missed group was durable before the group that vouches for it was
+                    # written. We have seen the latter, so the missed group must be there now.
                     doubted = True
                     continue
                 doubted = False
@@ -119,7 +120,7 @@ class Walk:
         return f"{self.directory}/{segment_name(self.segments[at])}"
 
     def _next(self, file: int, at: int) -> tuple[Group, bytes] | str:
-        """The group that follows, or why there is none."""
+        """Return the next group, or why there is none."""
         found = read_group(self.files, file, self.tail.offset, self.seal)
         if isinstance(found, str):
             return found
@@ -143,7 +144,7 @@ class Walk:
         return offset
 
     def _continues(self, at: int) -> bool:
-        """Whether the next group stands at the beginning of that segment."""
+        """Return whether the next group is at the beginning of that segment."""
         before = self.tail.offset
         file = self.files.open(self._path(at))
         try:
@@ -154,9 +155,10 @@ class Walk:
             self.files.close(file)
 
     def _judge(self, at: int, reason: str) -> CorruptLogError | None:
-        """Behind the last good group something is missing or bad: corrupt, torn, or simply the end?"""
+        """Decide whether missing or bad bytes after the last good group mean corruption, a torn write, or simply the
+        end."""
         if self._anywhere:
-            # A segment is released only after the next one has a durable group.
+            # A segment is deleted only after the next one has a durable group.
             return CorruptLogError(self._path(at), 0, f"expected the oldest group of the log: {reason}")
         begin = self.tail.offset
         held = []
@@ -179,12 +181,12 @@ class Walk:
         return None
 
     def _behind(self, file: int, begin: int, segment: int) -> tuple[int, tuple[int, Group] | None]:
-        """What lies behind ``begin``: where its last byte ends that is not zero (0 if there is none), and a good group
-        that vouches for the missing one."""
+        """Search the bytes after ``begin``: return the end of the last byte that is not zero (0 if there is none), and
+        a good group that vouches for the missing one."""
         pattern = group_pattern(self.seal)
         last, offset = 0, begin
         while window := self.files.read(file, _window_bytes, offset):
-            # Most of it is zeros, and comparing is the fastest way past them.
+            # Most bytes are zeros, and comparing is the fastest way to skip them.
             if window != _zeros[: len(window)]:
                 last = max(last, offset + len(window.rstrip(b"\0")))
                 hit = window.find(pattern)
@@ -200,7 +202,7 @@ class Walk:
         return last, None
 
     def _witness(self, file: int, offset: int, segment: int) -> tuple[int, Group] | None:
-        """The group at that place, if it is good and vouches for the missing one."""
+        """Return the group at that place, if it is good and vouches for the missing one."""
         found = read_group(self.files, file, offset, self.seal)
         if isinstance(found, str):
             return None
@@ -210,7 +212,7 @@ class Walk:
 
 
 def read_group(files: Files, file: int, offset: int, seal: int) -> tuple[Group, bytes] | str:
-    """The group at that place with its body if it matches its checksum, else why not."""
+    """Return the group at that place with its body if it matches its checksum, else the reason."""
     header = files.read(file, HEADER_BYTES, offset)
     group = decode_header(header, seal)
     if isinstance(group, str):
@@ -237,7 +239,7 @@ def records_after(walk: Walk, after: int, upto: int | None = None) -> Iterator[t
 
 
 def first_record(files: Files, directory: str, seal: int, segment: int) -> int | None:
-    """The number of the first record of a segment, from its first group; None if that is not good."""
+    """Return the number of the first record of a segment, from its first group; None if that group is not good."""
     file = files.open(f"{directory}/{segment_name(segment)}")
     try:
         found = read_group(files, file, 0, seal)

@@ -1,14 +1,14 @@
-"""Servers, domains, agents' homes: who keeps order with whom, and the way from one server to another.
+"""Servers, domains, and the servers of agents: which servers keep order together, and the route between two servers.
 
 * :mod:`~antecede.topology.graph`: the servers–domains graph, the forest test, routes and hops.
 * :mod:`~antecede.topology.file`: the topology file, its canonical form and its epoch.
-* :mod:`~antecede.topology.guarantees`: what is kept end to end, and what must be refused.
-* :mod:`~antecede.topology.shapes`: the organisations that Laumay et al. draw (bus, daisy, tree) and flat.
-* :mod:`~antecede.topology.cost`: what a message costs in an organisation.
-* :mod:`~antecede.topology.outline`, :mod:`~antecede.topology.svg`: how it is drawn.
+* :mod:`~antecede.topology.guarantees`: the guarantees end to end, and what must be refused.
+* :mod:`~antecede.topology.shapes`: the topologies that Laumay et al. draw (bus, daisy, tree) and flat.
+* :mod:`~antecede.topology.cost`: the cost of a message in a topology.
+* :mod:`~antecede.topology.outline`, :mod:`~antecede.topology.svg`: drawings.
 
-This room does no I/O and knows no order's code: an order is its name here, and whoever knows orders says what that
-name promises.
+This package does no I/O and does not know the orders' code: an order is only a name here, and callers provide its
+guarantees.
 """
 
 from antecede.topology.cost import cost_max, cost_mean, cost_of_traffic

@@ -1,12 +1,11 @@
-"""What a message costs in an organisation (Laumay et al. §6.2).
+"""The cost of a message in a topology (Laumay et al. §6.2).
 
-The paper supposes that sending in a domain of s servers costs s², the size of its matrix clock; a message pays for
-every domain on its way. For a bus of n servers in leaves of s around a backbone of n/s routers, the longest way costs
-2s² + (n/s)²: 3n at s = √n, and least at s = √n / ⁴√2 ≈ 0.84·√n, where it is 2√2·n ≈ 2.83·n. A flat organisation costs
-n².
+The paper assumes that sending in a domain of s servers costs s², the size of its matrix clock; a message pays for every
+domain on its route. For a bus of n servers in leaves of s around a backbone of n/s routers, the longest route costs 2s²
++ (n/s)²: 3n at s = √n, and least at s = √n / ⁴√2 ≈ 0.84·√n, where it is 2√2·n ≈ 2.83·n. A flat topology costs n².
 
-For uniform traffic no pair has to be walked: a domain of a forest, taken out, leaves one part at each of its members,
-and is on the way of exactly those pairs that lie in different parts.
+For uniform traffic, pairs need not be examined one by one: a domain of a forest, if removed, leaves one part at each of
+its members, and is on the route of exactly those pairs that lie in different parts.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,16 +13,16 @@ from collections.abc import Callable, Mapping
 from antecede.topology.graph import Topology
 
 Cost = Callable[[int], float]
-"""What sending in a domain of that many servers costs."""
+"""The cost of sending in a domain with that number of servers."""
 
 
 def matrix_cost(servers: int) -> float:
-    """A matrix clock: one number for each pair."""
+    """Return the cost of a matrix clock: one number for each pair."""
     return float(servers * servers)
 
 
 def cost_mean(topology: Topology, cost: Cost = matrix_cost) -> float:
-    """The mean over all ordered pairs of servers between which there is a way (the organisation must be a forest)."""
+    """Return the mean over all ordered pairs of servers with a route (the topology must be a forest)."""
     pairs = sum(len(part) * (len(part) - 1) for part in topology.trees)
     total = 0.0
     for name, domain in topology.domains.items():
@@ -34,7 +33,7 @@ def cost_mean(topology: Topology, cost: Cost = matrix_cost) -> float:
 
 
 def _part_without(topology: Topology, domain: str, server: str) -> int:
-    """How many servers still reach ``server``, itself included, when ``domain`` is taken out."""
+    """Return the number of servers, including ``server``, that still reach ``server`` without ``domain``."""
     seen = {server}
     entered = {domain}
     waiting = [server]
@@ -51,17 +50,18 @@ def _part_without(topology: Topology, domain: str, server: str) -> int:
 
 
 def costs_from(topology: Topology, source: str, cost: Cost = matrix_cost) -> dict[str, float]:
-    """What a message from ``source`` costs to every server that can be reached."""
+    """Return the cost of a message from ``source`` to every reachable server."""
     weights = {name: cost(len(domain.servers)) for name, domain in topology.domains.items()}
     costs = {source: 0.0}
-    # The tree lists servers by their distance, so that each one's predecessor comes first.
+    # The tree lists servers by their distance, so that each server's predecessor comes first.
     for server, (domain, before) in topology.tree(source).items():
         costs[server] = costs[before] + weights[domain]
     return costs
 
 
 def cost_max(topology: Topology, cost: Cost = matrix_cost) -> float:
-    """The dearest way in a forest: in a tree, the far end of any longest way from anywhere begins a longest of all."""
+    """Return the most expensive route in a forest. In a tree, the far end of any longest route from any server begins a
+    longest one of all."""
     most = 0.0
     for part in topology.trees:
         start = min(part)
@@ -72,14 +72,14 @@ def cost_max(topology: Topology, cost: Cost = matrix_cost) -> float:
 
 
 def cost_of_traffic(topology: Topology, traffic: Mapping[tuple[str, str], float], cost: Cost = matrix_cost) -> float:
-    """The whole cost of so many messages from one server to another, for each pair of them."""
+    """Return the total cost of the given numbers of messages between pairs of servers."""
     total = 0.0
     known: dict[str, dict[str, float]] = {}
     for (source, target), messages in traffic.items():
         if source == target:
             continue
         if target not in known.get(source, ()):
-            # Whom it does not know, or cannot reach, the route refuses by name.
+            # The route refuses unknown or unreachable servers by name.
             topology.route(source, target)
             known[source] = costs_from(topology, source, cost)
         total += messages * known[source][target]
@@ -87,5 +87,5 @@ def cost_of_traffic(topology: Topology, traffic: Mapping[tuple[str, str], float]
 
 
 def hops_mean(topology: Topology) -> float:
-    """How many domains a message between two servers passes through, in the mean over the pairs."""
+    """Return the mean number of domains on the route between two servers."""
     return cost_mean(topology, lambda servers: 1.0)

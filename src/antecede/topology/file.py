@@ -1,4 +1,4 @@
-"""The topology file: servers with their addresses, domains with their orders, agents with their homes (TOML).
+"""The topology file: servers with their addresses, domains with their orders, agents with their servers (TOML).
 
 ::
 
@@ -14,13 +14,13 @@
     [metrics]
     s1 = "127.0.0.1:9101"
 
-Nothing in it is guessed: an unknown key, a server nobody declared, an address twice are errors that name file and line.
+Nothing in it is guessed: an unknown key, an undeclared server or a repeated address is an error that names file and
+line.
 
-**Canonical form.** A file says *which* servers, not in which sequence: names are put into their natural order (``s2``
-before ``s10``) everywhere, also within a domain, where the place is the member number of the order's stamps. So two
-servers whose files differ in layout only agree on everything, and the **epoch**, a hash of the canonical form, tells
-them so; any other difference gives another epoch. But for where metrics pages are served, which is no part of it: that
-may differ and change.
+**Canonical form.** The sequence in the file does not matter: names are sorted in natural order (``s2`` before ``s10``)
+everywhere, also within a domain, where the position is the member number in the order's stamps. So two servers whose
+files differ only in layout agree on everything. The **epoch**, a hash of the canonical form, shows this: any other
+difference gives another epoch. The addresses of metrics pages are not part of the epoch: they may differ and change.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ from antecede.errors import TopologyError
 from antecede.topology.graph import Domain, Topology
 
 GUARANTEES = ("causal", "fifo", "none")
-"""What a file may promise end to end, strongest first."""
+"""The guarantees that a file may declare, strongest first."""
 
 DEFAULT_ORDER = "pruned"
 
@@ -50,7 +50,7 @@ _order = re.compile(r"[A-Za-z0-9_.-]+(:[^\s]*)?")
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where a server listens."""
+    """The address on which a server listens."""
 
     host: str
     port: int
@@ -60,7 +60,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 class DomainEntry(msgspec.Struct, frozen=True):
-    """A domain as the file has it: a server's place is its member number."""
+    """A domain of the file: a server's position is its member number."""
 
     name: str
     servers: tuple[str, ...]
@@ -69,7 +69,7 @@ class DomainEntry(msgspec.Struct, frozen=True):
 
 
 class AgentHome(msgspec.Struct, frozen=True):
-    """An agent that the file creates, and the server where it lives."""
+    """An agent of the file, and its server."""
 
     name: str
     server: str
@@ -78,7 +78,7 @@ class AgentHome(msgspec.Struct, frozen=True):
 
 
 class ObjectHome(msgspec.Struct, frozen=True):
-    """A replicated object, and the servers that hold a replica each."""
+    """A replicated object, and the servers that hold a replica."""
 
     name: str
     servers: tuple[str, ...]
@@ -87,7 +87,7 @@ class ObjectHome(msgspec.Struct, frozen=True):
 
 
 class TopologyFile(msgspec.Struct, frozen=True, dict=True):
-    """What a topology file says, in canonical sequence."""
+    """The content of a topology file, in canonical sequence."""
 
     servers: dict[str, Address]
     domains: tuple[DomainEntry, ...]
@@ -95,13 +95,13 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
     module: str | None = None
     """The application's module."""
     guarantee: str = "causal"
-    """The least that the whole promises end to end."""
+    """The least guarantee of the whole topology end to end."""
     metrics: dict[str, Address] = {}
-    """Where servers serve their metrics pages, unless they are told otherwise; no part of the epoch."""
+    """The default addresses of the servers' metrics pages; not part of the epoch."""
     name: str = "topology"
-    """The file's name, for errors; no part of what it says."""
+    """The file's name, for errors; not part of its content."""
     objects: tuple[ObjectHome, ...] = ()
-    """Agents that live on several servers."""
+    """Replicated objects."""
 
     @cached_property
     def organisation(self) -> Topology:
@@ -113,7 +113,7 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
         return next(domain for domain in self.domains if domain.name == name)
 
     def canonical(self) -> str:
-        """What the file says and nothing else, the same for every way of writing it."""
+        """Return the content of the file in canonical form, independent of its layout."""
         said: dict[str, Any] = {
             "agents": {agent.name: [agent.server, agent.kind] for agent in self.agents},
             "application": self.module,
@@ -131,7 +131,7 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
         return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
 
     def text(self) -> str:
-        """The file itself, to be read by people and by :func:`parse_topology`."""
+        """Return the file's text, for people and for :func:`parse_topology`."""
         lines = [] if self.guarantee == "causal" else [f'guarantee = "{self.guarantee}"', ""]
         lines += ["[servers]", *(f'{_key(server)} = "{address}"' for server, address in self.servers.items())]
         lines += ["", "[domains]"]
@@ -154,7 +154,7 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
 
 
 def is_name(text: str) -> bool:
-    """Whether something may be called that: a server, a domain, an agent, a client."""
+    """Return whether this may be the name of a server, a domain, an agent or a client."""
     return _name.fullmatch(text) is not None
 
 
@@ -165,12 +165,12 @@ def natural(name: str) -> tuple[list[tuple[bool, int, str]], str]:
 
 
 def parse_topology(text: str, file: str = "topology") -> TopologyFile:
-    """Read a topology file's text; whatever is wrong with it is one :class:`TopologyError` that names ``file``."""
+    """Read a topology file's text; any error in it is one :class:`TopologyError` that names ``file``."""
     return _Reader(text, file).read()
 
 
 class _Reader:
-    """One reading of one file: every error says where."""
+    """One reading of one file: every error names the place."""
 
     def __init__(self, text: str, file: str) -> None:
         self.text = text
@@ -186,7 +186,7 @@ class _Reader:
         try:
             document = tomllib.loads(self.text)
         except ValueError as error:
-            # Not only the reader's own: a number of many thousand digits is Python's refusal.
+            # Besides the parser's own errors, Python refuses numbers with thousands of digits.
             raise self._bad_toml(str(error)) from None
         except RecursionError:
             raise self.error("bad TOML: nested too deeply") from None
@@ -270,7 +270,9 @@ class _Reader:
             self._entry(entry, f"agent {name}", ("server", "class", "servers"), *at)
             server, kind = entry.get("server"), entry.get("class")
             if "servers" in entry and "server" in entry:
-                raise self.error(f"agent {name}: both server and servers: an agent has one, an object several", *at)
+                raise self.error(
+                    f"agent {name}: both server and servers: expected server for an agent, servers for an object", *at
+                )
             if "servers" not in entry and (not isinstance(server, str) or server not in servers):
                 raise self.error(f"agent {name}: server = {_brief(server)}: expected a server of this file", *at)
             if not isinstance(kind, str) or not _class.fullmatch(kind):
@@ -346,13 +348,13 @@ class _Reader:
 
 
 def _brief(value: Any) -> str:
-    """A value from outside, on one line of bearable length."""
+    """Return a value from outside on one line of limited length."""
     shown = json.dumps(value, ensure_ascii=False, default=str)
     return shown if len(shown) <= 60 else f"{shown[:57]}…"
 
 
 def _in_sequence(order: str) -> str:
-    """An order's text with its options by name, so that two ways of writing it are one."""
+    """Return an order's text with its options sorted by name, so that two ways of writing it are equal."""
     name, _, options = order.partition(":")
     sorted_options = ",".join(sorted(filter(None, options.split(","))))
     return f"{name}:{sorted_options}" if sorted_options else name
@@ -363,8 +365,8 @@ def _key(name: str) -> str:
 
 
 def _line_of(text: str, path: tuple[str, ...]) -> int | None:
-    """The line that gives the longest beginning of a path of keys. TOML's reader does not tell, so we look ourselves:
-    good enough for a pointer, and silent where nothing is found."""
+    """Return the line of the longest known prefix of a path of keys, or None. TOML's parser does not report it, so this
+    is a simple search."""
     header: tuple[str, ...] = ()
     best: tuple[int, int | None] = (0, None)
     for number, line in enumerate(text.splitlines(), 1):

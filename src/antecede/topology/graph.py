@@ -1,13 +1,13 @@
-"""Servers, domains, and the way from one server to another (Laumay et al. §4.1–4.2).
+"""Servers, domains, and the route from one server to another (Laumay et al. §4.1–4.2).
 
 A *domain* is a group of servers that keep an order among themselves; a server in several domains is a *router*. The
-graph that decides is the bipartite one: servers on one side, domains on the other, an edge for each membership. Order
-that is kept inside each domain is kept end to end iff this graph is a **forest**. (The paper's own cycle test lets a
-domain contain another, and a plain graph of domains calls a safe star cyclic.) A forest has one way between any two
-servers; where there are more, the shortest is taken, ties going to what was named first.
+deciding graph is bipartite: servers on one side, domains on the other, an edge for each membership. Order inside each
+domain gives order end to end iff this graph is a **forest**. (The paper's own cycle test allows a domain inside
+another, and a plain graph of domains calls a safe star cyclic.) A forest has one route between any two servers. In
+other graphs the shortest is used; if two are equal, the one named first.
 
-A multicast travels along the tree of shortest ways from its source: one multicast in each domain that it enters, so no
-server and no domain sees it twice. This module knows names only: no orders, no addresses.
+A multicast travels along the tree of shortest routes from its source: one multicast in each domain that it enters, so
+no server and no domain sees it twice. This module knows only names: no orders, no addresses.
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ class Domain(msgspec.Struct, frozen=True):
 
 
 class Topology:
-    """An organisation of servers into domains."""
+    """Servers grouped into domains."""
 
     def __init__(self, domains: Sequence[Domain], servers: Iterable[str] = ()) -> None:
         self.domains = {domain.name: domain for domain in domains}
@@ -44,16 +44,16 @@ class Topology:
         self._trees: dict[str, dict[str, tuple[str, str]]] = {}
 
     def domains_of(self, server: str) -> tuple[str, ...]:
-        """The domains of a server, as they were named."""
+        """Return the domains of a server, in the given sequence."""
         return tuple(self._domains_of[server])
 
     def is_router(self, server: str) -> bool:
-        """Is it in several domains, so that messages pass through it?"""
+        """Return whether it is in several domains, so that messages pass through it."""
         return len(self._domains_of[server]) > 1
 
     @cached_property
     def trees(self) -> tuple[frozenset[str], ...]:
-        """The servers by connected part, as they were named: between two parts there is no way."""
+        """Return the servers by connected part, in the given sequence: between two parts there is no route."""
         parts: list[frozenset[str]] = []
         placed: set[str] = set()
         for server in self.servers:
@@ -64,7 +64,7 @@ class Topology:
 
     @cached_property
     def cycle(self) -> tuple[str, ...] | None:
-        """A cycle of the servers–domains graph (server, domain, server, …, the first server again), or nothing."""
+        """Return a cycle of the servers–domains graph (server, domain, server, …, the first server again), or None."""
         parent: dict[_Node, _Node | None] = {}
         for server in self.servers:
             root = (_SERVER, server)
@@ -96,7 +96,7 @@ class Topology:
         return [(_SERVER, server) for server in self.domains[name].servers]
 
     def tree(self, source: str) -> dict[str, tuple[str, str]]:
-        """Every server that can be reached, with the domain and the server before it on the shortest way."""
+        """Return every reachable server, with the domain and the server before it on the shortest route."""
         known = self._trees.get(source)
         if known is not None:
             return known
@@ -124,7 +124,7 @@ class Topology:
         way = [target]
         while way[-1] != source:
             if way[-1] not in before:
-                raise TopologyError(f"no way from {source} to {target}: they share no domain, nor does a chain of them")
+                raise TopologyError(f"no route from {source} to {target}: no chain of domains connects them")
             way.append(before[way[-1]][1])
         return way[::-1]
 
@@ -141,7 +141,7 @@ def _upwards(node: _Node, parent: dict[_Node, _Node | None]) -> list[_Node]:
 
 
 def _closed(one: list[_Node], other: list[_Node]) -> tuple[str, ...]:
-    """The cycle that an edge between the lower ends of two ways to the root closes, beginning with a server."""
+    """Return the cycle that an edge between the lower ends of two paths to the root closes, beginning with a server."""
     while len(one) > 1 and len(other) > 1 and one[-2] == other[-2]:
         one.pop()
         other.pop()
@@ -152,5 +152,5 @@ def _closed(one: list[_Node], other: list[_Node]) -> tuple[str, ...]:
 
 
 def shown(cycle: Sequence[str]) -> str:
-    """A cycle as people write it: ``s1 –A– s2 –B– s1``."""
+    """Return a cycle in readable form: ``s1 –A– s2 –B– s1``."""
     return "".join(name if position % 2 == 0 else f" –{name}– " for position, name in enumerate(cycle))

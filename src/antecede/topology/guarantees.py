@@ -1,19 +1,19 @@
-"""What an organisation keeps end to end, and what must be refused (guarantees compose downwards).
+"""The guarantees of a topology end to end, and what must be refused.
 
-Between two domains the **weakest order on the route** is kept, and of it only FIFO and causal order: nobody orders the
-deliveries of different domains against each other, so total order ends at a domain's border. Between separate trees
-nothing is kept, for there is no way. In a forest a chain that leaves the route through some server comes back through
-the same server, so orders off the route don't matter.
+Between two domains the **weakest order on the route** determines the guarantee, and only FIFO and causal order hold.
+Nothing orders the deliveries of different domains relative to each other, so total order ends at a domain's border.
+Between separate trees nothing is guaranteed, because there is no route. In a forest, a chain that leaves the route
+through some server returns through the same server, so orders off the route do not matter.
 
 Refused are
 
-* organisations that are not a forest, whatever their orders: they break causal order (Laumay et al. §4.3);
-* more than one domain with an order that is not causal, unless the file itself says that it promises less;
+* topologies that are not a forest, with any orders: they break causal order (Laumay et al. §4.3);
+* more than one domain with an order that is not causal, unless the file declares a weaker guarantee;
 * replicated objects whose servers are not all in one domain with a conflict-based order;
-* orders that serve broadcasts only, or conflicts of a group of objects, beside another domain: a hop is a multicast to
-  some, and a conflict is not seen across domains.
+* orders that support broadcasts only, or conflicts of a group of objects, beside another domain: a hop is a multicast
+  to some members, and a conflict is not visible across domains.
 
-What an order promises is told by whoever knows orders, as :class:`OrderFacts`.
+Callers provide the guarantees of orders, as :class:`OrderFacts`.
 """
 
 from collections import deque
@@ -30,24 +30,24 @@ _asked = {"causal": "causal", "fifo": "fifo", "none": None}
 
 
 class OrderFacts(msgspec.Struct, frozen=True):
-    """What one order, with its options, promises and needs."""
+    """The guarantees and needs of one order with its options."""
 
     guarantees: frozenset[str]
     needs: frozenset[str] = frozenset()
 
     @property
     def alone(self) -> bool:
-        """Does it serve topologies of a single domain only?"""
+        """Return whether it supports only topologies with a single domain."""
         return "broadcast" in self.needs or "significant" in self.guarantees
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """Two domains, and what a message from one into the other can rely on."""
+    """Two domains, and the guarantee for a message from one into the other."""
 
     source: str
     target: str
     route: tuple[str, ...]
-    """The domains on the way, both included; none where there is no way."""
+    """The domains on the route, including both; empty without a route."""
     guarantees: frozenset[str]
 
 
@@ -60,7 +60,7 @@ class Check(msgspec.Struct, frozen=True):
     facts: dict[str, OrderFacts]
     """By domain."""
     pairs: tuple[Pair, ...]
-    """Every two domains, and each with itself; nothing where there is a cycle."""
+    """Every two domains, and each with itself; empty if there is a cycle."""
 
     @property
     def holds(self) -> bool:
@@ -68,7 +68,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def strength(guarantees: Iterable[str]) -> str:
-    """A set of guarantees in as few words as say it: ``causal`` (which implies fifo), ``fifo, total``, ``none`` …"""
+    """Return a set of guarantees in few words: ``causal`` (which implies fifo), ``fifo, total``, ``none`` …"""
     kept = set(guarantees)
     if "causal" in kept:
         kept.discard("fifo")
@@ -77,7 +77,7 @@ def strength(guarantees: Iterable[str]) -> str:
 
 
 def check(file: TopologyFile, facts_of: Callable[[str], OrderFacts]) -> Check:
-    """Judge a topology; ``facts_of`` tells of an order's text what it promises."""
+    """Check a topology; ``facts_of`` returns the guarantees of an order, given its text."""
     facts = {domain.name: facts_of(domain.order) for domain in file.domains}
     cycle = file.organisation.cycle
     refusals = []
@@ -98,8 +98,8 @@ def _misplaced(file: TopologyFile, facts: dict[str, OrderFacts]) -> Iterable[str
         elif not any("significant" in facts[domain.name].guarantees for domain in shared):
             domain = shared[0]
             yield (
-                f"object {one.name}: domain {domain.name} has the order {domain.order}: replicated objects need one "
-                "that goes by conflicts, such as objects"
+                f"object {one.name}: domain {domain.name} has order {domain.order}: replicated objects need an order "
+                "based on conflicts, such as objects"
             )
 
 
@@ -108,17 +108,17 @@ def _unfit(file: TopologyFile, facts: dict[str, OrderFacts]) -> Iterable[str]:
     for domain in file.domains:
         known = facts[domain.name]
         if known.alone:
-            yield f"domain {domain.name}: order {domain.order} serves topologies of a single domain only"
+            yield f"domain {domain.name}: order {domain.order} supports only topologies with a single domain"
         elif asked is not None and asked not in known.guarantees:
             less = "fifo" if asked == "causal" and "fifo" in known.guarantees else "none"
             yield (
                 f"domain {domain.name}: order {domain.order} is not {asked}, and there are several domains: "
-                f'take another order, or say guarantee = "{less}"'
+                f'choose another order, or set guarantee = "{less}"'
             )
 
 
 def _pairs(file: TopologyFile, facts: dict[str, OrderFacts]) -> Iterable[Pair]:
-    """Every two domains once, in the file's sequence, and each with itself."""
+    """Return every two domains once, in the file's sequence, and each with itself."""
     place = {domain.name: number for number, domain in enumerate(file.domains)}
     single = len(file.domains) == 1
     for domain in file.domains:

@@ -1,4 +1,4 @@
-"""An organisation as an outline: the central domain first, the others below the router that leads to them.
+"""A topology as an outline: the central domain first, the others below the router that leads to them.
 
 ::
 
@@ -8,8 +8,8 @@
     └─ s3: D  pruned  s3* s6*
            └─ s6: C  pruned  s6* s7 s8
 
-A star marks a router. The centre is the middle of a longest way, so that the outline is as shallow as can be. Every
-domain stands once; where the organisation is no forest, the ways that close a cycle are left out.
+A star marks a router. The centre is the middle of a longest route, so that the outline is as shallow as possible. Every
+domain appears once; if the topology is not a forest, the edges that close a cycle are left out.
 """
 
 from collections import deque
@@ -21,7 +21,7 @@ from antecede.topology.graph import Topology
 
 
 class Branch(msgspec.Struct):
-    """A domain, the router through which it hangs below another, and what hangs below it."""
+    """A domain, the router through which it is reached, and the branches below it."""
 
     domain: str
     via: str = ""
@@ -29,7 +29,7 @@ class Branch(msgspec.Struct):
 
 
 def branches(topology: Topology) -> list[Branch]:
-    """Each connected part of an organisation, hung up by its central domain."""
+    """Return each connected part of a topology as a tree below its central domain."""
     roots: list[Branch] = []
     entered: set[str] = set()
     for name in topology.domains:
@@ -50,7 +50,7 @@ def branches(topology: Topology) -> list[Branch]:
 
 
 def _centre(topology: Topology, start: str) -> str:
-    """The domain in the middle of a longest way of the part that ``start`` is in."""
+    """Return the domain in the middle of a longest route in the part with ``start``."""
     far = _ways(topology, start)[1]
     before, end = _ways(topology, far)
     way = [end]
@@ -60,7 +60,7 @@ def _centre(topology: Topology, start: str) -> str:
 
 
 def _ways(topology: Topology, start: str) -> tuple[dict[str, str], str]:
-    """For each domain the one before it on the way from ``start``, and a domain that is farthest."""
+    """Return for each domain the one before it on the route from ``start``, and a domain that is farthest away."""
     before = {start: start}
     waiting = deque([start])
     name = start
@@ -85,7 +85,7 @@ def outline(file: TopologyFile, *, unicode: bool = True) -> str:
         members = (f"{server}*" if topology.is_router(server) else server for server in topology.domains[name].servers)
         return f"{name}  {orders[name]}  {' '.join(members)}"
 
-    # A stack of our own: a daisy of thousands of domains is deeper than Python likes to call.
+    # An explicit stack: a daisy of thousands of domains is too deep for recursion in Python.
     for root in branches(topology):
         waiting = [(root, "", "")]
         while waiting:

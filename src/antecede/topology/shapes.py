@@ -1,14 +1,14 @@
-"""The organisations that Laumay et al. draw (Fig. 10), for any number of servers; and the flat one.
+"""The topologies that Laumay et al. draw (Fig. 10), for any number of servers; and the flat one.
 
 * **flat**: one domain of all servers. A message costs n².
-* **bus**: leaves of s servers, the first server of each a router in one backbone. No way is longer than three domains,
-  so the cost is linear: about 2.83·n at the best size, 0.84·√n servers a leaf (:mod:`antecede.topology.cost`).
+* **bus**: leaves of s servers; the first server of each is a router in one backbone. No route is longer than three
+  domains, so the cost is linear: about 2.83·n at the best size, 0.84·√n servers per leaf
+  (:mod:`antecede.topology.cost`).
 * **daisy**: a chain of domains of s servers, each sharing one with the next.
-* **tree**: domains of s servers, k of which have a domain below them (``branches``; s − 1 unless told otherwise),
-  filled level by level. Ways grow with the logarithm of n.
+* **tree**: domains of s servers, k of which have a domain below them (``branches``; default s − 1), filled level by
+  level. Routes grow with the logarithm of n.
 
-Every shape is a forest by construction. Servers are s1 … sN; leaves that would hold nobody but their router are left
-out.
+Every shape is a forest by construction. Servers are s1 … sN; leaves that would contain only their router are left out.
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ SHAPES = ("bus", "daisy", "tree", "flat")
 
 
 def best_size(shape: str, servers: int) -> int:
-    """A good size for the domains of a shape: for a bus the cheapest, for a daisy √n, for a tree 4."""
+    """Return a good size for the domains of a shape: for a bus the cheapest, for a daisy √n, for a tree 4."""
     if shape == "bus":
         return max(2, round(sqrt(servers) / 2**0.25))
     if shape == "daisy":
@@ -44,7 +44,7 @@ def make(
     port: int = 7101,
     branches: int | None = None,
 ) -> TopologyFile:
-    """An organisation of that shape, on consecutive ports of one host."""
+    """Return a topology of that shape, on consecutive ports of one host."""
     if shape not in SHAPES:
         raise TopologyError(f"unknown shape {shape!r}: expected one of {', '.join(SHAPES)}")
     if not 1 <= servers <= limits.topology_servers_max:
@@ -54,7 +54,7 @@ def make(
     if size < 2 and shape != "flat":
         raise TopologyError(f"domains of {size}: expected 2 servers or more")
     if branches is not None and (shape != "tree" or not 1 <= branches < size):
-        raise TopologyError(f"{branches} branches: expected a tree, and 1 to its size less one ({size - 1})")
+        raise TopologyError(f"{branches} branches: expected a tree, and 1 to its size minus one ({size - 1})")
     if not 1 <= port <= 65_536 - servers:
         raise TopologyError(f"port {port}: expected 1 to {65_536 - servers}, for {servers} servers from there")
     groups = _shapes[shape](servers, size, branches)
@@ -62,7 +62,7 @@ def make(
         {f"s{number}": Address(host, port + number - 1) for number in range(1, servers + 1)},
         tuple(DomainEntry(name, tuple(f"s{number}" for number in members), order) for name, members in groups),
     )
-    # Host and order came from outside: the file's own reader judges them.
+    # Host and order came from outside: the file's own reader checks them.
     return parse_topology(made.text(), shape)
 
 
@@ -74,7 +74,7 @@ def _bus(servers: int, size: int, branches: int | None) -> Groups:
     leaves = -(-servers // size)
     if leaves == 1:
         return _flat(servers, size, branches)
-    # Sizes differ by one at most, so that no leaf is left with a remainder of one or two.
+    # Sizes differ by at most one, so that no leaf has only one or two servers left over.
     bounds = [servers * leaf // leaves for leaf in range(leaves + 1)]
     members = [list(range(low + 1, high + 1)) for low, high in pairwise(bounds)]
     groups = [("backbone", [leaf[0] for leaf in members])]

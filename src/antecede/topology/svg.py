@@ -1,9 +1,9 @@
-"""An organisation as a picture: every domain a box, every server a pill in the box nearest to the centre.
+"""A topology as a picture: every domain is a box, every server a pill in the box nearest to the centre.
 
-The central domain is on top. A router stands once, in the lowest row of its box, above the boxes of the other domains
-that it belongs to; a line from it into such a box makes it a member there. Boxes are as wide as what hangs below them,
-so that nothing can overlap: the layout is that of a tidy tree, found in one pass upwards (widths) and one downwards
-(places). The document needs nothing from outside, knows a dark page from a bright one, and says in words what it shows.
+The central domain is on top. A router appears once, in the lowest row of its box, above the boxes of its other domains;
+a line from it into such a box shows that it is a member there. A box is as wide as everything below it, so nothing can
+overlap: the layout is a tidy tree, computed in one pass upwards (widths) and one downwards (positions). The document
+needs nothing from outside, adapts to dark and light pages, and describes in words what it shows.
 """
 
 from collections.abc import Iterator
@@ -70,16 +70,16 @@ class _Box(msgspec.Struct, eq=False):
 
     branch: Branch
     plain: list[str]
-    """Servers that belong to no domain below."""
+    """Servers that are in no domain below."""
     groups: list[tuple[str, list["_Box"]]]
     """Routers, each with the boxes below it."""
     pill: float
-    """How wide its pills are."""
+    """The width of its pills."""
     columns: int = 1
     own: float = 0.0
-    """What its title and its pills need in width."""
+    """The width of its title and its pills."""
     width: float = 0.0
-    """What it needs together with everything below."""
+    """Its width together with everything below."""
     height: float = 0.0
     left: float = 0.0
     right: float = 0.0
@@ -124,7 +124,7 @@ def draw(file: TopologyFile) -> str:
 
 
 def _measured(file: TopologyFile, root: Branch, orders: dict[str, str]) -> list[_Box]:
-    """The boxes of one tree, each after those below it, with their sizes."""
+    """Return the boxes of one tree with their sizes, each after those below it."""
     sequence = [root]
     for branch in sequence:
         sequence += branch.below
@@ -175,14 +175,14 @@ def _place(root: _Box, left: float, top: float) -> None:
                 waiting.append((child, start, top + box.height + _drop))
                 start += child.width + _apart
             x += wide + _apart
-        # The frame reaches over its routers, not over all that hangs below them.
+        # The frame extends over its routers, not over everything below them.
         reach = max((abs(centre - middle) for centre in centres), default=0.0) + box.pill / 2 + _pad
         half = max(box.own / 2, reach if centres else 0.0)
         box.left, box.right = middle - half, middle + half
 
 
 def _routers(box: _Box) -> Iterator[tuple[str, float, list[_Box]]]:
-    """Its routers with the middle of what hangs below each."""
+    """Return its routers with the middle of what is below each."""
     for name, group in box.groups:
         yield name, (group[0].left + group[0].right + group[-1].left + group[-1].right) / 4, group
 

@@ -124,7 +124,7 @@ def held_figures(held: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
 
 
 def rates(span: Span | None, by_second: Mapping[str, Mapping[int, int]]) -> dict[str, Any] | None:
-    """The report's ``rates``: messages sent per second, over the whole span and in the fullest second."""
+    """The report's ``rates``: messages sent per second, over the whole span and in the busiest second."""
     if span is None or not by_second:
         return None
     length = seconds(span.last - span.first)

@@ -1,12 +1,13 @@
-"""Trials: real servers, real sockets and real disks, mistreated on purpose, and judged from what they leave behind.
+"""Trials: real servers, sockets and disks under faults, judged from the data that they leave.
 
 The load is :mod:`antecede.walks`.
 
-* :mod:`~antecede.trials.rounds`: one round: faults strike while all this goes on, then calm and a verdict.
+* :mod:`~antecede.trials.rounds`: one round: faults under load, then a quiet time and a verdict.
 * :mod:`~antecede.trials.kills`, :mod:`~antecede.trials.powercuts`: the faults.
-* :mod:`~antecede.trials.lies`, :mod:`~antecede.trials.mutations`: a server that is told what no correct peer says.
+* :mod:`~antecede.trials.lies`, :mod:`~antecede.trials.mutations`: a server that receives forged input.
 * :mod:`~antecede.trials.disks`: a disk whose power can be cut, under a real process.
 
-A trial is one round from one seed: a fresh folder, some faults, calm, a verdict. The seed fixes what is sent and when
-the faults are planned; what a kill meets is decided by the machine, so a finding keeps its folder instead.
+A trial is one round from one seed: a new folder, some faults, a quiet time, a verdict. The seed determines the messages
+and the plan of the faults. The effect of a kill depends on the machine, so a round with errors keeps its folder
+instead.
 """

@@ -1,7 +1,7 @@
-"""``python -m antecede.trials serve …``: a server on trial: as ``antecede serve``, on a disk that is mistreated.
+"""``python -m antecede.trials serve …``: run a server like ``antecede serve``, on a disk with faults.
 
-It takes the options of ``antecede serve`` that a trial needs, and two that no product should have: the journal and the
-troubles of its disk, and other limits, so that segments are full, snapshots taken and bounds reached within seconds.
+It has the options of ``antecede serve`` that a trial needs, and two extra ones: the journal and the faults of its disk,
+and other limits, so that segments are full, snapshots taken and bounds reached within seconds.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from antecede.errors import AntecedeError
 
 
 def main(arguments: list[str]) -> int:
-    """Run the server until it is told to stop, or gone."""
+    """Run the server until it is stopped or killed."""
     parser = argparse.ArgumentParser(prog="python -m antecede.trials")
     parser.add_argument("command", choices=["serve"])
     parser.add_argument("topology")
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
         except (AttributeError, ValueError):
             parser.error(f"--limit {limit}: expected NAME=NUMBER with a name of antecede.limits")
 
-    # Only now: many modules take their limits when they are imported.
+    # Only now, because many modules read their limits when they are imported.
     from antecede.live.application import find_beside
     from antecede.live.logs import write_logs
     from antecede.live.process import run, serve

@@ -1,13 +1,13 @@
 """A disk whose power can be cut, under a real server process.
 
-The server's file layer notes every operation in a *journal* beside the data directory before it goes on; syncs are
-noted and need not reach a real disk. When the process is gone, by whatever signal at whatever moment, the journal is
-played to a :class:`antecede.store.simulated.SimulatedDisk`, which knows what a real one may forget: writes that were
-not synced are lost, torn or reordered, names too. Then the power is cut there, and what is left becomes the data
-directory that the next process finds. What another process writes below it (the trace of finished segments) is left
-alone: it covers nothing that was not synced.
+The server's file layer records every operation in a *journal* beside the data directory before it continues; syncs are
+recorded and need not reach a real disk. When the process has ended, by any signal at any moment, the journal is
+replayed on a :class:`antecede.store.simulated.SimulatedDisk`, which can forget what a real disk may forget: unsynced
+writes and names are lost, torn or reordered. Then the power is cut there, and the result becomes the data directory of
+the next process. Files that another process writes below it (the trace of finished segments) are left alone: they cover
+only synced data.
 
-A second file can hold troubles that come and go while the server runs: ``full`` (no room for anything more) and
+A second file can hold faults that come and go while the server runs: ``full`` (no space for anything more) and
 ``broken`` (syncs fail, and the pages that they should have kept are lost).
 """
 
@@ -30,12 +30,12 @@ _length_bytes = 4
 
 
 class TroubledFiles(Files):
-    """The file layer of a server on trial."""
+    """The file layer of a server in a trial."""
 
     def __init__(self, journal: str, troubles: str) -> None:
         self._journal = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o640)
         self._troubles = Path(troubles)
-        # The commit thread and one that writes a snapshot share the disk: the journal has their operations in sequence.
+        # The commit thread and a snapshot's thread share the disk: the journal has their operations in sequence.
         self._lock = RLock()
 
     def create(self, path: str) -> int:
@@ -59,14 +59,14 @@ class TroubledFiles(Files):
         with self._lock:
             data = b"".join(buffers)
             if self._troubled("full") and offset + len(data) > self.size(file):
-                raise OSError(errno.ENOSPC, "no room on the disk of this trial")
+                raise OSError(errno.ENOSPC, "no space on the disk of this trial")
             self._note("write", file, data, offset)
             super().write(file, [data], offset)
 
     def allocate(self, file: int, size: int) -> None:
         with self._lock:
             if self._troubled("full") and size > self.size(file):
-                raise OSError(errno.ENOSPC, "no room on the disk of this trial")
+                raise OSError(errno.ENOSPC, "no space on the disk of this trial")
             self._note("allocate", file, size)
             super().allocate(file, size)
 
@@ -111,7 +111,7 @@ class TroubledFiles(Files):
 
 
 class TrialDisk:
-    """One server's disk through all its lives, outside of the server."""
+    """One server's disk through all its restarts, seen from outside the server."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir()
@@ -121,7 +121,7 @@ class TrialDisk:
         self._disk = SimulatedDisk()
 
     def trouble(self, text: str) -> None:
-        """``full``, ``broken``, or nothing any more."""
+        """Set ``full`` or ``broken``, or clear it."""
         if text:
             beside = self.troubles.with_suffix(".new")
             beside.write_text(text)
@@ -130,7 +130,8 @@ class TrialDisk:
             self.troubles.unlink(missing_ok=True)
 
     def fell(self, random: Random, power: bool) -> None:
-        """The process is gone; with its power, or alone. What is left is in the directory when this returns."""
+        """Handle the end of the process, with or without a power cut. When this returns, the directory has the
+        result."""
         if self.journal.exists():
             play(self.journal.read_bytes(), self._disk)
             self.journal.unlink()
@@ -154,7 +155,7 @@ def _leave(path: Path, inode: Inode) -> None:
 
 
 def play(journal: bytes, disk: SimulatedDisk) -> None:
-    """Do to a simulated disk what a process did to its own, up to the last operation that it noted whole."""
+    """Replay a process's operations on a simulated disk, up to the last complete one."""
     files: dict[int, int] = {}
     at = 0
     while at + _length_bytes <= len(journal):

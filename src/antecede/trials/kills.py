@@ -1,6 +1,6 @@
 """Kill -9 under load: random servers, routers too, at random moments, several at a time, also while they recover.
 
-A few of the victims are stopped gracefully instead: a snapshot is kept, and clients are refused for a moment.
+A few of the victims are stopped gracefully instead: a snapshot is written, and clients are refused for a moment.
 """
 
 import asyncio

@@ -1,21 +1,22 @@
-"""A server that is lied to, a million times: every connection on which a lie is noticed is closed with a logged reason.
+"""A server that receives a million forged frames ("lies"): each connection with a detected lie is closed with a logged
+reason.
 
-The server is a whole one, :class:`antecede.live.ServerRuntime`, with its door, sessions, peers and machine; only the
-socket is missing, so that frames reach it as fast as it reads them. Peers and clients that lie are given what honest
-ones have (token, epoch, incarnations, true stamps of a real machine), so that their lies are met deep inside.
+The server is complete, :class:`antecede.live.ServerRuntime`, with its entry, sessions, peers and machine. Only the
+socket is missing, so that frames reach it as fast as it reads them. Lying peers and clients have everything that honest
+ones have (token, epoch, incarnations, true stamps of a real machine), so that their lies get deep inside.
 
 At the end of a server's life
 
 1. no exception has escaped, and every connection that was closed has a reason in the log;
-2. an honest client is served, and an honest peer's letters arrive, in a domain that nobody lied in;
-3. its log replays to the state that it has, and its trace can be projected: a lie that was taken must not be found out
-   only when the server starts again;
+2. an honest client is served, and an honest peer's letters arrive, in a domain without lies;
+3. its log replays to its current state, and its trace can be projected: an accepted lie must not become visible only at
+   the next start;
 4. what it keeps in memory is bounded.
 
-Nobody else is answered while a frame is handled, so the longest time that one takes is the longest stall. It is
-measured by the wall clock and, since other programs may use the machine, by the processor time of this thread. The
-*work* for a frame is the number of function calls, counted for every twentieth frame and every
-other long one: it must be in proportion to the frame's length.
+The server answers no other connection while it handles a frame, so the longest time for one frame is the longest stall.
+It is measured by the wall clock and, since other programs may use the machine, by the CPU time of this thread. The
+*work* for a frame is the number of function calls, counted for every twentieth frame and every other long one: it must
+be proportional to the frame's length.
 """
 
 import asyncio
@@ -56,25 +57,25 @@ _token = "secret"
 
 
 class Word(Notification):
-    """What is sent in this trial."""
+    """The notification of this trial."""
 
     text: str
 
 
 class Echo(Agent):
-    """Answers."""
+    """An agent that answers."""
 
     heard: int = 0
 
     def on_word(self, word: Word, ctx: Context) -> None:
         self.heard += 1
-        # Who is lied to about the sender would try again, and everybody else wait.
+        # With a forged sender the reaction would fail and be tried again, and everything else would wait.
         with suppress(UsageError):
             ctx.reply(word)
 
 
 class _Ear(logging.Handler):
-    """Counts what is logged, and keeps whatever is an exception."""
+    """Counts log messages, and keeps exceptions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,35 +89,35 @@ class _Ear(logging.Handler):
 
 
 class Lies(msgspec.Struct):
-    """What became of the lies that one server, or many, were told."""
+    """The results of the lies for one server, or for many."""
 
     lies: int = 0
     closed: int = 0
-    """Connections that were closed with a reason; the other lies were harmless, or nobody could know."""
+    """Connections that were closed with a reason; the other lies were harmless or not detectable."""
     servers: int = 0
     records: int = 0
     stall_ms: float = 0.0
     """The longest time that one conversation took, by the wall clock."""
     cpu_ms: float = 0.0
-    """The most processor time that one conversation took."""
+    """The most CPU time that one conversation took."""
     calls: int = 0
-    """The most function calls that one conversation led to."""
+    """The most function calls that one conversation caused."""
     calls_per_byte: float = 0.0
-    """The same in proportion to its length, each conversation counted as ``grace_bytes`` longer than it is."""
+    """The same divided by its length plus ``grace_bytes``."""
     growth_mib: int = 0
-    """By how much the process's memory grew, at most, between the ends of the first and of a later server."""
+    """The largest growth of the process's memory between the ends of the first and of a later server."""
     kinds: dict[str, int] = {}
-    """How many conversations there were of strangers, peers, clients and operators."""
+    """The number of conversations of strangers, peers, clients and operators."""
     found: list[str] = []
 
 
 grace_bytes = 4_096
-"""Work that a conversation of any length may lead to, as if it had that many bytes: a step, a log record, letters that
-waited for this one."""
+"""Work that a conversation of any length may cause, expressed in bytes: a step, a log record, letters that waited for
+this one."""
 
 
 class Victim:
-    """One server, the two machines that are its peers, and everybody's true words."""
+    """One server, the two machines that are its peers, and valid conversations with it."""
 
     def __init__(self, order: str, seed: int) -> None:
         self.random = Random(f"{order} {seed}")
@@ -160,7 +161,7 @@ class Victim:
         self.records.append(record)
         return self._append(record, **given)
 
-    # True words.
+    # Valid conversations.
 
     def _hello(self, machine: AgentServer, domain: str) -> wire.ServerHello:
         consumer = machine.channel.consumers[domain]
@@ -171,7 +172,7 @@ class Victim:
         return wire.ServerHello(1, 1, self.topology.epoch, machine.name, "s1", _token, [link])
 
     def _frames(self, machine: AgentServer, count: int) -> list[Outgoing]:
-        """What a peer sends for some publishes of its clients."""
+        """Return the frames of a peer for some publishes of its clients."""
         outgoing: list[Outgoing] = []
         for _ in range(count):
             self.peer_publishes += 1
@@ -202,7 +203,7 @@ class Victim:
         return cast("list[list[wire.Part]]", getattr(self, f"_of_{kind}")())
 
     def _of_strangers(self) -> list[list[wire.Part]]:
-        """Who has not said hello, or is not let in."""
+        """Return conversations before a hello, or with a refused hello."""
         first: list[wire.Part] = [
             wire.Ping(),
             wire.Pong(),
@@ -251,7 +252,7 @@ class Victim:
     # Lies.
 
     async def lie(self, logged: set[str]) -> None:
-        """Tell one lie on a connection of its own, in one piece or in several."""
+        """Send one lie on a new connection, in one piece or in several."""
         data = self.liar.tell(self._conversation())
         transport = Nowhere()
         pieces = 1 if self.random.random() < 0.8 else 3
@@ -281,7 +282,7 @@ class Victim:
             self.calls = max(self.calls, calls)
             self.calls_per_byte = max(self.calls_per_byte, calls / (len(data) + grace_bytes))
         else:
-            # Counting takes time itself.
+            # Counting itself takes time.
             self.cpu = max(self.cpu, thread_time() - cpu)
             self.stall = max(self.stall, perf_counter() - began)
         self.told += 1
@@ -290,15 +291,15 @@ class Victim:
             self.closed += 1
             known = connection.reason in logged or not connection.reason
             if not known and len(self.unsaid) < _shown_max:
-                self.unsaid.append(f"a connection was closed and nobody logged why: {connection.reason!r}")
-        # A stopped link would let nothing more in: an operator lets the domain begin anew.
+                self.unsaid.append(f"a connection was closed without a logged reason: {connection.reason!r}")
+        # A stopped link would let nothing more in, so the domain is reset.
         if self.runtime.machine.stopped:
             self._begin_anew()
         elif self.told % 50 == 0:
             self._acknowledge()
 
     def _begin_anew(self) -> None:
-        """A new peer, and a new link to it."""
+        """Make a new peer, and a new link to it."""
         machine = self.runtime.machine
         generation = machine.channel.consumers["A"].generation
         self.runtime.operations.run("forget", ["A", str(generation + 1)])
@@ -306,7 +307,7 @@ class Victim:
         self.peer.channel.begin_anew("A", generation + 1, ())
 
     def _acknowledge(self) -> None:
-        """The peer takes what it was sent, so that nothing waits for it for ever."""
+        """Let the peer accept its frames, so that nothing waits for it for ever."""
         link = self.runtime.machine.channel.consumers["A"].links["s2"]
         if link.peer == 77:
             ack = Ack(77, link.incarnation, link.sent, b"")
@@ -315,7 +316,7 @@ class Victim:
     # The end of a life.
 
     async def findings(self) -> list[str]:
-        """What is wrong with the server after all those lies."""
+        """Return what is wrong with the server after all lies."""
         found = list(self.unsaid)
         found += await self._serves()
         machine = self.runtime.machine
@@ -324,7 +325,7 @@ class Victim:
             for record in self.records:
                 again.replay(record, 0.0)
             if _state(again) != _state(machine):
-                found.append("the log gives another state than the server has")
+                found.append("the state from the log differs from the server's state")
         except Exception as error:
             found.append(f"the log does not replay: {type(error).__name__}: {error}")
         try:
@@ -351,7 +352,7 @@ class Victim:
             await asyncio.sleep(0.005)
         accepted = self.runtime.machine.channel.consumers["B"].links["s3"].hello().accepted
         connection.connection_lost(None)
-        return [] if accepted == 3 else [f"of 3 frames of an honest peer {accepted} were accepted"]
+        return [] if accepted == 3 else [f"only {accepted} of 3 frames of an honest peer were accepted"]
 
     def _unbounded(self) -> Iterator[str]:
         machine = self.runtime.machine
@@ -384,7 +385,7 @@ async def trial(
     life: int = 2_000,
     told: Callable[[int], None] = lambda lies: None,
 ) -> Lies:
-    """Tell that many lies to servers of all orders, one after the other; ``told`` hears how far it is."""
+    """Send that many lies to servers of all orders, one after the other; ``told`` is called with the progress."""
     outcome = Lies()
     loop = asyncio.get_running_loop()
     escaped: list[str] = []
@@ -425,7 +426,7 @@ async def trial(
 
 @contextmanager
 def _listening() -> Iterator[_Ear]:
-    """Hear what servers say, and keep it from everybody else."""
+    """Capture the log messages of servers, and hide them from other handlers."""
     logger = logging.getLogger("antecede")
     before = (logger.handlers, logger.propagate, logger.level)
     ear = _Ear()
@@ -440,9 +441,9 @@ def _listening() -> Iterator[_Ear]:
 
 _counted_each = 20
 _long_bytes = 50_000
-"""Of conversations of that length every other one is counted."""
+"""Every other conversation of at least this length is counted."""
 _shares = {"strangers": 0.1, "peers": 0.6, "clients": 0.85, "operators": 1.0}
-"""Up to which draw a conversation is of that kind."""
+"""The upper draw for each kind of conversation."""
 _requests = (
     *(("status",), ("dead-list",), ("dead-show", "DEAD"), ("dead-replay", "DEAD"), ("dead-bury", "DEAD")),
     *(("mailbox-drop", "client1@s1"), ("mailbox-drop", "echo"), ("forget", "A", "0"), ("forget", "B", "x")),

@@ -1,8 +1,8 @@
-"""Frames that no correct peer sends: bytes changed, lengths that lie, numbers that jump, stamps and letters forged.
+"""Frames that no correct peer sends: changed bytes, wrong lengths, numbers that jump, forged stamps and letters.
 
-A lie starts from something true: a conversation of a client, an operator or a peer, as parts. It is told at one of
-four depths: in the bytes of the frame, in a field of a part, in a packet of a domain's order (its stamp above all), or
-in a letter of the train that the packet carries. The deeper it is, the more checks it has passed before it is met.
+A lie starts from a valid conversation of a client, an operator or a peer, as parts. It is placed at one of four depths:
+in the bytes of the frame, in a field of a part, in a packet of a domain's order (mostly its stamp), or in a letter of
+the train that the packet carries. The deeper it is, the more checks it has passed.
 
 Some frames are *flooded* instead: one part again and again, or one list or text of a part made very long, up to and
 beyond the bounds of :mod:`antecede.limits`.
@@ -33,13 +33,13 @@ _odd: tuple[Any, ...] = (
 
 
 class Liar:
-    """Makes lies out of true conversations."""
+    """Makes lies from valid conversations."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
 
     def tell(self, conversation: Sequence[Sequence[Part]]) -> bytes:
-        """One lie somewhere in a conversation, as bytes to be written to a connection."""
+        """Return a conversation with one lie somewhere, as bytes for a connection."""
         random = self._random
         frames = [list(parts) for parts in conversation]
         if random.random() < _flooded:
@@ -64,7 +64,7 @@ class Liar:
         return b"".join(written)
 
     def _flood(self, frames: list[list[Part]]) -> bytes:
-        """A conversation in which there is too much of something."""
+        """Return a conversation with too much of something."""
         random = self._random
         written = [frame(parts) for parts in frames]
         at = int(random.random() * len(frames))
@@ -82,7 +82,7 @@ class Liar:
         return b"".join(written)
 
     def _framed(self, parts: list[Any]) -> bytes:
-        """What is no part any more still travels as one."""
+        """Frame parts, even if they are no longer valid parts."""
         body = _encode(parts)
         length = len(body) + 1
         return length.to_bytes(4, "big") + b"\x01" + body
@@ -134,12 +134,12 @@ class Liar:
             return self._bytes(value)
         if type(value) is int and random.random() < 0.3:
             return value + int(random.random() * 7) - 3
-        # Mostly of its own type: what is not is soon found out.
+        # Mostly of its own type, because other types are detected soon.
         odd = [one for one in _odd if type(one) is type(value)] if random.random() < 0.8 else _odd
         return odd[int(random.random() * len(odd))] if odd else None
 
     def _bytes(self, data: bytes) -> bytes:
-        """Bytes with one to four places changed, cut, doubled, nested or lied about."""
+        """Return bytes with one to four places changed, cut, doubled, nested or given a wrong length."""
         random = self._random
         changed = bytearray(data)
         for _ in range(1 + int(random.random() * 4)):

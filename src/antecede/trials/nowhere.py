@@ -1,5 +1,5 @@
-"""The other end of a connection that is not there: takes what is written, up to a bound, and says nothing. And how
-much memory this process has, to see what such connections leave behind."""
+"""The other end of a connection without a network: it accepts written data up to a bound, and answers nothing. Also
+measures this process's memory, to see what such connections leave."""
 
 import asyncio
 import resource
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Nowhere(asyncio.Transport):
-    """The other end of a connection that is not there."""
+    """The other end of a connection without a network."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Nowhere(asyncio.Transport):
         return True
 
     def write_eof(self) -> None:
-        # The other end closes as soon as it hears that nothing more will come.
+        # The other end closes as soon as nothing more will come.
         self.closed = True
 
     def abort(self) -> None:
@@ -49,7 +49,7 @@ class Nowhere(asyncio.Transport):
 
 
 def resident_mib() -> int:
-    """The memory of this process now; 0 where the operating system does not say."""
+    """Return the memory of this process now; 0 if the operating system does not report it."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() >> 20
     except OSError:

@@ -1,8 +1,8 @@
-"""Power cuts under load: what was not synced is lost, torn or reordered, and nothing that was accepted may be missing.
+"""Power cuts under load: unsynced data is lost, torn or reordered, and nothing that was accepted may be missing.
 
-Every end of a process, by a kill or gracefully, may be a power cut of its machine; sometimes all machines lose their
-power at once. Segments are small and snapshots frequent, so that cuts meet them too. Some disks fail or are full
-instead: one that fails must end its server by name, one that is full must make it wait, and go on when there is room.
+Every end of a process, by a kill or gracefully, may be a power cut of its machine; sometimes all machines lose power at
+once. Segments are small and snapshots frequent, so that cuts hit them too. Some disks fail or are full instead: a disk
+that fails must end its server with this reason; a full disk must make it wait, and continue when there is space.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class CutProcesses(Processes):
         return code
 
     def died(self, server: str, seconds: float = 30.0) -> int:
-        """Wait for a server to end by itself; its exit code."""
+        """Wait until a server ends by itself; return its exit code."""
         code = self.running[server].wait(seconds)
         del self.running[server]
         self._fell(server)
@@ -104,26 +104,26 @@ class PowerCuts(Round):
         self.lost(server)
 
     async def _break(self, server: str) -> None:
-        """Syncs fail: the server must end, and say why."""
+        """Let syncs fail: the server must end, and log why."""
         disk = self.processes.disks[server]
         said = self.processes.log(server).count("the disk of this trial fails")
         disk.trouble("broken")
-        # While another server is down all walks may wait for it, and this one has nothing to write.
+        # While another server is down, all walks may wait for it, and this server has nothing to write.
         self.come_back(inf)
         try:
             code = await asyncio.to_thread(self.processes.died, server)
         except TimeoutExpired:
-            self.found.append(f"{server} goes on though its disk fails")
+            self.found.append(f"{server} continues although its disk fails")
             return
         finally:
             disk.trouble("")
         self.faults["broken"] += 1
         if code != 2 or self.processes.log(server).count("the disk of this trial fails") == said:
-            self.found.append(f"{server} ended with {code} and did not say that its disk fails")
+            self.found.append(f"{server} ended with {code} and did not log that its disk fails")
         self.lost(server)
 
     async def _fill(self, server: str) -> None:
-        """There is no room for a while: the server must go on after it."""
+        """Fill the disk for a while: the server must continue after it."""
         self.faults["full"] += 1
         disk = self.processes.disks[server]
         disk.trouble("full")

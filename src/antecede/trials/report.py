@@ -1,4 +1,4 @@
-"""What a campaign has done so far, kept in a file, so that it can be interrupted and go on."""
+"""The results of a campaign so far, kept in a file, so that it can be interrupted and continued."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from antecede.errors import UsageError
 
 
 class Report:
-    """The rounds of one campaign, oldest first; without a path they are not kept."""
+    """The rounds of one campaign, oldest first; without a path they are not saved."""
 
     def __init__(self, path: str | None, kind: str) -> None:
         self.kind = kind
@@ -25,7 +25,7 @@ class Report:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{path}: not a campaign's report: {error}") from None
         if kind != self.kind:
-            raise UsageError(f"{path}: the report of a campaign of {kind}: expected {self.kind}")
+            raise UsageError(f"{path}: this is a report of {kind}: expected {self.kind}")
         return list(rounds)
 
     def total(self, key: str) -> int:
@@ -34,7 +34,7 @@ class Report:
 
     @property
     def found(self) -> list[str]:
-        """Everything that was wrong, with the seed of its round."""
+        """All errors, each with the seed of its round."""
         return [f"seed {one['seed']}: {line}" for one in self.rounds for line in one["found"]]
 
     def next_seed(self, first: int) -> int:
@@ -42,7 +42,7 @@ class Report:
         return max([first, *(int(one["seed"]) + 1 for one in self.rounds)])
 
     def add(self, round_: dict[str, Any]) -> None:
-        """One more round; on the disk when this returns."""
+        """Add a round; it is on the disk when this returns."""
         self.rounds.append(round_)
         if self._path is not None:
             text = json.dumps({"campaign": self.kind, "rounds": self.rounds}, indent=1)

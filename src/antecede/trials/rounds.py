@@ -1,6 +1,6 @@
-"""One round of a trial: servers under load, faults that strike them one after the other, calm, a verdict.
+"""One round of a trial: servers under load, faults one after the other, a quiet time, a verdict.
 
-What a fault is, its subclasses say. A round's folder stays if something was found, so that it can be looked into.
+Subclasses define the faults. A round's folder is kept if there were errors, so that it can be examined.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ A = { servers = ["s1", "s2"], order = "pruned" }
 B = { servers = ["s2", "s3", "s4"], order = "updates" }
 C = { servers = ["s4", "s5"], order = "matrix" }
 """
-"""Five servers, of which two are routers, and three domains."""
+"""Five servers, two of them routers, and three domains."""
 
 
 class Outcome(msgspec.Struct):
@@ -48,11 +48,11 @@ class Round:
     """Servers, clients and faults from one seed."""
 
     down_max = 2
-    """Servers that are down at one time, but for a fault that strikes several."""
+    """The most servers that are down at one time, except for a fault that hits several."""
     settle_seconds = 60.0
-    """How long everything may take to come to rest after the last fault."""
+    """How long everything may take to finish after the last fault."""
     entry = "antecede"
-    """What is run as a server."""
+    """The command that runs a server."""
 
     def __init__(self, folder: Path, seed: int, topology: TopologyFile | None = None, nice: int = 0) -> None:
         self.seed = seed
@@ -69,23 +69,23 @@ class Round:
         return Processes(folder, self.topology, self.entry, nice)
 
     async def strike(self, victim: str) -> None:
-        """A fault befalls a server that is up, and is counted; if the server is gone after it, it is ``lost``."""
+        """Cause a fault at a running server and count it; if the server is gone after it, call ``lost``."""
         raise NotImplementedError
 
     def lost(self, server: str) -> None:
-        """A server is gone; it comes back in a while."""
+        """Record that a server is gone; it restarts after a while."""
         due = asyncio.get_running_loop().time() + self.random.random() * _down_seconds
         self._gone.append((due, server))
 
     def come_back(self, until: float) -> None:
-        """Start the servers again that were to be back by then."""
+        """Restart the servers that are due by then."""
         for due, server in list(self._gone):
             if due <= until:
                 self._gone.remove((due, server))
                 self.processes.start(server)
 
     async def run(self, faults: int, counted: str) -> Outcome:
-        """Let that many faults strike that are counted under this name."""
+        """Cause that many faults, counted under this name."""
         load = Load(self.topology)
         figures = Figures()
         try:
@@ -108,7 +108,7 @@ class Round:
             figures = await asyncio.to_thread(self._judge)
             figures.walks = sum(len(traveller.out) for traveller in load.travellers)
         except* (ClosedError, RefusedError) as group:
-            # A client was told that its server lost what it had accepted, or found it gone for good.
+            # A client learned that its server lost accepted publishes, or is gone for good.
             self.found += [str(error) for error in group.exceptions]
         except* TimeoutError:
             self.found.append(f"some walks were not accepted within {self.settle_seconds:.0f} s")
@@ -135,7 +135,7 @@ class Round:
             self.found.append(f"{server} ended by itself: {self.processes.log(server)[-1_000:]}")
 
     def _judge(self) -> Figures:
-        """End the servers, some by force, and read what they left."""
+        """Stop the servers, some by force, and check their data."""
         for server in list(self.processes.running):
             if self.random.random() < 0.5:
                 self.processes.kill(server)

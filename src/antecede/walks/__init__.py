@@ -1,6 +1,6 @@
-"""Walks: load on real servers whose outcome is known. The demo runs it, and the trials mistreat servers under it.
+"""Walks: load with a known outcome on real servers. The demo runs it, and the trials cause faults under it.
 
-* :mod:`~antecede.walks.walkers`: agents that pass walks on; what each must have seen at the end can be computed.
-* :mod:`~antecede.walks.processes`: the servers of one topology as processes that come and go.
-* :mod:`~antecede.walks.load`: clients that send walks out and wait until all are home; what must be so then.
+* :mod:`~antecede.walks.walkers`: agents that forward walks; the messages that each must have received can be computed.
+* :mod:`~antecede.walks.processes`: the servers of one topology as processes that start and stop.
+* :mod:`~antecede.walks.load`: clients that start walks and wait until all have returned, and the final checks.
 """

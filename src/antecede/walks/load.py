@@ -1,9 +1,9 @@
-"""Clients that send walks out through failing servers, and what must be so when all walks are home.
+"""Clients that start walks through failing servers, and the checks when all walks have returned.
 
-1. Every walk that was accepted came home, once.
-2. Every walker has reacted to exactly what the walks' names say, and met nothing twice or too late.
-3. The trace, projected from the servers' logs, has nothing that had to be set aside, nothing undelivered, and keeps
-   FIFO and causal order.
+1. Every accepted walk returned, once.
+2. Every walker has reacted to exactly the messages that the walks' names imply, and received nothing twice or too late.
+3. The trace, projected from the servers' logs, has no rows set aside, no undelivered copies, and keeps FIFO and causal
+   order.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from antecede.walks.walkers import Home, Tell, Told, Walk, name_of_walker, next_
 
 
 class Figures(msgspec.Struct):
-    """What went on in one trial, and what was found wrong."""
+    """Counts of one trial, and its errors."""
 
     walks: int = 0
     events: int = 0
@@ -38,7 +38,7 @@ class Figures(msgspec.Struct):
 
 
 class Traveller:
-    """One client: it sends walks out, a bounded number at a time."""
+    """One client: it starts walks, a bounded number at a time."""
 
     def __init__(self, name: str, bus: Bus, walkers: int, length: int, together: int, slow: bool) -> None:
         self.name = name
@@ -61,11 +61,11 @@ class Traveller:
 
     @property
     def missing(self) -> set[str]:
-        """Walks that are accepted and not home yet."""
+        """Walks that are accepted and have not returned yet."""
         return self.out - set(self.home)
 
     async def travel(self, enough: asyncio.Event, pause: float) -> None:
-        """Send walks out, several at a time, until it is enough; one that was refused is sent again."""
+        """Start walks, several at a time, until ``enough`` is set; a refused walk is sent again."""
         for count in itertools.count(step=_burst):
             while self._away >= self._together and not enough.is_set():
                 self._changed.clear()
@@ -77,7 +77,7 @@ class Traveller:
             await asyncio.sleep(pause)
 
     async def come_home(self) -> None:
-        """Wait for all of them."""
+        """Wait until all walks have returned."""
         while self._away:
             self._changed.clear()
             await self._changed.wait()
@@ -132,13 +132,13 @@ class Load:
             assert bus.address == f"{name}@{server}"
 
     async def travel(self, enough: asyncio.Event, pause: float) -> None:
-        """Send walks out, through whatever happens, until it is enough and all that were sent are accepted."""
+        """Start walks, whatever faults happen, until ``enough`` is set and all of them are accepted."""
         async with asyncio.TaskGroup() as group:
             for traveller in self.travellers:
                 group.create_task(traveller.travel(enough, pause))
 
     async def settle(self, seconds: float) -> list[str]:
-        """With all servers up: wait until all walks are home and the servers have nothing to do; what was wrong."""
+        """With all servers running: wait until all walks have returned and the servers are idle; return the errors."""
         found: list[str] = []
         try:
             async with asyncio.timeout(seconds):
@@ -146,26 +146,26 @@ class Load:
                     await traveller.come_home()
         except TimeoutError:
             missing = {traveller.name: len(traveller.missing) for traveller in self.travellers if traveller.missing}
-            return [f"walks that did not come home within {seconds:.0f} s: {missing}"]
+            return [f"walks that did not return within {seconds:.0f} s: {missing}"]
         found += await self._ask(seconds)
         try:
             async with asyncio.timeout(seconds):
                 while busy := await self._busy():
                     await asyncio.sleep(0.05)
         except TimeoutError:
-            found.append(f"not quiet within {seconds:.0f} s: {busy}")
+            found.append(f"not idle within {seconds:.0f} s: {busy}")
         for traveller in self.travellers:
             found += traveller.wrong
-            found += (f"{walk} came home {count} times" for walk, count in traveller.home.items() if count > 1)
+            found += (f"{walk} returned {count} times" for walk, count in traveller.home.items() if count > 1)
         return found
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close all connections."""
         for bus in self._buses:
             await bus.close()
 
     async def _ask(self, seconds: float) -> list[str]:
-        """Every walker's count and digest against what the walks' names say."""
+        """Compare every walker's count and digest with the values that follow from the walks' names."""
         count: Counter[str] = Counter()
         digest: Counter[str] = Counter()
         walkers = len(self._topology.servers)
@@ -177,7 +177,7 @@ class Load:
         found: list[str] = []
         for place in range(walkers):
             walker = name_of_walker(place)
-            # Marks end where they are dropped, so nobody knows when the last of them has arrived.
+            # Marks end at their destination, so there is no signal when the last of them has arrived.
             told = Told(-1, 0, [])
             for _ in range(_questions_max):
                 told = await self._buses[0].ask(walker, Tell(), expect=Told, timeout=seconds)
@@ -193,7 +193,7 @@ class Load:
         return found
 
     async def _busy(self) -> str:
-        """What some server has still to do; empty: nothing."""
+        """Return the remaining work of some server, or an empty string."""
         for server, address in self._topology.servers.items():
             try:
                 status = await request(address, "", "status")
@@ -208,7 +208,7 @@ class Load:
 
 
 def judge_directories(directories: list[str]) -> Figures:
-    """What ``antecede verify`` says of the servers' directories, and what is wrong with that."""
+    """Verify the servers' directories; return the counts and the errors."""
     try:
         with gathered(directories) as paths:
             report = verify(paths)
@@ -230,11 +230,11 @@ def _wrong(figures: Figures) -> Iterator[str]:
     if figures.set_aside:
         yield f"rows that cannot be right: {figures.set_aside}"
     if figures.undelivered:
-        yield f"{figures.undelivered} copies are accepted and not delivered"
+        yield f"{figures.undelivered} accepted copies are not delivered"
     if figures.late:
         yield f"{figures.late} late deliveries"
 
 
 _burst = 8
-"""Walks that a client sends before it waits until they are accepted."""
+"""Walks that a client starts before it waits until they are accepted."""
 _questions_max = 100

@@ -20,9 +20,9 @@ from antecede.walks.walkers import Walker, name_of_walker
 
 
 def walking(topology: TopologyFile) -> TopologyFile:
-    """The same organisation on ports that nobody uses, with a walker on each server and nothing else."""
-    # Not from the round's seed: another round may use the same at this moment, and while one of its servers is down
-    # its port looks free.
+    """Return the same topology on free ports, with only a walker on each server."""
+    # Not from the round's seed: another round may use the same ports now, and while one of its servers is down its port
+    # looks free.
     ports = free_ports(len(topology.servers), SystemRandom())
     servers = {name: Address("127.0.0.1", port) for name, port in zip(topology.servers, ports, strict=True)}
     kind = f"{Walker.__module__}:{Walker.__qualname__}"
@@ -31,8 +31,8 @@ def walking(topology: TopologyFile) -> TopologyFile:
 
 
 def free_ports(count: int, random: Random) -> list[int]:
-    """Ports to listen on. None from which the system gives ports to those who dial: while a server is down somebody
-    might get its port that way, or even reach itself by dialing it."""
+    """Return ports to listen on, outside the range that the system gives to outgoing connections. While a server is
+    down, another process might get its port that way, or even connect to itself."""
     found: list[int] = []
     while len(found) < count:
         port = random.randrange(15_000, 32_000)
@@ -48,11 +48,11 @@ def free_ports(count: int, random: Random) -> list[int]:
 
 
 STOPPED = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
-"""Exit codes after SIGTERM; the last two of a server that had not come up yet, so that there was nothing to finish."""
+"""Exit codes after SIGTERM; the last two are for a server that had not started yet, so there was nothing to finish."""
 
 
 class Processes:
-    """One process for each server that is up; data directories, logs and the topology file share a folder."""
+    """One process per running server; data directories, logs and the topology file share a folder."""
 
     def __init__(self, folder: Path, topology: TopologyFile, entry: str = "antecede", nice: int = 0) -> None:
         folder = folder.resolve()
@@ -66,11 +66,11 @@ class Processes:
         self._nice = nice
 
     def directory(self, server: str) -> str:
-        """Where a server keeps its data."""
+        """Return the data directory of a server."""
         return str(self.folder / server)
 
     def log(self, server: str) -> str:
-        """What a server has said in all its lives."""
+        """Return everything that a server has logged, over all its starts."""
         path = self.folder / f"{server}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -79,7 +79,7 @@ class Processes:
         assert server not in self.running
         command = [sys.executable, "-m", self._entry, "serve", str(self.file), "--server", server, "--trace"]
         command += ["--data", self.directory(server), *options]
-        # The servers run the very code that this process runs, wherever it was found.
+        # The servers run the same code as this process, wherever it was found.
         source = str(Path(antecede.__file__).parent.parent)
         environment = {**os.environ, "PYTHONPATH": source}
         with (self.folder / f"{server}.log").open("ab") as log:
@@ -93,13 +93,13 @@ class Processes:
             )
 
     def kill(self, server: str) -> None:
-        """kill -9."""
+        """Kill a server with kill -9."""
         process = self.running.pop(server)
         process.kill()
         process.wait()
 
     def stop(self, server: str, seconds: float = 30.0) -> int:
-        """SIGTERM; the exit code. One that does not stop in that time is killed, and that is its exit code."""
+        """Stop a server with SIGTERM; return its exit code. If it does not stop in time, it is killed."""
         process = self.running.pop(server)
         process.send_signal(signal.SIGTERM)
         try:
@@ -109,11 +109,11 @@ class Processes:
             return process.wait()
 
     def ended(self) -> Iterable[str]:
-        """Servers that are gone though nobody ended them."""
+        """Return servers that ended by themselves."""
         return [server for server, process in self.running.items() if process.poll() is not None]
 
     def wait(self, server: str, seconds: float = 60.0) -> None:
-        """Until a server listens."""
+        """Wait until a server listens."""
         end = time.monotonic() + seconds
         address = self.topology.servers[server]
         while time.monotonic() < end:
@@ -126,6 +126,6 @@ class Processes:
         raise ClosedError(f"{server} does not listen: {self.log(server)[-2_000:]}")
 
     def close(self) -> None:
-        """End whatever still runs."""
+        """End all processes that still run."""
         for server in list(self.running):
             self.kill(server)

@@ -1,12 +1,11 @@
-"""Agents that pass walks on, and remember enough to know of any that was lost, repeated or overtaken.
+"""Agents that forward walks, and remember enough to detect any that was lost, repeated or overtaken.
 
-A walk is sent out by a client, goes from walker to walker and comes home. Where it goes next follows from its name
-and from how far it has come, so whoever knows the name knows every reaction that it must bring about, and a walker's
-count and digest at the end can be computed beforehand. Some walks drop *marks* on their way: multicasts to two other
-walkers, which end there.
+A client starts a walk; it goes from walker to walker and returns. Its next stop follows from its name and its progress.
+So the name determines every reaction that it must cause, and a walker's count and digest at the end can be computed in
+advance. Some walks drop *marks*: multicasts to two other walkers, which end there.
 
-Each sender numbers what it sends, whomever it is for; a receiver that meets a number not larger than the last one of
-that sender has met a duplicate or a message that was overtaken.
+Each sender numbers all its messages, for all destinations. If a receiver gets a number that is not larger than the last
+one from that sender, the message is a duplicate or was overtaken.
 """
 
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from antecede.engine.context import Context
 
 
 class Walk(Notification):
-    """On its way."""
+    """A walk in progress."""
 
     walk: str
     left: int
@@ -29,7 +28,7 @@ class Walk(Notification):
 
 
 class Mark(Notification):
-    """Dropped at two other walkers."""
+    """A mark for two other walkers."""
 
     walk: str
     left: int
@@ -37,18 +36,18 @@ class Mark(Notification):
 
 
 class Home(Notification):
-    """A walk is over."""
+    """The end of a walk."""
 
     walk: str
     number: int
 
 
 class Tell(Notification):
-    """Asks a walker what it has seen."""
+    """Asks a walker for its count and digest."""
 
 
 class Told(Notification):
-    """What a walker has seen."""
+    """The count and digest of a walker."""
 
     count: int
     digest: int
@@ -56,17 +55,17 @@ class Told(Notification):
 
 
 def name_of_walker(number: int) -> str:
-    """The agent of the server at this place."""
+    """Return the name of the agent on the server with this number."""
     return f"walker{number}"
 
 
 def next_of(walk: str, left: int, walkers: int) -> str:
-    """Where a walk goes when that much of it is left."""
+    """Return the next stop of a walk, given the number of remaining steps."""
     return name_of_walker(crc32(f"{walk}:{left}".encode()) % walkers)
 
 
 def marks_of(walk: str, left: int, walkers: int) -> tuple[str, ...]:
-    """Where a walk drops marks on its way; mostly nowhere."""
+    """Return the walkers where a walk drops marks at this point; usually none."""
     drawn = crc32(f"{walk}:{left}:mark".encode())
     if drawn % 4 or walkers < 2:
         return ()
@@ -75,12 +74,12 @@ def marks_of(walk: str, left: int, walkers: int) -> tuple[str, ...]:
 
 
 def digest_of(kind: str, walk: str, left: int) -> int:
-    """What one reaction adds to a walker's digest."""
+    """Return the number that one reaction adds to a walker's digest."""
     return crc32(f"{kind}:{walk}:{left}".encode())
 
 
 def reactions_of(walk: str, length: int, walkers: int) -> Iterator[tuple[str, int]]:
-    """All that a walk brings about: the walker, and what the reaction adds to its digest."""
+    """Return all reactions that a walk causes: the walker, and the number that the reaction adds to its digest."""
     for left in range(length, -1, -1):
         yield next_of(walk, left, walkers), digest_of("walk", walk, left)
         for walker in marks_of(walk, left, walkers):
@@ -88,7 +87,7 @@ def reactions_of(walk: str, length: int, walkers: int) -> Iterator[tuple[str, in
 
 
 class Walker(Agent):
-    """Passes walks on."""
+    """Forwards walks."""
 
     count: int = 0
     digest: int = 0

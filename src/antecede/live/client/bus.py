@@ -68,7 +68,7 @@ class Bus:
             await self.close()
 
     async def close(self) -> None:
-        """Go away without waiting for anything."""
+        """Close the bus without waiting for anything."""
         self._inbox.close()
         await self._line.close()
         self.gone(ClosedError("the bus is closed"))
@@ -85,7 +85,7 @@ class Bus:
         return self._put(to, self._names.get(type(notification)) or self._name(notification), _encode(notification))
 
     def post(self, to: str | Iterable[str], kind: str, fields: dict[str, Any]) -> Ticket:
-        """Send a notification of which this program has no class: its name and its fields."""
+        """Send a notification by its name and its fields, without its class."""
         return self._put(to, kind, _encode(fields))
 
     def _put(self, to: str | Iterable[str], kind: str, body: bytes) -> Ticket:
@@ -110,7 +110,7 @@ class Bus:
         return ticket
 
     async def ready(self) -> None:
-        """Wait until there is room to pipeline more."""
+        """Wait until more can be pipelined."""
         if self._pause:
             pause, self._pause = self._pause, 0.0
             await asyncio.sleep(pause)
@@ -120,7 +120,7 @@ class Bus:
             await self._change()
 
     async def drain(self) -> None:
-        """Wait until all that was sent is accepted; raises the first refusal that no ticket's owner saw."""
+        """Wait until all sends are accepted; raise the first refusal that no ticket's owner has seen."""
         while self.outstanding:
             self._check_open()
             await self._change()
@@ -140,10 +140,10 @@ class Bus:
     async def ask(
         self, to: str, notification: Notification, *, expect: type[Notification] | None = None, timeout: float = 30.0
     ) -> Notification | Received:
-        """Send a question and wait for its answer; :class:`TimeoutError` if none comes in time, and
-        :class:`antecede.errors.UnansweredError` at once if whoever was asked cannot react to it.
+        """Send a question and wait for its answer. Raise :class:`TimeoutError` if none comes in time, and
+        :class:`antecede.errors.UnansweredError` at once if the agent cannot react to it.
 
-        An answer that comes later is dropped. ``expect`` is the answer's class; without it one gets its fields.
+        An answer that comes later is dropped. ``expect`` is the answer's class; without it the result has the fields.
         """
         letter = await self._question(to, self._name(notification), _encode(notification), timeout)
         if expect is not None and letter.type != name_of(expect):
@@ -151,11 +151,11 @@ class Bus:
         return cast("Notification | Received", read(letter, expect))
 
     async def inquire(self, to: str, kind: str, fields: dict[str, Any], *, timeout: float = 30.0) -> Received:
-        """Ask with a notification of which this program has no class."""
+        """Ask with a notification by its name and its fields, without its class."""
         return cast(Received, read(await self._question(to, kind, _encode(fields), timeout), None))
 
     def object(self, name: str, kind: type[Object] | None = None, *, timeout: float = 30.0) -> RemoteObject:
-        """A replicated object, whose operations are methods to be awaited. With its class they are checked here."""
+        """Return a replicated object; its operations are methods to await. With its class they are checked here."""
         return RemoteObject(self._question, name, kind, timeout)
 
     async def _question(self, to: str, kind: str, body: bytes, timeout: float) -> Letter:
@@ -178,7 +178,7 @@ class Bus:
     def _name(self, notification: Notification) -> str:
         kind = type(notification)
         if not isinstance(notification, Notification):
-            raise UsageError(f"{kind.__qualname__} is no Notification")
+            raise UsageError(f"{kind.__qualname__} is not a Notification")
         name = self._names[kind] = name_of(kind)
         return name
 
@@ -192,7 +192,7 @@ class Bus:
         target = to if isinstance(to, str) else tuple(to)
         targets = (target,) if isinstance(target, str) else tuple(sorted(set(target)))
         if not targets:
-            raise UsageError("a send to nobody: expected one agent or more")
+            raise UsageError("a send without a destination: expected one agent or more")
         fault = envelope_fault(targets, kind)
         if fault:
             raise UsageError(fault)
@@ -232,10 +232,10 @@ class Bus:
             if not future.done():
                 future.set_result(None)
 
-    # What the line calls.
+    # Called by the line.
 
     def welcomed(self, address: str, last: int) -> None:
-        """The server knows us, and has our publishes up to this number: send the others again."""
+        """Send again the publishes after this number, which the server does not have."""
         self.address = address
         error = self._numbering.welcomed(last)
         if error is not None:
@@ -267,7 +267,7 @@ class Bus:
         self._stir()
 
     def gone(self, error: AntecedeError) -> None:
-        """There will be no server any more."""
+        """Fail everything, because there will be no server any more."""
         if self._closed is None:
             self._closed = error
         self._numbering.fail(self._closed)
@@ -297,20 +297,20 @@ class Bus:
         self._listen()
 
     def otherwise(self, handler: Call) -> None:
-        """Call ``handler(received)``, or ``handler(received, letter)``, for every letter that no other handler is for;
-        without this such letters are dead."""
+        """Call ``handler(received)``, or ``handler(received, letter)``, for every letter without another handler;
+        otherwise such letters are dead."""
         self._inbox.otherwise(handler)
         self._listen()
 
     async def subscribe(self, topic: str, handler: Call) -> None:
-        """Get what a topic gets from now on. The handler's first parameter is annotated with a notification's class;
-        without an annotation it gets a :class:`Received`, whatever comes."""
+        """Receive everything sent to a topic from now on. Annotate the handler's first parameter with a notification's
+        class; without an annotation it gets every notification as a :class:`Received`."""
         self._inbox.on_topic(topic, handler)
         self._listen()
         await self.send(topic, Subscribe())
 
     async def unsubscribe(self, topic: str) -> None:
-        """Get nothing more from a topic."""
+        """Receive nothing more from a topic."""
         await self.send(topic, Unsubscribe())
         self._inbox.off_topic(topic)
 

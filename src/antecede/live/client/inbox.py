@@ -1,10 +1,10 @@
-"""A client's letters: which handler is for which, and what became of it.
+"""A client's letters, their handlers, and the outcome of each.
 
-Letters are handled one after the other, in their sequence. One that comes again after a broken connection, though it
-was handled, is only said to be done again.
+Letters are handled one after the other, in their sequence. If a letter that was already handled comes again after a
+broken connection, it is only acknowledged again.
 
 A handler that raises is tried again, then its letter is dead. ``SystemExit`` and ``KeyboardInterrupt`` end the program
-instead, for unlike a server's it is the application's own; the letter comes again when the client does.
+instead, because unlike a server it belongs to the application; the letter is delivered again to the next client.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ Call = Callable[..., Awaitable[None] | None]
 
 
 class Received(msgspec.Struct, frozen=True):
-    """A notification of which this program has no class."""
+    """A notification without its class: its name and its fields."""
 
     type: str
     sender: str
@@ -49,30 +49,30 @@ class Inbox:
         self._rest: tuple[Call | None, type[Notification] | None] = (None, None)
         self._letters: deque[Letter] = deque()
         self._handled: dict[str, str] = {}
-        """The last letters that were handled, and why if they are dead."""
+        """The last handled letters, with the reason if they are dead."""
         self._connections = 0
         self._task: asyncio.Task[None] | None = None
         self.spans: Spans | None = None
-        """Whom handlers are told to, if somebody traces."""
+        """Watches handlers, if tracing is on."""
 
     def on(self, kind: type[Notification], handler: Call) -> None:
-        """The handler of a kind of notification."""
+        """Set the handler of a kind of notification."""
         self._kinds[name_of(kind)] = (_with_letter(handler), kind)
 
     def on_topic(self, topic: str, handler: Call) -> None:
-        """The handler of whatever comes from a topic, or of what its annotation says."""
+        """Set the handler for everything from a topic, or for the class in its annotation."""
         self._topics[topic] = (_with_letter(handler), _annotated(handler))
 
     def otherwise(self, handler: Call) -> None:
-        """The handler of whatever no other is for."""
+        """Set the handler for letters without another handler."""
         self._rest = (_with_letter(handler), None)
 
     def off_topic(self, topic: str) -> None:
-        """Nothing more is expected from a topic."""
+        """Remove the handler of a topic."""
         self._topics.pop(topic, None)
 
     def begin(self) -> None:
-        """A new connection: what was not said to be done comes again."""
+        """Begin with a new connection: letters that were not acknowledged come again."""
         self._letters.clear()
         self._connections += 1
 
@@ -82,7 +82,8 @@ class Inbox:
             self._task.cancel()
 
     def delivered(self, letters: list[Letter]) -> None:
-        """Letters arrived. Answers are handed over at once if nothing is before them; a task calls the handlers."""
+        """Take letters that arrived. Answers are handed over at once if nothing is before them; a task calls the
+        handlers."""
         if not self._letters and (self._task is None or self._task.done()):
             answers = 0
             while answers < len(letters) and letters[answers].answers:
@@ -108,12 +109,12 @@ class Inbox:
                 done.append(letter.id)
                 if len(done) >= _done_together:
                     break
-            # What was handed out before the connection broke comes again, and is said to be done then.
+            # Letters handed out before the connection broke come again, and are acknowledged then.
             if connection == self._connections:
                 self._done(done, dead)
 
     async def _handle_one(self, letter: Letter) -> str:
-        """Why the letter is dead; empty: it was handled."""
+        """Handle a letter; return why it is dead, or an empty string."""
         if letter.id in self._handled:
             return self._handled[letter.id]
         dead = await self._call(letter)
@@ -166,7 +167,7 @@ _handled_max = 4 * limits.reactions_together_max
 
 
 def read(letter: Letter, kind: type[Notification] | None) -> Any:
-    """The notification that a letter brings, as its class or as its fields."""
+    """Return the notification in a letter, as its class or as its fields."""
     try:
         if kind is not None:
             return msgspec.msgpack.decode(letter.body, type=kind)
@@ -176,7 +177,7 @@ def read(letter: Letter, kind: type[Notification] | None) -> Any:
 
 
 def _with_letter(handler: Call) -> Call:
-    """The handler as a function of notification and letter."""
+    """Return the handler as a function of notification and letter."""
     parameters = inspect.signature(handler).parameters.values()
     positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     if len(positional) >= 2 or any(one.kind is one.VAR_POSITIONAL for one in parameters):

@@ -1,7 +1,7 @@
 """The line from a bus to a server over TCP: an adapter around :class:`antecede.server.client.ClientLine`.
 
-It dials when the line says so, and hands over what arrives. What is written within one turn of the event loop leaves in
-one frame.
+It dials when the line requests it, and passes on what arrives. Everything written within one turn of the event loop
+leaves in one frame.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from antecede.wire import TEMPORARY, AnyPart
 
 
 class TcpLine:
-    """A bus's connection to its home server; see :class:`antecede.live.client.Line`."""
+    """A bus's connection to its server; see :class:`antecede.live.client.Line`."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class TcpLine:
                 await asyncio.shield(self._first)
         except TimeoutError:
             await self.close()
-            raise ClosedError(f"no answer from {self._address}: {self._line.trouble or 'nobody is there'}") from None
+            raise ClosedError(f"no answer from {self._address}: {self._line.trouble or 'no server is there'}") from None
         except RefusedError:
             await self.close()
             raise
@@ -90,7 +90,7 @@ class TcpLine:
                 self._report_waiting()
 
     def _report_waiting(self) -> None:
-        """Report once that nobody answered the first time."""
+        """Report once that the first attempt got no answer."""
         waits, self._waits = self._waits, None
         if waits is not None and self._first is not None and not self._first.done():
             waits(f"{self._address} ({self._line.trouble})")
@@ -118,7 +118,7 @@ class TcpLine:
     def writable(self) -> None:
         self._line.flush()
 
-    # What the line reports, besides what the bus is told.
+    # Reports of the line, besides those to the bus.
 
     def welcomed(self) -> None:
         """The server welcomed us."""
@@ -154,12 +154,12 @@ class _Welcomed:
 
 
 def _clock() -> float:
-    """Return seconds by a clock that nobody sets back and that goes on while the machine sleeps, where there is one."""
+    """Return seconds by a clock that is never set back and that, if possible, continues while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.time()
 
 
 def why_unreached(error: Exception) -> str:
-    """Return why nobody could be reached, and the most likely cause."""
+    """Return why the server could not be reached, and the most likely cause."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused; is `antecede up` or `antecede serve` running?"
     return str(error) or type(error).__name__
@@ -176,9 +176,9 @@ def connect(
 ) -> Bus:
     """Return a bus to the server at ``tcp://HOST:PORT``, to be entered with ``async with``.
 
-    ``name`` is durable: a client that comes back under it finds its mailbox. Without a name the client is temporary: it
-    gets a name of its own, and its mailbox is removed when it closes. ``patience`` is how long to try the first time;
-    ``waits`` is called once, with the address and the reason, if nobody answers at first.
+    ``name`` is durable: a client that reconnects with it finds its mailbox. Without a name the client is temporary: it
+    gets a unique name, and its mailbox is removed when it closes. ``patience`` is how long to try the first time;
+    ``waits`` is called once, with the address and the reason, if there is no answer at first.
     """
     host, _, port = address.removeprefix("tcp://").rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:

@@ -1,10 +1,10 @@
 """A replicated object as its clients see it: ``await account.deposit(10)``.
 
-A call goes to the client's own server, which sees to it that all replicas compute it, or none. Whatever comes of it is
-one of three: the answer; :class:`~antecede.errors.OperationError`, if the operation failed; or
+A call goes to the client's own server, which ensures that all replicas compute it, or none. There are three outcomes:
+the answer; :class:`~antecede.errors.OperationError`, if the operation failed; or
 :class:`~antecede.errors.CallTimeoutError`, which is a ``TimeoutError``. The server aborts a call whose time is up, and
-then nothing of it is left. Only if the server itself says nothing for a while longer the outcome is not known, and the
-error says that: the call is numbered, so it is computed once or never, and what it does is not lost with this client.
+all its effects are undone. Only if the server itself does not respond for a while longer is the outcome unknown, and
+the error says so. The call has a number, so it is computed once or never, and its effects do not depend on this client.
 """
 
 import inspect
@@ -46,7 +46,7 @@ class RemoteObject:
         return f"<object {self._name}>"
 
     def within(self, seconds: float) -> "RemoteObject":
-        """The same object, with another timeout."""
+        """Return the same object with another timeout."""
         return RemoteObject(self._question, self._name, self._kind, seconds)
 
     def __getattr__(self, operation: str) -> _Operation:
@@ -62,13 +62,13 @@ class RemoteObject:
         try:
             body = _encode((max(round(self._timeout * 1000), 1), given))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise UsageError(f"{called}: an argument is no plain value: {error}") from None
+            raise UsageError(f"{called}: an argument is not a plain value: {error}") from None
         try:
             letter = await self._question(f"{self._name}()", operation, body, self._timeout + _grace_seconds)
         except TimeoutError:
             raise CallTimeoutError(
-                f"{called}: no word from the server for {self._timeout + _grace_seconds:g} s: "
-                "whether the call took place is not known"
+                f"{called}: no response from the server for {self._timeout + _grace_seconds:g} s: "
+                "it is not known whether the call took place"
             ) from None
         returned: Returned = read(letter, Returned)
         if returned.late:
@@ -78,7 +78,7 @@ class RemoteObject:
         return returned.value
 
     def _positional(self, operation: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
-        """Arguments as they travel; without the class they cannot be named."""
+        """Return the arguments as they travel; without the class they cannot be named."""
         if self._kind is None:
             if named:
                 raise UsageError(f"{self._name}.{operation}: without the object's class arguments have no names")
@@ -96,4 +96,4 @@ class RemoteObject:
 
 
 _grace_seconds = 2.0
-"""How much longer than a call may take its client waits for word of it."""
+"""How much longer than a call's time limit its client waits for a response."""

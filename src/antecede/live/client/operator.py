@@ -40,7 +40,7 @@ class _Asked:
 async def request(
     address: Address, token: str, command: str, *arguments: str, tls: ssl.SSLContext | None = None
 ) -> Any:
-    """Ask a server; the document that it answers with."""
+    """Send a request to a server; return the document that it answers with."""
     asked: list[_Asked] = []
 
     def opened(connection: TcpConnection) -> _Asked:

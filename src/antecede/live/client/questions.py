@@ -1,7 +1,7 @@
 """Open questions of a bus, and when each times out.
 
-A timer per question would be set and cancelled with every question. There is one for all: it fires when the first of
-the questions that were open when it was set is due, and then looks which are.
+One timer per question would be set and cancelled with every question. So there is one timer for all. It fires when the
+first question that was open when it was set is due, and then checks which ones are due.
 """
 
 import asyncio
@@ -40,16 +40,16 @@ class Questions:
         return question
 
     def close(self, ticket: Ticket) -> None:
-        """Nobody waits for the answer any more."""
+        """Stop waiting for the answer."""
         self._open.pop(ticket, None)
 
     def answer(self, ticket: Ticket | None) -> "asyncio.Future[Letter] | None":
-        """Return what waits for the answer to a ticket."""
+        """Return the future that waits for the answer to a ticket."""
         question = None if ticket is None else self._open.get(ticket)
         return None if question is None else question.answer
 
     def fail(self, ticket: Ticket, error: AntecedeError) -> bool:
-        """There will be no answer to this ticket. Return whether somebody was told."""
+        """Fail the question of this ticket; return whether it was still open."""
         question = self._open.pop(ticket, None)
         if question is None or question.answer.done():
             return False
@@ -57,7 +57,7 @@ class Questions:
         return True
 
     def fail_all(self, error: AntecedeError) -> None:
-        """There will be no answers any more."""
+        """Fail all questions."""
         for ticket in list(self._open):
             self.fail(ticket, error)
         if self._timer is not None:
@@ -72,7 +72,7 @@ class Questions:
 
     def _late(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
-        # What is due at the same millisecond is late together with the one that the timer was set for.
+        # Questions due in the same millisecond expire together with the one that set the timer.
         now = max(loop.time(), self._timer_at)
         for question in self._open.values():
             if question.due <= now and not question.answer.done():

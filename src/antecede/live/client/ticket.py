@@ -1,4 +1,4 @@
-"""A bus's publishes as something to await, and the line that they travel on."""
+"""A bus's publishes as awaitable tickets, and the line that sends them."""
 
 import asyncio
 from collections.abc import Generator
@@ -9,7 +9,7 @@ from antecede.server.client import Ticket as BareTicket
 
 
 class Ticket(BareTicket):
-    """A batch of publishes on their way; to await it is to wait until they are accepted."""
+    """A batch of publishes in transit; await it to wait until they are accepted."""
 
     __slots__ = ("_waiting", "error", "seen", "settled")
 
@@ -20,7 +20,7 @@ class Ticket(BareTicket):
         self.settled = False
         self.error: AntecedeError | None = None
         self.seen = False
-        """Whether somebody was told of the error."""
+        """Whether the error was reported to the caller."""
         self._waiting: list[asyncio.Future[None]] | None = None
 
     def __await__(self) -> Generator[Any, None, None]:
@@ -35,7 +35,7 @@ class Ticket(BareTicket):
             raise type(self.error)(str(self.error))
 
     def settle(self, error: AntecedeError | None = None) -> None:
-        """The batch was accepted, or failed with this error."""
+        """Settle the batch: accepted, or failed with this error."""
         self.settled = True
         self.error = error
         for future in self._waiting or ():
@@ -44,7 +44,7 @@ class Ticket(BareTicket):
 
 
 class Line(Protocol):
-    """The connection of a bus to its home server."""
+    """The connection of a bus to its server."""
 
     async def open(self) -> None:
         """Reach the server; the bus has been welcomed when this returns."""

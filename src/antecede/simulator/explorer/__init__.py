@@ -1,9 +1,10 @@
 """The explorer: every run of a small scope, on any order, and the shortest one that breaks it.
 
 ``explore`` takes an order (its name, its :class:`~antecede.orders.OrderSpec`, or a function that makes one member's
-order, so that broken variants can be tried) and a scope: so many processes and messages, or a given program. It plays
-*all* interleavings of sends and arrivals: links reorder arbitrarily, unless they are told not to. In every state it
-checks what the order guarantees (and what else was asked for), and in every quiet state that nothing is left over.
+order, so that broken variants can be tried) and a scope: numbers of processes and messages, or a given program. It
+plays *all* interleavings of sends and arrivals; links reorder arbitrarily, unless they are FIFO. In every state it
+checks the guarantees of the order (and additional ones if requested), and in every quiet state that nothing is left
+over.
 
 * :mod:`~antecede.simulator.explorer.machine`: orders as tables, so that each step of a member is computed once.
 * :mod:`~antecede.simulator.explorer.blocks`: the partial-order reduction, with the argument why it misses nothing.
@@ -77,10 +78,11 @@ def explore(
     states_max: int = limits.explorer_states_max,
     progress: Callable[[int, int], None] | None = None,
 ) -> Result:
-    """Play every run of a scope; ``guarantee`` is checked besides what the order declares.
+    """Play every run of a scope; ``guarantee`` is checked in addition to the order's own guarantees.
 
-    With ``duplicates`` every packet arrives twice. ``progress`` is told the states reached and the inputs of the runs
-    at hand. Raises :class:`~antecede.errors.ScopeTooLargeError` when there are more than ``states_max`` states.
+    With ``duplicates`` every packet arrives twice. ``progress`` is called with the number of states and the length of
+    the current runs. Raises :class:`~antecede.errors.ScopeTooLargeError` when there are more than ``states_max``
+    states.
     """
     if isinstance(order, str):
         order = parse(order)
@@ -103,7 +105,7 @@ def explore(
     with _without_collection():
         done, found, machine = search(False)
         if found is not None and found.finding.kind in ("total", "synchronous"):
-            # That histories cross is known from quiet states alone; the shortest run that shows it ends earlier.
+            # Quiet states alone show that histories cross; the shortest run that shows it ends earlier.
             done, found, machine = search(True)
     violation = None
     if found is not None:
@@ -156,7 +158,8 @@ def _outcomes(search: Search, scope: Scope) -> Iterator[Outcome]:
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Objects are made by the million, and all of them are kept: to look for garbage takes a third of the time."""
+    """Switch off garbage collection: millions of objects are made and all are kept, and collection takes a third of the
+    time."""
     enabled = gc.isenabled()
     gc.disable()
     try:

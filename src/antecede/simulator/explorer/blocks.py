@@ -1,28 +1,29 @@
-"""The reduction: only what others can notice is interleaved.
+"""The reduction: only inputs that others can notice are interleaved.
 
-Call an arrival **silent** if the process that it reaches hands nothing to the network and no send event takes place in
-it. All other inputs (the application's sends included) are *noticeable*. A **block** is a noticeable input of one
-process together with the silent arrivals there that come directly before it. The explorer interleaves blocks, and
+An arrival is **silent** if its process sends nothing to the network and has no send event because of it. All other
+inputs (including the application's sends) are *noticeable*. A **block** is a noticeable input of one process together
+with the silent arrivals there that come directly before it. The explorer interleaves blocks, and never a silent arrival
+by itself.
 never a silent arrival by itself.
 
-**Why nothing is missed.** Take any run. Move each silent arrival later, to just before the next noticeable input of
-its process; if there is none, to the very end. A packet in flight stays in flight until it is taken, a silent arrival
-puts none in flight, and every process sees its own inputs in the same sequence as before. So this is again a run, with
-the same inputs and, in every process, the same states, events and deliveries; and it is a sequence of blocks, followed
-by silent arrivals. Hence every state of a process in any run, and the whole state at the end of any run, is the one
-at the end of a block run with silent arrivals behind it.
+**Why nothing is missed.** Take any run. Move each silent arrival later, to just before the next noticeable input of its
+process; if there is none, to the very end. A packet in flight stays in flight until it arrives, a silent arrival puts
+none in flight, and every process sees its own inputs in the same sequence as before. So this is again a run, with the
+same inputs and, in every process, the same states, events and deliveries. It is a sequence of blocks, followed by
+silent arrivals. Hence every state of a process in any run, and the whole state at the end of any run, is the state at
+the end of a block run followed by silent arrivals.
 
-* What is judged at a process (FIFO, causal order, the order's contract) depends on its own inputs and on what the
-  messages carry: it is judged on every step of every block and of every silent tail.
-* A state is quiet iff silent tails take in all that is in flight. Tails of different processes do not meet, so each
-  process is asked alone whether its part of the tail leaves anything undelivered.
-* What is judged over all processes (total, synchronous) is judged on all combinations of tails; a cycle stays when
-  histories grow, so quiet states suffice to know whether there is one.
+* Conditions at one process (FIFO, causal order, the order's contract) depend on its own inputs and on what the messages
+  carry. They are judged on every step of every block and of every silent tail.
+* A state is quiet iff silent tails contain everything in flight. Tails of different processes are independent, so each
+  process alone is checked for anything undelivered after its part of the tail.
+* Conditions on all processes (total, synchronous) are judged on all combinations of tails. A cycle stays when histories
+  grow, so quiet states are enough to know whether there is one.
 
 Inputs are neither added nor left out, so a shortest run stays a shortest run.
 
-From a process's state, what is in flight to it and what these messages carry, all its blocks follow. They are worked
-out once (:class:`Growth`) and used in every state of the system in which the process is in that situation.
+A process's state, the packets in flight to it and what these messages carry determine all its blocks. They are computed
+once (:class:`Growth`) and used in every state of the system with the same situation of the process.
 """
 
 from collections.abc import Iterable
@@ -71,19 +72,19 @@ class Fault(NamedTuple):
 
 
 class Growth:
-    """All that one process can do in one situation, until others notice."""
+    """All possible actions of one process in one situation, until others notice."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self.arrivals: list[Block] = []
         self.sends: list[Block] | None = None
-        """Blocks that end in a send of the application, once they were asked for."""
+        """Blocks that end in a send of the application, once they were requested."""
         self.faults: list[Fault] = []
         self.ends: list[int] = []
         """Nodes with nothing left in flight."""
 
     def path(self, node: int, entry: int | None = None) -> list[int]:
-        """The inputs that lead to a node, and perhaps one more."""
+        """Return the inputs that lead to a node, and optionally one more."""
         inputs = [] if entry is None else [entry]
         while node:
             inputs.append(self.nodes[node].entry)
@@ -92,7 +93,7 @@ class Growth:
 
 
 class Blocks:
-    """The blocks of all processes in all situations that were met."""
+    """The blocks of all processes in all situations so far."""
 
     def __init__(self, machine: Machine, judgement: Judgement, scope: Scope) -> None:
         self._machine = machine
@@ -101,7 +102,7 @@ class Blocks:
         self.cells: list[tuple[Local, Flights]] = []
         self._cell_numbers: dict[tuple[Local, Flights], int] = {}
         self.outgoing: list[tuple[Incoming, ...]] = []
-        """Of each cell: what its process has sent to each process."""
+        """For each cell: what its process has sent to each process."""
         self._posts: list[Flights] = []
         self._post_numbers: dict[Flights, int] = {}
         self._posted: dict[tuple[int, int], int] = {}
@@ -135,7 +136,7 @@ class Blocks:
         return after
 
     def growth(self, process: int, cell: int, incoming: Incoming) -> Growth:
-        """All that the process can do until others notice."""
+        """Return all actions of the process until others notice."""
         growth = self._growths.get((cell, incoming))
         if growth is None:
             growth = self._growths[cell, incoming] = self._grow(process, cell, dict(incoming))
@@ -146,7 +147,7 @@ class Blocks:
         local, flights = self.cells[cell]
         growth.nodes.append(Node(local, flights, 0, 0, 0))
         known = {(local, flights)}
-        # The list grows while it is walked: breadth first, so that each node is reached by a shortest way.
+        # The list grows during the loop: breadth first, so that each node is reached by a shortest path.
         for at, node in enumerate(growth.nodes):
             if not node.flights:
                 growth.ends.append(at)

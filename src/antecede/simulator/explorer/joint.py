@@ -17,7 +17,7 @@ def unfinished(process: int, local: Local, wanted: int, idle: bool, scope: Scope
         bit = scope.bit(process, local.befores.index(UNSENT))
         return Finding("undelivered", process, bit, "nothing is in flight, and {message} of {process} was never sent")
     if not idle:
-        return Finding("undelivered", process, -1, "nothing is in flight, and {process} still holds something back")
+        return Finding("undelivered", process, -1, "nothing is in flight, and {process} still holds a message")
     return None
 
 

@@ -1,9 +1,10 @@
-"""The state of one process: that of its order, and all that is needed to judge its next delivery.
+"""The state of one process: that of its order, and everything that is needed to judge its next delivery.
 
-Happened-before by bit masks, as in :mod:`antecede.trace.oracle`, one event at a time: ``past`` is the set of messages
-sent in a process's past; each message carries the set as of its send (``befores``); ``covered`` is what the messages
-delivered here carried. **A delivery is late iff its message is covered.** For FIFO order alone only the sender's own
-messages are carried. What no guarantee in question needs is not kept, because it would tell states apart for nothing.
+Happened-before is computed with bit masks, as in :mod:`antecede.trace.oracle`, one event at a time: ``past`` is the set
+of messages sent in a process's past; each message carries this set at its send (``befores``); ``covered`` is the union
+of the sets carried by the messages delivered here. **A delivery is late iff its message is covered.** For FIFO order
+alone, only the sender's own messages are carried. Data that no checked guarantee needs is not kept, because it would
+only increase the number of states.
 """
 
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ class Local(NamedTuple):
     covered: int
     delivered: int
     history: tuple[int, ...]
-    """Its deliveries, as bits, and its send events, as their complements; empty if nobody asks."""
+    """Its deliveries, as bits, and its send events, as their complements; empty if not needed."""
 
 
 class Finding(NamedTuple):
@@ -44,7 +45,7 @@ class Finding(NamedTuple):
 
 
 class Judgement:
-    """Takes one process from one state to the next, and says when a delivery breaks a guarantee."""
+    """Takes one process from one state to the next, and reports a delivery that breaks a guarantee."""
 
     def __init__(self, machine: Machine, scope: Scope, guarantees: frozenset[str], histories: bool) -> None:
         self._machine = machine
@@ -59,7 +60,7 @@ class Judgement:
         return Local(self._machine.initial[process], (), (), 0, 0, 0, ())
 
     def send(self, process: int, local: Local, to: int) -> tuple[Local | Finding, Step]:
-        """The application of a process sends its next message."""
+        """Let the application of a process send its next message."""
         step = self._machine.send(local.state, len(local.accepted), to)
         grown = local._replace(accepted=(*local.accepted, to), befores=(*local.befores, UNSENT))
         return self._experience(process, grown, step, {}), step
@@ -67,7 +68,7 @@ class Judgement:
     def receive(
         self, process: int, local: Local, packet: int, incoming: Mapping[int, int]
     ) -> tuple[Local | Finding, Step]:
-        """A packet arrives; ``incoming`` is what the messages for this process carry, by their bits."""
+        """Process a packet; ``incoming`` is what the messages for this process carry, by their bits."""
         step = self._machine.receive(local.state, packet)
         return self._experience(process, local, step, incoming), step
 

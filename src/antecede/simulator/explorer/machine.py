@@ -1,11 +1,11 @@
 """An order as a table: (state, input) → (state, events, packets), each computed once.
 
-Orders are deterministic and do no I/O, so a member's state and its input decide everything that it does. States and
-packets are numbered as they are first met; a step that was taken before is one look-up, however many runs of the whole
-system lead through it. Only a step met for the first time clones an order and runs it.
+Orders are deterministic and do no I/O, so a member's state and its input determine its step. States and packets are
+numbered when they first occur; a known step is one look-up, however many runs of the whole system contain it. Only a
+new step clones an order and runs it.
 
-A state is what ``snapshot()`` and ``held_packets()`` say of it: a member goes on, after each step, as its own clone.
-What is in neither (a field that ``dump`` forgets) does not exist here.
+A state consists of ``snapshot()`` and ``held_packets()``: after each step, a member continues as its own clone. Data in
+neither of them (a field that ``dump`` forgets) does not exist here.
 """
 
 from collections.abc import Callable
@@ -36,13 +36,13 @@ class Step(NamedTuple):
 
 
 class Machine:
-    """All states of all members that were met, and the steps between them."""
+    """All states of all members so far, and the steps between them."""
 
     def __init__(self, create: Factory, scope: Scope) -> None:
         self._scope = scope
         self._orders: list[Order] = []
         self.idle: list[bool] = []
-        """Of each state: nothing is held and nothing is unposted."""
+        """For each state: whether nothing is held and nothing is unposted."""
         self._states: dict[tuple[bytes, Flights], int] = {}
         self.packets: list[Packet] = []
         self._packet_numbers: dict[Packet, int] = {}
@@ -54,7 +54,7 @@ class Machine:
         return len(self._orders)
 
     def receive(self, state: int, packet: int) -> Step:
-        """The packet of that number arrives."""
+        """Return the step in which the packet of that number arrives."""
         step = self._received.get((state, packet))
         if step is None:
             arrived = self.packets[packet]
@@ -62,7 +62,7 @@ class Machine:
         return step
 
     def send(self, state: int, number: int, to: int) -> Step:
-        """The application sends its ``number``-th message, from 0."""
+        """Return the step in which the application sends its ``number``-th message, from 0."""
         step = self._sent.get((state, number, to))
         if step is None:
             message = self._scope.message(self._orders[state].me, number, to)
@@ -75,10 +75,10 @@ class Machine:
             effects = feed(order)
             after = self._number_state(order)
         except OrderError:
-            # The scope asks for something that this order does not do at all: no finding, but a wrong question.
+            # The scope needs something that this order does not support: this is a usage error, not a finding.
             raise
         except Exception as error:
-            # A broken order may fail in any way whatever; that it does is the finding.
+            # A broken order may fail in any way; the failure is the finding.
             return Step(state, (), (), f"{type(error).__name__}: {error}".rstrip(": "))
         return self._summary(order, after, effects)
 

@@ -1,11 +1,11 @@
 """The scope of an exploration: which messages may be sent, and how links behave.
 
-Either any process may at any moment send a message to any destination set of a *mode*, while fewer than so many were
-sent; or each process has a *program*, the list of its sends in their sequence, each perhaps only after so many
-deliveries. Everything else is the adversary's: which process moves next, and which packet in flight arrives next.
+Either any process may at any moment send a message to any destination set of a *mode*, up to a number of messages; or
+each process has a *program*, the list of its sends in sequence, each optionally only after a number of deliveries. The
+adversary decides everything else: which process moves next, and which packet in flight arrives next.
 
-A message is named by its sender and its number among the sender's messages, so that the same history has the same
-names in whatever sequence independent events are taken. Its *bit* is its place in masks of messages.
+A message is named by its sender and its number among the sender's messages. So the same history has the same names, in
+whatever sequence independent events happen. Its *bit* is its place in masks of messages.
 """
 
 import re
@@ -30,7 +30,7 @@ class ProgramSend(msgspec.Struct, frozen=True):
     to: int
     """Destinations, as a mask."""
     after: int = 0
-    """How many messages its process must have delivered before."""
+    """The number of messages that its process must have delivered before."""
     name: str = ""
 
 
@@ -58,7 +58,7 @@ class Scope(msgspec.Struct, frozen=True):
         if self.mode not in MODES:
             raise UsageError(f"mode {self.mode!r}: expected one of {', '.join(MODES)}")
         if self.program is None and self.processes == 1 and not self.to_self:
-            raise UsageError("1 process has nobody to send to: expected 2 or more, or messages to oneself")
+            raise UsageError("1 process cannot send to others: expected 2 or more, or --self")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ class Scope(msgspec.Struct, frozen=True):
         return self.process_names or tuple(f"P{number + 1}" for number in range(self.processes))
 
     def destinations(self, source: int) -> list[int]:
-        """The destination sets that ``source`` may choose among."""
+        """Return the destination sets that ``source`` may choose from."""
         everyone = (1 << self.processes) - 1
         others = everyone & ~(1 << source)
         if self.mode == "broadcast":
@@ -142,7 +142,7 @@ def _read_send(path: str, line: int, words: Sequence[str], names: Sequence[str])
         raise ScenarioError(path, line, "expected: processes P…, then send M FROM -> TO[,TO…] [after K]")
     targets = words[4].split(",")
     if not _word.fullmatch(words[1]):
-        raise ScenarioError(path, line, f"{words[1]!r} is no name: expected letters, digits, _ . -")
+        raise ScenarioError(path, line, f"{words[1]!r} is not a name: expected letters, digits, _ . -")
     for name in (words[2], *targets):
         if name not in names:
             raise ScenarioError(path, line, f"unknown process {name}")

@@ -1,7 +1,7 @@
 """The search itself: cheapest first, over the blocks of :mod:`antecede.simulator.explorer.blocks`.
 
-A state of the system is one number a process (its local state and what is in flight to it). A block costs the inputs
-that it is made of, so taking states in the sequence of their costs finds a shortest violation first.
+A state of the system is one number per process (its local state and the packets in flight to it). The cost of a block
+is the number of its inputs, so taking states in the order of their costs finds a shortest violation first.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ History = tuple[int, ...]
 
 
 class Reached(NamedTuple):
-    """How a state was reached most cheaply."""
+    """The cheapest way in which a state was reached."""
 
     cost: int
     previous: System
@@ -89,7 +89,7 @@ class Search:
             if self.found is not None and self.found.cost <= cost:
                 break
             self.depth = cost
-            # No block is free, so nothing joins the states of this cost while they are taken.
+            # Every block has a cost, so no states of this cost are added while they are processed.
             for system in self._waiting[cost]:
                 if self._reached[system].cost == cost:
                     self._take(system, cost)
@@ -150,7 +150,7 @@ class Search:
             self._waiting[after].append(following)
         if len(reached) > self._states_max:
             raise ScopeTooLargeError(
-                f"more than {self._states_max} states, nothing wrong in runs of up to {self.depth} steps: "
+                f"more than {self._states_max} states, no violation in runs of up to {self.depth} steps: "
                 "expected a smaller scope or a larger --states-max"
             )
 
@@ -226,7 +226,7 @@ class Search:
                 self._report_nodes(system, cost, finding, growths, chosen)
 
     def inputs(self, found: Found) -> list[tuple[int, int]]:
-        """The run that leads to a violation: (process, input) in sequence."""
+        """Return the run that leads to a violation: (process, input) in sequence."""
         run: list[tuple[int, int]] = []
         system = found.system
         while (reached := self._reached[system]).block is not None:

@@ -1,8 +1,8 @@
-"""A violation as a scenario file that anybody can play.
+"""A violation as a scenario file that can be played.
 
-The run is written down input by input. Its last line says what a correct order shows at that point. It is not guessed:
-the same file is played on one, the house's own order of that name where a variant of it broke, else the plainest order
-with the guarantee that was violated.
+The run is written down input by input. The last line gives the behaviour of a correct order at that point. It is
+computed by playing the same file: on the project's own order of that name if a variant of it broke, else on the
+simplest order with the violated guarantee.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class Action(msgspec.Struct, frozen=True):
 
 
 def actions_of(inputs: Sequence[tuple[int, int]], packets: Sequence[Packet], scope: Scope) -> list[Action]:
-    """The inputs of a run by what they are, not by number."""
+    """Return the inputs of a run as actions instead of numbers."""
     actions: list[Action] = []
     accepted = [0] * scope.processes
     arrived: set[int] = set()
@@ -90,10 +90,10 @@ class Witness:
         order = self._order
         lines = [
             f"# {self._finding.kind}: {self.says()}.",
-            f"# A shortest run of {len(self._actions)} inputs, found among all of {self._asked}.",
+            f"# A shortest run of {len(self._actions)} inputs, found among all runs of {self._asked}.",
         ]
         if self._scope.duplicates:
-            lines.append("# Duplicates end in the link; play this with --raw, so that they reach the order.")
+            lines.append("# Links drop duplicates; play this with --raw, so that they reach the order.")
         lines.append(f"processes {' '.join(self._scope.names)}")
         if self._house is not None:
             settings = [
@@ -120,12 +120,13 @@ class Witness:
             what = f"{packet.kind}({about})"
         return f"arrive {what} {process[packet.target]}" + (" again" if action.again else "")
 
-    # What a correct order shows.
+    # The behaviour of a correct order.
 
     def _finished(self, lines: list[str]) -> list[str]:
-        """The file with what is expected, after a ``drain`` where a correct order needs more packets to arrive.
+        """Return the file with its expectation, after a ``drain`` if a correct order needs more packets to arrive.
 
-        Best is a process that delivers the same messages in another sequence; else any that delivers others.
+        The best expectation is a process that delivers the same messages in another sequence; else one that delivers
+        others.
         """
         for same in (True, False):
             for drain in ([], ["drain"]):
@@ -136,7 +137,8 @@ class Witness:
         return self._patient(lines) or lines
 
     def _patient(self, lines: list[str]) -> list[str]:
-        """A correct order that waits at the sender shows no other deliveries, but a message that has not left yet."""
+        """Return the file for a correct order that waits at the sender: it has no other deliveries, but an unsent
+        message."""
         correct = self._correct()
         if correct is None or correct is not self._house:
             return []
@@ -171,7 +173,7 @@ class Witness:
         return ""
 
     def _play(self, lines: list[str], order: OrderSpec) -> dict[str, list[str]] | None:
-        """What each process delivers, or nothing if this order cannot play the file."""
+        """Return what each process delivers, or None if this order cannot play the file."""
         result = self._played(lines, order)
         if result is None:
             return None
@@ -179,17 +181,17 @@ class Witness:
 
     def _played(self, lines: list[str], order: OrderSpec) -> Played | None:
         if not order.kind.controls:
-            # The plainest order with a guarantee has no control packets that could arrive.
+            # The simplest order with a guarantee has no control packets that could arrive.
             lines = [line for line in lines if "(" not in line.partition("#")[0] and line != "control manual"]
         scenario = parse_scenario("\n".join([*lines, ""]).encode(), "explored")
         try:
             return play(scenario, order, raw=self._scope.duplicates)
         except Exception:
-            # A broken order may fail in any way, and a correct one may never post what a broken one did.
+            # A broken order may fail in any way, and a correct one may never post the packets of a broken one.
             return None
 
     def _correct(self) -> OrderSpec | None:
-        """An order that keeps what was broken, and that can play the same file."""
+        """Return an order that keeps the broken guarantee and can play the same file."""
         order, kind = self._order, self._finding.kind
         house = self._house
         judged = kind in _judged
@@ -200,12 +202,12 @@ class Witness:
             return None
         if "causal" in promised:
             return parse("matrix")
-        # The plainest order of all delivers what arrives twice, or what it was never sent.
+        # The simplest order of all delivers duplicates, and messages that were never sent.
         return parse("fifo" if "fifo" in promised or kind == "contract" else "none")
 
 
 def _house_order(order: Order) -> OrderSpec | None:
-    """The order of that name and these options, as the house has it."""
+    """Return the project's own order of that name and these options."""
     try:
         return OrderSpec(find(order.name), dict(order.settings))
     except UnknownOrderError:
@@ -213,7 +215,7 @@ def _house_order(order: Order) -> OrderSpec | None:
 
 
 def _agreeing(actual: dict[str, list[str]]) -> dict[str, list[str]] | None:
-    """What two processes that disagree on a pair would show, if the second went by the first."""
+    """Return what two processes that disagree on a pair would deliver, if the second followed the first."""
     for first, second in combinations(actual, 2):
         common = [name for name in actual[first] if name in actual[second]]
         if common != [name for name in actual[second] if name in actual[first]]:

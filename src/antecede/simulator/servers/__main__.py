@@ -7,7 +7,7 @@ from antecede.crashes import guarded
 
 
 def main(arguments: list[str]) -> int:
-    """Play the seeds; the exit code is 1 if something was found."""
+    """Play the seeds; the exit code is 1 if errors were found."""
     parser = argparse.ArgumentParser(prog="python -m antecede.simulator.servers")
     parser.add_argument("first", metavar="SEED", type=int, nargs="?", default=0)
     parser.add_argument("last", metavar="SEED", type=int, nargs="?")
@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> int:
         if outcome.found:
             bad += 1
             print(outcome)
-    print(f"{last - first} schedules, {crashes} crashes, {letters} letters: {bad} found wrong")
+    print(f"{last - first} schedules, {crashes} crashes, {letters} letters: {bad} with errors")
     return 1 if bad else 0
 
 

@@ -1,8 +1,9 @@
 """A simulated client: the shipped line and numbering, with an application that can be killed.
 
-What was not accepted is sent again after a reconnection; letters may be handed out again (a client's handlers run at
-least once), and ``inbox`` holds each once. A client that is killed forgets everything, also which of its publishes were
-accepted, and starts again under the same name; one that is taken over learns that another has its name.
+Publishes that were not accepted are sent again after a reconnection. Letters may be handed out again (a client's
+handlers run at least once), and ``inbox`` holds each once. A client that is killed forgets everything, including which
+of its publishes were accepted, and starts again under the same name. A client that is taken over learns that another
+has its name.
 """
 
 from collections.abc import Callable
@@ -22,20 +23,20 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class ClientWorld(Loop, Protocol):
-    """What a client sees of its world."""
+    """The interface of its world that a client uses."""
 
     def wrong(self, where: str, reason: str) -> None: ...
 
 
 class Publish(msgspec.Struct):
-    """Something that a client published, and what it knows of it."""
+    """A publish of a client, and its state."""
 
     to: tuple[str, ...]
     kind: str
     body: bytes
     ask: bool = False
     state: str = "sent"
-    """``sent``, ``accepted``; ``unknown``: the client was killed before it knew; ``refused``."""
+    """``sent``, ``accepted``; ``unknown``: the client was killed before the answer; ``refused``."""
 
 
 class SimulatedTicket(Ticket):
@@ -52,13 +53,13 @@ class SimulatedTicket(Ticket):
 
 
 class Receives(Protocol):
-    """What a client does with a letter, before it is acknowledged."""
+    """Called with each letter, before it is acknowledged."""
 
     def __call__(self, letter: Letter) -> None: ...
 
 
 class SimulatedClient:
-    """A client, through all connections and lives."""
+    """A client, through all its connections and restarts."""
 
     def __init__(self, world: ClientWorld, name: str, home: SimulatedServer) -> None:
         self.world = world
@@ -75,10 +76,10 @@ class SimulatedClient:
         self._begin()
 
     def _begin(self) -> None:
-        """A new process of this client: it knows nothing but its name."""
+        """Start a new process of this client: it knows only its name."""
         self._life += 1
         self._started = False
-        """Whether this process was welcomed once; before that it publishes nothing."""
+        """Whether this process was ever welcomed; before that it publishes nothing."""
         life = self._life
         self._numbering: Numbering[SimulatedTicket] = Numbering(self._settled)
         self._line = ClientLine(
@@ -92,7 +93,7 @@ class SimulatedClient:
         self._later(0.0, self._dial)
 
     def _later(self, seconds: float, call: Callable[..., None], *given: Any) -> None:
-        """Call something later, if this process still lives."""
+        """Call something later, if this process still exists."""
         self.world.later(seconds, self._guard, self._life, call, *given)
 
     def _guard(self, life: int, call: Callable[..., None], *given: Any) -> None:
@@ -142,7 +143,7 @@ class SimulatedClient:
             for publish in ticket.publishes:
                 publish.state = "accepted"
         elif isinstance(error, OverloadError):
-            # Try again: as the application would, one after the other.
+            # Try again, as the application would, one after the other.
             for publish in ticket.publishes:
                 self._later(0.05, self._put_again, publish)
         else:
@@ -151,7 +152,7 @@ class SimulatedClient:
             self.world.wrong(self.address, f"a publish was refused: {error}")
 
     def _put_again(self, publish: Publish) -> None:
-        # What is published again comes after what was published meanwhile.
+        # Publishes that are repeated come after those published meanwhile.
         self.published = [one for one in self.published if one is not publish]
         self._publish(publish)
 
@@ -199,19 +200,19 @@ class SimulatedClient:
         self._dial_at()
 
     def reset(self) -> None:
-        """The connection breaks; the line dials again."""
+        """Break the connection; the line dials again."""
         if self.end is not None:
             self.end.snap()
 
     def kill(self) -> None:
-        """The client's process is gone; another one starts, under the same name."""
+        """Kill the client's process; another one starts under the same name."""
         if self._line.welcomed and self.end is not None:
             self.end.vanish()
             self._forget()
             self._begin()
 
     def take_over(self) -> None:
-        """Another process connects under the same name while this one is still connected, which ends this one."""
+        """Connect another process under the same name, which ends this one's connection."""
         if self._line.welcomed:
             self._forget()
             self._begin()
@@ -269,7 +270,7 @@ class SimulatedClient:
 
 
 class _Owner:
-    """One life of a client, as its line sees it."""
+    """One process of a client, as its line sees it."""
 
     def __init__(self, client: SimulatedClient, life: int) -> None:
         self.name = client.name

@@ -1,38 +1,37 @@
-"""What may go wrong in a world of servers, and how often.
+"""The faults in a world of servers, and their frequency.
 
-Counts are over all servers; each comes at a moment that the seed chooses while the world is not calm. A crash comes
-**between two effects**: every step, append, write, sync and frame that leaves counts as one, also while a server is
-recovering, and the seed says after which of them the server is gone.
+Counts are for all servers together; each fault comes at a moment that the seed chooses while the world is not calm. A
+crash comes **between two effects**: every step, append, write, sync and frame that leaves counts as one, even while a
+server is recovering, and the seed chooses the effect after which the server is gone.
 """
 
 import msgspec
 
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True):
-    """How a world is mistreated; ``NONE`` and ``ROUGH`` are the two ends."""
+    """The faults of a world; ``NONE`` has none and ``ROUGH`` has many."""
 
     crashes: int = 0
     """Servers that are gone between two effects."""
     powercuts: float = 0.5
-    """Of the crashes, the share in which writes that were not synced are lost, torn or reordered. The others are
-    kills."""
+    """The share of crashes in which unsynced writes are lost, torn or reordered. The others are kills."""
     broken_syncs: float = 0.0
-    """Of the crashes, the share in which it is the disk that fails."""
+    """The share of crashes in which the disk fails."""
     loss: float = 0.0
     """Share of the frames between servers."""
     duplicates: float = 0.0
     partitions: int = 0
-    """Times that two neighbours cannot reach each other for a while."""
+    """How often two servers cannot reach each other for a while."""
     resets: int = 0
     """Connections, of servers or clients, that break and come back."""
     slow_disks: int = 0
-    """Times that a server's syncs take very long for a while."""
+    """How often a server's syncs take very long for a while."""
     full_disks: int = 0
-    """Times that a server's log has no room for more records for a while."""
+    """How often a server's log has no space for more records for a while."""
     overloads: int = 0
-    """Times that a server is above its high-water mark for a while, and refuses publishes."""
+    """How often a server is above its high-water mark for a while, and refuses publishes."""
     replays: int = 0
-    """Times that an operator sends a server's dead letters again."""
+    """How often an operator sends a server's dead letters again."""
     client_kills: int = 0
     """Clients whose process is killed; another one starts under the same name."""
     takeovers: int = 0
@@ -40,13 +39,13 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     stalls: int = 0
     """Connections, of servers or clients, of which one end stops reading for a while."""
     clock_jumps: int = 0
-    """Times that a server's wall clock is set, forward or back."""
+    """How often a server's wall clock is set, forward or back."""
     snapshots: int = 0
     """Snapshots that servers take, and segments that they release after."""
     failures: float = 0.0
     """Share of the reactions that fail at their first try."""
     seconds: float = 1.0
-    """For how long, in virtual time, before the world is calm."""
+    """How long faults happen, in virtual time, before the world is calm."""
 
 
 NONE = Faults()
@@ -64,5 +63,5 @@ ROUGH = Faults(
     snapshots=3,
     failures=0.05,
 )
-"""Everything that servers, disks and connections can do to a program. What clients and operators do is left out:
-killed and replaced clients lose what was not accepted, and refused publishes come later."""
+"""All faults of servers, disks and connections. Faults of clients and operators are left out: killed and replaced
+clients lose publishes that were not accepted, and refused publishes come later."""

@@ -1,9 +1,11 @@
-"""What must be so in a world that has come to rest, judged from the logs on its disks.
+"""The checks of a world when nothing is pending, from the logs on its disks.
 
-1. Nobody complained, and nothing waits: links, orders, mailboxes, questions, timers and publishes are all settled.
-2. The trace that the logs project is well formed, every letter is delivered once at each destination, and the orders
-   that the topology promises hold. Its ids are those that the servers really used.
-3. What clients were told to be accepted is in the log, once, in their sequence; what they received is what it says.
+1. There were no complaints, and nothing waits: links, orders, mailboxes, questions, timers and publishes are all
+   settled.
+2. The trace from the logs is well formed, every letter is delivered once at each destination, and the guarantees of the
+   topology hold. Its ids are those that the servers really used.
+3. The publishes that clients know as accepted are in the log, once, in their sequence; and clients received exactly the
+   letters in the log.
 4. The log alone gives the same state again: agents, questions, timers, orders, counters.
 """
 
@@ -25,7 +27,7 @@ from antecede.trace.significant import judge_significant
 
 
 def findings(world: ServerWorld, orders: tuple[str, ...], dead: int | None = 0, replayed: bool = True) -> list[str]:
-    """What is wrong, one line each. ``dead``: how many dead letters were planned, if that is known."""
+    """Return the errors, one line each. ``dead``: the planned number of dead letters, if known."""
     found = list(world.wrongs)
     for server in world.servers.values():
         found += (f"{server.name}: {line}" for line in _unsettled(server))
@@ -35,7 +37,7 @@ def findings(world: ServerWorld, orders: tuple[str, ...], dead: int | None = 0, 
     found += _clients(world, rows, records)
     buried = sum(len(server.machine.engine.dead) for server in world.servers.values())
     if dead is not None and (buried != dead or sum(bool(row.dead) for row in rows) != dead):
-        found.append(f"dead letters: {buried}, and {dead} were planned")
+        found.append(f"dead letters: {buried}, expected {dead}")
     if replayed:
         for server in world.servers.values():
             found += _replayed(server, records[server.name])
@@ -63,7 +65,7 @@ def _unsettled(server: SimulatedServer) -> Iterator[str]:
         yield f"{len(machine.engine.asks)} questions and {len(machine.timers)} timers are open"
     site = machine.calls.site
     if site is not None and (site.open_calls or site.table.instances or site.held()):
-        yield f"{site.open_calls} calls and {len(site.table.instances)} operations are under way"
+        yield f"{site.open_calls} calls and {len(site.table.instances)} operations are in progress"
     if server.store.durable < server.store.last:
         yield f"records after {server.store.durable} are not durable"
 
@@ -80,10 +82,10 @@ def _trace(world: ServerWorld, rows: list[Event], orders: tuple[str, ...]) -> It
         sent = sends.get(row.message)
         letter = world.letters.get(row.message or "")
         if sent is None or row.process not in (sent.to or ()):
-            yield f"{row.message} was delivered at {row.process} and never sent there"
+            yield f"{row.message} was delivered at {row.process} but never sent there"
             known = False
         elif row.type is not None:
-            # A message between objects, which is no letter.
+            # A message between objects is not a letter.
             continue
         elif letter is None or (_sender(letter, sent), tuple(sorted(set(letter.to)))) != (sent.process, sent.to):
             yield f"{row.message} of {sent.process} was really {letter}"
@@ -110,7 +112,7 @@ def _trace(world: ServerWorld, rows: list[Event], orders: tuple[str, ...]) -> It
 
 
 def _sender(letter: Letter, sent: Event) -> str:
-    """Return who sent a letter. A dead letter that is sent again keeps its source, and is sent by the operator."""
+    """Return the sender of a letter. A replayed dead letter keeps its source, but the operator sends it."""
     return letter.source if not letter.replays else f"{OPERATOR}@{sent.process.rpartition('@')[2]}"
 
 
@@ -137,8 +139,8 @@ def _clients(world: ServerWorld, rows: list[Event], records: dict[str, list[byte
 
 
 def _same(logged: list[Published], published: list[Publish]) -> bool:
-    """Whether the log has what a client published, in that sequence. Of a publish whose fate a killed client did not
-    know the log has one copy or none."""
+    """Return whether the log has a client's publishes in sequence. If a killed client does not know the fate of a
+    publish, the log has one copy or none."""
     place = 0
     for publish in published:
         known = logged[place] if place < len(logged) else None
@@ -150,7 +152,7 @@ def _same(logged: list[Published], published: list[Publish]) -> bool:
 
 
 def _received(row: Event) -> bool:
-    """Does a row tell of a letter in somebody's inbox?"""
+    """Return whether a row is the delivery of a letter to a client."""
     return (row.kind == DELIVER and row.type is None) or "call" in (row.extra or ())
 
 
@@ -163,7 +165,7 @@ def _singly(item: Published | PublishedMany) -> list[Published]:
 
 
 def _replayed(server: SimulatedServer, records: list[bytes]) -> Iterator[str]:
-    """The log from its first record, without any snapshot, must lead to the state that the server has."""
+    """Check that the log from its first record, without any snapshot, leads to the server's state."""
     live = server.machine
     again = server.machine_class(server.name, server.plan, live.incarnation)
     for record in records:

@@ -1,9 +1,8 @@
-"""Simulated connections: two ends, virtual time, and a network that mistreats what travels.
+"""Simulated connections: two ends, virtual time, and a network with faults.
 
-What is sent in one call travels as one frame of real bytes. Hellos, welcomes, publishes and letters arrive in sequence
-and are not lost unless the connection breaks. Frames between servers and their acknowledgements may also be lost,
-repeated and reordered, which is worse than any real connection. When a connection breaks, everything under way on it
-is gone.
+The parts of one call travel as one frame of real bytes. Hellos, welcomes, publishes and letters arrive in sequence and
+are not lost unless the connection breaks. Frames between servers and their acknowledgements may also be lost, repeated
+and reordered, which is worse than any real connection. When a connection breaks, everything in transit on it is lost.
 """
 
 from collections import deque
@@ -32,7 +31,7 @@ class Loop(Protocol):
     def delay(self) -> float: ...
 
     def copies(self) -> int:
-        """How many copies of a frame between servers arrive."""
+        """Return how many copies of a frame between servers arrive."""
         ...
 
 
@@ -48,9 +47,9 @@ class End:
         writable: "Callable[[End], None]",
         effect: Callable[[], None] = lambda: None,
     ) -> None:
-        """``receives``: called with what arrives. ``closed``: called when the connection has ended. ``writable``:
-        called when a full connection has room again. ``effect``: called before anything is sent, where a crash may
-        strike."""
+        """``receives``: called with parts that arrive. ``closed``: called when the connection has ended. ``writable``:
+        called when a full connection is no longer full. ``effect``: called before anything is sent, where a crash may
+        happen."""
         self.remote = remote
         self.code = ""
         self.other: End
@@ -73,11 +72,11 @@ class End:
 
     @property
     def heard(self) -> float:
-        """When the other end was last heard; while reading is paused, now."""
+        """The time of the last input; while reading is paused, now."""
         return self._loop.now if self._paused else self._heard
 
     def send(self, parts: Sequence[wire.Part]) -> None:
-        """Let parts travel to the other end."""
+        """Send parts to the other end."""
         if not self.open:
             return
         self.spoke = self._loop.now
@@ -96,7 +95,7 @@ class End:
             self._loop.at(self._arrives_at, self.other._arrive, wire.frame(kept, self._version))
 
     def close(self, reason: str, final: bool = False, code: str = "") -> None:
-        """Send why, and close."""
+        """Send the reason, and close."""
         if not self.open:
             return
         self.code = code
@@ -107,20 +106,20 @@ class End:
         self._loop.at(max(self._loop.now, self._arrives_at) + _linger_seconds, self.other.ended, "")
 
     def ended(self, reason: str = "") -> None:
-        """The connection is gone."""
+        """End the connection."""
         self.open = False
         if self.receiver is not None:
             self._closed(self, self._reason or reason)
             self.receiver = None
 
     def vanish(self) -> None:
-        """This end is gone without a word, as its process is; the other end learns of it."""
+        """End this side without a message, as when its process ends; the other end notices."""
         self.open = False
         self.receiver = None
         self._loop.later(self._loop.delay(), self.other.ended, "")
 
     def snap(self) -> None:
-        """The connection breaks: both ends learn of it, and what is under way is lost."""
+        """Break the connection: both ends notice, and everything in transit is lost."""
         for end in (self, self.other):
             end.open = False
             self._loop.later(0.0, end.ended, "")
@@ -130,7 +129,7 @@ class End:
         self._unframer.trust(limits.frame_bytes_max if server else limits.client_frame_bytes_max)
 
     def busy(self, busy: bool) -> None:
-        """Stop reading while parts that have arrived are still to be handled, or go on."""
+        """Stop reading while parts that have arrived are still to be handled, or continue."""
         self._busy = busy
         self._read_on()
 
@@ -139,16 +138,16 @@ class End:
         self._version = version
 
     def hold(self, held: bool) -> None:
-        """Stop reading for a while, or go on."""
+        """Stop reading for a while, or continue."""
         self._held = held
         self._read_on()
 
     def expect_a_reader(self, expected: bool) -> None:
-        """Read nothing while the connection is full."""
+        """Do not read while the connection is full."""
         self._expects_a_reader = expected
 
     def stall(self, stalled: bool) -> None:
-        """This end's process stops reading for a while, so the other end's buffer fills; or it goes on."""
+        """Let this end's process stop reading for a while, so that the other end's buffer fills; or continue."""
         self._stalled = stalled
         self._read_on()
         self.other._fill(stalled)

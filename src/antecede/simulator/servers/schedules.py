@@ -1,8 +1,8 @@
-"""Random worlds of servers: a forest, an order for each domain, agents that do all that agents can, and rough faults.
+"""Random worlds of servers: a forest, an order for each domain, agents that use all features, and rough faults.
 
-One seed is one schedule. The agents roll dice in their handlers, so that a reaction that runs again after a crash does
-something else: whatever it did before must have left no trace. ``play(SEED)`` gives what was found wrong, nothing if
-all is well.
+One seed is one schedule. The agents use random numbers in their handlers, so that a reaction that runs again after a
+crash acts differently: the effects of its earlier run must be gone. ``play(SEED)`` returns the errors, none if all is
+well.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ _weaker = ("fifo", "none", "skeen")
 
 
 class Work(Notification):
-    """Something to do, and how much more may follow from it."""
+    """A task, and how many more may follow from it."""
 
     id: int
     depth: int
@@ -56,13 +56,13 @@ class Ring(Notification):
 
 
 class Riddle(Notification):
-    """Something that nobody has a handler for."""
+    """A notification without a handler."""
 
     id: int
 
 
 class Dice:
-    """What the agents of one world share: dice, and whom they know."""
+    """The shared data of the agents of one world: the random generator, and the known addresses."""
 
     def __init__(self, random: Random, agents: list[str], topics: list[str], clients: list[str]) -> None:
         self.random = random
@@ -87,7 +87,7 @@ class Dice:
 
 
 class Worker(Agent):
-    """Does a bit of everything; remembers what it did."""
+    """Uses all features; remembers its actions."""
 
     dice: ClassVar[Dice]
 
@@ -143,7 +143,7 @@ class Worker(Agent):
 
 
 class Outcome(msgspec.Struct):
-    """What a schedule came to."""
+    """The outcome of a schedule."""
 
     seed: int
     found: list[str]
@@ -152,7 +152,7 @@ class Outcome(msgspec.Struct):
 
     @property
     def command(self) -> str:
-        """What replays it."""
+        """The command that replays it."""
         return f"python -m antecede.simulator.servers {self.seed}"
 
     def __str__(self) -> str:
@@ -166,7 +166,7 @@ def play(
     watch: Callable[[ServerWorld], None] | None = None,
     faults: Faults | None = None,
 ) -> Outcome:
-    """Play one seed and judge it. ``orders`` narrows the choice of orders, ``faults`` replaces the seed's own."""
+    """Play one seed and judge it. ``orders`` restricts the choice of orders, ``faults`` replaces the seed's own."""
     random = Random(f"{seed}/schedule")
     topology = forest(random)
     plan, promised = _plan(random, topology, orders)
@@ -190,14 +190,14 @@ def play(
             world.settle()
         found = findings(world, promised, None, replayed=seed % 4 == 0) + _dead(world) + _states(world)
     except Exception as error:
-        # Whatever it is, it must not happen, and the seed shows it again.
+        # Any exception is an error, and the seed shows it again.
         return Outcome(seed, [*world.wrongs, f"{type(error).__name__}: {error}"], world.crashes)
     deliveries = sum(row.kind == DELIVER for row in world.trace()) if watch else len(world.letters)
     return Outcome(seed, found, world.crashes, deliveries)
 
 
 def forest(random: Random) -> Topology:
-    """Two to six servers: every new domain hangs on a server that is there already."""
+    """Return two to six servers: every new domain contains one existing server."""
     size = 2 + int(random.random() * 5)
     servers = ["s1"]
     domains: list[Domain] = []
@@ -211,7 +211,7 @@ def forest(random: Random) -> Topology:
 
 
 def _plan(random: Random, topology: Topology, orders: Callable[[Random], str] | None) -> tuple[Plan, tuple[str, ...]]:
-    """Each domain's order, where agents live, and the orders that hold end to end."""
+    """Return each domain's order, the servers of agents, and the guarantees end to end."""
     chosen: dict[str, OrderSpec] = {}
     choice = random.random()
     for name in topology.domains:
@@ -284,13 +284,14 @@ def _workload(world: ServerWorld, random: Random, dice: Dice) -> None:
         when = random.random() * world.faults.seconds * 0.8
         world.later(when, world.send, source, to, notification)
         if what > 0.85:
-            # Several to the same: a client may put them together.
+            # Several to the same destination: a client may batch them.
             for _ in range(1 + dice.below(3)):
                 world.later(when, world.send, source, to, Work(id=dice.id(), depth=0))
 
 
 def _dead(world: ServerWorld) -> list[str]:
-    """Riddles are dead, and nothing else. One that was sent again is dead again, and no longer the first time."""
+    """Check that riddles are dead, and nothing else. A replayed one is dead again, and the first is no longer
+    counted."""
     riddles = [letter for letter in world.letters.values() if letter.type == "Riddle"]
     expected = len(riddles) - sum(bool(letter.replays) for letter in riddles)
     kept = sum(len(server.machine.engine.dead) for server in world.servers.values())
@@ -301,7 +302,7 @@ def _dead(world: ServerWorld) -> list[str]:
 
 
 def _states(world: ServerWorld) -> list[str]:
-    """Agents remember what was committed, in that sequence, and nothing else."""
+    """Check that agents remember the committed actions, in sequence, and nothing else."""
     done: dict[str, list[int]] = {}
     for row in sorted((row for row in world.trace() if row.kind == DELIVER), key=lambda row: row.index):
         letter = world.letters.get(row.message or "")

@@ -31,7 +31,7 @@ _directory = "data"
 
 
 class Surroundings(Loop, Protocol):
-    """What a server sees of its world."""
+    """The interface of its world that a server uses."""
 
     def dial(self, server: "SimulatedServer", peer: str) -> None: ...
 
@@ -49,7 +49,7 @@ class Surroundings(Loop, Protocol):
 
 
 class SimulatedServer:
-    """A server with its disk, through all its lives."""
+    """A server with its disk, through all its restarts."""
 
     machine_class: type[AgentServer] = AgentServer
     host_class: type[Host] = Host
@@ -76,7 +76,7 @@ class SimulatedServer:
         self.clock_offset_ms = 1_700_000_000_000
         self.commit_seconds = 0.001
         self.disk_full = False
-        """Whether the log has no room for more records."""
+        """Whether the log has no space for more records."""
         self.crowded = False
         """Whether the server is above its high-water mark."""
         self.archived: list[bytes] = []
@@ -115,7 +115,7 @@ class SimulatedServer:
         self.effect()
 
     def guard(self, life: int, call: Callable[..., None], *given: Any) -> None:
-        """Call something of this life; the server may crash in it."""
+        """Call something of the current life; the server may crash in it."""
         if life != self.life or not self.up:
             return
         try:
@@ -134,7 +134,7 @@ class SimulatedServer:
         self.world.later(seconds, self.guard, self.life, call, *given)
 
     def crash(self) -> None:
-        """The server is gone, and with it everything that its disk had not been made to keep."""
+        """Crash the server: it loses everything that its disk did not keep."""
         self.up = False
         self.life += 1
         self.effects_left = 0
@@ -151,7 +151,7 @@ class SimulatedServer:
         self.world.went(self)
 
     def start(self) -> None:
-        """Recover from the disk and go on."""
+        """Recover from the disk and continue."""
         self.life += 1
         self.up = True
         self.guard(self.life, self._recover)
@@ -289,11 +289,11 @@ class SimulatedServer:
         self.core.driver.durable(number)
 
     def _disk_failed(self, error: StoreFailedError) -> None:
-        """Nothing more will be durable: the server ends."""
+        """Stop the server, because nothing more will be durable."""
         raise PowerCut
 
     def _set_alarm(self) -> None:
-        """Be called when a turn is needed or a peer is to be dialed."""
+        """Schedule the next turn or the next dial."""
         now = self.world.now
         due = self.core.deadline(now, self.clock_ms)
         if due is not None and (self._wake_at is None or due < self._wake_at):
@@ -318,7 +318,7 @@ class SimulatedServer:
             self.core.driver.poke()
 
     def crowd(self, crowded: bool) -> None:
-        """Be above the high-water mark, or no more."""
+        """Go above the high-water mark, or below it again."""
         self.crowded = crowded
         if self.up:
             self.core.marks.watch(stopping=False)
@@ -364,7 +364,7 @@ class SimulatedServer:
     # The log.
 
     def take_snapshot(self) -> None:
-        """Keep the state and release old segments; what they hold is copied first."""
+        """Save the state and release old segments; their records are copied first."""
         upto = self.store.last
         if not upto or self.core.driver.behind:
             return
@@ -373,7 +373,7 @@ class SimulatedServer:
         except StoreFailedError:
             raise
         except StoreError:
-            # A snapshot that could not be written does not exist; the log has everything that it would have held.
+            # A snapshot that could not be written does not exist; the log has everything that it would have contained.
             return
         self.archived += [record for _, record in self._stored(len(self.archived), upto)]
         self.store.release(upto)
@@ -397,7 +397,7 @@ def _at_once(host: Host, due: React) -> Outcome:
         outcome: Outcome = done.value
         return outcome
     reacting.close()
-    raise AgentError(f"agent {due.agent} awaits something that a simulated world does not have")
+    raise AgentError(f"agent {due.agent} awaits something that does not exist in a simulated world")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a simulated server lets its world see of the classes that ship: its log, its events, its letters."""
+"""Observers of a simulated server for its world: its log, its events, its letters."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class WorldLog:
-    """A server's log: the world looks for what must not happen."""
+    """A server's log; the world checks it for events that must not happen."""
 
     def __init__(self, server: "SimulatedServer") -> None:
         self._server = server
@@ -54,7 +54,7 @@ class WatchedLog:
 
 
 class WatchedCore(ServerCore):
-    """The core that ships, with an eye on the letters that it hands out."""
+    """The shipped core, which also reports the letters that it hands out."""
 
     handed_out: Callable[[React], None]
 

@@ -1,9 +1,9 @@
-"""A world of servers: one loop of events in virtual time, a network that mistreats frames, clients, and faults.
+"""A world of servers: one loop of events in virtual time, a network with faults, clients, and faults of servers.
 
-Servers and clients are the classes that ship, connected by :mod:`antecede.simulator.servers.network`.
+Servers and clients are the shipped classes, connected by :mod:`antecede.simulator.servers.network`.
 
-Everything is drawn from one seed. When the faults' time is over the world is **calm**: what is down comes up, what is
-cut off is reached again, nothing more is lost, and the loop runs until nobody has anything to do.
+Everything is drawn from one seed. When the time of faults is over, the world is **calm**: servers restart, connections
+return, nothing more is lost, and the loop runs until nothing is pending.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ from antecede.trace import Event
 
 _steps_max = 200_000
 _effects_between = 40
-"""A server that is to crash does so within that many effects."""
+"""A planned crash happens within this number of effects."""
 _wrong_events = (
     "bad-frame",
     "link-stopped",
@@ -34,7 +34,7 @@ _wrong_events = (
     "stranger-gone",
     "client-gone",
 )
-"""What servers must not log in a world whose members are all correct."""
+"""Events that servers must not log in a world whose members are all correct."""
 
 
 class ServerWorld:
@@ -61,7 +61,7 @@ class ServerWorld:
         self.letters: dict[str, Letter] = {}
         """Every letter that was ever handed out, by its id."""
         self.wrongs: list[str] = []
-        """What servers and clients complained about."""
+        """The complaints of servers and clients."""
         self.crashes = 0
         self._resetting = False
         """Whether a domain is reset: until all its members have been, they refuse each other."""
@@ -95,18 +95,18 @@ class ServerWorld:
         self.at(self.now + seconds, call, *given)
 
     def at(self, time: float, call: Callable[..., None], *given: Any) -> None:
-        """Call something at a time; calls of the same time in the sequence in which they were asked for."""
+        """Call something at a time; calls for the same time run in the sequence in which they were scheduled."""
         self._kernel.at(time, _carry_out, (call, given))
 
     def run(self, seconds: float | None = None) -> None:
-        """Let faults happen for their time, then let everything come to rest; or run for so many seconds only, faults
-        included, so that several runs may share one time of faults."""
+        """Let faults happen for their time, then run until nothing is pending; or run only for the given seconds,
+        faults included, so that several runs may share one time of faults."""
         if self.calm:
             self._plan_faults()
         self._until(None if seconds is None else self.now + seconds)
 
     def settle(self) -> None:
-        """Let everything come to rest, without faults."""
+        """Run until nothing is pending, without faults."""
         self._until(None)
 
     def _until(self, end: float | None) -> None:
@@ -116,7 +116,7 @@ class ServerWorld:
                 break
             kernel.step()
         else:
-            raise AssertionError(f"the world does not come to rest: {_steps_max} events, and more to do")
+            raise AssertionError(f"the world does not become idle within {_steps_max} events")
         if end is not None:
             kernel.now = max(kernel.now, end)
 
@@ -162,7 +162,7 @@ class ServerWorld:
         return names[int(self.random.random() * len(names))]
 
     def _doom(self, name: str) -> None:
-        """A server will be gone after some effects."""
+        """Plan the crash of a server after some effects."""
         server, draw = self.servers[name], self.random.random
         if self.calm or server.effects_left:
             return
@@ -176,17 +176,17 @@ class ServerWorld:
         server.effects_left = 1 + int(draw() ** 2 * _effects_between)
 
     def crash(self, name: str, how: str = "power") -> None:
-        """A server is gone now; it comes back by itself."""
+        """Crash a server now; it restarts by itself."""
         server = self.servers[name]
         if server.up:
             server.how = how
             server.crash()
 
     def cut(self, one: str, other: str, seconds: float) -> None:
-        """Two neighbours cannot reach each other for a while."""
+        """Cut the connection between two servers for a while."""
         pair = frozenset((one, other))
         if pair not in self._neighbours:
-            raise UsageError(f"{one} and {other} are no neighbours")
+            raise UsageError(f"{one} and {other} share no domain")
         self._cut.add(pair)
         self._snap(pair)
         self.later(seconds, self._cut.discard, pair)
@@ -232,7 +232,7 @@ class ServerWorld:
         server.guard(server.life, server.replay_dead)
 
     def reset_domain(self, name: str) -> None:
-        """An operator resets a domain that is at rest: its order and its links begin again at every member."""
+        """Reset a domain that is idle, as an operator: its order and its links start again at every member."""
         self._resetting = True
         members = [self.servers[server] for server in self.plan.topology.domains[name].servers]
         generation = 1 + max(server.machine.channel.consumers[name].generation for server in members)
@@ -260,10 +260,10 @@ class ServerWorld:
         server = self.servers[name]
         server.guard(server.life, server.take_snapshot)
 
-    # What servers ask for.
+    # Called by servers.
 
     def went(self, server: SimulatedServer) -> None:
-        """A server is gone; it comes back later."""
+        """Schedule the restart of a server that is gone."""
         self.crashes += 1
         self.later(0.002 + self.random.random() ** 2 * 0.3, self._come_back, server)
 
@@ -271,22 +271,22 @@ class ServerWorld:
         if server.up:
             return
         if not self.calm and self.random.random() < 0.2:
-            # One that crashes again while it recovers, or soon after.
+            # A second crash while it recovers, or soon after.
             server.how = "kill" if server.durability == "os" or self.random.random() < 0.5 else "power"
             server.effects_left = 1 + int(self.random.random() * 40)
         server.start()
 
     def wrong(self, where: str, reason: str) -> None:
-        """Something happened that must not happen, whatever the faults."""
+        """Record something that must not happen under any faults."""
         self.wrongs.append(f"{where}: {reason}")
 
     def logged(self, server: SimulatedServer, event: str, fields: dict[str, Any]) -> None:
-        """A server logged a warning or an error: some must not happen."""
+        """Check a logged warning or error: some must not happen."""
         if event in _wrong_events and not (self._resetting and event == "peer-refused"):
             self.wrong(server.name, f"{event}: {fields}")
 
     def born(self, kind: str, agent: type[Agent]) -> None:
-        """A reaction creates an agent of this class; a server that comes back must find it again."""
+        """Remember the class of a created agent; a server that restarts must find it again."""
         self.classes[kind] = agent
 
     def class_of(self, kind: str) -> type[Agent]:
@@ -299,7 +299,7 @@ class ServerWorld:
             self.letters[letter.id] = letter
 
     def fails(self, due: React) -> bool:
-        """Whether this batch is to fail: at its first try, and never the same letter twice."""
+        """Return whether this batch is to fail: at its first try, and never the same letter twice."""
         letter = due.letters[0].id
         if self.calm or letter in self._failed or self.random.random() >= self.faults.failures:
             return False
@@ -339,7 +339,7 @@ class ServerWorld:
     # Clients.
 
     def client(self, address: str) -> SimulatedClient:
-        """The client of that address, ``name@server``; it is there from its first mention on."""
+        """Return the client with that address, ``name@server``; it is created when first mentioned."""
         known = self.clients.get(address)
         if known is None:
             name, _, home = address.rpartition("@")
@@ -349,10 +349,10 @@ class ServerWorld:
         return known
 
     def send(self, source: str, to: str | Iterable[str], notification: Notification) -> None:
-        """A client publishes, to one or several."""
+        """Let a client publish, to one or several."""
         client = self.client(source)
         targets = (to,) if isinstance(to, str) else tuple(sorted(set(to)))
-        # Addresses that cannot be reached are refused by the server; here whoever asks is told at once.
+        # The server refuses unreachable addresses; here the caller gets the error at once.
         client.home.machine.channel.check(targets)
         client.send(targets, notification)
 
