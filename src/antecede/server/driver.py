@@ -90,7 +90,7 @@ class Driver:
         self.machine = machine
         self.gate = Gate(last, durable, outputs.send, outputs.reply)
         self.durable = self.gate.open
-        """``durable(number)`` reports that all records up to this number are durable; then the waiting output leaves."""
+        """``durable(number)``: all records up to this number are durable. Output that waited for them then leaves."""
         self.retries = Retries(machine.channel.check, log)
         self.acknowledgements = Acknowledgements()
         self.stopping = False
