@@ -224,3 +224,34 @@ def test_a_newer_schema_is_refused(tmp_path: Path, beside: bool) -> None:
     (tmp_path / name).write_text(json.dumps({"schema": 2}))
     with pytest.raises(TraceError, match=f"{name}: trace schema 2 is newer"):
         load([tmp_path])
+
+
+_values = (
+    '"p"',
+    '""',
+    '"a:b"',
+    '"\\ud83d\\ude00"',
+    "0",
+    "7",
+    "-1",
+    "1.0",
+    "true",
+    "null",
+    "[]",
+    '["q","p","q"]',
+    "9" * 19,
+    "9" * 30,
+)
+
+
+@pytest.mark.parametrize("name", ["process", "index", "kind", "message", "to", "time", "note", "Process", "extra"])
+def test_the_short_way_of_reading_a_line_says_the_same(name: str) -> None:
+    """Lines with the usual columns are decoded at once; whatever else is in a line is found all the same."""
+    base = {"process": '"p"', "index": "3", "message": '"m"'}
+    for kind in ('"send"', '"deliver"', '"local"', '"hop"', '"sent"'):
+        for value in _values:
+            for line in (base | {"kind": kind, name: value}, base | {"kind": kind, "time": "5", name: value}):
+                pairs = [f'"{key}":{text}' for key, text in line.items()]
+                for text in (pairs, [*pairs, f'"{name}":{value}'], [pair for pair in pairs if "message" not in pair]):
+                    raw = ("{" + ",".join(text) + "}").encode()
+                    assert jsonl.decode(raw) == jsonl._decode_any(raw), raw

@@ -18,7 +18,7 @@ An assumed row that stands alone often makes nothing late, and is then left out:
 
 from collections import Counter
 
-from antecede.trace.matched import Matched
+from antecede.trace.matched import Matched, of_lines
 from antecede.trace.schema import DELIVER, SEND, Event
 
 
@@ -46,13 +46,7 @@ def certain(trace: Matched) -> Matched:
         mark += " "
     names = trace.names + [f"{mark}:{event.message}" for event in alone]
     lines += [[event] for event in alone]
-    sends = {
-        event.message or "": (process, position)
-        for process, line in enumerate(lines)
-        for position, event in enumerate(line)
-        if event.kind == SEND
-    }
-    return Matched(names, lines, sends, sum(event.kind == DELIVER for line in lines for event in line))
+    return of_lines(names, lines)
 
 
 def _counts(trace: Matched, event: Event, left: Counter[str]) -> bool:

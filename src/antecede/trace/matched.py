@@ -2,7 +2,8 @@
 
 ``lines[p]`` are the valid events of process ``p`` in the order of their indices, without ``hop`` rows; processes are
 numbered in the order of their names, so that whatever is decided by number is decided by name. ``sends[m]`` says where
-message ``m`` was sent, as (process, position in its line).
+message ``m`` was sent, as (process, position in its line). ``origins`` say the same for each event that is a delivery:
+in a trace of millions of events every look-up by the id of a message waits for memory.
 
 **The causal order of events.** :meth:`Matched.in_causal_order` walks all events so that each comes after everything
 that happened before it. After matching, a delivery may come as soon as its sender's cursor has passed the send, so
@@ -12,6 +13,7 @@ processes that deliver most lead: few messages are then on their way at any mome
 
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
+from typing import cast
 
 import msgspec
 
@@ -27,6 +29,8 @@ class Matched(msgspec.Struct, frozen=True):
     names: list[str]
     lines: list[list[Event]]
     sends: dict[str, tuple[int, int]]
+    origins: list[list[tuple[int, int] | None]]
+    """By line and position, where the message of a delivery was sent; ``None`` for other events."""
     deliveries: int
 
     def sent(self, message: str) -> Event:
@@ -36,33 +40,34 @@ class Matched(msgspec.Struct, frozen=True):
 
     def undelivered(self) -> int:
         """Pairs of a message and a destination that it never reached; unknown destinations lack nothing."""
-        owed = sum(len(event.to) for line in self.lines for event in line if event.kind == SEND and event.to)
-        for line in self.lines:
-            for event in line:
-                if event.kind == DELIVER and self.sent(event.message).to is not None:  # type: ignore[arg-type]
-                    owed -= 1
-        return owed
+        sends = [event for line in self.lines for event in line if event.kind == SEND]
+        owed = sum(len(event.to) for event in sends if event.to)
+        unknown = {event.message for event in sends if event.to is None}
+        if not unknown:
+            return owed - self.deliveries
+        known = (e.kind == DELIVER and e.message not in unknown for line in self.lines for e in line)
+        return owed - sum(known)
 
     def in_causal_order(self) -> Iterator[tuple[int, int, Event]]:
         """Every event as (process, position, event), after all that happened before it.
 
         Raises :class:`TraceError` where an event would have to come before itself.
         """
-        lines, sends = self.lines, self.sends
+        lines = self.lines
         cursors = [0] * len(lines)
         waiting = [False] * len(lines)
-        weight = [sum(event.kind == DELIVER for event in line) for line in lines]
+        weight = [len(origins) - origins.count(None) for origins in self.origins]
         for leader in sorted(range(len(lines)), key=lambda p: -weight[p]):
             stack = [(leader, len(lines[leader]))]
             waiting[leader] = True
             while stack:
                 process, target = stack[-1]
-                line = lines[process]
+                line, origins = lines[process], self.origins[process]
                 position = cursors[process]
                 while position < target:
-                    event = line[position]
-                    if event.kind == DELIVER:
-                        source, sent = sends[event.message]  # type: ignore[index]
+                    event, origin = line[position], origins[position]
+                    if origin is not None:
+                        source, sent = origin
                         if source == process:
                             if sent >= position:
                                 raise TraceError(f"message {event.message} is delivered before it is sent")
@@ -90,15 +95,20 @@ def match(events: Iterable[Event]) -> Matched:
             if line is None:
                 line = by_process[event.process] = []
             line.append(event)
-    names = sorted(by_process)
-    lines = [by_process[name] for name in names]
-    sends: dict[str, tuple[int, int]] = {}
-    deliveries = 0
-    for process, line in enumerate(lines):
+    for line in by_process.values():
         line.sort(key=_by_index)
-        for position, event in enumerate(line):
-            if event.kind == SEND:
-                sends[event.message] = process, position  # type: ignore[index]
-            elif event.kind == DELIVER:
-                deliveries += 1
-    return Matched(names, lines, sends, deliveries)
+    names = sorted(by_process)
+    return of_lines(names, [by_process[name] for name in names])
+
+
+def of_lines(names: list[str], lines: list[list[Event]]) -> Matched:
+    """Find the sends of events that are by process and in order."""
+    sends: dict[str | None, tuple[int, int]] = {
+        event.message: (process, position)
+        for process, line in enumerate(lines)
+        for position, event in enumerate(line)
+        if event.kind == SEND
+    }
+    origins = [[sends[event.message] if event.kind == DELIVER else None for event in line] for line in lines]
+    deliveries = sum(len(line) - line.count(None) for line in origins)
+    return Matched(names, lines, cast("dict[str, tuple[int, int]]", sends), origins, deliveries)

@@ -8,15 +8,16 @@ Otherwise q's set gains m and what m carries: the sender's set and its own earli
 A set is the bits of one integer. A bit is used again after its message has been delivered everywhere; before that it is
 taken out of all sets at once, whenever half of the bits are of that sort.
 
-**The walk** is in the order of Lamport's clock: each event as soon as all that happened before it. This keeps few
-messages pending, far fewer than a walk that lets one process lead. Where they are too many all the same (a vector
-would be smaller), there is no answer from here.
+**The walk** decides how many messages are pending. Where one process receives everything, such as an archive, few are
+if that process leads, as it does in :meth:`Matched.in_causal_order`. Otherwise few are in the order of Lamport's clock:
+each event as soon as all that happened before it. Where they are too many in both (a vector would be smaller), there is
+no answer from here.
 """
 
-from collections import Counter
+from itertools import accumulate
 
 from antecede.trace.matched import Matched
-from antecede.trace.schema import DELIVER, SEND, Event
+from antecede.trace.schema import SEND, Event
 
 _senders_min = 64
 """Below so many senders a vector is small."""
@@ -24,102 +25,117 @@ _senders_min = 64
 _sweep_min = 1_024
 """Bits that are swept at once, at least: a sweep looks at all sets."""
 
+_sets_per_bit_swept = 4
+"""With many processes a sweep waits until it frees at least one bit for so many sets."""
+
+_Step = tuple[int, int, int, Event]
+"""Lamport's clock, process, number of the message, event: a send or a delivery."""
+
 
 def late_deliveries(trace: Matched) -> list[Event] | None:
     """Return the deliveries that violate causal order; ``None`` if vectors are the better way for this trace."""
     if len(trace.lines) < _senders_min:
         return None
-    awaited = Counter(event.message for line in trace.lines for event in line if event.kind == DELIVER)
-    walk, ends = _by_lamport(trace, awaited)
-    senders = len({trace.sends[message or ""][0] for message in awaited})
-    # A set has up to two bits for each pending message, a vector 32 for each sender.
-    if 2 * _most_pending(walk, awaited) > 32 * senders:
-        return None
-    return _late(walk, ends, awaited, _Bits(len(trace.lines)))
+    walk, ends, awaited = _numbered(trace)
+    senders = len({process for _, process, _, event in walk if event.kind == SEND})
+    if _most_pending(walk, awaited) > senders:
+        # In one process clocks rise, so no two steps get as far as comparing events.
+        walk.sort()
+        # A set has up to two bits for each pending message, a vector 32 for each sender.
+        if 2 * _most_pending(walk, awaited) > 32 * senders:
+            return None
+    return _late(walk, ends, awaited, _Bits(len(trace.lines), len(awaited)))
 
 
-def _by_lamport(trace: Matched, awaited: Counter[str | None]) -> tuple[list[tuple[int, int, Event]], list[int]]:
-    """Sends and deliveries as (Lamport's clock, process, event), in that order; and each process's last clock."""
+def _numbered(trace: Matched) -> tuple[list[_Step], list[int], list[int]]:
+    """The deliveries and their sends, in causal order; each process's last clock; each message's deliveries.
+
+    The number of a message is that of its send among all events.
+    """
+    first = list(accumulate(map(len, trace.lines), initial=0))
+    awaited = [0] * first[-1]
     clocks = [0] * len(trace.lines)
-    sent: dict[str | None, int] = {}
-    walk: list[tuple[int, int, Event]] = []
-    for process, _, event in trace.in_causal_order():
-        if event.kind == DELIVER:
-            clock = max(clocks[process], sent[event.message]) + 1
-        elif event.kind == SEND and awaited[event.message]:
-            clock = sent[event.message] = clocks[process] + 1
+    sent = [0] * first[-1]
+    walk: list[_Step] = []
+    for process, position, event in trace.in_causal_order():
+        origin = trace.origins[process][position]
+        if origin is not None:
+            message = first[origin[0]] + origin[1]
+            awaited[message] += 1
+            clock = max(clocks[process], sent[message]) + 1
+        elif event.kind == SEND:
+            message = first[process] + position
+            clock = sent[message] = clocks[process] + 1
         else:
             continue
         clocks[process] = clock
-        walk.append((clock, process, event))
-    # In one process clocks rise, so no two entries get as far as comparing events.
-    walk.sort()
-    return walk, clocks
+        walk.append((clock, process, message, event))
+    # A message that nobody delivers would stay pending, and nobody asks about it.
+    return [step for step in walk if awaited[step[2]]], clocks, awaited
 
 
-def _most_pending(walk: list[tuple[int, int, Event]], awaited: Counter[str | None]) -> int:
-    left = dict(awaited)
+def _most_pending(walk: list[_Step], awaited: list[int]) -> int:
+    left = awaited.copy()
     pending = most = 0
-    for _, _, event in walk:
+    for _, _, message, event in walk:
         if event.kind == SEND:
             pending += 1
-            most = max(most, pending)
+            if pending > most:
+                most = pending
         else:
-            left[event.message] -= 1
-            pending -= not left[event.message]
+            left[message] -= 1
+            pending -= not left[message]
     return most
 
 
 class _Bits:
     """The sets of all processes and messages, and which bit stands for which message."""
 
-    def __init__(self, processes: int) -> None:
+    def __init__(self, processes: int, messages: int) -> None:
         self.known = [0] * processes
         """What deliveries have brought."""
         self.own = [0] * processes
         """A process's own sends."""
-        self.bit: dict[str | None, int] = {}
+        self.bit = [0] * messages
         """By pending message, the set that holds it alone."""
-        self.brings: dict[str | None, int] = {}
+        self.brings: dict[int, int] = {}
         """By pending message, the set that a delivery of it brings: the message and what it carries."""
-        self._place: dict[str | None, int] = {}
         self._width = 0
         self._free: list[int] = []
         self._done: list[int] = []
-        """Bits of messages that were delivered everywhere, which may still be in sets."""
+        """Sets of one message that was delivered everywhere, whose bit may still be in other sets."""
+        self._sweep_at = max(_sweep_min, processes // _sets_per_bit_swept)
 
-    def send(self, process: int, message: str | None) -> None:
-        if not self._free and len(self._done) >= _sweep_min and 2 * len(self._done) >= self._width:
-            self._sweep()
+    def send(self, process: int, message: int) -> None:
         if not self._free:
-            self._free.append(self._width)
-            self._width += 1
-        place = self._place[message] = self._free.pop()
-        bit = self.bit[message] = 1 << place
+            if len(self._done) >= self._sweep_at and 2 * len(self._done) >= self._width:
+                self._sweep()
+            else:
+                self._free.append(1 << self._width)
+                self._width += 1
+        bit = self.bit[message] = self._free.pop()
         self.own[process] |= bit
         self.brings[message] = self.known[process] | self.own[process]
 
-    def forget(self, message: str | None) -> None:
+    def forget(self, message: int) -> None:
         """A message has been delivered everywhere."""
-        del self.brings[message], self.bit[message]
-        self._done.append(self._place.pop(message))
+        del self.brings[message]
+        self._done.append(self.bit[message])
 
     def _sweep(self) -> None:
         kept = (1 << self._width) - 1
         for bit in self._done:
-            kept ^= 1 << bit
+            kept ^= bit
         self.known = [bits & kept for bits in self.known]
         self.own = [bits & kept for bits in self.own]
         self.brings = {message: bits & kept for message, bits in self.brings.items()}
         self._free, self._done = self._done, []
 
 
-def _late(
-    walk: list[tuple[int, int, Event]], ends: list[int], awaited: Counter[str | None], sets: _Bits
-) -> list[Event]:
+def _late(walk: list[_Step], ends: list[int], awaited: list[int], sets: _Bits) -> list[Event]:
+    left = awaited.copy()
     late = []
-    for clock, process, event in walk:
-        message = event.message
+    for clock, process, message, event in walk:
         if event.kind == SEND:
             sets.send(process, message)
         else:
@@ -127,8 +143,8 @@ def _late(
                 late.append(event)
             else:
                 sets.known[process] |= sets.brings[message]
-            awaited[message] -= 1
-            if not awaited[message]:
+            left[message] -= 1
+            if not left[message]:
                 sets.forget(message)
         if clock == ends[process]:
             sets.known[process] = sets.own[process] = 0

@@ -211,10 +211,15 @@ def event_of(row: Mapping[str, Any]) -> Event | Fault:
     fields["kind"] = intern(fields["kind"])
     to = fields.get("to")
     if to is not None:
-        fields["to"] = tuple(map(intern, to)) if len(to) < 2 else tuple(map(intern, sorted(set(to))))
+        fields["to"] = destinations(to)
     if nulled:
         return Mended(**fields, extra=extra, nulled=tuple(nulled))
     return Event(**fields, extra=extra)
+
+
+def destinations(names: Collection[str]) -> tuple[str, ...]:
+    """The names in ``to`` as an event has them: sorted, without repeats."""
+    return tuple(map(intern, names if len(names) < 2 else sorted(set(names))))
 
 
 _with_message = (SEND, ARRIVE, DELIVER, HOP)

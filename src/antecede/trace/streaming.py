@@ -18,7 +18,7 @@ those messages alone, as the oracle does with all; the first delivery that bring
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from antecede.trace import arrays, pending
 from antecede.trace.assumed import certain
@@ -147,21 +147,39 @@ def _overtakers(trace: Matched, late: list[Late]) -> list[Late]:
 
 
 def _fifo(trace: Matched) -> list[Late]:
-    late = []
-    for line in trace.lines:
-        # For each sender the deliveries that were newer than all before: the first one beyond m overtook it.
-        newest: dict[int, tuple[list[int], list[str]]] = {}
-        for event in line:
-            if event.kind == DELIVER:
-                message = event.message or ""
-                source, sent = trace.sends[message]
-                positions, messages = newest.setdefault(source, ([], []))
-                if positions and sent < positions[-1]:
-                    late.append(_late(trace, event, messages[bisect_right(positions, sent)]))
+    late: list[Late] = []
+    for line, origins in zip(trace.lines, trace.origins, strict=True):
+        newest: dict[int, int] = {}
+        overtaken = []
+        for position, origin in enumerate(origins):
+            if origin is not None:
+                source, sent = origin
+                if newest.get(source, -1) > sent:
+                    overtaken.append(position)
                 else:
-                    positions.append(sent)
-                    messages.append(message)
+                    newest[source] = sent
+        if overtaken:
+            late += _fifo_overtakers(trace, line, origins, overtaken)
     return sorted(late)
+
+
+def _fifo_overtakers(
+    trace: Matched, line: list[Event], origins: list[tuple[int, int] | None], overtaken: list[int]
+) -> Iterator[Late]:
+    """The late deliveries of one line, each with the first message that overtook it."""
+    # For each sender the deliveries that were newer than all before: the first one beyond m overtook it.
+    newest: dict[int, tuple[list[int], list[int]]] = {}
+    late = set(overtaken)
+    for position, origin in enumerate(origins):
+        if origin is None:
+            continue
+        source, sent = origin
+        sends, places = newest.setdefault(source, ([], []))
+        if position in late:
+            yield _late(trace, line[position], line[places[bisect_right(sends, sent)]].message or "")
+        else:
+            sends.append(sent)
+            places.append(position)
 
 
 def _late(trace: Matched, event: Event, overtaken_by: str = "") -> Late:
