@@ -42,7 +42,7 @@ def test_every_command_runs_as_printed(
             assert cli.run(arguments[1:]) == wanted, f"{line}\n{capsys.readouterr()}"
             printed = capsys.readouterr().out
             commands += 1
-    assert (commands, shown) == (14, 2)
+    assert (commands, shown) == (18, 2)
 
 
 def test_the_example_of_the_issue_is_a_mapping_file_of_the_guide(tmp_path: Path) -> None:

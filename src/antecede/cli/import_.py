@@ -60,6 +60,12 @@ def register(app: typer.Typer) -> None:
                 help="Read any event log: the places of process, kind, message, to and time in a record.",
             ),
         ] = None,
+        file_pattern: str | None = typer.Option(
+            None,
+            "--file-pattern",
+            metavar="RE",
+            help="With a mapping: named groups that are found in the name of each file, such as (?P<process>\\w+).log",
+        ),
         send: str | None = typer.Option(None, "--send", metavar="RE", help="The kinds of records that are sends."),
         deliver: str | None = typer.Option(
             None, "--deliver", metavar="RE", help="The kinds of records that are deliveries."
@@ -102,6 +108,7 @@ def register(app: typer.Typer) -> None:
         OUT-2 … Exit 0: done. 2: nothing could be read.
         """
         given = {"send": send, "deliver": deliver, "index": index, "others": others, "time": clock}
+        given["file_pattern"] = file_pattern
         if pairs or mapping is not None or any(value is not None for value in given.values()):
             if instances:
                 raise UsageError("--instances is for spans: in a mapping, process defines the processes")

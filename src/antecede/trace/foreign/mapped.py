@@ -87,15 +87,18 @@ class Mapped:
 
     def read(self, file: ForeignFile, form: str, guard: Guard, most: int | None = None) -> None:
         """Take in the records of one file, or the first of them."""
+        with guard.on(file.name, 0):
+            named = self.plan.in_name(file.name)
         for record in islice(records_of(file, form, self.plan, guard), most):
             self.records += 1
             where = f"{file.name}:{record.number}"
             if record.fields is None:
                 self.skipped.add("no_match", where, record.text[:_chars_shown])
                 continue
+            fields = named | record.fields if named else record.fields
             if self.records <= _looked_at:
-                self.fields.update(dict.fromkeys(islice(_paths(record.fields), _fields_shown)))
-            self._take(record, record.fields, where, file.name, guard)
+                self.fields.update(dict.fromkeys(islice(_paths(fields), _fields_shown)))
+            self._take(record, fields, where, file.name, guard)
 
     def _take(self, record: Record, fields: dict[str, Any], where: str, file: str, guard: Guard) -> None:
         said = text_of(self.plan.kind.of(fields)) or "" if self.plan.kind else record.text

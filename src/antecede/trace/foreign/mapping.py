@@ -9,8 +9,10 @@ of a trace where in the record its value stands:
   one of the fields is missing, so is the value.
 
 A name may begin with ``send.`` or ``deliver.``: then it counts for those records only, where the two name things
-differently (``deliver.process=dst``). Which records are sends and which deliveries is decided by two regular
-expressions on the value of ``kind``. A mapping can be kept as a TOML file. This module knows no records and no traces.
+differently (``deliver.process=dst``). Where each process has a log of its own, its name may stand in the name of the
+file only: a regular expression cuts it out, and what its groups catch are fields of all records. Which records are
+sends and which deliveries is decided by two regular expressions on the value of ``kind``. A mapping can be kept as a
+TOML file. This module knows no records and no traces.
 """
 
 import re
@@ -46,6 +48,8 @@ class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     """One of :data:`RECORDS`, or ``auto``."""
     pattern: list[str] | str = []
     """For lines of text: regular expressions with named groups. The first one that matches a line counts."""
+    file_pattern: str | None = None
+    """For the names of files: a regular expression with named groups."""
     send: str | None = None
     deliver: str | None = None
     others: str = "local"
@@ -175,7 +179,9 @@ class Plan:
         _one_of("--format", mapping.format, ("auto", *RECORDS))
         _one_of("--others", mapping.others, OTHERS)
         self.patterns = [_pattern("--pattern", text) for text in mapping.patterns]
-        groups = [name for pattern in self.patterns for name in pattern.groupindex]
+        self.file = _pattern("--file-pattern", mapping.file_pattern) if mapping.file_pattern is not None else None
+        searched = [*self.patterns, self.file] if self.file is not None else self.patterns
+        groups = [name for pattern in searched for name in pattern.groupindex]
         if self.patterns and mapping.format not in ("auto", "text"):
             raise UsageError(f"--pattern is for lines of text, not for --format {mapping.format}")
         if mapping.time not in ("auto", *UNITS) and "%" not in mapping.time:
@@ -208,6 +214,15 @@ class Plan:
         for option, text in (("--send", self.mapping.send), ("--deliver", self.mapping.deliver)):
             if text is None:
                 raise UsageError(f"the mapping lacks {option}: give a regular expression that such records match")
+
+    def in_name(self, name: str) -> dict[str, str]:
+        """Return what the name of a file says of all its records."""
+        if self.file is None:
+            return {}
+        found = self.file.search(name)
+        if found is None:
+            raise TraceError(f"{name}: --file-pattern does not match the name of this file: {self.file.pattern}")
+        return {group: text for group, text in found.groupdict().items() if text is not None}
 
     def kind_of(self, said: str) -> tuple[str, dict[str, str]]:
         """Return ``send.``, ``deliver.`` or nothing for what a record says of its kind, and the named groups."""
