@@ -11,7 +11,7 @@ import pytest
 
 from antecede import limits
 from antecede.errors import TraceError, UsageError
-from antecede.trace import Event, Metadata, TraceWriter, jsonl, read_events, write_trace
+from antecede.trace import Event, Metadata, TraceWriter, jsonl, parquet, read_events, write_trace
 from antecede.trace.schema import Fault
 from antecede.trace.sources import load
 
@@ -255,3 +255,41 @@ def test_the_short_way_of_reading_a_line_says_the_same(name: str) -> None:
                 for text in (pairs, [*pairs, f'"{name}":{value}'], [pair for pair in pairs if "message" not in pair]):
                     raw = ("{" + ",".join(text) + "}").encode()
                     assert jsonl.decode(raw) == jsonl._decode_any(raw), raw
+
+
+_odd_columns: dict[str, list[Any]] = {
+    "process": ["p", None, "q"],
+    "index": [0, -1, 2],
+    "kind": ["send", "sent", "hop"],
+    "message": ["m", None, "n"],
+    "to": [["q", "p", "q"], None, []],
+    "time": [None, -5, 7],
+    "lamport": [1, None, 3],
+    "note": ["x", None, None],
+}
+
+
+@pytest.mark.parametrize("odd", [None, *_odd_columns])
+@pytest.mark.parametrize("rows", [slice(0, 3), slice(1, 3), slice(2, 3), slice(0, 0)])
+def test_reading_parquet_by_columns_says_the_same(
+    odd: str | None, rows: slice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch with nothing odd in it is read column by column, any other one row by row: both say the same."""
+    pa = pytest.importorskip("pyarrow")
+    plain: dict[str, list[Any]] = {
+        "process": ["p", "q", "p"],
+        "index": [0, 4, 2],
+        "kind": ["send", "local", "deliver"],
+        "message": ["m", None, "n"],
+        "to": [["q", "p", "q"], None, None],
+        "time": [None, 3, None],
+    }
+    table = plain | ({odd: _odd_columns[odd]} if odd else {})
+    # A slice has offsets into its columns, which nothing may forget.
+    batch = pa.RecordBatch.from_pydict(table)[rows]
+    found = list(parquet.items_in(batch, (), 1, False))
+    if odd in (None, "to", "time") and batch.num_rows:
+        assert parquet._plain_events(pa, batch) is not None
+    monkeypatch.setattr(parquet, "_plain_events", lambda pa, batch: None)
+    assert found == list(parquet.items_in(batch, (), 1, False))
+    assert len(found) == batch.num_rows

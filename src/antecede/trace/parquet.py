@@ -9,6 +9,7 @@ text (invalid UTF-8) is an unreadable line.
 from collections.abc import Collection, Iterator
 from importlib import import_module
 from operator import attrgetter
+from sys import intern
 from typing import IO, Any
 
 import msgspec
@@ -18,10 +19,13 @@ from antecede.errors import TraceError
 from antecede.trace.jsonl import Item
 from antecede.trace.schema import (
     COLUMNS,
+    KINDS,
+    LOCAL,
     Event,
     Fault,
     Metadata,
     case_matched,
+    destinations,
     event_of,
     metadata_bytes,
     metadata_of,
@@ -80,6 +84,10 @@ def _rows(pa: Any, opened: Any, schema: Any, where: str, keep_raw: bool) -> Iter
 def items_in(batch: Any, folded: Collection[str], first: int, keep_raw: bool) -> Iterator[Item]:
     """The rows of one Arrow batch, numbered from ``first``; ``folded`` are the columns that hold others as JSON."""
     batch = conformed(batch)
+    events = None if keep_raw else _plain_events(_pyarrow(), batch)
+    if events is not None:
+        yield from ((number, b"", event) for number, event in enumerate(events, first))
+        return
     for number, row in enumerate(_dicts(_pyarrow(), batch), first):
         if isinstance(row, Fault):
             yield number, b"", row
@@ -121,6 +129,75 @@ def _exact(pa: Any, name: str, column: Any) -> Any:
     except pa.ArrowInvalid:
         pass
     return column
+
+
+def _plain_events(pa: Any, batch: Any) -> list[Event] | None:
+    """The events of a batch that has only the columns that nearly all traces have, and nothing wrong in them.
+
+    Column by column, several times as fast as row by row. ``None`` for any other batch: :func:`event_of` looks at its
+    rows one by one and says what is wrong.
+    """
+    given = zip(batch.schema.names, batch.columns, strict=True)
+    columns = {name: column for name, column in given if column.null_count < len(column)}
+    whole = ("process", "index", "kind")
+    if not columns.keys() <= {*whole, "message", "to", "time"}:
+        return None
+    if any(name not in columns or columns[name].null_count for name in whole):
+        return None
+    rows = batch.num_rows
+    try:
+        process, kind = _names(pa, columns["process"]), _names(pa, columns["kind"])
+        index, time = _numbers(pa, columns["index"]), _numbers(pa, columns.get("time", pa.nulls(rows, pa.int64())))
+        message = _texts(pa, columns.get("message", pa.nulls(rows, pa.string())))
+        to = _lists(pa, columns["to"]) if "to" in columns else [None] * rows
+    except (pa.ArrowException, TypeError, ValueError):
+        return None
+    if not KINDS.issuperset(kind) or min(index) < 0:
+        return None
+    if any(m is None and k != LOCAL for m, k in zip(message, kind, strict=True)):
+        return None
+    return list(map(Event, process, index, kind, message, to, time))
+
+
+def _names(pa: Any, column: Any) -> list[str]:
+    """Texts that repeat, one copy of each."""
+    _require(pa.types.is_string(column.type))
+    encoded = column.dictionary_encode()
+    names = [intern(name) for name in encoded.dictionary.to_pylist()]
+    return [names[code] for code in encoded.indices.to_pylist()]
+
+
+def _texts(pa: Any, column: Any) -> list[str | None]:
+    _require(pa.types.is_string(column.type))
+    texts: list[str | None] = column.to_pylist()
+    return texts
+
+
+def _numbers(pa: Any, column: Any) -> list[int]:
+    _require(pa.types.is_int64(column.type))
+    numbers: list[int] = column.to_pylist()
+    return numbers
+
+
+def _lists(pa: Any, column: Any) -> list[tuple[str, ...] | None]:
+    _require(pa.types.is_list(column.type))
+    entries = column.flatten()
+    _require(not entries.null_count)
+    names = _names(pa, entries)
+    lists: list[tuple[str, ...] | None] = []
+    start = 0
+    for length in column.value_lengths().to_pylist():
+        if length is None:
+            lists.append(None)
+        else:
+            lists.append(destinations(names[start : start + length]))
+            start += length
+    return lists
+
+
+def _require(expected: bool) -> None:
+    if not expected:
+        raise TypeError
 
 
 def folded_in(schema: Any) -> set[str]:
