@@ -158,7 +158,7 @@ def _against_send(event: Event, send: Event | None) -> str | None:
 
 
 def _without_cycles(events: list[Event], reasons: dict[int, str]) -> Matched:
-    trace = match(event for number, event in enumerate(events) if number not in reasons)
+    trace = match(_left(events, reasons))
     try:
         for _ in trace.in_causal_order():
             pass
@@ -168,8 +168,14 @@ def _without_cycles(events: list[Event], reasons: dict[int, str]) -> Matched:
         for number, event in enumerate(events):
             if event.kind == DELIVER and number not in reasons and (event.process, event.index) in circular:
                 reasons[number] = "cycle"
-        trace = match(event for number, event in enumerate(events) if number not in reasons)
+        trace = match(_left(events, reasons))
     return trace
+
+
+def _left(events: list[Event], reasons: Mapping[int, str]) -> list[Event]:
+    if not reasons:
+        return events
+    return [event for number, event in enumerate(events) if number not in reasons]
 
 
 def counts(sifted: Sifted, unread: Counter[str]) -> dict[str, int]:
