@@ -95,12 +95,10 @@ class Explored:
 
     def _final(self, snapshots: list[bytes], answers: list[Answered]) -> None:
         sites = [self._site(me, snapshot) for me, snapshot in enumerate(snapshots)]
-        assert not any(site.table.instances or site.roots or site.resting or site.held() for site in sites), (
-            "something is left"
-        )
+        assert not any(site.unended() for site in sites), "something is left"
         assert len(answers) == self.starts
         assert all(answer.ok for answer in answers), answers
-        self.wounds = max(self.wounds, *(site.wounds for site in sites))
+        self.wounds = max(self.wounds, *(site.roots.wounds for site in sites))
         self.finals.add(tuple(site.state["value"] for site in sites))
 
 

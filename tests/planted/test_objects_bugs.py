@@ -1,6 +1,6 @@
 """The printed protocol, misprint by misprint: each must be caught (Enokido, Higaki, Takizawa §4).
 
-Every class below undoes one reading of :mod:`antecede.orders.objects` or :mod:`antecede.objects.site`. It is planted
+Every class below undoes one reading of :mod:`antecede.orders.objects` or of :mod:`antecede.objects`. It is planted
 into groups of objects on the same random schedules on which the protocol as read breaks nothing, and what happened is
 judged from the trace, by whether everything came to its end, and by whether that end is one that the roots would have
 come to one after the other.
@@ -14,23 +14,21 @@ import pytest
 
 from antecede.messages import ABORT, COMMIT, COPY, RESPONSE, Effects, Message, Send
 from antecede.objects import Site
+from antecede.objects.execution import Execution
 from antecede.objects.instances import DONE, Instance
-from antecede.objects.replay import fold, kept
+from antecede.objects.simulation.campaign import play
+from antecede.objects.simulation.workload import Workload
 from antecede.objects.table import Table
 from antecede.orders.objects import Objects
 from antecede.orders.objects_rules import PLAIN, Rules, Waiting
 from antecede.orders.objects_stamp import Stamp, Vector
-from antecede.simulator.objects_campaign import play
-from antecede.simulator.objects_workload import Workload
 
 SEEDS = 150
 
 
-def _site(order: type[Objects]) -> type[Site]:
-    class Planted(Site):
-        ordering = order
-
-    return Planted
+def _with(**parts: type) -> type[Site]:
+    """A site with another order, other locks or another execution."""
+    return type("Planted", (Site,), parts)
 
 
 def _workload(seed: int) -> Workload:
@@ -173,7 +171,8 @@ class OnlyTheTop(Site):
             one = self.table.queued()[0]
             rivals = self.table.rivals(one)
             if not rivals:
-                self._begin(one)
+                self.execution.begin(one)
+                self._follow()
             elif not self._wound(one, [other for other in rivals if other.number > one.number]):
                 return
 
@@ -196,6 +195,7 @@ class ResponsesWait(Site):
         queue = vars(self).setdefault("behind", [])
         while queue and not self.table.queued():
             super()._handed_over(queue.pop(0))
+            self._follow()
             super()._pump()
 
 
@@ -216,30 +216,24 @@ class NothingIsWounded(Site):
         return False
 
 
-class CommitsAtOnce(Site):
+class CommitsAtOnce(Execution):
     """Effects are applied when an instance is done, not when its root commits: an abort comes too late."""
 
     def _done(self, one: Instance, answer: Any) -> None:
         super()._done(one, answer)
-        if one.id in self.table.instances:
+        if one.parent:
             one.decided = True
             self._settle(one.root)
 
 
-class LocksEndEarly(Site):
+class LocksEndEarly(Table):
     """An instance that is done is in nobody's way, though its root may still abort. No message is out of order."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.table = _EarlyTable(self.relation)
-
-
-class _EarlyTable(Table):
     def _in_the_way(self, other: Instance, one: Instance) -> bool:
         return other.state != DONE and super()._in_the_way(other, one)
 
 
-class AppliedBackwards(Site):
+class AppliedBackwards(Execution):
     """What the instances of a root intended is applied in the reverse of the order in which they began."""
 
     def _settle(self, root: str) -> None:
@@ -249,34 +243,36 @@ class AppliedBackwards(Site):
         super()._settle(root)
 
 
-class AppliedPieceByPiece(Site):
+class AppliedPieceByPiece(Execution):
     """What commits is applied at once, before it is known what else of its root lasts here."""
 
     def _settle(self, root: str) -> None:
         for one in self.table.begun(root):
             if one.decided:
-                state, _ = fold(self.kind, self.state, [one])
-                self.state = kept(state)
+                self.intentions.apply([one])
                 self._close(one, COMMIT)
 
 
 BUGS: list[tuple[type[Site], Callable[[set[str]], bool]]] = [
-    (_site(VectorOfTheMessage), lambda kinds: bool(kinds & {"conflict", "instance", "agreement"})),
-    (_site(OnlyChangesCount), bool),
-    (_site(NumberOfTheInstance), bool),
-    (_site(NumberGoesBackwards), bool),
-    (_site(ResponseRepeats), bool),
-    (_site(_ruled(NumbersAreText)), bool),
-    (_site(_ruled(NextOfTheSenderIsEnough)), lambda kinds: bool(kinds & {"conflict", "instance", "agreement"})),
-    (_site(_ruled(AnythingOfEachIsEnough)), lambda kinds: bool(kinds & {"conflict", "instance", "agreement"})),
+    (_with(ordering=VectorOfTheMessage), lambda kinds: bool(kinds & {"conflict", "instance", "agreement"})),
+    (_with(ordering=OnlyChangesCount), bool),
+    (_with(ordering=NumberOfTheInstance), bool),
+    (_with(ordering=NumberGoesBackwards), bool),
+    (_with(ordering=ResponseRepeats), bool),
+    (_with(ordering=_ruled(NumbersAreText)), bool),
+    (
+        _with(ordering=_ruled(NextOfTheSenderIsEnough)),
+        lambda kinds: bool(kinds & {"conflict", "instance", "agreement"}),
+    ),
+    (_with(ordering=_ruled(AnythingOfEachIsEnough)), lambda kinds: bool(kinds & {"conflict", "instance", "agreement"})),
     (OnlyTheTop, lambda kinds: "stuck" in kinds),
     (ResponsesWait, lambda kinds: "stuck" in kinds),
     (Neglects, lambda kinds: "stuck" in kinds),
     (NothingIsWounded, lambda kinds: "stuck" in kinds),
-    (CommitsAtOnce, lambda kinds: "stuck" in kinds),
-    (LocksEndEarly, lambda kinds: kinds == {"serial"}),
-    (AppliedBackwards, lambda kinds: kinds == {"serial"}),
-    (AppliedPieceByPiece, lambda kinds: kinds == {"serial"}),
+    (_with(executing=CommitsAtOnce), lambda kinds: "stuck" in kinds),
+    (_with(locking=LocksEndEarly), lambda kinds: kinds == {"serial"}),
+    (_with(executing=AppliedBackwards), lambda kinds: kinds == {"serial"}),
+    (_with(executing=AppliedPieceByPiece), lambda kinds: kinds == {"serial"}),
 ]
 NAMES = [
     "VectorOfTheMessage",

@@ -7,7 +7,7 @@ from itertools import combinations, islice
 import msgspec
 
 from antecede.errors import TraceError
-from antecede.simulator.objects_workload import Driver, Ended, Workload
+from antecede.objects.simulation.workload import Driver, Ended, Workload
 from antecede.trace import Event, judge, match
 from antecede.trace.conflicts import Conflicts, conflicts_in
 from antecede.trace.instances import REQUEST, Instances

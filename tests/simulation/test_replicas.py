@@ -16,7 +16,8 @@ import pytest
 
 from antecede import Agent, Call, CallFailed, Context, Notification, ReplicatedObject, Returned, operation
 from antecede.errors import StoreError
-from antecede.objects.computing import Computing
+from antecede.messages import Label
+from antecede.objects.execution import Execution
 from antecede.objects.replicas import Replicas
 from antecede.objects.table import Table
 from antecede.orders.objects_rules import Rules
@@ -277,19 +278,16 @@ def test_caught_replicas_whose_answers_nobody_compares(monkeypatch: pytest.Monke
 
 
 def test_caught_nested_calls_that_every_replica_makes_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Computing._call
+    real = Execution._addressed
 
-    def call(self: Computing, one: Any, call: Call) -> str:
-        # The name of the call is told by who makes it: each replica then has one of its own.
+    def addressed(self: Execution, one: Any, call: Call) -> tuple[int, Label]:
+        to, label = real(self, one, call)
+        # The name of the call tells who makes it: each replica then has one of its own.
         if one.parent:
-            one.id, before = f"{one.id}-{self.me}", one.id
-            try:
-                return real(self, one, call)
-            finally:
-                one.id = before
-        return real(self, one, call)
+            label = msgspec.structs.replace(label, instance=f"{label.instance}-{self.outbox.me}")
+        return to, label
 
-    monkeypatch.setattr(Computing, "_call", call)
+    monkeypatch.setattr(Execution, "_addressed", addressed)
     _caught(20)
 
 

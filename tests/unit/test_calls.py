@@ -27,11 +27,11 @@ from antecede import (
 )
 from antecede.errors import AgentError, ObjectError, StoreError, TopologyError
 from antecede.live.application import plan_of
+from antecede.objects.calls import unfit
 from antecede.recording.converting import convert
 from antecede.recording.gathering import gathered
 from antecede.recording.segments import begin
 from antecede.server import AgentServer
-from antecede.server.calls import unfit
 from antecede.server.items import Published
 from antecede.store import Sizes, open_log
 from antecede.trace import read_events, verify
@@ -152,7 +152,7 @@ def test_what_cannot_be_called_is_said(tmp_path: Path) -> None:
                 _ = till.steal
             with pytest.raises(UsageError, match="missing a required argument: 'coins'"):
                 await till.put()
-            with pytest.raises(UsageError, match="no plain value"):
+            with pytest.raises(UsageError, match="not a plain value"):
                 await till.put(object())
             with pytest.raises(OperationError, match=r"Till has no operation 'steal' \(it has: count"):
                 await bus.object("till").steal()

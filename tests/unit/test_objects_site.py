@@ -127,7 +127,7 @@ class Hand:
         return int(self.sites[self.names.index(at)].state["value"])
 
     def quiet(self) -> bool:
-        return not any(site.table.instances or site.roots or site.resting or site.held() for site in self.sites)
+        return not any(site.unended() for site in self.sites)
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -342,7 +342,7 @@ def test_only_so_many_roots_are_under_way() -> None:
     hand = Hand("a", "b")
     roots = [hand.start("a", "hold", "b", "set", number) for number in range(3 * limits.roots_running_max)]
     site = hand.sites[0]
-    assert len(site.roots) + len(site.resting) == limits.roots_running_max
+    assert len(site.roots.running) + len(site.roots.resting) == limits.roots_running_max
     hand.drain()
     assert [hand.answers[root].ok for root in roots] == [True] * len(roots)
     assert hand.value("b") == len(roots) - 1
@@ -440,4 +440,4 @@ def test_nobody_calls_a_root_and_so_nobody_ends_it() -> None:
     hand.take(0, site.tick(9.0))
     assert "timeout" in hand.answers[root].answer
     assert not site.table.instances
-    assert not site.roots
+    assert not list(site.roots)

@@ -25,7 +25,6 @@ from antecede.channel.returns import Returns, SavedReturns
 from antecede.errors import NoRouteError, UnknownAgentError, UsageError, WireError
 from antecede.limits import link_resend_first_seconds, shared_addresses_max, train_bytes_max
 from antecede.link import Arrival, Frame
-from antecede.objects.replicas import ReplicasSpec
 from antecede.orders import OrderSpec
 from antecede.topology import Topology
 
@@ -80,8 +79,7 @@ class Channel:
         """Whether the last step left acknowledgements for a later one."""
         self._homes = homes
         self._servers = set(topology.servers)
-        mine = [orders[name] for name in topology.domains_of(me)]
-        self.objects = {one.name for spec in mine if isinstance(spec, ReplicasSpec) for one in spec.objects}
+        self.objects = {one for name in topology.domains_of(me) for one in orders[name].object_names()}
         self._first = first_hops(topology, me)
         self._plans: dict[tuple[str, tuple[str, ...]], _Plan] = {}
         self._planned = 0

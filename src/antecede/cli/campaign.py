@@ -7,14 +7,16 @@ the command that replays it; ``--show`` draws it.
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from antecede.errors import UsageError
 
 _chunk = 250
+Given = TypeVar("Given")
+Found = TypeVar("Found")
 _kinds = ("undelivered", "needless")
 
 
@@ -95,7 +97,8 @@ def _campaign(order: str, seeds: range, faults: bool | None, jobs: int) -> dict[
     counts: Counter[str] = Counter()
     failures: list[str] = []
     done = 0
-    for played, found, lines in _played(order, seeds, faults, jobs):
+    parts = [(order, part, faults) for part in parts_of(seeds, _chunk)]
+    for played, found, lines in in_parts(_play_part, parts, jobs):
         counts.update(found)
         failures += lines[: 5 - len(failures)]
         done += played
@@ -122,15 +125,20 @@ Part = tuple[int, Counter[str], list[str]]
 """Schedules played, the number of them with each kind of finding, and the first findings."""
 
 
-def _played(order: str, seeds: range, faults: bool | None, jobs: int) -> Iterator[Part]:
-    parts = [(order, seeds[at : at + _chunk], faults) for at in range(0, len(seeds), _chunk)]
+def parts_of(seeds: range, size: int) -> list[range]:
+    """Cut a range of seeds into parts for the processes of a campaign."""
+    return [seeds[at : at + size] for at in range(0, len(seeds), size)]
+
+
+def in_parts(play: Callable[[Given], Found], parts: list[Given], jobs: int) -> Iterator[Found]:
+    """Play the parts of a campaign, in several processes if asked to."""
     if jobs == 1:
-        yield from map(_play_part, parts)
+        yield from map(play, parts)
         return
     from concurrent.futures import ProcessPoolExecutor
 
     with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(_play_part, parts)
+        yield from pool.map(play, parts)
 
 
 def _play_part(part: tuple[str, range, bool | None]) -> Part:

@@ -1,5 +1,6 @@
 """``antecede objects``: groups of objects that order only conflicting operations."""
 
+import asyncio
 import json
 import sys
 import time
@@ -8,21 +9,56 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from antecede.cli import objects_call
-from antecede.errors import ObjectError, UsageError
+from antecede.cli.campaign import in_parts, parts_of
+from antecede.errors import UsageError
 
 if TYPE_CHECKING:
-    from antecede.objects import Object
+    from antecede.cli.live import Access
     from antecede.objects.search import Pair
+    from antecede.topology import Address
 
 _chunk = 100
+_arguments = typer.Argument(None, metavar="JSON…", help="Its arguments; a word that is not JSON is text.")
 _json = typer.Option(False, "--json", help="One JSON document on standard output.")
 
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Objects that order only conflicting operations.")
     app.add_typer(group, name="objects")
-    objects_call.add_call(group)
+
+    @group.command("call")
+    def call(
+        topology: str = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT."),
+        object_: str = typer.Argument(..., metavar="OBJECT", help="A replicated object of the topology."),
+        operation: str = typer.Argument(..., metavar="OPERATION", help="One of its operations."),
+        arguments: list[str] = _arguments,
+        client: str | None = typer.Option(
+            None,
+            metavar="NAME",
+            help="The client's durable name. Default: a temporary client, deleted when the command ends.",
+        ),
+        server: str | None = typer.Option(None, metavar="NAME", help="The server to call. Default: the first server."),
+        timeout: float = typer.Option(10.0, help="Seconds after which the call is undone."),
+        token_file: str | None = typer.Option(None, metavar="FILE", help="The servers' token."),
+        authority: str | None = typer.Option(
+            None, metavar="FILE", help="TLS: the authority that signs the servers' certificates."
+        ),
+    ) -> int:
+        """Call one operation at all replicas and print its answer as JSON.
+
+        A call that fails or times out has no effect; the command exits with code 2 and the reason.
+        """
+        from antecede.cli.live import Access, addresses
+
+        servers = addresses(topology)
+        if server is not None and server not in servers:
+            raise UsageError(f"{topology} has no server {server}: expected one of {', '.join(servers)}")
+        address = servers[server] if server is not None else next(iter(servers.values()))
+        given = [_value(text) for text in arguments or ()]
+        access = Access(token_file, authority)
+        answer = asyncio.run(_call(address, access, client, object_, operation, given, timeout))
+        print(json.dumps(answer, default=str))
+        return 0
 
     @group.command("conflicts")
     def conflicts(
@@ -43,9 +79,9 @@ def register(app: typer.Typer) -> None:
         Exit code 1 if an undeclared pair differs: replicas would diverge. A declared pair that never differs is
         reported too: it causes unnecessary waiting. No search can prove that two operations are compatible.
         """
-        from antecede.objects.search import search
+        from antecede.objects.search import classes_in, search
 
-        found = {kind.__name__: search(kind, examples) for kind in _classes(module)}
+        found = {kind.__name__: search(kind, examples) for kind in classes_in(module)}
         if as_json:
             print(json.dumps({"objects": {name: [_pair(p) for p in pairs] for name, pairs in found.items()}}, indent=2))
         else:
@@ -74,8 +110,8 @@ def register(app: typer.Typer) -> None:
         The trace names instances, operations, parents and types, and the conflicts are in its metadata: check it with
         `antecede verify --order significant`. Exit code 1 if anything was out of order, lost, or blocked.
         """
-        from antecede.simulator.objects_campaign import play
-        from antecede.simulator.objects_workload import Workload
+        from antecede.objects.simulation.campaign import play
+        from antecede.objects.simulation.workload import Workload
         from antecede.trace import Metadata, write_trace
 
         workload = Workload(
@@ -116,7 +152,7 @@ def register(app: typer.Typer) -> None:
         For each share of conflicting requests it prints the share of copies held, the mean time they were held, and the
         time from send to delivery, separately for conflicting and compatible requests.
         """
-        from antecede.simulator.objects_study import Study
+        from antecede.objects.simulation.study import Study
 
         if warmup >= messages:
             raise UsageError(f"--warmup {warmup} must be smaller than --messages {messages}")
@@ -151,7 +187,7 @@ def register(app: typer.Typer) -> None:
         began = time.perf_counter()
         counts: Counter[str] = Counter()
         failures: list[str] = []
-        for found, lines in _played(range(seed, seed + runs), jobs):
+        for found, lines in in_parts(_play_part, parts_of(range(seed, seed + runs), _chunk), jobs):
             counts.update(found)
             failures += lines[: 5 - len(failures)]
             if sys.stderr.isatty():
@@ -160,52 +196,6 @@ def register(app: typer.Typer) -> None:
         report["seconds"] = round(time.perf_counter() - began, 3)
         print(json.dumps(report, indent=2) if as_json else _told(report))
         return 1 if counts["failed"] else 0
-
-
-def _classes(text: str) -> "list[type[Object]]":
-    """Return the classes of objects in a module."""
-    import inspect
-
-    from antecede.objects import Object, operations_of
-
-    name, colon, wanted = text.partition(":")
-    module = _module(name)
-    found = [
-        kind
-        for _, kind in inspect.getmembers(module, inspect.isclass)
-        if issubclass(kind, Object) and kind is not Object and operations_of(kind)
-    ]
-    own = [kind for kind in found if kind.__module__ == module.__name__ or colon]
-    chosen = [kind for kind in own if not wanted or kind.__name__ == wanted]
-    if not chosen:
-        what = f"no class {wanted} of objects" if wanted else "no class of objects with operations"
-        raise ObjectError(f"{name}: {what} (a subclass of antecede.objects.Object with @operation methods)")
-    return chosen
-
-
-def _module(name: str) -> Any:
-    from importlib import import_module
-    from importlib.util import module_from_spec, spec_from_file_location
-    from pathlib import Path
-
-    try:
-        if not name.endswith(".py"):
-            sys.path.insert(0, "")
-            return import_module(name)
-        spec = spec_from_file_location(Path(name).stem, name)
-        if spec is None or spec.loader is None or not Path(name).is_file():
-            raise UsageError(f"{name}: no such file")
-        module = module_from_spec(spec)
-        sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
-    except (UsageError, ObjectError):
-        raise
-    except ImportError as error:
-        raise UsageError(f"{name}: cannot be imported: {error}") from None
-    except (Exception, SystemExit) as error:
-        # A module is foreign code, and may fail in any way. If it exits, this must not count as success.
-        raise UsageError(f"{name}: cannot be imported: {type(error).__name__}: {error}") from None
-    return module
 
 
 def _pair(pair: "Pair") -> dict[str, Any]:
@@ -283,19 +273,30 @@ def _study_line(row: dict[str, Any] | None) -> str:
     return f"{row['density']:<8}{row['order']:42}{cells}{tail}"
 
 
-def _played(seeds: range, jobs: int) -> Any:
-    parts = [seeds[at : at + _chunk] for at in range(0, len(seeds), _chunk)]
-    if jobs == 1:
-        yield from map(_play_part, parts)
-        return
-    from concurrent.futures import ProcessPoolExecutor
-
-    with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(_play_part, parts)
-
-
 def _play_part(seeds: range) -> tuple[Counter[str], list[str]]:
-    from antecede.simulator.objects_campaign import campaign
+    from antecede.objects.simulation.campaign import campaign
 
     counts, failed = campaign(seeds)
     return counts, [str(judged) for judged in failed]
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+async def _call(
+    address: "Address",
+    access: "Access",
+    client: str | None,
+    object_: str,
+    operation: str,
+    arguments: list[Any],
+    timeout: float,
+) -> Any:
+    from antecede.cli.live import command_line
+
+    async with command_line(address, access, client, timeout) as bus:
+        return await getattr(bus.object(object_, timeout=timeout), operation)(*arguments)

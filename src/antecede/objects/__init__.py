@@ -3,10 +3,12 @@
 * :mod:`~antecede.objects.model`: what an object is: a class whose methods are operations, and which of them conflict.
 * :mod:`~antecede.objects.replay`: computing an operation, and computing it again from the answers to its calls.
 * :mod:`~antecede.objects.instances`: operation instances, roots, and what travels between them.
-* :mod:`~antecede.objects.site`: one object of a group: instances, locks, wound–wait, commit and abort, on top of the
-  order ``objects``. Sans-I/O, like every order.
+* :mod:`~antecede.objects.site`: one object of a group on top of the order ``objects``, sans-I/O like every order. Its
+  docstring shows its parts.
 * :mod:`~antecede.objects.hosting` and :mod:`~antecede.objects.replicas`: the objects of a server, as one member.
-* :mod:`~antecede.objects.search`: looks for two operations whose order matters although nobody said so.
+* :mod:`~antecede.objects.calls` and :mod:`~antecede.objects.remote`: a call at its server, and at its client.
+* :mod:`~antecede.objects.search`: looks for two operations whose order matters although no conflict is declared.
+* :mod:`~antecede.objects.simulation`: simulated groups.
 """
 
 from antecede.objects.groups import SiteSpec, group

@@ -1,6 +1,7 @@
 """A group of objects by name: which classes they are of, and what of their operations conflicts."""
 
 from antecede.errors import ObjectError, OrderError
+from antecede.objects.members import Members
 from antecede.objects.model import Object, relation_of
 from antecede.objects.site import Site
 from antecede.orders import OrderSpec
@@ -20,7 +21,7 @@ class SiteSpec(OrderSpec, frozen=True):
         if not members == len(self.kinds) == len(self.names):
             raise OrderError(f"{members} members: this group has {len(self.kinds)} objects, {len(self.names)} names")
         clocks = str(self.options.get("clocks", "eager"))
-        return self.site(me, self.kinds[me], self.names, self.conflicts(), clocks)
+        return self.site(me, self.kinds[me], Members(self.names), self.conflicts(), clocks)
 
     def conflicts(self) -> str:
         """The relation of the whole group: a name conflicts if it does so in some class."""

@@ -1,14 +1,14 @@
 """Several objects as one: what a server puts into its member of the order ``objects``.
 
-A member of the order is a server, and a server may hold replicas of several objects. So the objects of a server are
-made *one* object: its operations are ``account.deposit``, ``ledger.append`` …, its state is the states of all of them,
-and operations of different objects do not conflict. Nothing is lost by it. Significance goes by instances and by
-conflicting operations, and both are the same as if every object were a member; what the vectors of a server count
-together can make a message wait for one that arrived with a smaller event number, never for one that is to come.
+A member of the order is a server, and a server may hold replicas of several objects. So the objects of a server become
+*one* object: its operations are ``account.deposit``, ``ledger.append`` …, its state is the states of all of them, and
+operations of different objects do not conflict. Nothing is lost. Significance depends on instances and on conflicting
+operations (§3.2), and both are the same as if every object were a member. The server's objects share one vector, so a
+message may wait for another that has arrived with a smaller event number, but never for one that is still to come.
 
-The state of an object is kept as bytes, in a form that does not depend on the order of insertions: two replicas are
-alike iff their bytes are, also if compatible operations reached them in different orders. Annotated attributes and
-parameters are given back with their types; one that does not fit is the failure of that operation.
+The state of an object is kept as bytes that do not depend on the order of insertions: two replicas are equal iff their
+bytes are, also if compatible operations reached them in different orders. Annotated attributes and parameters are
+decoded to their types; a value that does not fit makes the operation fail.
 """
 
 import inspect
@@ -24,18 +24,19 @@ from antecede.interrupts import is_ctrl_c
 from antecede.objects.model import (
     Call,
     CallFailed,
+    Failure,
     Object,
+    attributes_of,
     initial,
     object_with,
     operation,
     operations_of,
     relation_of,
-    state_of,
 )
 from antecede.whereabouts import text_of
 
 ROOT: Final = "call"
-"""The operation that every server has: somebody here calls an object. It conflicts with nothing."""
+"""The operation of roots, which every server has: it calls an object, and conflicts with nothing."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _encode_in_order = msgspec.msgpack.Encoder(order="deterministic").encode
@@ -131,7 +132,7 @@ def _first(name: str, kind: type[Object]) -> bytes:
     except ObjectError:
         raise
     except BaseException as error:
-        # To make an object is to run anybody's code, which may fail in any way.
+        # This runs the application's code, which may fail in any way.
         if is_ctrl_c(error):
             raise
         raise ObjectError(
@@ -141,7 +142,11 @@ def _first(name: str, kind: type[Object]) -> bytes:
 
 
 def _root(self: Any, object_: str, called: str, arguments: list[Any]) -> Generator[Call, Any, Any]:
-    return (yield Call(object_, called, tuple(arguments)))
+    try:
+        return (yield Call(object_, called, tuple(arguments)))
+    except CallFailed as failed:
+        # The caller asked for the operation, so its reason is the reason.
+        raise Failure(*failed.args) from None
 
 
 class _State:
@@ -175,9 +180,10 @@ class _State:
         return object_with(self.kind, self.read(whole.__dict__[self.name]))
 
     def keep(self, whole: Any, one: Object) -> None:
-        state = state_of(one)
-        kept = _within(f"state of {self.name}", state, encode_state, limits.object_state_bytes_max)
-        if kept != whole.__dict__[self.name]:
+        before = whole.__dict__[self.name]
+        state = attributes_of(one)
+        kept = _within(f"state of {self.name}", state, encode_state, limits.object_state_bytes_max, before)
+        if kept != before:
             # A state that can be written and not read would make every later operation fail.
             self.read(kept)
             whole.__dict__[self.name] = kept
@@ -247,17 +253,19 @@ def _small(answer: Any) -> Any:
     return msgspec.msgpack.decode(_within("answer", answer, _encode, limits.letter_bytes_max))
 
 
-def _within(what: str, value: Any, encode: Callable[[Any], bytes], bytes_max: int) -> bytes:
-    """A value as bytes, if they are not too many and it is not nested too deeply.
+def _within(what: str, value: Any, encode: Callable[[Any], bytes], bytes_max: int, sound: bytes | None = None) -> bytes:
+    """A value as bytes, if they are not too many and it is not nested too deeply. ``sound`` bytes were checked before.
 
-    Both bounds are the same everywhere and at every time. That of Python's own stack is not: it hangs on who calls, and
-    an operation might go well at one replica, or the first time, and not at another, or when it is computed again.
+    Both bounds are always the same. The depth of Python's own stack is not: it depends on the caller, and an operation
+    might succeed at one replica, or the first time, and fail at another, or when it is computed again.
     """
     too_deep = ValueError(f"{what} nested deeper than {limits.call_depth_max}")
     try:
         encoded = encode(value)
     except RecursionError:
         raise too_deep from None
+    if encoded == sound:
+        return encoded
     if len(encoded) > bytes_max:
         raise ValueError(f"{what} of {len(encoded)} bytes: at most {bytes_max}")
     if is_deep(value):
@@ -266,7 +274,7 @@ def _within(what: str, value: Any, encode: Callable[[Any], bytes], bytes_max: in
 
 
 def is_deep(value: Any) -> bool:
-    """Whether something is nested so deeply that others, who must write it down with more around it, could not."""
+    """Return whether a value is nested so deeply that it could not be encoded inside larger values."""
     level = [value]
     for _ in range(limits.call_depth_max + 1):
         level = [inner for one in level if type(one) not in _flat for inner in _inside(one)]

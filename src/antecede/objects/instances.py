@@ -1,10 +1,10 @@
-"""Operation instances and roots at one object, and the words that travel between instances.
+"""Operation instances and roots at one object, and what travels between instances.
 
 An instance's name is a path: the root's name, and for each level of nesting the number of the call. So the n-th call of
-an instance has one name wherever it is computed. Replicas that each repeat a nested call name it alike; at an object
-that is called by several of them it is *one* instance, computed once and answered to each.
+an instance has one name wherever it is computed. Replicas that each repeat a nested call give it the same name. At an
+object that several of them call it is *one* instance, computed once, and each of them gets the answer.
 
-A root is what a user starts. Its name tells its home and its number there; each new try after an abort gets a new name
+A root is what a user starts. Its name contains its home and its number there. Each new try after an abort gets a name
 (``P1.3~2``), and keeps the root's first number, by which it is older than all that began later.
 """
 
@@ -12,13 +12,14 @@ from typing import Any
 
 import msgspec
 
-from antecede.messages import Label, Message
+from antecede.messages import Deliver, Label, Message
 from antecede.orders.contract import pack_message, unpack_message
 
 Number = tuple[int, int, int]
 """A root's age: the time of its first start, its home, its number there. The least is the oldest."""
 
 Answer = tuple[bool, Any]
+"""Whether a call went well, and its result; else the reason."""
 
 QUEUED = "queued"
 RUNNING = "running"
@@ -43,6 +44,16 @@ class Answered(msgspec.Struct, frozen=True):
     answer: Any
     """What it answered, or in one line why it failed."""
     tries: int
+    late: bool = False
+    """It was aborted because its time was up."""
+
+
+class Stray(Deliver, frozen=True):
+    """An effect: a message is delivered that no instance receives. Its instance has ended here, never begins, or does
+    not need it. The message itself has lost its label."""
+
+    meant: Label
+    """The label that it came with."""
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True):
@@ -68,7 +79,7 @@ class Made(msgspec.Struct, array_like=True):
     operation: str
     to: int
     undone: bool = False
-    """It failed, and everybody was told to abort it."""
+    """It failed, and all members that were called were told to abort it."""
 
 
 class Instance(msgspec.Struct):
@@ -98,6 +109,10 @@ class Instance(msgspec.Struct):
     def home(self) -> int:
         return self.number[1]
 
+    def sources(self) -> set[int]:
+        """The members whose requests led to it."""
+        return {caller.source for caller in self.callers} | {message.source for message in self.pending}
+
 
 class Root(msgspec.Struct):
     """A root that was started at this object."""
@@ -116,30 +131,32 @@ class Root(msgspec.Struct):
 
 
 def instance_out(one: Instance) -> Any:
-    """An instance as plain values."""
+    """Return an instance as plain values."""
     pending = [(pack_message(message), message.label) for message in one.pending]
-    return msgspec.to_builtins(
-        (
-            (one.id, one.operation, one.arguments, one.root, one.number, one.parent, one.place, one.state),
-            pending,
-            (one.callers, one.calls, one.answers, sorted(one.replies.items()), one.answer, one.decided),
-        ),
-        builtin_types=(bytes,),
-    )
+    rest = (one.callers, one.calls, one.answers, sorted(one.replies.items()), one.answer, one.decided)
+    return msgspec.to_builtins((msgspec.structs.astuple(one)[:8], pending, rest), builtin_types=(bytes,))
 
 
 def instance_in(state: Any) -> Instance:
-    """An instance from plain values."""
-    (id_, operation, arguments, root, number, parent, place, status), pending, rest = state
-    callers, calls, answers, replies, answer, decided = msgspec.convert(
-        rest, tuple[list[Caller], list[Made], list[Answer], list[tuple[int, Answer]], Answer | None, bool]
-    )
+    """Return the instance of ``instance_out``."""
+    head, pending, rest = state
+    callers, calls, answers, replies, answer, decided = msgspec.convert(rest, _Rest)
     messages = [
         msgspec.structs.replace(unpack_message(packed), label=msgspec.convert(label, Label))
         for packed, label in pending
     ]
-    age = msgspec.convert(number, Number)
-    one = Instance(id_, operation, tuple(arguments), root, age, parent, place, status, messages)
-    one.callers, one.calls, one.answers, one.replies, one.answer = callers, calls, answers, dict(replies), answer
-    one.decided = decided
-    return one
+    fields: list[Any] = [
+        *msgspec.convert(head, _Head),
+        messages,
+        callers,
+        calls,
+        answers,
+        dict(replies),
+        answer,
+        decided,
+    ]
+    return Instance(*fields)
+
+
+_Head = tuple[str, str, tuple[Any, ...], str, Number, str, int, str]
+_Rest = tuple[list[Caller], list[Made], list[Answer], list[tuple[int, Answer]], Answer | None, bool]

@@ -41,14 +41,14 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 class Call(msgspec.Struct, frozen=True):
     """A nested call: an operation yields it, and is sent the answer (of several objects: a dictionary by name). Several
-    are taken for replicas: what they call alike is one call, computed once."""
+    are taken for replicas: a call that each of them repeats is one call, computed once."""
 
     to: str | tuple[str, ...]
     operation: str
     arguments: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
-        # ``Call("ben", "deposit", 5)`` is soon written, and nobody could read it.
+        # ``Call("ben", "deposit", 5)`` is an easy mistake.
         if not isinstance(self.arguments, tuple | list):
             raise TypeError(f"arguments of a Call: expected a tuple such as (5,), not {type(self.arguments).__name__}")
         if not isinstance(self.operation, str):
@@ -65,6 +65,10 @@ class Call(msgspec.Struct, frozen=True):
 
 class CallFailed(Exception):
     """Raised in an operation where it called one that failed: all that the call had done is undone."""
+
+
+class Failure(Exception):
+    """Raised in an operation to fail with exactly this text as its reason, without the name of an exception."""
 
 
 class Object:
@@ -150,7 +154,7 @@ def _allowed(kind: type[Object], compatible: Callable[[str, str], Any], one: str
     try:
         return bool(compatible(one, other)) and bool(compatible(other, one))
     except BaseException as error:
-        # It is anybody's code; a plain method, which expects an object as well, is the common mistake.
+        # It is the application's code; a plain method, which expects an object as well, is the common mistake.
         if is_ctrl_c(error):
             raise
         raise ObjectError(
@@ -164,20 +168,25 @@ def initial(kind: type[Object]) -> dict[str, Any]:
     return state_of(kind())
 
 
-def state_of(object_: Object) -> dict[str, Any]:
-    """The state of an object, as a copy: its attributes, and the defaults of those that its class declares."""
+def attributes_of(object_: Object) -> dict[str, Any]:
+    """The state of an object, not copied: its attributes, and the defaults of those that its class declares."""
     declared: dict[str, Any] = {}
     for cls in reversed(type(object_).__mro__):
         # A class attribute that is annotated is a default; one that is not is part of the class.
         names = vars(cls).get("__annotations__", ()) if cls is not Object else ()
         declared |= {name: getattr(object_, name) for name in names if hasattr(object_, name)}
-    return {name: copied(value) for name, value in {**declared, **vars(object_)}.items()}
+    return {**declared, **vars(object_)}
+
+
+def state_of(object_: Object) -> dict[str, Any]:
+    """The state of an object, as a copy."""
+    return {name: copied(value) for name, value in attributes_of(object_).items()}
 
 
 def object_with(kind: type[Object], state: dict[str, Any]) -> Object:
-    """An object in that state, not sharing anything with it."""
+    """An object with these attributes."""
     object_ = kind.__new__(kind)
-    object_.__dict__.update(copied(state))
+    object_.__dict__.update(state)
     return object_
 
 

@@ -1,28 +1,37 @@
 """Computing an operation: from a state, its arguments and the answers to its calls so far.
 
-An instance that waits for an answer is not kept as a running program: a crash would lose it. It is a row of answers,
-and going on means computing it again with one answer more. What it does to the state is an *intention*, worked out
-anew whenever somebody looks and applied to the object for good when the root commits (closed nesting): so to abort is
-to forget, and an operation that is compatible with it and came between is not undone with it.
+An instance that waits for an answer is not kept as a running program: a crash would lose it. It is a list of answers,
+and going on means computing it again with one answer more. Its effect on the state is an *intention*: computed again
+each time that it is needed, and applied to the object when the root commits (closed nesting). So an abort only forgets,
+and does not undo a compatible operation that came between.
 
 Instances of one root see each other's intentions. One that was called, directly or not, within the n-th call of another
 at the same object comes between that one's n-th call and its answer.
 """
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from antecede import limits
 from antecede.interrupts import is_ctrl_c
-from antecede.objects.model import Call, CallFailed, Object, copied, lacking, object_with, operations_of, state_of
+from antecede.objects.instances import Answer, Instance
+from antecede.objects.model import (
+    Call,
+    CallFailed,
+    Failure,
+    Object,
+    copied,
+    initial,
+    lacking,
+    object_with,
+    operations_of,
+    state_of,
+)
 from antecede.whereabouts import text_of
 
 State = dict[str, Any]
-
-Answer = tuple[bool, Any]
-"""Did it go well, and what came of it; else why not."""
 
 
 class Outcome(msgspec.Struct):
@@ -33,15 +42,6 @@ class Outcome(msgspec.Struct):
     """All that it has called; if there is one more than answers, it waits for that one."""
     answer: Answer | None = None
     """What it has answered, if it has come to its end."""
-
-
-class Computed(Protocol):
-    """What is needed of an instance to compute it."""
-
-    id: str
-    operation: str
-    arguments: tuple[Any, ...]
-    answers: list[Answer]
 
 
 def compute(
@@ -56,7 +56,7 @@ def compute(
     method = operations_of(kind).get(name)
     if method is None:
         return Outcome(state, [], (False, lacking(kind, name)))
-    object_ = object_with(kind, state)
+    object_ = object_with(kind, copied(state))
     calls: list[Call] = []
     try:
         result = method(object_, *copied(list(arguments)))
@@ -78,8 +78,9 @@ def compute(
 
 
 def reason_of(error: BaseException) -> str:
-    """What an operation raised, as a line that can travel: its text is anybody's, of any length, or raises itself."""
-    reason = f"{type(error).__name__}: {text_of(error)}"
+    """Return the reason of a failure as one line that can travel. The exception's text may be long, or raise itself."""
+    text = text_of(error)
+    reason = text if isinstance(error, Failure) else f"{type(error).__name__}: {text}"
     return reason if len(reason) <= limits.reason_chars_max else reason[: limits.reason_chars_max - 1] + "…"
 
 
@@ -113,16 +114,16 @@ def kept(value: Any) -> Any:
     return msgspec.msgpack.decode(msgspec.msgpack.encode(value))
 
 
-def fold(kind: type[Object], state: State, instances: Sequence[Computed]) -> tuple[State, dict[str, Outcome]]:
+def fold(kind: type[Object], state: State, instances: Sequence[Instance]) -> tuple[State, dict[str, Outcome]]:
     """The state of an object after instances of one root, in the order in which they began; and how far each got."""
     outcomes: dict[str, Outcome] = {}
 
-    def inside(prefix: str) -> list[Computed]:
+    def inside(prefix: str) -> list[Instance]:
         """Those called, directly or not, within a call, but not within one of each other."""
         own = [one for one in instances if one.id.startswith(prefix) or one.id == prefix.rstrip("/")]
         return [one for one in own if not any(one.id.startswith(other.id + "/") for other in own)]
 
-    def apply(one: Computed, state: State) -> State:
+    def apply(one: Instance, state: State) -> State:
         def between(number: int, state: State) -> State:
             for child in inside(f"{one.id}/{number}/"):
                 state = apply(child, state)
@@ -138,3 +139,35 @@ def fold(kind: type[Object], state: State, instances: Sequence[Computed]) -> tup
         if one.id not in outcomes:
             state = apply(one, state)
     return state, outcomes
+
+
+class Intentions:
+    """The state of one object: what was committed, and what the instances of a root would make of it.
+
+    Mostly a root commits before anything else changes the state. What was computed last is then applied, not computed
+    again.
+    """
+
+    def __init__(self, kind: type[Object]) -> None:
+        self.kind = kind
+        self.restore(kept(initial(kind)))
+
+    def restore(self, state: State) -> None:
+        """Make this the committed state."""
+        self.state = state
+        self._last: tuple[Any, tuple[State, dict[str, Outcome]]] | None = None
+
+    def computed(self, begun: Sequence[Instance]) -> dict[str, Outcome]:
+        """Return how far each instance of a root gets; the state stays as it is."""
+        return self._folded(begun)[1]
+
+    def apply(self, begun: Sequence[Instance]) -> None:
+        """Commit what the instances of a root did."""
+        self.restore(kept(self._folded(begun)[0]))
+
+    def _folded(self, begun: Sequence[Instance]) -> tuple[State, dict[str, Outcome]]:
+        # Its name, its place and how many answers it has tell all that an instance is computed from.
+        key = [(one.id, one.place, len(one.answers)) for one in begun]
+        if self._last is None or self._last[0] != key:
+            self._last = (key, fold(self.kind, self.state, begun))
+        return self._last[1]

@@ -10,9 +10,13 @@ A class may say better: ``arguments = {"transfer": strategy}`` with a strategy o
 """
 
 import inspect
+import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from itertools import combinations_with_replacement
+from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -20,8 +24,9 @@ import msgspec
 
 from antecede.errors import ObjectError, UsageError
 from antecede.interrupts import is_ctrl_c
+from antecede.objects.instances import Answer
 from antecede.objects.model import Object, initial, operations_of, relation_of
-from antecede.objects.replay import Answer, Outcome, State, compute
+from antecede.objects.replay import Outcome, State, compute
 from antecede.whereabouts import text_of
 
 Step = tuple[str, tuple[Any, ...]]
@@ -61,8 +66,46 @@ class Pair(msgspec.Struct, frozen=True):
         return "conflict" if self.declared else "undeclared"
 
 
+def classes_in(text: str) -> list[type[Object]]:
+    """Return the classes of objects in ``MODULE[:CLASS]``; a module may be a file."""
+    name, colon, wanted = text.partition(":")
+    module = _module(name)
+    found = [
+        kind
+        for _, kind in inspect.getmembers(module, inspect.isclass)
+        if issubclass(kind, Object) and kind is not Object and operations_of(kind)
+    ]
+    own = [kind for kind in found if kind.__module__ == module.__name__ or colon]
+    chosen = [kind for kind in own if not wanted or kind.__name__ == wanted]
+    if not chosen:
+        what = f"no class {wanted} of objects" if wanted else "no class of objects with operations"
+        raise ObjectError(f"{name}: {what} (a subclass of antecede.objects.Object with @operation methods)")
+    return chosen
+
+
+def _module(name: str) -> Any:
+    try:
+        if not name.endswith(".py"):
+            sys.path.insert(0, "")
+            return import_module(name)
+        spec = spec_from_file_location(Path(name).stem, name)
+        if spec is None or spec.loader is None or not Path(name).is_file():
+            raise UsageError(f"{name}: no such file")
+        module = module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+    except (UsageError, ObjectError):
+        raise
+    except ImportError as error:
+        raise UsageError(f"{name}: cannot be imported: {error}") from None
+    except (Exception, SystemExit) as error:
+        # A module is the application's code and may fail in any way. One that exits must not pass for a correct one.
+        raise UsageError(f"{name}: cannot be imported: {type(error).__name__}: {error}") from None
+    return module
+
+
 def search(kind: type[Object], examples: int = 300) -> list[Pair]:
-    """Look at every two operations of a class, with so many tries each."""
+    """Look for a counter-example for every two operations of a class."""
     relation = relation_of(kind)
     try:
         initial(kind)
@@ -77,7 +120,7 @@ def search(kind: type[Object], examples: int = 300) -> list[Pair]:
         except (ObjectError, UsageError):
             raise
         except Exception as error:
-            # Strategies, and values that are compared and shown, are anybody's code, too.
+            # Strategies, and values that are compared and shown, are the application's code as well.
             raise ObjectError(
                 f"{kind.__name__}: {' and '.join(pair)} cannot be compared: {type(error).__name__}: {error}"
             ) from None
@@ -128,8 +171,8 @@ def _tried(kind: type[Object], names: tuple[str, str], case: tuple[list[Step], A
     first, second = (names[0], tuple(arguments[0])), (names[1], tuple(arguments[1]))
     one, after_one = _two(kind, state, first, second, answers)
     two, after_two = _two(kind, state, second, first, answers)
-    forth = {"state": after_one.state, "answers": [_said(one), _said(after_one)]}
-    back = {"state": after_two.state, "answers": [_said(after_two), _said(two)]}
+    forth = {"state": after_one.state, "answers": [_seen(one), _seen(after_one)]}
+    back = {"state": after_two.state, "answers": [_seen(after_two), _seen(two)]}
     return None if _alike(forth, back) else Example(state, first, second, forth, back)
 
 
@@ -143,7 +186,7 @@ def _two(
 def _computed(kind: type[Object], state: State, step: Step, answers: Sequence[Answer]) -> Outcome:
     """Compute an operation, and once more: if that differs, no order of anything is to blame."""
     one, again = (compute(kind, state, *step, answers) for _ in range(2))
-    if not _alike((one.state, _said(one)), (again.state, _said(again))):
+    if not _alike((one.state, _seen(one)), (again.state, _seen(again))):
         raise ObjectError(
             f"{kind.__name__}.{_shown(step)} from {state!r}, computed twice, differs: operations must be deterministic"
         )
@@ -155,12 +198,12 @@ def _alike(one: Any, other: Any) -> bool:
     return bool(one == other) or repr(one) == repr(other)
 
 
-def _said(outcome: Outcome) -> Any:
-    """What somebody else sees of an operation: its answer, or its failure, and what it called."""
+def _seen(outcome: Outcome) -> Any:
+    """Return what others see of an operation: its answer, or its failure, and what it called."""
     calls = [(list(call.targets), call.operation, list(call.arguments)) for call in outcome.calls]
-    said = "waits" if outcome.answer is None else outcome.answer[1]
+    answer = "waits" if outcome.answer is None else outcome.answer[1]
     failed = outcome.answer is not None and not outcome.answer[0]
-    seen: Any = {"failed": said} if failed else said
+    seen: Any = {"failed": answer} if failed else answer
     return {"calls": calls, "answer": seen} if calls else seen
 
 
@@ -168,10 +211,10 @@ def _arguments(kind: type[Object], name: str) -> Any:
     """A strategy for the arguments of an operation."""
     from hypothesis import strategies as st
 
-    said = getattr(kind, "arguments", {})
-    if not isinstance(said, Mapping):
-        raise ObjectError(f"{kind.__name__}.arguments: expected strategies by operation, not {said!r}")
-    given = said.get(name)
+    strategies = getattr(kind, "arguments", {})
+    if not isinstance(strategies, Mapping):
+        raise ObjectError(f"{kind.__name__}.arguments: expected strategies by operation, not {strategies!r}")
+    given = strategies.get(name)
     if given is not None:
         if not isinstance(given, st.SearchStrategy):
             raise ObjectError(f"{kind.__name__}.arguments[{name!r}]: expected a strategy of tuples, not {given!r}")

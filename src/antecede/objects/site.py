@@ -1,120 +1,118 @@
-"""One object of a group: it computes operation instances, as the order ``objects`` hands their messages over.
+"""One object of a group: the order below, locks above it, and the instances that they let begin (§3.3, §4.3).
 
-The order says when a message may be handed over, and never waits for a computation. What a *site* adds:
+A site is an order to the code that drives it: ``receive``, ``tick`` and ``snapshot``, with effects as answers. Besides
+the order's effects there are those of :mod:`antecede.objects.instances`. It puts together, and each part calls only the
+parts to its right:
 
-**Ready** (§4.3). A request that was handed over is queued. Its instance begins, and the request counts as delivered,
-when no instance that conflicts with it is before it: none of another root that has begun and whose root has not ended,
-and none at all that was queued earlier. So conflicting instances begin in the order in which they were handed over,
-which is the same at all common destinations. Instances of one root never wait for each other once they have begun: a
-root is one activity, which waits for its own calls (an instance so never conflicts with its ancestors); what orders its
-messages is the order below.
+    site ──► roots, wounds (bookkeeping)
+      └────► execution ──► table (locks), intentions (state), members ──► outbox ──► order ``objects``
 
-**Closed nesting.** What an instance does is an intention (:mod:`antecede.objects.replay`) that the objects keep until
-the root's home decides. Commit and abort travel down the tree of calls. An instance that fails aborts its own calls and
-tells its callers; whoever called it may go on. Locks stay with the root until it ends, but for those of what failed or
-was aborted within it: what such an instance saw may have changed by the time that its root commits.
+**Ready** (§4.3). The order decides when a message may be handed over; it never waits for a computation. A request that
+was handed over is queued. Its instance begins, and the request counts as delivered, when no conflicting instance is
+before it (:mod:`antecede.objects.table`). Locks stay with the root until it ends, but for those of instances that
+failed or were aborted within it: what such an instance saw may have changed by the time that its root commits.
 
-**Wound–wait.** The theorem of §3.3 is about messages; instances can still wait for each other in a circle (op1@i calls
-op2@j while op3@j calls op4@i, with op1 ~ op4 and op2 ~ op3). So whoever is queued behind an instance of a *younger*
-root asks that root's home to abort it (``wound``); the home does, unless it has decided to commit. The root is tried
-again, with its old number, once what wounded it has ended (``heal``); tried at once it would be in the way again. All
-waiting is then of younger roots for older ones, and the oldest is never wounded. An object lets only so many of its
-roots begin at a time, the oldest first: more would only wound each other.
-
-**Abort** never restores a state: two compatible increments interleave, and undoing one must not undo the other.
-
-Like an order a site has ``receive``, ``tick`` and ``snapshot``, and answers with effects; besides the order's there are
-:class:`~antecede.objects.instances.Local` and :class:`~antecede.objects.instances.Answered`.
+**Wound–wait** (:mod:`antecede.objects.roots`) ends the circles of waiting instances that the theorem of §3.3 does not
+cover.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
-import msgspec
-
-from antecede import limits
 from antecede.errors import ObjectError, OrderError
-from antecede.messages import (
-    ABORT,
-    COPY,
-    PERSIST,
-    REQUEST,
-    RESPONSE,
-    Accept,
-    Deliver,
-    Effects,
-    Label,
-    Message,
-    Packet,
-    Send,
-    Verdict,
-)
-from antecede.objects.computing import REQUESTS, Computing, caller_of, read_payload
-from antecede.objects.instances import (
-    DONE,
-    QUEUED,
-    Answer,
-    Instance,
-    Root,
-)
-from antecede.objects.model import lacking, operations_of
+from antecede.messages import ABORT, COPY, REQUEST, RESPONSE, Accept, Deliver, Effects, Message, Packet, Send, Verdict
+from antecede.objects.execution import Execution, Removed
+from antecede.objects.instances import QUEUED, Answer, Answered, Instance, Root
+from antecede.objects.members import Members
+from antecede.objects.model import Object, lacking, operations_of, relation_of
+from antecede.objects.outbox import Outbox
 from antecede.objects.replay import kept
-from antecede.orders.contract import Reason
-from antecede.orders.objects import HEAL, WOUND
+from antecede.objects.roots import Roots, Wounds
+from antecede.objects.table import Table
+from antecede.orders.contract import Order, Reason
+from antecede.orders.encoding import Reader, Writer
+from antecede.orders.objects import HEAL, WOUND, Objects
+from antecede.orders.objects_rules import PLAIN
 
-TIMEOUT = "timeout: the call took too long and was aborted"
-
-_elsewhere = (False, "aborted by another caller")
+_timeout: Answer = (False, "timeout: the call took too long and was aborted")
 
 
-class Site(Computing):
+class Site(Order):
     """One object, its instances, and its member of the order ``objects``."""
+
+    name: ClassVar[str] = "objects"
+    source: ClassVar[str] = Objects.source
+    guarantees = Objects.guarantees
+    needs: ClassVar[frozenset[str]] = Objects.needs
+    controls: ClassVar[tuple[str, ...]] = Objects.controls
+    ordering: ClassVar[type[Objects]] = Objects
+    locking: ClassVar[type[Table]] = Table
+    executing: ClassVar[type[Execution]] = Execution
+
+    def __init__(self, me: int, kind: type[Object], members: Members, conflicts: str, clocks: str) -> None:
+        super().__init__(me, len(members.names))
+        self.kind = kind
+        self.order = self.ordering(me, len(members.names), conflicts=conflicts, clocks=clocks)
+        self.order.defer = True
+        self.outbox = Outbox(me, members.names[me], self.order)
+        self.table = self.locking(relation_of(kind))
+        self.execution = self.executing(kind, members, self.table, self.outbox)
+        self.roots = Roots()
+        self.wounds = Wounds()
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What has been committed."""
+        return self.execution.intentions.state
 
     # What a user may do.
 
     def start(
         self, name: str, arguments: Iterable[Any] = (), *, deadline: float | None = None, by: str = ""
     ) -> tuple[str, Effects]:
-        """Start a root: an operation of this object, by itself or by somebody whose name then begins the root's. The
-        root's name, and what follows; its end will be ``Answered``."""
+        """Start a root: an operation of this object, by itself or by a caller whose name then begins the root's. Return
+        the root's name and the effects; its end will be ``Answered``."""
         if name not in operations_of(self.kind):
             raise ObjectError(lacking(self.kind, name))
         try:
             given = tuple(kept(list(arguments)))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ObjectError(f"arguments of {self.kind.__name__}.{name}: no plain values: {error}") from None
-        self.started += 1
-        number = (self.order.clock, self.me, self.started)
-        root = Root(f"{by or self.names[self.me]}.{self.started}", name, given, number, 1, deadline)
-        self.waiting.append(root)
-        self._let_begin()
+        self.roots.started += 1
+        number = (self.order.clock, self.me, self.roots.started)
+        root = Root(f"{by or self.outbox.name}.{self.roots.started}", name, given, number, 1, deadline)
+        self.roots.waiting.append(root)
+        self._admit()
         return root.name, self._finished()
 
     def tick(self, now: float) -> Effects:
         """Abort the roots whose time is up."""
-        late = [root for root in self._unended() if root.deadline is not None and root.deadline <= now]
-        # All at once: thousands may have waited for one object that is down, and their time be up together.
-        self.waiting = [root for root in self.waiting if root.deadline is None or root.deadline > now]
+        late = self.roots.late(now)
         for root in late:
-            self._give_up(root, (False, TIMEOUT))
+            if root.attempt in self.roots.running:
+                self.execution.abort(self.table.instances[root.attempt])
+                self._follow()
+            self._end(root, _timeout, late=True)
         return self._finished() if late else []
 
     def deadline(self) -> float | None:
-        """When ``tick`` is wanted next."""
-        return min((root.deadline for root in self._unended() if root.deadline is not None), default=None)
-
-    def _unended(self) -> list[Root]:
-        return [*self.roots.values(), *self.resting.values(), *self.waiting]
+        """Return when ``tick`` is wanted next."""
+        return self.roots.deadline()
 
     # What arrives.
 
     def receive(self, packet: Packet) -> tuple[Verdict, Effects]:
         if packet.kind in (WOUND, HEAL):
-            return self._told_of(packet.subject, packet.kind == WOUND)
+            return self._wounded(packet.subject, packet.kind == WOUND)
         verdict, effects = self.order.receive(packet)
         if verdict is Verdict.DUPLICATE:
             return verdict, effects
-        self._take_in(effects)
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                self._handed_over(effect.message)
+                self._follow()
+            else:
+                self.outbox.add(effect)
         effects = self._finished()
         if packet.kind == COPY and verdict is Verdict.DELIVER:
             here = packet.subject
@@ -124,109 +122,87 @@ class Site(Computing):
         return verdict, effects
 
     def _handed_over(self, message: Message) -> None:
+        """The order hands a message over."""
         label = message.label
         if label is None:
-            self._out.append(Deliver(message))
+            self.outbox.deliver(message)
             return
+        execution = self.execution
         if label.type == REQUEST:
-            self._requested(message, label)
+            if label.instance in self.roots.running:
+                # Nobody calls a root: its caller could also end it.
+                execution.ignore(message)
+            else:
+                execution.requested(message, label)
             return
         one = self.table.instances.get(label.instance)
-        if one is not None and label.type != RESPONSE and message.source not in self._callers(one):
-            # Nobody but its callers, and for a root nobody at all, may say how an instance ends.
+        if one is not None and label.type != RESPONSE and message.source not in one.sources():
+            # Nobody but its callers, and for a root nobody at all, may decide how an instance ends.
             one = None
         if one is None or one.state == QUEUED:
             if one is not None and label.type == ABORT:
-                self._drop(one, message.source)
-            self._deliver_to_nobody(message)
+                execution.aborted_by(one, message.source)
+            execution.ignore(message)
             return
-        self._out.append(Deliver(message))
+        self.outbox.deliver(message)
         if label.type == RESPONSE:
-            self._responded(one, message, label)
+            execution.responded(one, message, label)
         elif label.type == ABORT:
-            unanswered = [] if one.state == DONE else one.callers
-            self._abort(one, _elsewhere, [caller for caller in unanswered if caller.source != message.source])
-        elif one.state == DONE:
-            self._commit(one)
+            execution.aborted_by(one, message.source)
+        else:
+            execution.commit(one)
 
-    def _callers(self, one: Instance) -> set[int]:
-        return {caller.source for caller in one.callers} | {message.source for message in one.pending}
-
-    def _drop(self, one: Instance, source: int) -> None:
-        """A queued instance is aborted by one of its callers."""
-        requests, one.pending = one.pending, []
-        for request in requests:
-            self._deliver_to_nobody(request)
-        callers = [caller for caller in map(caller_of, requests) if caller.source != source]
-        self._abort(one, _elsewhere, callers)
-
-    def _told_of(self, attempt: str, wounded: bool) -> tuple[Verdict, Effects]:
-        if attempt not in self.roots and attempt not in self.resting:
+    def _wounded(self, attempt: str, wounded: bool) -> tuple[Verdict, Effects]:
+        """Another object asks a root of this home to make way, or to go on."""
+        if attempt not in self.roots.running and attempt not in self.roots.resting:
             return Verdict.DUPLICATE, []
-        if wounded and attempt in self.roots:
-            self._rest(self.roots[attempt])
-        elif not wounded:
-            self._heal(attempt)
+        if not wounded:
+            self._queue(self.roots.heal(attempt))
+        elif attempt in self.roots.running:
+            self._rest(attempt)
         return Verdict.DELIVER, self._finished()
 
-    # Roots and requests.
+    # Roots.
 
-    def _queue_root(self, root: Root) -> None:
-        self.roots[root.attempt] = root
-        self.table.queue(Instance(root.attempt, root.operation, root.arguments, root.attempt, root.number, "", 0))
+    def _admit(self) -> None:
+        for root in self.roots.admitted():
+            self._queue(root)
 
-    def _requested(self, message: Message, label: Label) -> None:
-        request = read_payload(REQUESTS, message)
-        if request is None or not 0 <= request.number[1] < self.members or label.instance in self.roots:
-            # Nobody calls a root: whoever could would also be one to end it.
-            self._deliver_to_nobody(message)
-            return
-        one = self.table.instances.get(label.instance)
-        if one is None and label.instance in self._ended:
-            # A replica of its caller was quicker, and this is over: it is not begun again for the slower one.
-            self._deliver_to_nobody(message)
-            response = Label(RESPONSE, label.by_operation, label.by_instance, label.operation, label.instance, True)
-            self._send(1 << message.source, response, (False, self._ended[label.instance]))
-            return
-        if one is None:
-            number = request.number
-            one = Instance(
-                label.instance, label.operation, request.arguments, request.root, number, label.by_instance, 0
-            )
-            self.table.queue(one)
-        if one.state == QUEUED:
-            one.pending.append(message)
-        else:
-            self._join(one, message, label)
+    def _queue(self, root: Root | None) -> None:
+        """Queue the next try of a root, if there is one."""
+        if root is not None:
+            attempt = root.attempt
+            self.table.queue(Instance(attempt, root.operation, root.arguments, attempt, root.number, "", 0))
 
-    def _let_begin(self) -> None:
-        while self.waiting and len(self.roots) + len(self.resting) < limits.roots_running_max:
-            self._queue_root(self.waiting.pop(0))
+    def _rest(self, attempt: str) -> None:
+        """A root of this home makes way: its try is undone."""
+        self.execution.abort(self.table.instances[attempt])
+        self._follow()
+        self._queue(self.roots.rest(attempt))
 
-    def _give_up(self, root: Root, answer: Answer) -> None:
-        if root.attempt in self.roots:
-            self._abort(self.table.instances[root.attempt])
-        self._ended_root(root, answer)
+    def _end(self, root: Root, answer: Answer, late: bool = False) -> None:
+        """A root has ended; the next one may begin."""
+        self.roots.end(root)
+        self.outbox.add(Answered(root.name, *answer, root.tries, late))
+        self._admit()
 
-    def _rest(self, root: Root) -> None:
-        """A root is wounded: it is undone, and waits."""
-        self.wounds += 1
-        attempt = root.attempt
-        self._abort(self.table.instances[attempt])
-        del self.roots[attempt]
-        self.resting[attempt] = root
-        if attempt in self._healed:
-            self._heal(attempt)
-
-    def _heal(self, attempt: str) -> None:
-        root = self.resting.pop(attempt, None)
-        if root is None:
-            if attempt in self.roots:
-                self._healed.add(attempt)
-            return
-        self._healed.discard(attempt)
-        root.tries += 1
-        self._queue_root(root)
+    def _follow(self) -> None:
+        """Do what follows from the instances that came to their end."""
+        reports = self.execution.reports
+        while reports:
+            report = reports.pop(0)
+            one = report.instance
+            if isinstance(report, Removed):
+                last = not any(other.root == one.root for other in self.table.instances.values())
+                for home, attempt in self.wounds.healed(one, last):
+                    if home == self.me:
+                        self._queue(self.roots.heal(attempt))
+                    else:
+                        self.outbox.add(Send(self.control(HEAL, home, attempt)))
+            elif (root := self.roots.running.get(one.id)) is not None:
+                self.execution.commit(one)
+                self._follow()
+                self._end(root, report.answer)
 
     # Waiting.
 
@@ -237,36 +213,35 @@ class Site(Computing):
             for one in self.table.queued():
                 rivals = self.table.rivals(one)
                 if not rivals:
-                    self._begin(one)
+                    self.execution.begin(one)
+                    self._follow()
                 if not rivals or self._wound(one, [other for other in rivals if other.number > one.number]):
                     break
 
     def _wound(self, one: Instance, younger: list[Instance]) -> bool:
-        """Ask the homes of these to make way for one that is older. Did that change anything here?"""
+        """Ask the homes of these to make way for one that is older. Return whether that changed anything here."""
         for other in younger:
-            if other.root in self._wounded:
+            if other.root in self.wounds:
                 continue
             if other.home != self.me:
-                self._out.append(Send(Packet(WOUND, self.me, other.home, None, other.root, None)))
-            elif other.root not in self.roots:
+                self.outbox.add(Send(self.control(WOUND, other.home, other.root)))
+            elif other.root not in self.roots.running:
                 continue
-            self._wounded.add(other.root)
-            self._wounds_by.setdefault(one.id, []).append((other.home, other.root))
+            self.wounds.add(one, other)
             if other.home == self.me:
-                self._rest(self.roots[other.root])
+                self._rest(other.root)
                 return True
         return False
 
-    # Words to others.
-
     def _finished(self) -> Effects:
-        """All that a step has brought about."""
+        """Return the effects of a step, after all that may begin has begun."""
         self._pump()
-        effects, self._out = [PERSIST, *self._out], []
-        return effects
+        return self.outbox.drain()
 
     def send(self, message: Message) -> Effects:
         raise OrderError("an object sends nothing but what its operations call: start one")
+
+    # What an observer may ask.
 
     def held(self) -> list[Message]:
         queued = [message for one in self.table.queued() for message in one.pending]
@@ -279,30 +254,47 @@ class Site(Computing):
             for message in one.pending:
                 yield message, rivals
 
+    def unended(self) -> list[str]:
+        """Return the names of all that has not come to its end here: instances, roots, messages, vectors."""
+        vectors = [f"the vector of {instance}" for instance in self.order.vectors if instance != PLAIN.instance]
+        return [
+            *self.table.instances,
+            *[root.name for root in self.roots],
+            *[message.id for message in self.held()],
+            *vectors,
+        ]
+
+    # Stamps are the order's.
+
+    def write_stamp(self, packet: Packet, out: Writer) -> None:
+        self.order.write_stamp(packet, out)
+
+    def read_stamp(self, kind: str, source: int, data: Reader) -> Any:
+        return self.order.read_stamp(kind, source, data)
+
     # State.
 
     def dump(self) -> Any:
+        running, waiting, resting, healed = self.roots.dump()
+        asked, asked_by = self.wounds.dump()
         return (
             self.order.dump(),
             self.state,
             self.table.dump(),
-            [msgspec.to_builtins(root) for _, root in sorted(self.roots.items())],
-            [msgspec.to_builtins(root) for root in self.waiting],
-            [(attempt, msgspec.to_builtins(root)) for attempt, root in sorted(self.resting.items())],
-            (self.started, self.posted, self.wounds),
-            (sorted(self._wounded), sorted(self._healed), sorted(self._wounds_by.items())),
-            list(self._ended.items()),
+            running,
+            waiting,
+            resting,
+            (self.roots.started, self.outbox.posted, self.roots.wounds),
+            (asked, healed, asked_by),
+            list(self.execution.undone.items()),
         )
 
     def load(self, state: Any) -> None:
-        order, self.state, table, roots, waiting, resting, counts, wounds, ended = state
+        order, committed, table, running, waiting, resting, counts, (asked, healed, asked_by), undone = state
         self.order.load(order)
+        self.execution.intentions.restore(committed)
+        self.execution.undone = dict(undone)
         self.table.load(table)
-        self.roots = {root.attempt: root for root in msgspec.convert(roots, list[Root])}
-        self.waiting = msgspec.convert(waiting, list[Root])
-        self.resting = {attempt: msgspec.convert(root, Root) for attempt, root in resting}
-        self.started, self.posted, self.wounds = counts
-        wounded, healed, wounds_by = wounds
-        self._wounded, self._healed = set(wounded), set(healed)
-        self._wounds_by = {id_: [(home, attempt) for home, attempt in asked] for id_, asked in wounds_by}
-        self._ended = dict(ended)
+        self.roots.load(running, waiting, resting, healed)
+        self.roots.started, self.outbox.posted, self.roots.wounds = counts
+        self.wounds.load(asked, asked_by)

@@ -1,4 +1,4 @@
-"""The instances at one object, and which of them wait for which.
+"""The instances at one object, and which of them wait for which: *ready* (§4.3) as locks.
 
 An instance is queued when its request is handed over, and begins when nothing is in its way:
 
@@ -20,7 +20,7 @@ class Table:
         self.relation = relation
         self.instances: dict[str, Instance] = {}
         self.stirred = True
-        """Something was queued, has begun or is gone since somebody looked for what may begin."""
+        """Something was queued, began or was removed since the site last looked for what may begin."""
         self._handed = 0
         self._begun = 0
 

@@ -54,6 +54,10 @@ class OrderSpec(msgspec.Struct, frozen=True):
         """Create the order of member ``me`` among ``members``."""
         return self.kind(me, members, **self.options)
 
+    def object_names(self) -> frozenset[str]:
+        """Return the objects that can be called in a domain with this order."""
+        return frozenset()
+
     def guarantees(self) -> frozenset[str]:
         """Return the guarantees with these options."""
         return self.sample().guarantees

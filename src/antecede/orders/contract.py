@@ -132,6 +132,10 @@ class Order(ABC):
         """Process the passing of time."""
         return []
 
+    def deadline(self) -> float | None:
+        """Return when ``tick`` must be called next; ``None``: it need not be."""
+        return None
+
     # Questions of observers.
 
     @abstractmethod

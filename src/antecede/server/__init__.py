@@ -36,9 +36,9 @@ from antecede.errors import (
     WireError,
 )
 from antecede.link import Ack, Frame, Hello
+from antecede.objects.calls import Calls, deadline_of, is_call, unfit
 from antecede.objects.replicas import Row
 from antecede.server.backlog import Backlog, backlog_of
-from antecede.server.calls import Calls, deadline_of, is_call, unfit
 from antecede.server.items import (
     Began,
     Buried,
@@ -54,6 +54,7 @@ from antecede.server.items import (
     Reacted,
     Related,
     decode_record,
+    enacted_items,
     encode_record,
     sent_again,
 )
@@ -114,7 +115,7 @@ class AgentServer:
         self.channel.flush(now)
         self._collect()
         if self.calls.site is not None:
-            items += self.calls.told(clock_ms)
+            items += enacted_items(*self.calls.record(), clock_ms)
         # A step owns its lists, even the empty ones: the next step must not add to lists that were handed out.
         replies, self._replies = self._replies, []
         faults, self._faults = self._faults, []
@@ -297,7 +298,7 @@ class AgentServer:
         elif isinstance(item, Expired):
             self.calls.expire(item.clock_ms, now)
         elif isinstance(item, Related):
-            self.calls.tell(item)
+            self.calls.recorded(item.conflicts)
         elif isinstance(item, Forgot):
             self._begin_anew(item)
         elif isinstance(item, Buried):

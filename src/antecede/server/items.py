@@ -154,6 +154,12 @@ def decode_record(record: bytes) -> list[Item]:
         raise StoreError(f"unreadable record in the log: {error}") from None
 
 
+def enacted_items(conflicts: dict[str, list[list[str]]] | None, rows: list[Row], clock_ms: int) -> list[Item]:
+    """Return the items about objects for a step's record: their actions, and before those new conflicts."""
+    items: list[Item] = [] if conflicts is None else [Related(conflicts)]
+    return [*items, Enacted(rows, clock_ms)] if rows else items
+
+
 def sent_again(letter: Letter, client: str, number: int, to: tuple[str, ...]) -> Published:
     """Return a dead letter as a new one, with its original sender and its question."""
     published = Published(client, number, to, letter.type, letter.body, replays=letter.id)

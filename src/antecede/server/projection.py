@@ -22,7 +22,7 @@ import msgspec
 from antecede.channel import Taken, first_hops, uncouple
 from antecede.channel.packets import copy_of
 from antecede.errors import AntecedeError, StoreError, WireError
-from antecede.server.calls import is_call
+from antecede.objects.calls import is_call
 from antecede.server.items import Enacted, Published, PublishedMany, Reacted, Related, decode_record, joined
 from antecede.topology import Topology
 from antecede.trace import DELIVER, HOP, LOCAL, SEND, Event

@@ -305,8 +305,9 @@ class Machine:
     def deadline(self) -> float | None:
         """Return when ``tick`` is wanted next."""
         consumers = self.channel.consumers.values()
-        own = [consumer.own.deadline() for consumer in consumers if isinstance(consumer, TravellingConsumer)]
-        return min((due for due in (self.channel.deadline(), *own) if due is not None), default=None)
+        dues = [consumer.own.deadline() for consumer in consumers if isinstance(consumer, TravellingConsumer)]
+        dues += [consumer.order.deadline() for consumer in consumers]
+        return min((due for due in (self.channel.deadline(), *dues) if due is not None), default=None)
 
     # What the observed orders report.
 

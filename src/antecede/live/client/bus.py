@@ -9,7 +9,7 @@ import msgspec
 from antecede import limits, telemetry
 from antecede.channel.envelopes import envelope_fault
 from antecede.channel.letters import Letter
-from antecede.engine.agents import Notification, Unanswered, name_of
+from antecede.engine.agents import Notification, Returned, Unanswered, name_of
 from antecede.engine.topic import Subscribe, Unsubscribe
 from antecede.errors import (
     AgentError,
@@ -21,10 +21,10 @@ from antecede.errors import (
 )
 from antecede.limits import letter_bytes_max, publish_batch_max, train_bytes_max
 from antecede.live.client.inbox import Call, Inbox, Received, read
-from antecede.live.client.objects import RemoteObject
 from antecede.live.client.questions import Questions
 from antecede.live.client.ticket import Line, Ticket
 from antecede.objects import Object
+from antecede.objects.remote import RemoteObject
 from antecede.server.client import Numbering
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -156,7 +156,10 @@ class Bus:
 
     def object(self, name: str, kind: type[Object] | None = None, *, timeout: float = 30.0) -> RemoteObject:
         """Return a replicated object; its operations are methods to await. With its class they are checked here."""
-        return RemoteObject(self._question, name, kind, timeout)
+        return RemoteObject(self._call, name, kind, timeout)
+
+    async def _call(self, to: str, operation: str, body: bytes, seconds: float) -> Returned:
+        return cast(Returned, read(await self._question(to, operation, body, seconds), Returned))
 
     async def _question(self, to: str, kind: str, body: bytes, timeout: float) -> Letter:
         if len(body) > letter_bytes_max:

@@ -64,8 +64,8 @@ def _unsettled(server: SimulatedServer) -> Iterator[str]:
     if machine.engine.asks or len(machine.timers):
         yield f"{len(machine.engine.asks)} questions and {len(machine.timers)} timers are open"
     site = machine.calls.site
-    if site is not None and (site.open_calls or site.table.instances or site.held()):
-        yield f"{site.open_calls} calls and {len(site.table.instances)} operations are in progress"
+    if site is not None and site.unended():
+        yield f"objects: {len(site.unended())} things are left, such as {site.unended()[0]}"
     if server.store.durable < server.store.last:
         yield f"records after {server.store.durable} are not durable"
 

@@ -1,7 +1,7 @@
 """Campaigns on groups of objects: a seed, a workload, a bad network; the verdict comes from the trace.
 
-Each seed is one :class:`~antecede.simulator.objects_workload.Workload` whose settings are all drawn. The run is judged
-three times. First, from the trace alone, by the checker of significant order, which does not know this protocol.
+Each seed is one :class:`~antecede.objects.simulation.workload.Workload` whose settings are all drawn. The run is
+judged three times. First, from the trace alone, by the checker of significant order, which does not know this protocol.
 Second, by conditions that need no order: everything is delivered, once; nothing is blocked; every root ends as planned,
 and takes effect everywhere or nowhere. Third, by whether the objects end as if the roots had run one after the other.
 """
@@ -11,8 +11,8 @@ from collections import Counter
 import msgspec
 
 from antecede.objects import Site
-from antecede.simulator.objects_serial import unserial
-from antecede.simulator.objects_workload import Driver, Ended, Workload
+from antecede.objects.simulation.serial import unserial
+from antecede.objects.simulation.workload import Driver, Ended, Workload
 from antecede.trace import DELIVER, match
 from antecede.trace.conflicts import conflicts_in
 from antecede.trace.significant import judge_significant

@@ -9,8 +9,8 @@ must lead to the final states of the objects.
 
 from graphlib import CycleError, TopologicalSorter
 
+from antecede.objects.simulation.workload import Ended, Plan, changed
 from antecede.orders.relation import Relation
-from antecede.simulator.objects_workload import Ended, Plan, changed
 from antecede.trace import LOCAL
 
 

@@ -5,6 +5,9 @@ the answer; :class:`~antecede.errors.OperationError`, if the operation failed; o
 :class:`~antecede.errors.CallTimeoutError`, which is a ``TimeoutError``. The server aborts a call whose time is up, and
 all its effects are undone. Only if the server itself does not respond for a while longer is the outcome unknown, and
 the error says so. The call has a number, so it is computed once or never, and its effects do not depend on this client.
+
+The rules are here: what a call looks like, how long to wait, what an answer means. How a question travels is the bus's
+business; it gives a function that sends one and waits for the answer.
 """
 
 import inspect
@@ -15,16 +18,14 @@ from typing import Any, Protocol
 import msgspec
 
 from antecede import limits
-from antecede.channel.letters import Letter
 from antecede.engine.agents import Returned
 from antecede.errors import CallTimeoutError, OperationError, UsageError
-from antecede.live.client.inbox import read
-from antecede.objects import Object, operations_of
-from antecede.objects.model import lacking
+from antecede.objects.model import Object, lacking, operations_of
 
 _encode = msgspec.msgpack.Encoder().encode
 
-Question = Callable[[str, str, bytes, float], Awaitable[Letter]]
+Question = Callable[[str, str, bytes, float], Awaitable[Returned]]
+"""Sends a call: the address, the operation, the body, and how many seconds to wait for its end."""
 
 
 class _Operation(Protocol):
@@ -64,13 +65,12 @@ class RemoteObject:
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise UsageError(f"{called}: an argument is not a plain value: {error}") from None
         try:
-            letter = await self._question(f"{self._name}()", operation, body, self._timeout + _grace_seconds)
+            returned = await self._question(f"{self._name}()", operation, body, self._timeout + _grace_seconds)
         except TimeoutError:
             raise CallTimeoutError(
                 f"{called}: no response from the server for {self._timeout + _grace_seconds:g} s: "
                 "it is not known whether the call took place"
             ) from None
-        returned: Returned = read(letter, Returned)
         if returned.late:
             raise CallTimeoutError(f"{called}: not computed at all replicas within {self._timeout:g} s, and undone")
         if not returned.ok:

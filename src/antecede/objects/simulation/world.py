@@ -12,22 +12,12 @@ from typing import Any
 from antecede.channel import Channel
 from antecede.messages import COPY, Deliver, Message, Sent
 from antecede.objects import Answered, Local, Site, SiteSpec
-from antecede.orders import OrderSpec
 from antecede.simulator.channels import ChannelWorld
 from antecede.simulator.draws import Draw
-from antecede.simulator.machine import FLAT, Event, FlatChannel, Machine, Received, Step
+from antecede.simulator.machine import FLAT, Event, FlatChannel, Received, Step
 from antecede.simulator.recorder import Recorder
 from antecede.topology import Domain, Topology
 from antecede.trace import Event as Row
-
-
-class ObjectMachine(Machine):
-    """A machine with one object, whose roots may time out."""
-
-    def deadline(self) -> float | None:
-        order: Any = self.channel.consumers[FLAT].order
-        dues = [due for due in (super().deadline(), order.deadline()) if due is not None]
-        return min(dues, default=None)
 
 
 class ObjectWorld(ChannelWorld):
@@ -49,9 +39,6 @@ class ObjectWorld(ChannelWorld):
         """Where each root was started, and with which arguments."""
         topology = Topology([Domain(FLAT, spec.names)])
         super().__init__(topology, {FLAT: spec}, delay, faults, channel=FlatChannel, **settings)
-
-    def _machine(self, name: str, specs: dict[str, OrderSpec], channel: type[Channel]) -> Machine:
-        return ObjectMachine(name, self.topology, specs, channel, crashes=self._crash > 0)
 
     def sites(self) -> list[Site]:
         """Return the objects as they are now."""

@@ -20,8 +20,8 @@ from antecede.engine import Returned, name_of
 from antecede.errors import AntecedeError, OverloadError, StoreError, UsageError
 from antecede.messages import Effects
 from antecede.objects.hosting import is_deep
+from antecede.objects.instances import Answered
 from antecede.objects.replicas import Called, Replicas, Row
-from antecede.server.items import Enacted, Item, Related
 
 Body = tuple[int, list[Any]]
 """How many milliseconds a call may take, and its arguments."""
@@ -103,45 +103,37 @@ class Calls:
         if self.site is None or not self.site.ended:
             return []
         ended, self.site.ended = self.site.ended, []
-        return [
-            self._letter(
-                one.called,
-                Returned(
-                    object=one.called.object,
-                    operation=one.called.operation,
-                    ok=one.ok,
-                    value=one.answer if one.ok else None,
-                    reason="" if one.ok else str(one.answer),
-                    late=one.late,
-                    tries=one.tries,
-                ),
-            )
-            for one in ended
-            if one.called.ask
-        ]
+        return [self._letter(called, answered) for called, answered in ended if called.ask]
 
-    def _letter(self, called: Called, returned: Returned) -> Letter:
-        # Its id marks it as no message: it belongs to the call's own letter and obeys no order.
+    def _letter(self, called: Called, answered: Answered) -> Letter:
+        # The id is derived from that of the call's letter: it is not a message, and obeys no order.
         id_ = f"{self._prefix}c{called.letter.removeprefix(self._prefix)}"
+        returned = Returned(
+            object=called.object,
+            operation=called.operation,
+            ok=answered.ok,
+            value=answered.answer if answered.ok else None,
+            reason="" if answered.ok else str(answered.answer),
+            late=answered.late,
+            tries=answered.tries,
+        )
         body = msgspec.msgpack.encode(returned)
         return Letter(id_, called.object, (called.caller,), name_of(Returned), body, answers=called.ask)
 
-    def told(self, clock_ms: int) -> list[Item]:
-        """Return the items about objects for a step's record: their actions, and before those their conflicts."""
+    def record(self) -> tuple[dict[str, list[list[str]]] | None, list[Row]]:
+        """Return what a step's record must say of the objects here: the table of conflicts, if the log does not have
+        it, and what they did."""
         site = self.site
         if site is None or not site.rows:
-            return []
-        items: list[Item] = []
-        if site.told != site.conflicts:
-            items.append(Related(site.conflicts))
-            site.told = site.conflicts
-        items.append(Enacted(self._rows(), clock_ms))
-        return items
+            return None, []
+        conflicts = None if site.logged == site.conflicts else site.conflicts
+        site.logged = site.conflicts
+        return conflicts, self._rows()
 
-    def tell(self, item: Related) -> None:
-        """Record that the log contains these conflicts."""
+    def recorded(self, conflicts: dict[str, list[list[str]]]) -> None:
+        """The log has this table of conflicts."""
         if self.site is not None:
-            self.site.told = item.conflicts
+            self.site.logged = conflicts
 
     def _rows(self) -> list[Row]:
         rows: list[Row] = []

@@ -14,10 +14,10 @@ import msgspec
 
 from antecede.messages import members_of
 from antecede.objects import Answered, Call, CallFailed, Object, Site, group, operation
+from antecede.objects.simulation.world import ObjectWorld
 from antecede.orders.relation import Relation
 from antecede.simulator.draws import below, parse_draw, stream, subset
 from antecede.simulator.kernel import World
-from antecede.simulator.objects import ObjectWorld
 from antecede.simulator.recorder import process_names
 from antecede.simulator.schedules import Stuck
 from antecede.trace import Event
@@ -227,7 +227,7 @@ class Driver:
         except Stuck:
             problems.append("the run does not end")
         problems += self._problems(world)
-        wounds = sum(site.wounds for site in world.sites())
+        wounds = sum(site.roots.wounds for site in world.sites())
         lasting = {
             root: (self.names[world.started[root][0]], self.plans[world.started[root][1][0]])
             for root, answer in world.answers.items()
@@ -272,23 +272,14 @@ class Driver:
         problems = [f"{message} is delivered twice at {self.names[at]}" for at, message in world.twice]
         problems += [f"{message} is not delivered everywhere" for message in world.missing()]
         for site in world.sites():
-            left = [
-                *site.table.instances,
-                *site.roots,
-                *site.resting,
-                *[root.name for root in site.waiting],
-                *[message.id for message in site.held()],
-            ]
-            left += [f"the vector of {instance}" for instance in site.order.vectors]
-            problems += [f"{one} is left at {self.names[site.me]}" for one in left]
+            problems += [f"{one} is left at {self.names[site.me]}" for one in site.unended()]
         if len(world.answers) != self.workload.roots:
             problems.append(f"{len(world.answers)} roots ended: expected {self.workload.roots}")
         wanted: Counter[tuple[str, str]] = Counter()
         for root, answer in world.answers.items():
             home, arguments = world.started[root]
             plan = self.plans[arguments[0]]
-            given_up = self.workload.timeout is not None and str(answer.answer).startswith("timeout")
-            if answer.ok is plan.fails and not given_up:
+            if answer.ok is plan.fails and not answer.late:
                 problems.append(
                     f"{root} ended with {answer.answer!r}: expected {'a failure' if plan.fails else 'none'}"
                 )

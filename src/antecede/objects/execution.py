@@ -1,0 +1,286 @@
+"""How operation instances are computed at one object: from the request to commit or abort (§2).
+
+**Closed nesting.** The effects of an instance are an intention (:mod:`antecede.objects.replay`) until the root's home
+decides. Commit and abort travel down the tree of calls. An instance that fails aborts its own calls and answers its
+callers with the reason; the callers may go on. Abort never restores a state: two compatible increments interleave, and
+undoing one must not undo the other. A commit is applied once it is known of each instance of the root at this object
+whether it lasts.
+
+**Replicas** that each repeat a nested call call one instance. It is computed once and each replica gets the answer. An
+instance that failed or was aborted stays so, since a slower replica must not find it computed again, perhaps with
+another outcome.
+
+Calls go one way: to the state, the table and the outbox. Roots and locks are the site's business; it learns from
+``reports`` which instances came to their end.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from antecede import limits
+from antecede.errors import ObjectError
+from antecede.messages import ABORT, COMMIT, REQUEST, RESPONSE, Label, Message
+from antecede.objects.instances import DONE, QUEUED, RUNNING, Answer, Caller, Instance, Made, Request
+from antecede.objects.members import Members
+from antecede.objects.model import Call, Object
+from antecede.objects.outbox import Outbox
+from antecede.objects.replay import Intentions
+from antecede.objects.table import Table
+
+_requests = msgspec.msgpack.Decoder(Request)
+_answers = msgspec.msgpack.Decoder(Answer)
+_aborted_elsewhere: Answer = (False, "aborted by another caller")
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """An instance has computed its answer, or failed."""
+
+    instance: Instance
+    answer: Answer
+
+
+class Removed(msgspec.Struct, frozen=True):
+    """An instance is no longer in the table: it committed or was aborted."""
+
+    instance: Instance
+
+
+class Execution:
+    """The instances of one object, and the state that they leave."""
+
+    def __init__(self, kind: type[Object], members: Members, table: Table, outbox: Outbox) -> None:
+        self.intentions = Intentions(kind)
+        self.members = members
+        self.table = table
+        self.outbox = outbox
+        self.reports: list[Finished | Removed] = []
+        """What happened, in sequence; the site empties it after each call."""
+        self.undone: dict[str, str] = {}
+        """Instances that failed or were aborted here, the latest of them, and why."""
+
+    # Beginning and going on.
+
+    def requested(self, message: Message, label: Label) -> None:
+        """A request was handed over: queue its instance, or answer it if the instance is there or was undone."""
+        request = _read(_requests, message)
+        if request is None or not 0 <= request.number[1] < self.outbox.order.members:
+            self.ignore(message)
+            return
+        one = self.table.instances.get(label.instance)
+        if one is None and label.instance in self.undone:
+            # A replica of its caller was quicker, and the instance was undone: it is not begun again.
+            self.ignore(message)
+            response = Label(RESPONSE, label.by_operation, label.by_instance, label.operation, label.instance, True)
+            self.outbox.send(1 << message.source, response, (False, self.undone[label.instance]))
+            return
+        if one is None:
+            content = (request.arguments, request.root, request.number)
+            one = Instance(label.instance, label.operation, *content, label.by_instance, 0)
+            self.table.queue(one)
+        if one.state == QUEUED:
+            one.pending.append(message)
+        else:
+            self._join(one, message, label)
+
+    def begin(self, one: Instance) -> None:
+        """A queued instance begins: its request counts as delivered now."""
+        self.table.begin(one)
+        requests, one.pending = one.pending, []
+        for message in requests:
+            assert message.label is not None
+            self._join(one, message, message.label)
+        self.outbox.note("begin", one)
+        self._go_on(one)
+
+    def _join(self, one: Instance, message: Message, label: Label) -> None:
+        """A request reaches an instance that has begun. If a replica of its caller was first, the request only asks for
+        the answer: the instance did not begin with it, and so does not receive it."""
+        if one.callers:
+            self.ignore(message)
+        else:
+            self.outbox.deliver(message)
+        caller = _caller_of(message, label)
+        request = _read(_requests, message)
+        if request is None or (label.operation, request.arguments) != (one.operation, one.arguments):
+            self._respond(one, caller, (False, f"replicas disagree on what {one.id} calls"))
+            return
+        one.callers.append(caller)
+        if one.answer is not None:
+            self._respond(one, caller, one.answer)
+
+    def _go_on(self, one: Instance) -> None:
+        """Compute an instance until it waits for an answer or has ended. A call that cannot be sent fails at once."""
+        while (call := self._next_call(one)) is not None:
+            try:
+                to, label = self._addressed(one, call)
+            except ObjectError as refusal:
+                one.calls.append(Made("", 0, True))
+                one.answers.append((False, str(refusal)))
+                continue
+            one.calls.append(Made(label.operation, to))
+            one.replies = {}
+            self.outbox.send(to, label, Request(one.root, one.number, call.arguments))
+            return
+
+    def _next_call(self, one: Instance) -> Call | None:
+        """Compute an instance from the answers that it has. Return its next call; if it has ended, report that."""
+        outcome = self.intentions.computed(self.table.begun(one.root))[one.id]
+        if not _is_plain(outcome.answer, outcome.state, [call.arguments for call in outcome.calls]):
+            self._fail(one, (False, "its state, its answer or an argument is no plain value"))
+        elif outcome.answer is not None:
+            if outcome.answer[0]:
+                self._done(one, outcome.answer)
+            else:
+                self._fail(one, outcome.answer)
+        elif len(outcome.calls) != len(one.calls) + 1:
+            self._fail(one, (False, "computed again, it called something else: operations must be deterministic"))
+        else:
+            return outcome.calls[-1]
+        return None
+
+    def _addressed(self, one: Instance, call: Call) -> tuple[int, Label]:
+        """Return the members that get a nested call and the label of its request. Raise if it cannot be sent."""
+        to, operation = self.members.destination(call)
+        child = f"{one.id}/{len(one.calls) + 1}"
+        if child.count("/") > limits.nesting_depth_max or len(child) > limits.label_chars_max:
+            raise ObjectError(f"calls nested deeper than {limits.nesting_depth_max}")
+        if not _can_travel(operation):
+            # A request that no member can read would stop all that come after it.
+            raise ObjectError(
+                f"the name of an operation has more than {limits.label_chars_max} characters, or is no text"
+            )
+        return to, Label(REQUEST, operation, child, one.operation, one.id)
+
+    def responded(self, one: Instance, message: Message, label: Label) -> None:
+        """A response was delivered to its instance, which goes on once all members that it called have answered."""
+        number = len(one.calls)
+        if one.state != RUNNING or label.by_instance != f"{one.id}/{number}" or len(one.answers) == number:
+            return
+        made = one.calls[-1]
+        if not made.to >> message.source & 1:
+            return
+        one.replies[message.source] = _read(_answers, message) or (False, "an answer that cannot be read")
+        if len(one.replies) < made.to.bit_count():
+            return
+        replies, one.replies = one.replies, {}
+        answer = self.members.united(made, replies)
+        if not answer[0]:
+            self._undo(one, made, number)
+        one.answers.append(answer)
+        self._go_on(one)
+
+    def _respond(self, one: Instance, caller: Caller, answer: Answer) -> None:
+        # What a failure follows from may be an abort that is on its way to the caller as well.
+        several = caller.several or not answer[0]
+        label = Label(RESPONSE, caller.operation, caller.instance, one.operation, one.id, several)
+        self.outbox.send(1 << caller.source, label, answer)
+
+    # Ends.
+
+    def _done(self, one: Instance, answer: Answer) -> None:
+        one.state = DONE
+        one.answer = answer
+        for caller in one.callers:
+            self._respond(one, caller, answer)
+        self.reports.append(Finished(one, answer))
+
+    def _fail(self, one: Instance, answer: Answer) -> None:
+        self.abort(one, answer, one.callers)
+        self.reports.append(Finished(one, answer))
+
+    def commit(self, one: Instance) -> None:
+        """The root has decided that this instance is to last."""
+        if one.decided or one.state != DONE:
+            return
+        one.decided = True
+        for number, made in enumerate(one.calls, 1):
+            if not made.undone:
+                self.outbox.send(made.to, Label(COMMIT, made.operation, f"{one.id}/{number}", one.operation, one.id))
+        self._settle(one.root)
+
+    def _settle(self, root: str) -> None:
+        """Apply what a root did here, once it is known of each of its instances whether it lasts: one that is still to
+        be aborted may lie between two that last."""
+        begun = self.table.begun(root)
+        if begun and all(one.decided for one in begun):
+            self.intentions.apply(begun)
+            for one in begun:
+                self._close(one, COMMIT)
+
+    def aborted_by(self, one: Instance, source: int) -> None:
+        """One of the callers aborts an instance; the others are answered."""
+        requests, one.pending = one.pending, []
+        callers = [] if one.state == DONE else list(one.callers)
+        for request in requests:
+            self.ignore(request)
+            assert request.label is not None
+            callers.append(_caller_of(request, request.label))
+        self.abort(one, _aborted_elsewhere, [caller for caller in callers if caller.source != source])
+
+    def abort(self, one: Instance, answer: Answer | None = None, callers: Iterable[Caller] = ()) -> None:
+        """Undo an instance and its calls, and answer these callers. With an answer it stays undone."""
+        for number, made in enumerate(one.calls, 1):
+            if not made.undone:
+                self._undo(one, made, number)
+        if answer is not None:
+            self.undone[one.id] = str(answer[1])
+            for ended in list(self.undone)[: -limits.ended_instances_max]:
+                del self.undone[ended]
+            for caller in callers:
+                self._respond(one, caller, answer)
+        if one.state == QUEUED:
+            # What has not begun leaves no trace.
+            self._remove(one)
+        else:
+            self._close(one, ABORT)
+        self._settle(one.root)
+
+    def _undo(self, one: Instance, made: Made, number: int) -> None:
+        made.undone = True
+        self.outbox.send(made.to, Label(ABORT, made.operation, f"{one.id}/{number}", one.operation, one.id))
+
+    def _close(self, one: Instance, how: str) -> None:
+        self.outbox.note(how, one)
+        self.outbox.order.forget(one.id)
+        self._remove(one)
+
+    def _remove(self, one: Instance) -> None:
+        self.table.remove(one)
+        self.reports.append(Removed(one))
+
+    def ignore(self, message: Message) -> None:
+        """Deliver a message that no instance here receives."""
+        assert message.label is not None
+        self.outbox.deliver_to_nobody(message, message.label.instance not in self.table.instances)
+
+
+def _caller_of(message: Message, label: Label) -> Caller:
+    return Caller(message.source, label.by_instance, label.by_operation, message.to & (message.to - 1) != 0)
+
+
+def _read(decoder: Any, message: Message) -> Any:
+    """Return the content of a message from another object; nothing if it cannot be read."""
+    try:
+        return decoder.decode(message.payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _can_travel(name: str) -> bool:
+    """Return whether this can be a name in a label."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return len(name) <= limits.label_chars_max
+
+
+def _is_plain(*values: Any) -> bool:
+    """Return whether these can travel and be kept."""
+    try:
+        msgspec.msgpack.encode(values)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return False
+    return True

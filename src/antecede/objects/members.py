@@ -1,0 +1,26 @@
+"""The members of a group as callers see them: who gets a call, and what the answers of several come to (§2, §3.3)."""
+
+from antecede.errors import ObjectError
+from antecede.objects.instances import Answer, Made
+from antecede.objects.model import Call
+
+
+class Members:
+    """A group in which each member is one object, called by its name."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+
+    def destination(self, call: Call) -> tuple[int, str]:
+        """Return the members that a call is for, and the name of the operation there. Raise if there are none."""
+        unknown = [name for name in call.targets if name not in self.names]
+        if unknown or not call.targets:
+            raise ObjectError(f"no object {unknown[0]!r}" if unknown else "a call to nobody")
+        return sum(1 << self.names.index(name) for name in set(call.targets)), call.operation
+
+    def united(self, made: Made, replies: dict[int, Answer]) -> Answer:
+        """Return the answer to a call, given the answers of all members that were called."""
+        failed = next((answer for answer in replies.values() if not answer[0]), None)
+        if failed is not None or len(replies) == 1:
+            return failed or next(iter(replies.values()))
+        return True, {self.names[member]: replies[member][1] for member in sorted(replies)}
