@@ -8,8 +8,8 @@
 Every branch of the bank has a replica of every account. Deposits and withdrawals may come in any order, for overdrafts
 are allowed; only an audit must see the same balance everywhere. Remarks on an account may come at any time.
 
-A causal order delays all three, and audits still differ from branch to branch: nobody ordered them among deposits that
-they know nothing of. A total order puts everything into one sequence. ``objects`` knows what conflicts: remarks wait
+A causal order delays all three, and audits still differ from branch to branch: nothing orders them among deposits that
+they do not know of. A total order puts everything into one sequence. ``objects`` knows what conflicts: remarks wait
 for nothing, and a deposit only until it is certain that no audit comes before it.
 """
 
@@ -118,7 +118,7 @@ class Bank(BareWorld):
 
     def delivered(self, branch: Any, message: Any, now: Any) -> None:
         if branch is self:
-            # The workload is told as well, and has nothing to do.
+            # The workload is notified as well, and has nothing to do.
             return
         name, kind, amount = json.loads(message.payload)
         account = self.replicas[branch][name]
@@ -132,7 +132,7 @@ class Bank(BareWorld):
         self.latencies[sort_of[kind]].append(now - self.times[message.id])
 
     def play(self, operations: int) -> dict[str, Any]:
-        """Let so many operations happen; what came of it."""
+        """Run this number of operations; return the results."""
         self.operations = operations
         self.run(self)
         states = {
@@ -179,7 +179,7 @@ def show(rows: dict[str, dict[str, Any]], operations: int, audits: float, branch
 
 
 async def teller(server: str, number: int, operations: int) -> list[float]:
-    """Somebody at a branch; how long each call took."""
+    """Run the calls of one branch; return how long each call took."""
     random, times = Random(number), []
     async with antecede.connect(server, name=f"teller{number}") as bus:
         for _ in range(operations):

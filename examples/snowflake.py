@@ -95,7 +95,7 @@ async def main(address: str, messages: int, in_flight: int) -> int:
 
 
 async def _seen(bus: antecede.Bus) -> dict[str, Seen]:
-    """What every agent has received so far."""
+    """Return what every agent has received so far."""
     answers = [bus.ask(name, Report(), expect=Seen, timeout=60) for name in names]
     return dict(zip(names, await asyncio.gather(*answers), strict=True))
 

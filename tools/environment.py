@@ -1,12 +1,12 @@
 """Make the environment of this clone, ``.venv``, from ``requirements.lock`` (standard library only).
 
-One phase after the other, each with its own mark so that a broken start is taken up where it broke: an empty
-environment; a pip for it (:mod:`find_pip`); the build tools of the lock; its libraries; and what the index has as
-source only, built with those build tools instead of unchecked ones. The project itself needs no building: a path file
-points at ``src``. Where packages come from is pip's own configuration, never ours.
+The work has several phases, each with its own mark, so that an interrupted start continues where it stopped: an empty
+environment; a pip for it (:mod:`find_pip`); the build tools of the lock; its libraries; and packages that exist as
+source only, built with those build tools instead of unchecked ones. The project itself needs no build: a path file
+points at ``src``. pip's own configuration decides where packages come from.
 
-Nothing outside the clone is written but pip's own cache. A finished environment bears the hash of the lock that it was
-made from and the name of its Python; when either changes it is made anew.
+Nothing outside the clone is written except pip's own cache. A finished environment records the hash of its lock and the
+name of its Python; when either changes, it is rebuilt.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ state = os.path.join(root, ".run")
 log_file = os.path.join(state, "install.log")
 lock_file = os.path.join(root, "requirements.lock")
 layout = "1"
-"""Raised when environments made by older code must be made anew."""
+"""Increased when environments made by older code must be rebuilt."""
 
 build_tools = {"setuptools"}
 source_only = {"pyspark"}
@@ -63,7 +63,7 @@ def digest() -> str:
 
 
 def stamp() -> str | None:
-    """What the environment was made from; none if it is unfinished, or was changed by a new Python or by uv."""
+    """Return what the environment was made from; None if it is unfinished, or was changed by a new Python or by uv."""
     if glob.glob(os.path.join(glob.escape(venv), "lib", "python3*", "site-packages", "antecede-*.dist-info")):
         return None
     try:
@@ -77,7 +77,7 @@ def stamp() -> str | None:
 def check_machine() -> None:
     for folder in (root, state):
         if os.path.exists(folder) and not os.access(folder, os.W_OK):
-            raise Stop(f"cannot write to {folder}: clone the project into a folder of your own")
+            raise Stop(f"cannot write to {folder}: clone the project into your own folder")
     os.makedirs(state, exist_ok=True)
     free = shutil.disk_usage(root).free
     if free < disk_bytes_min:

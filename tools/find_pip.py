@@ -34,7 +34,7 @@ harmless |= {"root-user-action", "break-system-packages", "require-virtualenv", 
 
 
 def find(python: str, store: str, call: Call) -> tuple[str, list[str]] | None:
-    """Where a pip for the environment of ``python`` was found, and the command; ``store`` may keep a fetched one."""
+    """Return the place of a pip for the environment of ``python``, and its command; ``store`` may keep a fetched one."""
     for place, commands in candidates(python, store, call):
         for command in commands:
             if call([*command, "--version"]):
@@ -90,7 +90,7 @@ def _from_index(python: str, store: str) -> Iterator[list[str]]:
                     file.write(body)
                 yield [python, os.path.join(store, name, "pip")]
         except (OSError, ValueError, KeyError, TypeError):
-            # An index that cannot be read, or is none, is no reason to stop: the next place may do.
+            # An index that cannot be read is not an error: the next place may work.
             continue
 
 

@@ -143,13 +143,13 @@ class Order(ABC):
         return []
 
     def explain_held(self) -> Iterator[tuple[Message, list[Reason]]]:
-        """Return the messages of ``held``, each with what it waits for, as far as this order can tell; for people to
+        """Return the messages of ``held``, each with what it waits for, as far as this order knows; for people to
         read. An order may leave this out."""
         for message in self.held():
             yield message, []
 
     def explain_unposted(self) -> list[Reason]:
-        """Return what the first message of ``unposted`` waits for, as far as this order can tell."""
+        """Return what the first message of ``unposted`` waits for, as far as this order knows."""
         return []
 
     # Stamps.

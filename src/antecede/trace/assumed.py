@@ -1,4 +1,4 @@
-"""What a trace proves although an import had to assume the positions of some rows.
+"""The verdicts that a trace proves although an import had to assume the positions of some rows.
 
 A foreign record may show that a process sent a message, but not when. The import then chooses a position in the
 process's line and marks the row ``assumed``. Its order relative to the other rows of its process is unknown; the edge

@@ -1,4 +1,4 @@
-"""Which instances of an object conflict: cells of instances, and which cells conflict.
+"""The conflicting instances of an object: cells of instances, and the conflicts of cells.
 
 Two instances of an object conflict iff their operations do so there and neither is an ancestor of the other: a caller
 waits for its callee, so they cannot exclude each other (Enokido, Higaki, Takizawa §2 on nested operations). For two

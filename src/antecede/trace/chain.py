@@ -1,4 +1,4 @@
-"""Why a delivery is late: the overtaking chain with the fewest messages.
+"""The reason why a delivery is late: the overtaking chain with the fewest messages.
 
 A message m from p to q is overtaken by a chain m1 … mk that leaves p with or after send(m), hops from process to
 process, and reaches q before m does (Garg §12.1: "a single message not be overtaken by a sequence of messages"). A copy

@@ -248,7 +248,7 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
     conflicts: Any = None
     recorded_by: Any = None
     assumed: Any = None
-    """What an import had to assume, by reason, with the number of rows."""
+    """The assumptions of an import, by reason, with the number of rows."""
 
 
 def metadata_of(text: bytes, where: str) -> Metadata:
