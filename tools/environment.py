@@ -43,11 +43,11 @@ source_only = {"pyspark"}
 
 
 class Stop(Exception):
-    """The start cannot go on; the text is the one line to show."""
+    """The start cannot continue; the text is the one line to show."""
 
 
 def prepare() -> None:
-    """Leave with an environment that is what the lock says."""
+    """Ensure that the environment matches the lock."""
     wanted = digest()
     if stamp() != wanted:
         check_machine()
@@ -88,7 +88,7 @@ def check_machine() -> None:
 
 @contextlib.contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Two starts at once: the second waits for the first and finds its work done."""
+    """Allow one start at a time: a second one waits for the first and finds its work done."""
     with open(os.path.join(state, "lock"), "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -126,7 +126,7 @@ def make(wanted: str) -> None:
 
 
 def make_empty() -> None:
-    """An environment without pip. Without the venv module it is a link and two lines of text."""
+    """Make an environment without pip. Without the venv module it is a link and two lines of text."""
     shutil.rmtree(venv, ignore_errors=True)
     base = getattr(sys, "_base_executable", None) or sys.executable
     if runs([base, "-m", "venv", "--without-pip", venv]):
@@ -145,7 +145,7 @@ def packages() -> str:
 
 
 def split_lock() -> list[tuple[str, str]]:
-    """The lock in three: what builds, what only has to be unpacked, and what has to be built."""
+    """Return the lock in three parts: build tools, packages to unpack, and packages to build."""
     with open(lock_file) as file:
         entries = re.split(r"\n(?=[A-Za-z0-9])", file.read().strip())
     named = [(entry.partition("==")[0], entry) for entry in entries]
@@ -184,15 +184,16 @@ def installer() -> list[str]:
         raise Stop("found no pip for .venv: install the system's python3-venv or python3-pip, or uv, and ./run again")
     place, command = found
     say(f"installing with pip: {place}")
-    # What a broken start left half unpacked has no record to uninstall by: it is written over.
+    # A half-unpacked package of an interrupted start has no record to uninstall it: it is overwritten.
     return [*command, "install", *options, "--use-pep517", "--ignore-installed", "--no-warn-script-location"]
 
 
-# Running things and saying so.
+# Running commands and reporting them.
 
 
 def child_environment() -> dict[str, str]:
-    """The user's, without what would lead an installation out of ``.venv``; room for building is here, not in /tmp."""
+    """Return the user's environment, without variables that would install outside ``.venv``; builds happen here, not in
+    /tmp."""
     away = {"PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_PYTHON", "__PYVENV_LAUNCHER__"}
     kept = {name: value for name, value in os.environ.items() if name not in away}
     ours = {"PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"}
@@ -200,7 +201,7 @@ def child_environment() -> dict[str, str]:
 
 
 def runs(command: list[str], folder: str = root) -> bool:
-    """Whether a command succeeds; what it says goes to the log."""
+    """Return whether a command succeeds; its output goes to the log."""
     with open(log_file, "ab") as log:
         log.write(("\n$ " + hide_password(shlex.join(command)) + "\n").encode())
         log.flush()
@@ -221,7 +222,7 @@ def call(command: list[str]) -> None:
         log.seek(begin)
         lines = [line.strip() for line in log if line.strip()]
     said = [line for line in lines if re.match(r"(?i)error|fatal|.*no space left", line)] or lines
-    raise Stop(f"{hide_password(said[-1])} (more in {os.path.relpath(log_file)}; ./run again goes on from here)")
+    raise Stop(f"{hide_password(said[-1])} (more in {os.path.relpath(log_file)}; ./run again continues from here)")
 
 
 def hide_password(text: str) -> str:
@@ -234,7 +235,7 @@ def say(text: str) -> None:
 
 @contextlib.contextmanager
 def phase(title: str) -> Iterator[None]:
-    """One line a phase: its name when it begins, its seconds when it ends."""
+    """Print one line per phase: its name when it begins, its seconds when it ends."""
     print(f"run: {title} … ", end="", file=sys.stderr, flush=True)
     begin = time.monotonic()
     try:
@@ -254,7 +255,7 @@ def read(path: str) -> str | None:
 
 
 def write(path: str, text: str) -> None:
-    """All of the text or none of it, whenever the machine stops."""
+    """Write all of the text or none of it, even if the machine stops."""
     with open(path + ".new", "w") as file:
         file.write(text)
     os.replace(path + ".new", path)

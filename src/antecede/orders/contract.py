@@ -59,7 +59,7 @@ class Option(msgspec.Struct, frozen=True):
     choices: tuple[str, ...] = ()
 
     def parse(self, name: str, value: object) -> bool | int | str:
-        """Return the value of text from code, a scenario or the command line."""
+        """Return the typed value of an option that was given in code, in a scenario or on the command line."""
         kind = type(self.default)
         if self.choices and value not in self.choices:
             raise OrderError(f"{name}={value}: expected one of {', '.join(self.choices)}")

@@ -23,7 +23,7 @@ _senders_min = 64
 """Below this number of senders a vector is small."""
 
 _sweep_min = 1_024
-"""The smallest number of bits that are swept at once, because a sweep examines all sets."""
+"""The smallest number of unused bits that start a sweep, which examines all sets."""
 
 _sets_per_bit_swept = 4
 """With many processes a sweep waits until it frees at least one bit for so many sets."""

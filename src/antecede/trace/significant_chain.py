@@ -1,4 +1,4 @@
-"""The reason why a delivery is late by significant order: the chain with the fewest messages that should have waited for it.
+"""The reason why a delivery is late by significant order: the shortest chain that should have waited for it.
 
 A chain is x0 = m, x1, … xk, each significantly before the next by one of the four direct steps of §3.2 (Enokido,
 Higaki, Takizawa): the sender of x(i+1) sent or received x(i) before, in one instance or in an instance that conflicts
