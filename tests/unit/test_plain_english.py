@@ -20,7 +20,7 @@ import pytest
 _root = Path(__file__).resolve().parents[2]
 _words_max = 45
 """Words of one sentence in a document. Most have fewer than 25; sentences with a list are longer."""
-_unrevised = ("antecede/objects/", "antecede/orders/objects", "antecede/pipeline/")
+_unrevised = r"antecede/(objects/|orders/objects|pipeline/(?!planning/))"
 """Packages that are being rewritten; their texts are checked when that is done."""
 
 
@@ -87,7 +87,7 @@ def _files(*patterns: str) -> list[Path]:
 @cache
 def _python() -> list[Path]:
     paths = [path for path in _files("src", "tools", "examples", "run") if path.suffix == ".py" or path.name == "run"]
-    return [path for path in paths if not any(name in str(path) for name in _unrevised)]
+    return [path for path in paths if not re.search(_unrevised, str(path))]
 
 
 def _prose(text: str) -> str:

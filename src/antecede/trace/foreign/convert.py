@@ -54,10 +54,10 @@ def convert(
     """Read foreign files and write them as one trace, if ``to`` names it; return the report.
 
     ``form`` is one of :data:`FORMATS` or ``auto``; ``pattern`` is a regular expression for logs, or a preset's name;
-    ``instances`` makes every instance of a service a process. A log with several executions, separated by lines that
-    match the regular expression ``delimiter``, becomes several traces; ``execution`` selects one by name.
-    ``say`` is called with the progress. ``skip_unknown`` leaves out files of unknown format and files that are already
-    traces, and lists them.
+    with ``instances`` every instance of a service becomes a process. A log with several executions, separated by lines
+    that match the regular expression ``delimiter``, becomes several traces; ``execution`` selects one by name. ``say``
+    is called with the progress. ``skip_unknown`` leaves out files of unknown format and files that are already traces,
+    and lists them.
     """
     started = time.perf_counter()
     given = _pattern(pattern, form)
