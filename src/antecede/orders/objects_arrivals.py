@@ -1,4 +1,4 @@
-"""The arrivals at an object: up to which time is no message from each member missing?
+"""The arrivals at an object: up to which time have all messages from each member arrived?
 
 Every member numbers its messages to each other member, and its clock rises with every send. So once the messages 1 … s
 from k have arrived, nothing from k is missing up to the time of number s. A heartbeat says "I had sent you s messages,
