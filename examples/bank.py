@@ -5,11 +5,11 @@
     python examples/bank.py live                              # tellers at all of them, in another
     antecede verify bank --order significant                  # and the proof
 
-Every branch of the bank has a replica of every account. Deposits and withdrawals may come in any order, for overdrafts
-are allowed; only an audit must see the same balance everywhere. Remarks on an account may come at any time.
+Every branch of the bank has a replica of every account. Deposits and withdrawals may come in any order, because
+overdrafts are allowed; only an audit must see the same balance everywhere. Remarks on an account may come at any time.
 
-A causal order delays all three, and audits still differ from branch to branch: nobody ordered them among deposits that
-they know nothing of. A total order puts everything into one sequence. ``objects`` knows what conflicts: remarks wait
+A causal order delays all three, and audits still differ from branch to branch: nothing orders them among deposits that
+they do not know of. A total order puts everything into one sequence. ``objects`` knows what conflicts: remarks wait
 for nothing, and a deposit only until it is certain that no audit comes before it.
 """
 
@@ -67,8 +67,8 @@ class Account(ReplicatedObject):
 
 
 class Bank(BareWorld):
-    """Branches that compute what an order delivers, and how long it kept them waiting. What is sent, when, and how long
-    each copy takes on its way depends on the seed alone, not on the order."""
+    """Branches that compute the operations that an order delivers, and measure the waiting. The sends, their times and
+    the delay of each copy depend on the seed alone, not on the order."""
 
     weighs = False
 
@@ -118,7 +118,7 @@ class Bank(BareWorld):
 
     def delivered(self, branch: Any, message: Any, now: Any) -> None:
         if branch is self:
-            # The workload is told as well, and has nothing to do.
+            # The workload is notified as well, and has nothing to do.
             return
         name, kind, amount = json.loads(message.payload)
         account = self.replicas[branch][name]
@@ -132,7 +132,7 @@ class Bank(BareWorld):
         self.latencies[sort_of[kind]].append(now - self.times[message.id])
 
     def play(self, operations: int) -> dict[str, Any]:
-        """Let so many operations happen; what came of it."""
+        """Run this number of operations; return the results."""
         self.operations = operations
         self.run(self)
         states = {
@@ -155,7 +155,7 @@ class Bank(BareWorld):
 
 
 def compare(branches: int, operations: int, audits: float, seed: int) -> dict[str, dict[str, Any]]:
-    """The same run under three orders."""
+    """Run the same schedule under three orders."""
     return {order: Bank(order, branches, audits, seed).play(operations) for order in ("pruned", "skeen", "objects")}
 
 
@@ -179,7 +179,7 @@ def show(rows: dict[str, dict[str, Any]], operations: int, audits: float, branch
 
 
 async def teller(server: str, number: int, operations: int) -> list[float]:
-    """Somebody at a branch; how long each call took."""
+    """Run the calls of one branch; return how long each call took."""
     random, times = Random(number), []
     async with antecede.connect(server, name=f"teller{number}") as bus:
         for _ in range(operations):
@@ -197,7 +197,7 @@ async def teller(server: str, number: int, operations: int) -> list[float]:
 
 
 async def live(servers: list[str], operations: int) -> None:
-    """Tellers at all servers, then an audit of all accounts, at each server."""
+    """Run tellers at all servers, then audit all accounts at each server."""
     begun = time.perf_counter()
     tellers = [teller(server, number, operations) for number, server in enumerate(servers * 3)]
     times = sorted(chain.from_iterable(await asyncio.gather(*tellers)))
@@ -213,7 +213,7 @@ async def live(servers: list[str], operations: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Replicated bank accounts under three orders, or on live servers.")
     parser.add_argument("mode", nargs="?", choices=["compare", "live"], default="compare")
-    parser.add_argument("--operations", type=int, default=0, help="How many (2,000; live: 20 a teller).")
+    parser.add_argument("--operations", type=int, default=0, help="Number of operations (2,000; live: 20 per teller).")
     parser.add_argument("--audits", type=float, default=0.05, help="The share of audits.")
     parser.add_argument("--branches", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)

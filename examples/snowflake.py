@@ -4,8 +4,8 @@
     python examples/snowflake.py --messages 1000000                # in another
     antecede verify snow                                           # causal, 0 undelivered
 
-Every agent numbers what it sends to each other one, and checks the numbers that it gets, so the application itself also
-knows if anything was lost, came twice or out of turn, whatever the servers went through.
+Every agent numbers its messages to each other agent, and checks the numbers that it receives. So the application itself
+also detects lost, duplicated and reordered messages, whatever happens to the servers.
 """
 
 import argparse
@@ -23,12 +23,12 @@ names = [f"flake{number}" for number in range(1, 9)]
 
 class Start(Notification):
     tokens: list[int]
-    """For each token, how many messages it is to become."""
+    """For each token, the number of messages that it causes."""
 
 
 class Token(Notification):
     number: int
-    """The how-manieth of its sender to its receiver, from 1."""
+    """Its number among the messages from its sender to its receiver, from 1."""
     left: int
 
 
@@ -71,7 +71,7 @@ class Flake(Agent):
 
 
 async def main(address: str, messages: int, in_flight: int) -> int:
-    """Start the tokens, watch them, and say what came of it; the exit code."""
+    """Start the tokens, watch them, and print the result; return the exit code."""
     async with antecede.connect(address, name="snowflake") as bus:
         before = await _seen(bus)
         already = sum(sum(seen.received.values()) for seen in before.values())
@@ -90,12 +90,12 @@ async def main(address: str, messages: int, in_flight: int) -> int:
     pairs = sum(len(one.received) for one in seen.values())
     wrong = sum(one.wrong for one in seen.values())
     rate = f"{arrived:,} messages between {pairs} pairs in {seconds:.1f} s, {arrived / seconds:,.0f}/s"
-    print(f"{rate}: {wrong} lost, twice or out of turn")
+    print(f"{rate}: {wrong} lost, duplicated or out of order")
     return 0 if arrived == messages and not wrong else 1
 
 
 async def _seen(bus: antecede.Bus) -> dict[str, Seen]:
-    """What every agent has received so far."""
+    """Return what every agent has received so far."""
     answers = [bus.ask(name, Report(), expect=Seen, timeout=60) for name in names]
     return dict(zip(names, await asyncio.gather(*answers), strict=True))
 
@@ -103,7 +103,7 @@ async def _seen(bus: antecede.Bus) -> dict[str, Seen]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--messages", type=int, default=1_000_000)
-    parser.add_argument("--in-flight", type=int, default=2_000, help="how many are on their way at a time")
+    parser.add_argument("--in-flight", type=int, default=2_000, help="number of messages in transit at a time")
     parser.add_argument("--server", default="tcp://127.0.0.1:7201", help="the server to start from")
     given = parser.parse_args()
     try:

@@ -1,12 +1,12 @@
 """Make the environment of this clone, ``.venv``, from ``requirements.lock`` (standard library only).
 
-One phase after the other, each with its own mark so that a broken start is taken up where it broke: an empty
-environment; a pip for it (:mod:`find_pip`); the build tools of the lock; its libraries; and what the index has as
-source only, built with those build tools instead of unchecked ones. The project itself needs no building: a path file
-points at ``src``. Where packages come from is pip's own configuration, never ours.
+The work has several phases, each with its own mark, so that an interrupted start continues where it stopped: an empty
+environment; a pip for it (:mod:`find_pip`); the build tools of the lock; its libraries; and packages that exist as
+source only, built with those build tools instead of unchecked ones. The project itself needs no build: a path file
+points at ``src``. pip's own configuration decides where packages come from.
 
-Nothing outside the clone is written but pip's own cache. A finished environment bears the hash of the lock that it was
-made from and the name of its Python; when either changes it is made anew.
+Nothing outside the clone is written except pip's own cache. A finished environment records the hash of its lock and the
+name of its Python; when either changes, it is rebuilt.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ state = os.path.join(root, ".run")
 log_file = os.path.join(state, "install.log")
 lock_file = os.path.join(root, "requirements.lock")
 layout = "1"
-"""Raised when environments made by older code must be made anew."""
+"""Increased when environments made by older code must be rebuilt."""
 
 build_tools = {"setuptools"}
 source_only = {"pyspark"}
 
 
 class Stop(Exception):
-    """The start cannot go on; the text is the one line to show."""
+    """The start cannot continue; the text is the one line to show."""
 
 
 def prepare() -> None:
-    """Leave with an environment that is what the lock says."""
+    """Ensure that the environment matches the lock."""
     wanted = digest()
     if stamp() != wanted:
         check_machine()
@@ -63,7 +63,7 @@ def digest() -> str:
 
 
 def stamp() -> str | None:
-    """What the environment was made from; none if it is unfinished, or was changed by a new Python or by uv."""
+    """Return what the environment was made from; None if it is unfinished, or was changed by a new Python or by uv."""
     if glob.glob(os.path.join(glob.escape(venv), "lib", "python3*", "site-packages", "antecede-*.dist-info")):
         return None
     try:
@@ -77,7 +77,7 @@ def stamp() -> str | None:
 def check_machine() -> None:
     for folder in (root, state):
         if os.path.exists(folder) and not os.access(folder, os.W_OK):
-            raise Stop(f"cannot write to {folder}: clone the project into a folder of your own")
+            raise Stop(f"cannot write to {folder}: clone the project into your own folder")
     os.makedirs(state, exist_ok=True)
     free = shutil.disk_usage(root).free
     if free < disk_bytes_min:
@@ -88,7 +88,7 @@ def check_machine() -> None:
 
 @contextlib.contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Two starts at once: the second waits for the first and finds its work done."""
+    """Allow one start at a time: a second one waits for the first and finds its work done."""
     with open(os.path.join(state, "lock"), "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -126,7 +126,7 @@ def make(wanted: str) -> None:
 
 
 def make_empty() -> None:
-    """An environment without pip. Without the venv module it is a link and two lines of text."""
+    """Make an environment without pip. Without the venv module it is a link and two lines of text."""
     shutil.rmtree(venv, ignore_errors=True)
     base = getattr(sys, "_base_executable", None) or sys.executable
     if runs([base, "-m", "venv", "--without-pip", venv]):
@@ -145,7 +145,7 @@ def packages() -> str:
 
 
 def split_lock() -> list[tuple[str, str]]:
-    """The lock in three: what builds, what only has to be unpacked, and what has to be built."""
+    """Return the lock in three parts: build tools, packages to unpack, and packages to build."""
     with open(lock_file) as file:
         entries = re.split(r"\n(?=[A-Za-z0-9])", file.read().strip())
     named = [(entry.partition("==")[0], entry) for entry in entries]
@@ -184,15 +184,16 @@ def installer() -> list[str]:
         raise Stop("found no pip for .venv: install the system's python3-venv or python3-pip, or uv, and ./run again")
     place, command = found
     say(f"installing with pip: {place}")
-    # What a broken start left half unpacked has no record to uninstall by: it is written over.
+    # A half-unpacked package of an interrupted start has no record to uninstall it: it is overwritten.
     return [*command, "install", *options, "--use-pep517", "--ignore-installed", "--no-warn-script-location"]
 
 
-# Running things and saying so.
+# Running commands and reporting them.
 
 
 def child_environment() -> dict[str, str]:
-    """The user's, without what would lead an installation out of ``.venv``; room for building is here, not in /tmp."""
+    """Return the user's environment, without variables that would install outside ``.venv``; builds happen here, not in
+    /tmp."""
     away = {"PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_PYTHON", "__PYVENV_LAUNCHER__"}
     kept = {name: value for name, value in os.environ.items() if name not in away}
     ours = {"PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"}
@@ -200,7 +201,7 @@ def child_environment() -> dict[str, str]:
 
 
 def runs(command: list[str], folder: str = root) -> bool:
-    """Whether a command succeeds; what it says goes to the log."""
+    """Return whether a command succeeds; its output goes to the log."""
     with open(log_file, "ab") as log:
         log.write(("\n$ " + hide_password(shlex.join(command)) + "\n").encode())
         log.flush()
@@ -221,7 +222,7 @@ def call(command: list[str]) -> None:
         log.seek(begin)
         lines = [line.strip() for line in log if line.strip()]
     said = [line for line in lines if re.match(r"(?i)error|fatal|.*no space left", line)] or lines
-    raise Stop(f"{hide_password(said[-1])} (more in {os.path.relpath(log_file)}; ./run again goes on from here)")
+    raise Stop(f"{hide_password(said[-1])} (more in {os.path.relpath(log_file)}; ./run again continues from here)")
 
 
 def hide_password(text: str) -> str:
@@ -234,7 +235,7 @@ def say(text: str) -> None:
 
 @contextlib.contextmanager
 def phase(title: str) -> Iterator[None]:
-    """One line a phase: its name when it begins, its seconds when it ends."""
+    """Print one line per phase: its name when it begins, its seconds when it ends."""
     print(f"run: {title} … ", end="", file=sys.stderr, flush=True)
     begin = time.monotonic()
     try:
@@ -254,7 +255,7 @@ def read(path: str) -> str | None:
 
 
 def write(path: str, text: str) -> None:
-    """All of the text or none of it, whenever the machine stops."""
+    """Write all of the text or none of it, even if the machine stops."""
     with open(path + ".new", "w") as file:
         file.write(text)
     os.replace(path + ".new", path)

@@ -1,9 +1,8 @@
 """Find a pip that can install into an environment, on a machine that may have none (standard library only).
 
 Some systems ship Python without ensurepip, some without pip, some without either. Each place in :func:`candidates`
-offers commands that may be a pip; the first that runs is taken. No place is asked before those that cost less, none
-installs anything on the system, and no address is known here: an index is only asked if pip's own configuration names
-one, and then as that configuration says.
+offers commands that may be a pip; the first that runs is used. Cheap places come first. None of them installs anything
+on the system, and no address is written here: an index is used only if pip's own configuration names one.
 """
 
 from __future__ import annotations
@@ -26,15 +25,16 @@ from collections.abc import Callable, Iterator
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
 
 Call = Callable[..., bool]
-"""Runs a command quietly, ``folder`` being where; whether it succeeded."""
+"""Run a command quietly, in ``folder``; return whether it succeeded."""
 
 harmless = {"default-timeout", "timeout", "disable-pip-version-check", "no-color", "no-input", "progress-bar"}
 harmless |= {"root-user-action", "break-system-packages", "require-virtualenv", "cache-dir", "no-cache-dir", "user"}
-"""Settings of pip that don't change what is installed: with these alone uv, which reads none, does the same."""
+"""Settings of pip that do not change what is installed. With only these, uv, which reads none of them, does the
+same."""
 
 
 def find(python: str, store: str, call: Call) -> tuple[str, list[str]] | None:
-    """Where a pip for the environment of ``python`` was found, and the command; ``store`` may keep a fetched one."""
+    """Return the place and the command of a pip for the environment of ``python``; ``store`` may keep a fetched one."""
     for place, commands in candidates(python, store, call):
         for command in commands:
             if call([*command, "--version"]):
@@ -43,7 +43,7 @@ def find(python: str, store: str, call: Call) -> tuple[str, list[str]] | None:
 
 
 def uv_is_equal() -> bool:
-    """Whether uv, which does not read pip's configuration, would install from the same places."""
+    """Return whether uv, which does not read pip's configuration, would install from the same places."""
     return not set(settings()) - harmless
 
 
@@ -78,19 +78,19 @@ def _system(python: str) -> Iterator[list[str]]:
 
 
 def _from_index(python: str, store: str) -> Iterator[list[str]]:
-    """The newest pip on an index that pip is configured for, if it is configured for one; its hash is checked."""
+    """Return the newest pip on an index in pip's configuration, if there is one; its hash is checked."""
     chosen = settings()
     for index in filter(None, [chosen.get("index-url"), *chosen.get("extra-index-url", "").split()]):
         try:
             for name, address, checksum in _wheels(index.rstrip("/") + "/pip/", chosen)[:3]:
                 body, _ = _fetch(address, chosen)
                 if hashlib.sha256(body).hexdigest() != checksum:
-                    raise ValueError(f"{name} is not what its index says it is")
+                    raise ValueError(f"{name} does not match the hash in its index")
                 with open(os.path.join(store, name), "wb") as file:
                     file.write(body)
                 yield [python, os.path.join(store, name, "pip")]
         except (OSError, ValueError, KeyError, TypeError):
-            # An index that cannot be read, or is none, is no reason to stop: the next place may do.
+            # An index that cannot be read is not an error: the next place may work.
             continue
 
 
@@ -113,7 +113,7 @@ def _wheels(page: str, chosen: dict[str, str]) -> list[tuple[str, str, str]]:
 
 
 def _fetch(address: str, chosen: dict[str, str]) -> tuple[bytes, str]:
-    """A page and where it really was, by the certificates, proxy, password and patience that pip is configured for."""
+    """Return a page and its final address, with pip's configured certificates, proxy, password and timeout."""
     parts = urlsplit(address)
     if parts.scheme == "file" and os.path.isdir(unquote(parts.path)):
         address = address.rstrip("/") + "/index.html"
@@ -140,9 +140,9 @@ def _fetch(address: str, chosen: dict[str, str]) -> tuple[bytes, str]:
 
 
 def _from_debian(python: str, store: str, call: Call) -> Iterator[list[str]]:
-    """Debian and its like keep pip's wheel in a package: fetched, its signature checked, unpacked, never installed.
+    """Fetch the Debian package with pip's wheel, check its signature and unpack it, without installing it.
 
-    All of apt's state is in a folder of ours, so that this needs no rights and changes nothing.
+    All of apt's state is in our own folder, so that this needs no special rights and changes nothing else.
     """
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         return

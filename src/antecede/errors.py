@@ -76,7 +76,7 @@ class UnknownAgentError(UsageError):
 
 
 class NoRouteError(UsageError):
-    """A letter to an agent whose server no chain of domains reaches."""
+    """A letter to an agent without a route: no chain of domains leads to its server."""
 
 
 class OverloadError(AntecedeError):

@@ -337,7 +337,7 @@ store_commit_here_bytes_max: Final = 64 * 1024
 """Bytes that a log's owner commits in its own thread; more is left to the commit thread."""
 
 store_quick_sync_seconds: Final = 0.001
-"""If a disk usually syncs faster than this, an otherwise idle thread may wait for it."""
+"""The sync time up to which an otherwise idle thread may wait for a disk."""
 
 store_retry_seconds: Final = 0.1
 """How long a log with a full disk waits before a refused append makes it check again."""
@@ -353,7 +353,7 @@ metrics_connections_max: Final = 64
 
 live_seconds_max: Final = 30.0
 """How long a server's event loop may be blocked, or inputs may wait for a step, before ``/live`` fails. Peers and
-clients disconnect after 15 s of silence: twice that is no short pause, and long enough for a slow handler to end."""
+clients disconnect after 15 s of silence: twice that is a long pause, and long enough for a slow handler to end."""
 
 orphan_seconds_max: Final = 30.0
 """How long a server takes to stop after the ``antecede up`` that started it is gone: 5 s for the letters in the
@@ -416,7 +416,7 @@ plan_work_max: Final = 1.2e10
 """Elementary steps of one search for domains: about a minute on two cores, for any number of servers."""
 
 plan_front_max: Final = 12
-"""Plans of a Pareto front that are reported: nobody would choose among more."""
+"""Plans of a Pareto front that are reported: more would not help a person to choose."""
 
 plan_sample_messages_max: Final = 200_000
 """Messages that are replayed in the simulator to check a plan's cost: they give the mean to about a percent."""

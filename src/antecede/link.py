@@ -22,7 +22,7 @@ is between ``send`` and the frame leaving, and between ``accept`` and asking for
 incarnation, and the receiver's if it is known (0: not yet). ``hello`` is the first message on a new connection, made
 after the old one has been given up. If a peer has another incarnation, or a counter went back, one of the ends lost
 data. This is a :class:`LinkError`, raised before anything has changed, and only an operator's ``forget`` starts again.
-A restored backup may have sent so many frames that its counter is no longer behind. Therefore every start is a *life*
+A restored backup may have sent enough frames that its counter is no longer behind. Therefore every start is a *life*
 with its own number, and a hello says at which counter the life began.
 """
 

@@ -158,7 +158,7 @@ class Done(Part, frozen=True, array_like=True, gc=False, tag=10):
 
     letters: Annotated[list[str], Meta(max_length=limits.done_letters_max)]
     dead: str = ""
-    """If not empty, the reason why it could not handle the last of them."""
+    """Unless empty: the reason why it could not handle the last of them."""
 
 
 class Listen(Part, frozen=True, array_like=True, gc=False, tag=16):
@@ -271,7 +271,7 @@ class Unframer:
     def __init__(self) -> None:
         self._bytes_max = limits.hello_bytes_max
         self.pending = bytearray()
-        """What is kept of frames that are not complete, or that ``more`` will return."""
+        """The bytes of frames that are incomplete, or that ``more`` will return."""
         self._trusted = False
 
     def trust(self, bytes_max: int = limits.frame_bytes_max) -> None:

@@ -124,7 +124,7 @@ def test_the_snowflake_exchanges_messages_between_all_pairs(place: Any) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "20,000 messages between 56 pairs" in done.stdout
-    assert "0 lost, twice or out of turn" in done.stdout
+    assert "0 lost, duplicated or out of order" in done.stdout
     _down(place)
     report = json.loads(place.command("verify", "snow", "--engine", "plain", "--json").stdout)
     assert report["complete"]

@@ -117,7 +117,7 @@ def test_what_was_set_aside_is_said(run: Callable[..., Said]) -> None:
         ("missing.jsonl", "no such file"),
         ("empty.jsonl", "no valid delivery among 0 events"),
         ("binary.jsonl", "no valid delivery among 0 events"),
-        ("late.jsonl --order best", "'best' is none of"),
+        ("late.jsonl --order best", "'best' is not one of"),
         ("late.jsonl --engine abacus", "--engine must be one of"),
         ("late.jsonl --order total --message x", "--message is for"),
         ("late.jsonl --first -1", "expected a number from 0"),

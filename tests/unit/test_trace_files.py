@@ -148,7 +148,7 @@ def test_directories_patterns_and_files_named_twice(tmp_path: Path, monkeypatch:
     assert indices("x/*.jsonl") == [0]
     assert indices("x/b.jsonl", str(tmp_path / "x"), "x/b.jsonl") == [0, 1, 2]
     assert read_events(["x"])[1] == [Metadata(order="fifo")]
-    for wrong, said in [("no", "no such file"), ("no*", "no file matches"), ("a\0b", "is no path")]:
+    for wrong, said in [("no", "no such file"), ("no*", "no file matches"), ("a\0b", "is not a path")]:
         with pytest.raises(TraceError, match=said):
             read_events([wrong])
     (tmp_path / "empty").mkdir()

@@ -32,11 +32,11 @@ class Letter(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The notification's name, as its receiver's handlers know it; never a class to import."""
     body: bytes
     ask: str = ""
-    """If not empty, the sender wants an answer that quotes this."""
+    """Unless empty: the sender wants an answer that quotes this."""
     answers: str = ""
-    """If not empty, the ``ask`` that this answers."""
+    """Unless empty: the ``ask`` that this answers."""
     replays: str = ""
-    """If not empty, the dead letter that this sends again."""
+    """Unless empty: the dead letter that this sends again."""
     context: str = ""
     """The span in which it was sent, as a W3C trace context for tracing; nothing here reads it."""
 

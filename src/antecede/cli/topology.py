@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from antecede.topology import Check, TopologyFile
 
 _pairs_shown_max = 400
-"""If there are more pairs of domains than this, they are grouped by their guarantee; ``--json`` has them all."""
+"""The most pairs of domains that are listed; more are grouped by their guarantee; ``--json`` has them all."""
 
 
 def register(app: typer.Typer) -> None:

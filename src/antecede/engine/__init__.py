@@ -76,7 +76,7 @@ class Reaction(msgspec.Struct, frozen=True, array_like=True, gc=False):
     alarms: tuple[Alarm, ...] = ()
     births: tuple[Birth, ...] = ()
     dead: str = ""
-    """If not empty, the reason why the agent could not react; the letter is set aside."""
+    """Unless empty: the reason why the agent could not react; the letter is set aside."""
 
 
 def died(letter: Letter, reason: str, check: Callable[[tuple[str, ...]], object]) -> Reaction:

@@ -27,7 +27,7 @@ class Outbound(msgspec.Struct, frozen=True, array_like=True, gc=False):
     type: str
     body: bytes
     reply: str = ""
-    """If not empty, this is a question, and the answer goes to this handler."""
+    """Unless empty: this is a question, and the answer goes to this handler."""
     timeout_ms: int = 0
     answers: str = ""
     context: str = ""

@@ -38,7 +38,7 @@ class Outcome(msgspec.Struct):
     state: bytes | None
     """The agent's new state; ``None``: unchanged."""
     failure: BaseException | None = None
-    """Why the reaction after the last committed one failed."""
+    """The error of the reaction after the last committed one."""
 
 
 class Watch(Protocol):

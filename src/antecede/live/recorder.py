@@ -28,7 +28,7 @@ class Recorder:
         self._store = store
         self._log = log
         self.trouble = ""
-        """Why the last conversion failed."""
+        """The reason why the last conversion failed."""
         self.converted = 0
         """All records up to this number are in the converted trace."""
         self._closed: deque[int] = deque()

@@ -87,7 +87,7 @@ class ServerRuntime:
         self.log = ServerLog(server)
         self.stopping = False
         self._failure = ""
-        """Why no steps can be taken any more."""
+        """The reason why no steps can be taken any more."""
         self._born = False
         """Whether the server has started; errors of the disk before that are reported by the start itself."""
         self._topology = topology

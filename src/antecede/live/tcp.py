@@ -40,7 +40,7 @@ class TcpConnection(asyncio.Protocol):
         self._expects_a_reader = False
         self._deaf = False
         self.reason = self.code = ""
-        """Why this end closed it, and the rule that the other end broke."""
+        """The reason for which this end closed it, and the rule that the other end broke."""
         self._closing = self._told = False
         self._linger: asyncio.TimerHandle | None = None
 

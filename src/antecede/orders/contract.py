@@ -59,7 +59,7 @@ class Option(msgspec.Struct, frozen=True):
     choices: tuple[str, ...] = ()
 
     def parse(self, name: str, value: object) -> bool | int | str:
-        """Return the value of text from code, a scenario or the command line."""
+        """Return the typed value of an option that was given in code, in a scenario or on the command line."""
         kind = type(self.default)
         if self.choices and value not in self.choices:
             raise OrderError(f"{name}={value}: expected one of {', '.join(self.choices)}")
@@ -147,13 +147,13 @@ class Order(ABC):
         return []
 
     def explain_held(self) -> Iterator[tuple[Message, list[Reason]]]:
-        """Return the messages of ``held``, each with what it waits for, as far as this order can tell; for people to
+        """Return the messages of ``held``, each with what it waits for, as far as this order knows; for people to
         read. An order may leave this out."""
         for message in self.held():
             yield message, []
 
     def explain_unposted(self) -> list[Reason]:
-        """Return what the first message of ``unposted`` waits for, as far as this order can tell."""
+        """Return what the first message of ``unposted`` waits for, as far as this order knows."""
         return []
 
     # Stamps.

@@ -1,4 +1,4 @@
-"""``objects``: order only what conflicts (Enokido, Higaki, Takizawa: *Protocol for a Group of Objects*).
+"""``objects``: order only conflicting operations (Enokido, Higaki, Takizawa: *Protocol for a Group of Objects*).
 
 A message is sent and received by *operation instances*; its :class:`~antecede.messages.Label` names them. m1
 **significantly precedes** m2 (m1 → m2, §3.2) iff one object sends or receives m1 before it sends m2, in one instance or
@@ -11,38 +11,40 @@ As printed (1) holds for "m1 or m2 is a request". A response m2 would then wait 
 computed while the instance that waits for m2 runs. So a response never waits for a request to another instance.
 
 **Vectors (§4.1), as read here.** An object keeps a vector for each running instance and for each operation: the maximum
-over what the instance, or any instance of the operation, has received and sent (for one received, its RV; printed is
-``V_tj := m.V_j``, which contradicts Table 1). The vector of a message is the maximum over its sender's instance and
-over all operations that conflict with the sender's. The event number of a message is taken at its send, from a Lamport
-clock that ticks at sends: as printed it begins with the number of the *instance*, and nested calls then order both
-ways. Every send is counted, not only "changing actions", else two sends of one instance are unordered. A response has
-a number of its own; which request it answers is the label's business. It follows that
+over everything that the instance, or any instance of the operation, has received and sent (for a received message, its
+RV; printed is ``V_tj := m.V_j``, which contradicts Table 1). The vector of a message is the maximum over its sender's
+instance and over all operations that conflict with the sender's. The event number of a message is taken at its send,
+from a Lamport clock that ticks at sends: as printed it begins with the number of the *instance*, and nested calls then
+order both ways. Every send is counted, not only "changing actions", since otherwise two sends of one instance are
+unordered. A response has its own number; its label names the request that it answers. It follows that
 
     m1 → m2  implies  m1.RV ≤ m2.V, in every entry, and m1.tno < m2.tno.
 
-**Stability (§4.3), as read here.** Messages are numbered on each link, and whatever travels says how many were sent and
-what time it is. So an object knows of each k a time up to which *no message from k is missing*.
+**Stability (§4.3), as read here.** Messages are numbered on each link, and every packet carries the number of messages
+sent and the sender's time. So an object knows for each k a time up to which *no message from k is missing*.
 
-* For (1), m waits until for every k nothing is missing up to m.V[k]; printed is that the *next* message of the same
-  sender is in, but a predecessor may come from a third object. All predecessors are then at hand, and m waits for those
-  among them that are not delivered. Not only the top of the queue is tried: anything whose predecessors are in.
-* For (2), a request to several objects whose operation conflicts with something waits until nothing is missing from
-  anybody up to its own time; it then goes by event numbers. Nothing else waits for that.
+* For (1), m waits until for every k nothing is missing up to m.V[k]. (Printed is that the *next* message of the same
+  sender has arrived, but a predecessor may come from a third object.) All predecessors have then arrived, and m waits
+  for those that are not delivered. Not only the top of the queue is tried, but every message whose predecessors have
+  arrived.
+* For (2), a request to several objects whose operation conflicts with some operation waits until nothing is missing
+  from any object up to its own time; then event numbers decide. No other message waits for this.
 * A request that conflicts with nothing, a response to a call of one object, and a commit wait for nothing.
 
-**Clocks.** An object that hears nothing must be told the time; the paper sends a null message after a silence of δ.
-Here the time is sent when somebody needs it. ``clocks=eager``: whoever sends tells the time to all who do not get a
-copy, and whoever learns of a request of kind (2) tells its destinations; so two hops decide. ``clocks=asked``: a
-destination asks (``ask``) when it waits, which is a round trip more and no packet where nobody waits. Loss and resends
-end in the link, as everywhere in this house; so no timer is needed, and an idle group is silent.
+**Clocks.** An object that receives no messages must learn the time; the paper sends a null message after a silence of
+δ. Here the time is sent when it is needed. ``clocks=eager``: a sender sends its time to all objects that do not get a
+copy, and an object that learns of a request of kind (2) sends its time to the destinations; so a decision takes two
+hops. ``clocks=asked``: a destination that waits asks (``ask``). This takes one more round trip, but no packets if no
+object waits. The link handles loss and resends, as for all orders; so no timer is needed, and an idle group is silent.
 
-**Why nothing waits for ever.** What a message waits for first is that others arrive, which links see to, and the time,
-which is told. Then it waits for undelivered messages with smaller event numbers, and the least of those waits for none.
+**Why nothing waits for ever.** A message first waits for the arrival of others, which links ensure, and for the time,
+which is sent. Then it waits for undelivered messages with smaller event numbers, and the smallest of those waits for
+none.
 
-**Unlabelled messages** are requests between processes that are one instance each, without end: significant order is
-then causal order, with multicasts in one order everywhere if ``conflicts=all``.
+**Unlabelled messages** are requests between processes, each of which is one endless instance: significant order is then
+causal order, with multicasts in the same order everywhere if ``conflicts=all``.
 
-What arrives is part of the durable state at once, also if it waits. ``antecede.objects`` puts instances, locks and
+Every arrival is part of the durable state at once, even if it waits. ``antecede.objects`` adds instances, locks and
 wound–wait on top: there ``defer`` is set, and a request counts as received when its instance begins (:meth:`begin`).
 """
 
@@ -96,7 +98,7 @@ Key = tuple[int, int]
 
 
 class Objects(Order):
-    """Deliver a message as soon as what significantly precedes it is in."""
+    """Deliver a message as soon as all messages that significantly precede it have been delivered."""
 
     name: ClassVar[str] = "objects"
     source: ClassVar[str] = "Enokido, Higaki, Takizawa §4"
@@ -105,7 +107,7 @@ class Objects(Order):
     controls: ClassVar[tuple[str, ...]] = (CLOCK, ASK, WOUND, HEAL)
     options: ClassVar[Mapping[str, Option]] = {
         "conflicts": Option("all", "which operations conflict: all, none, or pairs such as set~set+set~get"),
-        "clocks": Option("eager", "tell the time with every send, or when somebody asks", ("eager", "asked")),
+        "clocks": Option("eager", "send the time with every send, or on request", ("eager", "asked")),
     }
 
     judge: ClassVar[type[Rules]] = Rules
@@ -119,25 +121,25 @@ class Objects(Order):
         """A request counts as received only when its instance begins."""
         self.clock = 0
         self.no = 0
-        """How many messages were sent."""
+        """The number of messages sent."""
         self.sent = [0] * members
-        """How many messages were sent to each member."""
+        """The number of messages sent to each member."""
         self.told = [0] * members
-        """The latest time that each member was told, by whatever was sent to it."""
+        """The latest time that was sent to each member, in any packet."""
         self.asked = [0] * members
         """The latest time that each member was asked for."""
         self.arrivals = Arrivals(me, members)
         self.vectors: dict[str, Vector] = {}
-        """What each running instance has received and sent."""
+        """The vector of everything that each running instance has received and sent."""
         self.seen: dict[str, Vector] = {}
-        """What the instances of each operation have received and sent."""
+        """The vector of everything that the instances of each operation have received and sent."""
         self._held: dict[Key, Waiting] = {}
         self._handed: dict[str, Waiting] = {}
         """Requests that were delivered and whose instances have not begun."""
         self._until: list[list[tuple[int, Key]]] = [[] for _ in range(members)]
-        """Those that wait until nothing from a member is missing up to some time."""
+        """Messages that wait until nothing from a member is missing up to some time."""
         self._behind: dict[Key, list[Key]] = {}
-        """Those that wait for one that is not delivered."""
+        """Messages that wait for an undelivered one."""
 
     # Sending.
 
@@ -166,12 +168,12 @@ class Objects(Order):
         return effects
 
     def _lasts(self, label: Label) -> bool:
-        """Can the event number of such a message ever get into another's vector?"""
+        """Return whether the event number of such a message can ever enter another's vector."""
         sender, receiver = (label.by_instance, label.by_operation), (label.instance, label.operation)
         return any(instance or self.relation.matters(operation) for instance, operation in (sender, receiver))
 
     def vector_of(self, instance: str, operation: str) -> Vector:
-        """The vector that a message of this instance carries if it is sent now."""
+        """Return the vector of a message that this instance sends now."""
         vector = dict(self.vectors.get(instance, {}))
         for other, seen in self.seen.items():
             if self.relation.conflict(operation, other):
@@ -179,29 +181,29 @@ class Objects(Order):
         return vector
 
     def _note(self, instance: str, operation: str, vector: Vector) -> None:
-        """An instance has received or sent something: it and its operation know this vector."""
+        """Add this vector to an instance and its operation, which have received or sent a message."""
         if instance:
             join(self.vectors.setdefault(instance, {}), vector.items())
         if self.relation.matters(operation):
             join(self.seen.setdefault(operation, {}), vector.items())
 
     def _tell(self, target: int, effects: Effects, wanted: int = 0) -> None:
-        """Tell a member the time, and perhaps who else wants to know its own."""
+        """Send the time to a member, and optionally the members that want to know its own."""
         self.told[target] = self.clock
         effects.append(Send(self.control(CLOCK, target, "", (self.sent[target], self.clock, wanted))))
 
     # What instances do.
 
     def begin(self, message: Message) -> None:
-        """The instance that a delivered request belongs to begins (with ``defer`` only)."""
+        """Begin the instance of a delivered request (with ``defer`` only)."""
         waiting = self._handed.pop(message.id, None)
-        # Two messages of one id are a forgery; the second must not stop us.
+        # Two messages with one id are a forgery; the second must not stop us.
         if waiting is None:
             return
         self._note(waiting.label.instance, waiting.label.operation, receipt(waiting.source, waiting.stamp))
 
     def forget(self, instance: str) -> None:
-        """An instance has ended: it sends and receives nothing more."""
+        """Forget an instance that has ended: it sends and receives nothing more."""
         self.vectors.pop(instance, None)
 
     # Receiving.
@@ -238,14 +240,14 @@ class Objects(Order):
         self._try([key], effects)
 
     def _tell_all(self, to: int, time: int, effects: Effects) -> bool:
-        """Tell the destinations of a request of kind (2) that we are past its time, unless they know."""
+        """Send the destinations of a request of kind (2) our time, which is past its time, unless they know it."""
         ignorant = [t for t in members_of(to & ~(1 << self.me)) if self.told[t] < time]
         for target in ignorant:
             self._tell(target, effects)
         return bool(ignorant)
 
     def _hear(self, packet: Packet) -> tuple[Verdict, Effects]:
-        """Somebody tells the time."""
+        """Process a packet with the sender's time."""
         source = packet.source
         count, time, wanted = packet.stamp
         effects: Effects = [PERSIST]
@@ -258,7 +260,7 @@ class Objects(Order):
         return (Verdict.DELIVER, effects) if later or fresh or told else (Verdict.DUPLICATE, [])
 
     def _answer(self, packet: Packet) -> tuple[Verdict, Effects]:
-        """Somebody asks for a time that is not too early."""
+        """Answer a request for a time that is not too early."""
         (time,) = packet.stamp
         self.clock = max(self.clock, time)
         effects: Effects = [PERSIST]
@@ -268,7 +270,7 @@ class Objects(Order):
         return Verdict.DELIVER, effects
 
     def _resume(self, member: int, effects: Effects) -> None:
-        """Look again at what waited for this member's time."""
+        """Examine again the messages that waited for this member's time."""
         waiting = self._until[member]
         if member == self.me:
             ready, waiting[:] = [key for _, key in waiting], []
@@ -281,7 +283,7 @@ class Objects(Order):
     # Deciding.
 
     def _try(self, keys: list[Key], effects: Effects) -> None:
-        """Deliver these if they may be, and then what waited for them; else note what each waits for."""
+        """Deliver these if possible, and then the messages that waited for them; else record what each waits for."""
         keys = sorted(keys, key=self._event_of)
         for key in keys:
             waiting = self._held.get(key)
@@ -304,7 +306,7 @@ class Objects(Order):
         effects.append(Deliver(waiting.message))
 
     def _lacks(self, key: Key, waiting: Waiting, effects: Effects) -> bool:
-        """Is something missing that must come first? Then remember where to be looked at again."""
+        """Return whether a message that must come first is missing; if so, record when to examine this one again."""
         missing = [needed for needed in self.rules.needed(waiting) if not self.arrivals.reached(*needed)]
         if missing:
             member, time = missing[0]
@@ -326,7 +328,7 @@ class Objects(Order):
                 self.asked[member] = time
                 effects.append(Send(self.control(ASK, member, "", (time,))))
 
-    # What an observer may ask.
+    # Questions of observers.
 
     def held(self) -> list[Message]:
         return [waiting.message for waiting in sorted(self._held.values(), key=lambda waiting: waiting.event)]
@@ -334,7 +336,7 @@ class Objects(Order):
     def explain_held(self) -> Iterator[tuple[Message, list[Reason]]]:
         for waiting in sorted(self._held.values(), key=lambda waiting: waiting.event):
             missing = [needed for needed in self.rules.needed(waiting) if not self.arrivals.reached(*needed)]
-            reasons = [(member, f"all that it sent up to its time {time}") for member, time in missing]
+            reasons = [(member, f"all its messages up to its time {time}") for member, time in missing]
             if not missing:
                 earlier = [other for other in self._held.values() if self.rules.before(other, waiting)]
                 reasons = [(other.source, f"its message {other.message.id}, which precedes it") for other in earlier]
@@ -370,14 +372,15 @@ class Objects(Order):
         count, time = data.counter(self.arrivals.whole[source]), data.counter(self.clock)
         wanted = int.from_bytes(data.raw((self.members + 7) // 8), "little")
         if wanted & ~self.everyone:
-            raise StampError("the time is wanted by members that do not exist")
+            raise StampError("unknown members ask for the time")
         return (count, time, wanted)
 
     def dependents(self, packet: Packet) -> int:
         return len(packet.stamp.vector) if packet.kind == COPY else 0
 
     def paper_bytes(self, packet: Packet) -> int:
-        """Vectors of n event numbers and n sequence numbers (§4.2), an event number being a time, an id and a count."""
+        """Return the size of vectors of n event numbers and n sequence numbers (§4.2); an event number is a time, an id
+        and a count."""
         return self.members * 14 + 10 if packet.kind == COPY else 0
 
     # State.

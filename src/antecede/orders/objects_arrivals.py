@@ -1,18 +1,18 @@
-"""What an object knows of the others' messages to it: up to which time is none of them missing?
+"""The arrivals at an object: up to which time have all messages from each member arrived?
 
-Every member numbers its messages to each other one, and its clock rises with every send. So once the messages 1 … s
-from k are in, nothing from k is missing up to the time of number s. A heartbeat says "I had sent you s messages, and my
-time was c": once those s are in, nothing is missing up to c, for k's later messages have later times (Enokido, Higaki,
-Takizawa §4.3; there a null message has a number of its own, which comes to the same).
+Every member numbers its messages to each other member, and its clock rises with every send. So once the messages 1 … s
+from k have arrived, nothing from k is missing up to the time of number s. A heartbeat says "I had sent you s messages,
+and my time was c": once those s have arrived, nothing is missing up to c, because k's later messages have later times
+(Enokido, Higaki, Takizawa §4.3; there a null message has its own number, which is equivalent).
 
-Of the messages that an object sends to itself it knows without being told which are still on their way.
+An object knows which of its messages to itself are still in transit.
 """
 
 from typing import Any
 
 
 class Arrivals:
-    """Messages and heartbeats from every member, in whatever sequence they came."""
+    """Messages and heartbeats from every member, in any sequence."""
 
     def __init__(self, me: int, members: int) -> None:
         self.me = me
@@ -21,22 +21,22 @@ class Arrivals:
         self.known = [0] * members
         """Up to this time nothing from that member is missing."""
         self._beyond: dict[tuple[int, int], int] = {}
-        """The times of what came beyond a gap."""
+        """The times of messages beyond a gap."""
         self._tidings: list[tuple[int, int, int]] = []
-        """(member, how many it had sent, its time): heartbeats beyond a gap."""
+        """(member, number of sent messages, its time): heartbeats beyond a gap."""
         self._own: dict[int, int] = {}
         """The times of our messages to ourselves that have not arrived, by number."""
 
     def post_own(self, number: int, time: int) -> None:
-        """We send something to ourselves."""
+        """Record that we send a message to ourselves."""
         self._own[number] = time
 
     def is_new(self, source: int, number: int) -> bool:
-        """Has this message not arrived before?"""
+        """Return whether this message has not arrived before."""
         return number > self.whole[source] and (source, number) not in self._beyond
 
     def take(self, source: int, number: int, time: int) -> bool:
-        """A new message arrives; is more known of its sender's times than before?"""
+        """Record a new message; return whether more is now known of its sender's times."""
         if source == self.me:
             self._own.pop(number, None)
         self._beyond[source, number] = time
@@ -50,7 +50,8 @@ class Arrivals:
         return self.known[source] > before or source == self.me
 
     def hear(self, source: int, count: int, time: int) -> tuple[bool, bool]:
-        """A heartbeat arrives: does it say anything new, and is more known of its sender's times than before?"""
+        """Record a heartbeat; return whether it contains anything new, and whether more is now known of its sender's
+        times."""
         if count > self.whole[source]:
             if (source, count, time) in self._tidings:
                 return False, False
@@ -62,18 +63,18 @@ class Arrivals:
         return True, True
 
     def reached(self, member: int, time: int) -> bool:
-        """Is nothing from this member missing up to that time?"""
+        """Return whether nothing from this member is missing up to that time."""
         if member == self.me:
             return all(own > time for own in self._own.values())
         return self.known[member] >= time
 
     def dump(self) -> Any:
-        """All of it, as plain values."""
+        """Return everything as plain values."""
         beyond = [(*key, time) for key, time in sorted(self._beyond.items())]
         return (self.whole, self.known, beyond, sorted(self._tidings), sorted(self._own.items()))
 
     def load(self, state: Any) -> None:
-        """Become what ``dump`` gave."""
+        """Load the state from ``dump``."""
         whole, known, beyond, tidings, own = state
         self.whole, self.known = list(whole), list(known)
         self._beyond = {(source, number): time for source, number, time in beyond}

@@ -1,7 +1,7 @@
-"""When one message must be delivered before another: the rules of ``objects``, and nothing of how they are kept.
+"""The rules of ``objects``: which of two messages must be delivered first.
 
-All of it is about messages that have arrived at one object (Enokido, Higaki, Takizawa §3.3 and §4.3, with the readings
-that :mod:`antecede.orders.objects` argues for).
+All of this concerns messages that have arrived at one object (Enokido, Higaki, Takizawa §3.3 and §4.3, with the
+readings in :mod:`antecede.orders.objects`).
 """
 
 import msgspec
@@ -11,7 +11,7 @@ from antecede.orders.objects_stamp import Stamp
 from antecede.orders.relation import Relation
 
 PLAIN = Label(REQUEST, "", "*", "", "*")
-"""What an unlabelled message is: a request between two instances that are whole processes."""
+"""The label of an unlabelled message: a request between two instances that are whole processes."""
 
 
 class Waiting(msgspec.Struct, frozen=True, gc=False):
@@ -26,7 +26,7 @@ class Waiting(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def several(self) -> bool:
-        """Does it go to several objects?"""
+        """Whether it goes to several objects."""
         return self.message.to & (self.message.to - 1) != 0
 
     @property
@@ -35,32 +35,32 @@ class Waiting(msgspec.Struct, frozen=True, gc=False):
 
 
 class Rules:
-    """What has to come first, for one relation of conflicts."""
+    """The rules for one relation of conflicts."""
 
     def __init__(self, relation: Relation, members: int) -> None:
         self.relation = relation
         self.members = members
 
     def agreed(self, label: Label, to: int) -> bool:
-        """Must all destinations agree on its place (rule 2)?"""
+        """Return whether all destinations must agree on its place (rule 2)."""
         return label.type == REQUEST and to & (to - 1) != 0 and self.relation.matters(label.operation)
 
     def needed(self, waiting: Waiting) -> list[tuple[int, int]]:
-        """The members and the times up to which nothing from them may be missing (stability)."""
+        """Return the members and the times up to which nothing from them may be missing (stability)."""
         label = waiting.label
         if self.agreed(label, waiting.message.to):
-            # The times of its own vector are smaller than its own.
+            # The times in its own vector are smaller than its own time.
             return [(member, waiting.stamp.clock) for member in range(self.members)]
         return [] if self.free(label) else list(waiting.times.items())
 
     def free(self, label: Label) -> bool:
-        """Is it certain that nothing has to come before such a message?"""
+        """Return whether it is certain that nothing must come before such a message."""
         if label.type == REQUEST:
             return not self.relation.matters(label.operation) and label.instance != PLAIN.instance
         return label.type == COMMIT or (label.type == RESPONSE and not label.several)
 
     def before(self, earlier: Waiting, later: Waiting) -> bool:
-        """Of two messages that are here: must the first be delivered before the second?"""
+        """Return whether the first of two messages that have arrived must be delivered before the second."""
         one, other = earlier.label, later.label
         same = one.instance == other.instance != ""
         if not same and (other.type != REQUEST or not self.relation.conflict(one.operation, other.operation)):
@@ -76,7 +76,7 @@ class Rules:
         )
 
     def precedes(self, earlier: Waiting, later: Waiting) -> bool:
-        """Does the first significantly precede the second, as far as vectors can tell (RV ≤ V)?"""
+        """Return whether the first significantly precedes the second, by their vectors (RV ≤ V)."""
         times = later.times
         if earlier.stamp.clock > times.get(earlier.source, 0):
             return False

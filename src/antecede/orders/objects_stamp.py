@@ -4,8 +4,8 @@ An **event number** is a triple (clock, object, no): a Lamport clock that ticks 
 its sends before this one. Triples compare as triples; the paper's concatenations do not ("10i0" < "2j0" as text). The
 clock alone orders the sends of one object.
 
-An **object vector** has for each object the event number of its last send that matters, or none. It is a dictionary
-object → (clock, no), because most entries are none in a group whose operations rarely conflict.
+An **object vector** has for each object the event number of its last relevant send, or nothing. It is a dictionary
+object → (clock, no), because most entries are empty in a group whose operations rarely conflict.
 
 A message carries its number on the link, its event number, its vector V, and its label. The **receipt vector** RV is V
 with the sender's entry replaced by the larger of V's and the event number (Fig. 7).
@@ -31,10 +31,10 @@ _types = (None, REQUEST, RESPONSE, COMMIT, ABORT)
 
 
 class Stamp(msgspec.Struct, frozen=True, gc=False):
-    """What a copy carries."""
+    """The content of a copy's stamp."""
 
     number: int
-    """Its number among the sender's messages to this very destination, from 1."""
+    """Its number among the sender's messages to this destination, from 1."""
     clock: int
     no: int
     vector: Entries
@@ -42,7 +42,7 @@ class Stamp(msgspec.Struct, frozen=True, gc=False):
 
 
 def entries_of(vector: Vector) -> Entries:
-    """The vector as it travels."""
+    """Return the vector in its form on the wire."""
     return tuple((member, *vector[member]) for member in sorted(vector))
 
 

@@ -298,7 +298,7 @@ def _list_size(mask: int) -> int:
 
 
 def _write_set(mask: int, members: int, out: Writer) -> None:
-    """0 and a bit map, or the count plus one and the members' steps; the list if they are equally long."""
+    """Write 0 and a bit map, or the count plus one and the members' steps, whichever is shorter; if equal, the list."""
     if _list_size(mask) > 1 + _map_size(members):
         out.number(0)
         out.raw(mask.to_bytes(_map_size(members), "little"))

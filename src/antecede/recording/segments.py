@@ -78,7 +78,7 @@ def pieces_in(directory: str) -> list[Piece]:
 
 
 def place_of(piece: Piece) -> Place:
-    """Where a converted piece ended."""
+    """Return the place where a converted piece ended."""
     try:
         parquet = import_module("pyarrow.parquet")
     except ImportError:

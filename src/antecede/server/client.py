@@ -198,11 +198,11 @@ class ClientLine:
         self._flushing = False
         self.welcomed = False
         self.dial_at: float | None = None
-        """When to dial; None: not now."""
+        """The time to dial; None: not now."""
         self.trouble = ""
-        """Why the last connection could not be made, or ended."""
+        """The reason why the last connection could not be made, or ended."""
         self.refusal = ""
-        """Why the server closed the connection for good; empty: it did not."""
+        """The reason why the server closed the connection for good; empty: it did not."""
         self.closed_here = False
 
     def start(self, now: float) -> None:

@@ -12,13 +12,13 @@ class Connection(Protocol):
     remote: str
     """The other end's address, for logs."""
     spoke: float
-    """When something was last written."""
+    """The time of the last write."""
     code: str
     """The rule for which this end closed it; empty: none."""
 
     @property
     def heard(self) -> float:
-        """When something was last received; while reading is paused, now."""
+        """The time of the last input; while reading is paused, now."""
         ...
 
     @property

@@ -37,7 +37,7 @@ from antecede.server.words import FromPeer, Log
 
 
 class Turn(msgspec.Struct):
-    """What the adapter must do after a turn, in this sequence."""
+    """The adapter's work after a turn, in this sequence."""
 
     records: list[bytes]
     """FIRST append these to the log, in this sequence, and report with ``appended``. Everything that depends on them
@@ -100,13 +100,13 @@ class Driver:
         self.now = 0.0
         """The time of the last turn, or of the last input since."""
         self.trouble = ""
-        """Why records cannot be appended; empty: they can."""
+        """The reason why records cannot be appended; empty: they can."""
         self._lives = lives
         self._outputs = outputs
         self._wake = wake
         self._log = log
         self.inputs: deque[Input] = deque()
-        """What no step has taken yet."""
+        """The inputs that no step has taken yet."""
         self._records: deque[bytes] = deque()
         """Not yet appended to the log."""
         self.taken = 0
@@ -359,7 +359,7 @@ class Acknowledgements:
             self.due = now + _ack_seconds
 
     def deadline(self) -> float | None:
-        """When a step must take place to acknowledge."""
+        """The time at which a step must be taken to acknowledge."""
         return None if self.due == inf else self.due + _ack_seconds
 
 

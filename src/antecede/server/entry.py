@@ -42,7 +42,7 @@ class Entry:
         self.log = log
         self.admission = admission
         self.closed = ""
-        """Why no connections are accepted; empty if they are."""
+        """The reason why no connections are accepted; empty if they are."""
         self.connections: dict[Incoming, None] = {}
         """In the sequence in which they came."""
         self._dropped = 0

@@ -36,7 +36,7 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     asked: str = ""
     """The id that an answer to it quotes, if not this publish."""
     deadline_ms: int = 0
-    """If this is a call: the wall clock by which it must have ended."""
+    """For a call: the wall clock by which it must have ended."""
 
 
 class Reacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=3):

@@ -45,7 +45,7 @@ class Marks:
         self._rough = 0
         """How many checks in a row did not count the letters."""
         self.shortage = ""
-        """Why there is little space left on the disk."""
+        """The reason why there is little space left on the disk."""
 
     def watch(self, stopping: bool) -> None:
         """Check everything that may grow; call it from time to time, and after much input."""

@@ -36,7 +36,7 @@ class Peer:
         self.bye = ""
         """The reason that the other end gave for closing the connection."""
         self.dial_at: float | None = None
-        """When to dial; None: not now."""
+        """The time to dial; None: not now."""
         self.pause = PAUSE_FIRST
 
     def begin(self) -> None:

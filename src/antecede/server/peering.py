@@ -107,7 +107,7 @@ class Peering:
         return found
 
     def deadline(self) -> float | None:
-        """When the next peer is to be dialed."""
+        """The time at which the next peer is to be dialed."""
         due = None
         for peer in self.peers.values():
             if peer.dial_at is not None and (due is None or peer.dial_at < due):
@@ -249,7 +249,7 @@ class Peering:
             self.refusals[peer.name] = reason
 
     def refuse(self, name: str, connection: Connection, reason: str) -> None:
-        """Close a server's connection and tell it why."""
+        """Close a server's connection, with the reason."""
         if self.refusals.get(name) != reason:
             self._log.warning("peer-refused", peer=name[:64], remote=connection.remote, reason=reason)
         if name in self.peers:

@@ -49,7 +49,7 @@ class Retries:
         return found
 
     def deadline(self) -> float | None:
-        """When the next batch is to be tried again."""
+        """The time of the next retry."""
         return self.waiting[0][0] if self.waiting else None
 
     def settle(self, due: React, outcome: Outcome, now: float) -> list[Reaction]:

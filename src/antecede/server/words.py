@@ -72,7 +72,7 @@ class Step(msgspec.Struct):
 
 
 class Log(Protocol):
-    """Where a server's classes write what operators should know: one event with its fields per call."""
+    """The log of a server's classes for operators: one event with its fields per call."""
 
     def info(self, event: str, **fields: Any) -> None:
         """Log something that an operator may want to know."""

@@ -92,5 +92,5 @@ def _columns(instance: str, operation: str, parent: str, type_: str) -> dict[str
 
 
 def _nanoseconds(now: float | None) -> int | None:
-    """Virtual seconds as a trace counts them; its numbers end after some 292 years."""
+    """Return virtual seconds as nanoseconds, up to the largest number of a trace, which is about 292 years."""
     return None if now is None else min(round(now * 1e9), INT64_MAX)

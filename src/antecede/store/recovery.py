@@ -26,7 +26,7 @@ _piece_bytes = 1 << 20
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """What was found in a data directory when it was opened."""
+    """The content of a data directory when it was opened."""
 
     incarnation: int
     snapshot: Snapshot | None = None

@@ -56,7 +56,7 @@ class Check(msgspec.Struct, frozen=True):
 
     cycle: tuple[str, ...] | None
     refusals: tuple[str, ...]
-    """Why it must not be used, one line each; the cycle is one of them."""
+    """The reasons why it must not be used, one line each; the cycle is one of them."""
     facts: dict[str, OrderFacts]
     """By domain."""
     pairs: tuple[Pair, ...]

@@ -56,7 +56,7 @@ def make(
     if branches is not None and (shape != "tree" or not 1 <= branches < size):
         raise TopologyError(f"{branches} branches: expected a tree, and 1 to its size minus one ({size - 1})")
     if not 1 <= port <= 65_536 - servers:
-        raise TopologyError(f"port {port}: expected 1 to {65_536 - servers}, for {servers} servers from there")
+        raise TopologyError(f"port {port}: expected 1 to {65_536 - servers}, since {servers} servers need a port each")
     groups = _shapes[shape](servers, size, branches)
     made = TopologyFile(
         {f"s{number}": Address(host, port + number - 1) for number in range(1, servers + 1)},

@@ -1,12 +1,12 @@
 """Traces: the event schema, readers and writers, and the plain oracle.
 
-This room knows recorded events and the definition of happened-before. It must not know servers, orders or Spark: it is
-the judge of all three.
+This package knows recorded events and the definition of happened-before. It must not know servers, orders or Spark,
+because it judges all three.
 
 * :class:`Event` is one row; :class:`TraceWriter` writes a trace; :func:`read_events` reads one.
-* :func:`judge` says which orders well-formed events keep, straight from the definitions; :func:`needless_delays` what
-  was held for nothing.
-* :func:`verify` reads traces from outside, sets aside what cannot be right, and reports in full.
+* :func:`judge` decides which orders well-formed events keep, directly from the definitions; :func:`needless_delays`
+  finds messages that were held without need.
+* :func:`verify` reads traces from outside, sets aside rows that cannot be right, and returns the full report.
 """
 
 from antecede.trace.matched import Matched, match

@@ -1,13 +1,13 @@
 """Late deliveries with arrays: the same pass as :mod:`antecede.trace.streaming`, for traces of many processes.
 
-With thousands of senders a vector has thousands of entries, and what the pass costs is their maximum. With numpy that
-is one sweep over 32-bit numbers. Without numpy the vectors are packed into integers: the same answer, several times
-slower.
+With thousands of senders a vector has thousands of entries, and most of the time goes into maxima of vectors. With
+numpy a maximum is one operation on 32-bit numbers. Without numpy the vectors are packed into integers: the same answer,
+several times slower.
 
-``known[q]`` has for each sender p how many of p's events q's deliveries have brought to it, also for q itself: so a
-message to oneself needs no rule of its own. A process's own position is not in it but goes along with each message.
-Therefore a send changes no vector and messages share the vector of their sender; a delivery changes it in place, unless
-a message has it.
+``known[q]`` has, for each sender p, how many of p's events q has learned of through deliveries, also for q itself; so a
+message of a process to itself needs no special rule. A process's own position is not in it but is stored with each
+message. Therefore a send changes no vector, and messages share the vector of their sender. A delivery changes it in
+place, unless a message shares it.
 """
 
 from collections import Counter
@@ -19,11 +19,11 @@ from antecede.trace.matched import Matched
 from antecede.trace.schema import DELIVER, SEND, Event
 
 _senders_min = 64
-"""Below so many senders a packed integer is as fast as an array."""
+"""Below this number of senders a packed integer is as fast as an array."""
 
 
 def useful_for(trace: Matched) -> bool:
-    """Whether arrays are at hand and pay off for this trace."""
+    """Return whether numpy is installed and arrays pay off for this trace."""
     return len(trace.lines) >= _senders_min and find_spec("numpy") is not None
 
 
@@ -36,9 +36,9 @@ def late_deliveries(trace: Matched) -> list[Event]:
     lane_of = {process: lane for lane, process in enumerate(senders)}
     ends = [len(line) - 1 for line in trace.lines]
     known: list[Any] = [None] * len(trace.lines)
-    """By process; nothing is a vector of zeros."""
+    """By process; None stands for a vector of zeros."""
     shared = [False] * len(trace.lines)
-    """Whether a message has the vector of a process."""
+    """Whether a message shares the vector of a process."""
     carried: dict[str, Any] = {}
     late: list[Event] = []
     for process, position, event in trace.in_causal_order():

@@ -1,19 +1,19 @@
-"""What a trace proves although an import had to assume the positions of some of its rows.
+"""The verdicts that a trace proves although an import had to assume the positions of some rows.
 
-A foreign record may say that a message was sent by a process without saying when. The import then chooses a position
-in the process's line and marks the row ``assumed``. Its order relative to the other rows of its process is unknown; the
-edge from a send to its deliveries is known as ever.
+A foreign record may show that a process sent a message, but not when. The import then chooses a position in the
+process's line and marks the row ``assumed``. Its order relative to the other rows of its process is unknown; the edge
+from a send to its deliveries is still known.
 
-:func:`certain` is the trace in which each assumed row stands alone, outside the line of its process: what is late there
-is late wherever the assumed rows really were. What is late in the trace as placed, and not there, is *undecided*.
-Edges are only taken away, so every delivery that is late in the certain trace is late as placed, too. Total and
-synchronous order are about sequences of rows, and leave the assumed ones out.
+:func:`certain` is the trace in which each assumed row is outside the line of its process. A delivery that is late there
+is late for every position of the assumed rows. A delivery that is late in the trace as placed, but not there, is
+*undecided*. Edges are only removed, so every delivery that is late in the certain trace is also late as placed. Total
+and synchronous order are about sequences of rows, and leave the assumed ones out.
 
-An assumed row that stands alone often makes nothing late, and is then left out:
+An assumed row outside its line often makes nothing late, and is then left out:
 
-* an assumed delivery brings nothing to later rows of its process, and nothing was certainly delivered before it;
-* an assumed send carries no knowledge but of itself. That matters only to a second delivery of the same message, so a
-  send with two certain deliveries or more gets a line of its own, and with fewer its message is left out.
+* an assumed delivery has no effect on later rows of its process, and nothing was certainly delivered before it;
+* an assumed send carries only knowledge of itself. This matters only for a second delivery of the same message. So a
+  send with two certain deliveries or more gets a separate line; with fewer, its message is left out.
 """
 
 from collections import Counter
@@ -23,8 +23,8 @@ from antecede.trace.schema import DELIVER, SEND, Event
 
 
 def certain(trace: Matched) -> Matched:
-    """The trace without the edges that rest on an assumed position, for FIFO and causal order; the same trace if no
-    position is assumed."""
+    """Return the trace without the edges that depend on an assumed position, for FIFO and causal order; the same trace
+    if no position is assumed."""
     if not any(event.assumed for line in trace.lines for event in line):
         return trace
     left = Counter(
@@ -50,6 +50,6 @@ def certain(trace: Matched) -> Matched:
 
 
 def _counts(trace: Matched, event: Event, left: Counter[str]) -> bool:
-    """Whether a delivery can be late, or make another one late, for certain."""
+    """Return whether a delivery can certainly be late, or make another one late."""
     message = event.message or ""
     return not event.assumed and (left[message] > 1 or not trace.sent(message).assumed)

@@ -1,12 +1,12 @@
-"""Which instances of an object conflict: cells of instances, and which cells are rivals.
+"""The conflicting instances of an object: cells of instances, and the conflicts of cells.
 
-Two instances of an object conflict iff their operations do there and neither is an ancestor of the other: a caller
-waits for what it called, so they cannot exclude each other (Enokido, Higaki, Takizawa §2 on nested operations). Of two
-*requests* only the operations count: a request is put in order before anybody knows whose descendant it starts.
+Two instances of an object conflict iff their operations do so there and neither is an ancestor of the other: a caller
+waits for its callee, so they cannot exclude each other (Enokido, Higaki, Takizawa §2 on nested operations). For two
+*requests* only the operations count: a request is put in order before it is known whose descendant it starts.
 
-Instances of one operation at one object share a **cell**, so that what is known of all of them can be kept together. An
-instance with an ancestor or descendant at its own object that it would conflict with otherwise has a cell of its own.
-Instances without an operation have none, and conflict with nothing.
+Instances of one operation at one object share a **cell**, so that the knowledge about all of them can be kept together.
+An instance has a separate cell if it has an ancestor or descendant at its own object with which it would otherwise
+conflict. Instances without an operation have no cell, and conflict with nothing.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ class Cells:
     def __init__(self, names: Sequence[str], instances: Instances, conflicts: Conflicts) -> None:
         self._numbers: dict[tuple[int, str], int] = {}
         self.rivals: list[frozenset[int]] = []
-        """For each cell those that conflict with it."""
+        """For each cell, the cells that conflict with it."""
         self.request_rivals: list[frozenset[int]] = []
-        """The same of requests, ancestors and descendants among them."""
+        """The same for requests, including ancestors and descendants."""
         for process, own in enumerate(instances.by_name):
             self._divide(process, own, instances, conflicts.at(names[process]), names[process])
 
@@ -36,7 +36,7 @@ class Cells:
         return NO_CELL if instance is None else self._numbers.get((instance.process, instance.name), NO_CELL)
 
     def conflict(self, one: Instance, other: Instance, requests: bool = False) -> bool:
-        """Whether two instances of one object conflict; or their requests."""
+        """Return whether two instances of one object conflict; or their requests."""
         cell = self.of(one)
         return cell != NO_CELL and self.of(other) in (self.request_rivals if requests else self.rivals)[cell]
 
@@ -50,7 +50,7 @@ class Cells:
         check_kin(len(kin), where)
         shared: dict[str, int] = {}
         members: list[tuple[str, str | None]] = []
-        """Of each cell its operation, and its instance if it is of one alone."""
+        """For each cell its operation, and its instance if it has only one."""
         begin = len(self.rivals)
         for name, instance in own.items():
             if instance.operation is None:
@@ -76,7 +76,7 @@ class Cells:
 
 
 def check_kin(count: int, where: str) -> None:
-    """Refuse an object in which too many instances have to be told apart."""
+    """Refuse an object with too many instances that need separate cells."""
     if count > limits.kin_instances_max:
         raise UsageError(
             f"{where}: {count} instances have a conflicting ancestor or descendant at the same object: "

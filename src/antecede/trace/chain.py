@@ -1,4 +1,4 @@
-"""Why a delivery is late: the overtaking chain with the fewest messages.
+"""The reason why a delivery is late: the overtaking chain with the fewest messages.
 
 A message m from p to q is overtaken by a chain m1 … mk that leaves p with or after send(m), hops from process to
 process, and reaches q before m does (Garg §12.1: "a single message not be overtaken by a sequence of messages"). A copy
@@ -6,15 +6,15 @@ of m itself to another destination may begin the chain. Let T_h[r] be the least 
 reach from send(m). T_0 is the send itself. A message sent at r after T_(h−1)[r] reaches its receiver at its delivery;
 T_h is the least of these, and of T_(h−1). The first h with T_h[q] < deliver(m) is the length of a shortest chain.
 
-**Only what is new is looked at.** A process whose T became smaller offers the sends between its new T and its old one;
-those behind the old one were seen when that was new. So every send is looked at once, and each step of a chain follows
-from the step of just one message less: walking back gives as many messages as were counted.
+**Only new sends are examined.** A process whose T became smaller offers the sends between its new T and its old one;
+the later ones were examined when the old T was new. So every send is examined once, and each step of a chain follows
+from a step with exactly one message less: walking back gives the counted number of messages.
 
-**Only the window is looked at.** In any causal order of all events, a chain lies between send(m) and deliver(m). One
-such order is computed once for all explanations; a look along a process stops at the first event behind deliver(m).
+**Only the window is examined.** In any causal order of all events, a chain lies between send(m) and deliver(m). One
+such order is computed once for all explanations; the search along a process stops at the first event after deliver(m).
 
-Among the shortest chains it is the one that arrives first at q, and so at each process on its way back: one answer,
-whatever the sequence in which the search goes.
+Among the shortest chains, the one that arrives first at q is chosen, and then likewise at each process on its way back.
+So there is one answer, for every sequence of the search.
 """
 
 from array import array
@@ -50,7 +50,7 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class _Step(msgspec.Struct, frozen=True, gc=False):
-    """A message on its way, in positions: sent at ``source``, delivered at ``to``."""
+    """A message in transit, in positions: sent at ``source``, delivered at ``to``."""
 
     source: int
     sent: int
@@ -81,7 +81,7 @@ class Chains:
         deadline = bisect_left(self._trace.lines[target], late.deliver_index, key=_index)
         levels: list[dict[int, _Step]] = []
         reach: dict[int, int] = {}
-        # The message itself may begin the chain, by a copy that went elsewhere: hence from its send on, inclusive.
+        # The message itself may begin the chain, by a copy to another destination: therefore its send is included.
         fresh = [(source, sent, len(self._trace.lines[source]))]
         while True:
             reached: dict[int, _Step] = {}
@@ -93,7 +93,7 @@ class Chains:
                         reached[step.to] = step
             if target in reached:
                 return self._walked_back(reached[target], levels)
-            # Nothing is won by coming back to where the chain began.
+            # A chain gains nothing by returning to its start.
             reached.pop(source, None)
             assert reached, "a late delivery has no overtaking chain"
             levels.append(reached)

@@ -1,8 +1,8 @@
-"""Do the clocks recorded in a trace say what its events say?
+"""Check whether the clocks recorded in a trace agree with its events.
 
 **Vector clocks.** Two rules, chosen by the trace. If the own entry is ``index`` + 1 on most rows that have a clock, the
 rule is ``exact``: every entry must be the index + 1 of the last event of that process in the event's past (the event
-included), a missing entry being 0. Otherwise the clocks tick in a way of their own and the rule is ``order``:
+included); a missing entry is 0. Otherwise the clocks count in another way and the rule is ``order``:
 V(e) < V(f) iff e → f. We test it one event f at a time, among the events that have a clock:
 
 * V(f) is at least V(e), entry by entry, for every e → f;
@@ -15,7 +15,7 @@ which are the first ones of p, and all in f's past. An event *disagrees* if it f
 **Lamport clocks** must rise along each process and from send to deliver; an event disagrees if its clock is not larger
 than that of the row before it in its process (among rows that have one), or, for a delivery, than its send's.
 
-Rows that were set aside and ``hop`` rows are not asked.
+Rows that were set aside and ``hop`` rows are not checked.
 """
 
 from bisect import bisect_right
@@ -55,7 +55,7 @@ def check_clocks(trace: Matched) -> dict[str, Any]:
 
 
 def own_entry(event: Event) -> int:
-    """What an event's clock says of its own process."""
+    """Return the entry of an event's clock for its own process."""
     return (event.clock or {}).get(event.process, 0)
 
 
@@ -101,8 +101,8 @@ class _Order:
 
 
 def _walk(trace: Matched, rule: _Exact | _Order) -> int:
-    """How many events disagree. ``reached`` counts, for each process, the events in the past of the one at hand; the
-    ``floor`` is the largest that each entry was in that past."""
+    """Return how many events disagree. ``reached`` counts, for each process, the events in the past of the current one;
+    ``floor`` is the largest value of each entry in that past."""
     lanes = Lanes(len(trace.lines))
     awaited: dict[str, int] = {}
     for line in trace.lines:
@@ -136,7 +136,7 @@ def _walk(trace: Matched, rule: _Exact | _Order) -> int:
 
 
 def _join(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
-    """The larger entries of both. Neither is changed: messages carry them."""
+    """Return the larger entries of both. Neither is changed, because messages carry them."""
     joined = dict(a)
     for name, entry in b.items():
         if entry > joined.get(name, 0):

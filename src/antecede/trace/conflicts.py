@@ -1,16 +1,16 @@
-"""Which operations of an object conflict: a table that a trace's metadata, or a file, gives.
+"""The conflicting operations of each object: a table in a trace's metadata, or in a file.
 
 Two operations of an object conflict iff the state, or an answer, can depend on the order in which they are computed
 (Enokido, Higaki, Takizawa §2); the relation is given when the object is defined. As a document it is ::
 
     {"*": [["deposit", "audit"], ["audit", "audit"]], "ledger": [["append", "append"]]}
 
-A key is an object, that is, a process of the trace; ``*`` speaks for every object that has no entry of its own. A pair
-holds in both directions. An operation conflicts with itself only if the table says so: ``["append", "append"]``. A bare
-list of pairs is the same as ``{"*": list}``. Operations that the table does not name are compatible with all; an empty
-table says that nothing conflicts. In place of pairs there may be ``"all"``: any two operations conflict.
+A key is an object, that is, a process of the trace; ``*`` applies to every object without its own entry. A pair holds
+in both directions. An operation conflicts with itself only if the table says so: ``["append", "append"]``. A list of
+pairs is the same as ``{"*": list}``. Operations that the table does not name are compatible with all; with an empty
+table nothing conflicts. Instead of pairs there may be ``"all"``: any two operations conflict.
 
-Several traces judged as one may each bring a table; they are united.
+Several traces that are judged as one may each contain a table; the tables are united.
 """
 
 import os
@@ -24,7 +24,7 @@ from antecede.errors import UsageError
 from antecede.trace.schema import Metadata
 
 Pairs = Mapping[str, frozenset[str]]
-"""For each operation those that conflict with it."""
+"""For each operation, the operations that conflict with it."""
 
 EVERY = "*"
 ALL = "all"
@@ -38,7 +38,7 @@ class Conflicts(msgspec.Struct, frozen=True):
     """Objects, or ``*``, in which any two operations conflict."""
 
     def over(self, operations: Iterable[str]) -> "Conflicts":
-        """The same with these operations named wherever everything conflicts."""
+        """Return the same relation with these operations added wherever everything conflicts."""
         every = frozenset(operations)
         return Conflicts(self.tables | {name: dict.fromkeys(every, every) for name in self.everything})
 
@@ -79,7 +79,7 @@ def conflicts_in(document: Any, where: str) -> Conflicts:
 
 
 def read_conflicts(path: str | os.PathLike[str]) -> Conflicts:
-    """The table in a JSON file: the table itself, or a document that has it as ``conflicts``, as metadata do."""
+    """Read the table in a JSON file: the table itself, or a document with the key ``conflicts``, as in metadata."""
     where = os.fspath(path)
     try:
         with open(path, "rb") as stream:
@@ -98,7 +98,7 @@ def read_conflicts(path: str | os.PathLike[str]) -> Conflicts:
 
 
 def conflicts_of(metadata: Iterable[Metadata]) -> Conflicts | None:
-    """What a trace says about itself, all its files together; ``None`` if it says nothing."""
+    """Return the table in a trace's metadata, for all its files together; ``None`` if there is none."""
     united: dict[str, dict[str, frozenset[str]]] = {}
     tables = [conflicts_in(said.conflicts, "metadata") for said in metadata if said.conflicts is not None]
     for one in tables:
@@ -111,7 +111,7 @@ def conflicts_of(metadata: Iterable[Metadata]) -> Conflicts | None:
 
 
 def needed(given: Conflicts | None, metadata: Iterable[Metadata]) -> Conflicts:
-    """The table that was given, or else the trace's own; without either the significant order cannot be judged."""
+    """Return the given table, or else the trace's own; without either, significant order cannot be judged."""
     found = given if given is not None else conflicts_of(metadata)
     if found is None:
         raise UsageError(

@@ -1,8 +1,8 @@
-"""What a trace says about the cost of its order, one figure a function, each with its definition.
+"""The cost of order in a trace, one figure per function, each with its definition.
 
-The events given here are valid (:mod:`antecede.trace.quarantine`); ``hops`` are the valid rows of routers. A *copy* is
-a message and one of its destinations; where the destinations of a message are unknown, wherever it arrived or was
-delivered is one. A figure that the trace lacks is ``None``, never 0.
+The given events are valid (:mod:`antecede.trace.quarantine`); ``hops`` are the valid rows of routers. A *copy* is a
+message together with one of its destinations. If the destinations of a message are unknown, they are the processes
+where it arrived or was delivered. A figure that the trace does not record is ``None``, never 0.
 """
 
 from array import array
@@ -20,11 +20,11 @@ from antecede.trace.schema import ARRIVE, DELIVER, INT64_MAX, SEND, Event
 Pair = tuple[str, str]
 
 compared_max = 4_096
-"""Messages of which every pair is compared; of more, that many are drawn."""
+"""The number of messages whose pairs are compared; if there are more, this many are drawn."""
 
 
 def destinations(trace: Matched) -> dict[str, tuple[str, ...]]:
-    """The destinations of messages whose send does not say them: where they arrived or were delivered."""
+    """Return the destinations of messages without ``to``: where they arrived or were delivered."""
     reached: dict[str, dict[str, None]] = {}
     for name, line in zip(trace.names, trace.lines, strict=True):
         for event in line:
@@ -34,7 +34,7 @@ def destinations(trace: Matched) -> dict[str, tuple[str, ...]]:
 
 
 def payload_bytes(send: Event) -> int | None:
-    """What a message weighs without its stamp: the column ``bytes`` of its send row, or else ``size``."""
+    """Return the size of a message without its stamp: the column ``bytes`` of its send row, or else ``size``."""
     for name in ("bytes", "size"):
         value = (send.extra or {}).get(name)
         if type(value) is int and 0 <= value <= INT64_MAX:
@@ -43,7 +43,8 @@ def payload_bytes(send: Event) -> int | None:
 
 
 def traffic(trace: Matched, unsaid: dict[str, tuple[str, ...]]) -> dict[Pair, tuple[int, int | None]]:
-    """Copies and payload bytes from each process to each. Bytes are known only if every message of a pair says them."""
+    """Return copies and payload bytes from each process to each. Bytes are known only if every message of a pair has
+    them."""
     messages: Counter[Pair] = Counter()
     weighed: Counter[Pair] = Counter()
     total: Counter[Pair] = Counter()
@@ -61,7 +62,7 @@ def traffic(trace: Matched, unsaid: dict[str, tuple[str, ...]]) -> dict[Pair, tu
 
 
 class Stamps(msgspec.Struct):
-    """Bytes of stamps over the copies that say theirs."""
+    """Bytes of stamps, over the copies that record them."""
 
     copies: int = 0
     bytes: int = 0
@@ -74,12 +75,12 @@ class Stamps(msgspec.Struct):
 
 
 def stamps(trace: Matched, hops: Iterable[Event], unsaid: dict[str, tuple[str, ...]]) -> Stamps:
-    """What the stamps weigh, per copy and over all hops.
+    """Return the stamp sizes, per copy and over all hops.
 
-    A copy's stamp is what its first arrival says, or else the mean that the send says. A message that routers passed on
-    weighs what all its packets weigh, divided by its destinations: one packet to each destination and to each router on
-    the way. That to a router h hops away is taken to be the mean of the packets that left h − 1 hops away, which is
-    exact for one destination. A message of which some packet is unknown is left out.
+    The size of a copy's stamp is that of its first arrival, or else the mean on its send. For a message that routers
+    forwarded, the sizes of all its packets are added and divided by the number of its destinations: one packet to each
+    destination and to each router on the way. The packet to a router h hops away is estimated as the mean of the
+    packets that left h − 1 hops away, which is exact for one destination. A message with an unknown packet is left out.
     """
     arrived: dict[tuple[str, str], int] = {}
     for name, line in zip(trace.names, trace.lines, strict=True):
@@ -104,7 +105,7 @@ def stamps(trace: Matched, hops: Iterable[Event], unsaid: dict[str, tuple[str, .
 
 
 def _router_packets(send: Event, rows: list[Event], to: tuple[str, ...]) -> list[int | None]:
-    """The stamps of the packets to routers that are no destinations themselves."""
+    """Return the stamps of the packets to routers that are not destinations themselves."""
     left: dict[int, list[int | None]] = {0: [send.stamp_bytes]}
     behind: dict[str, int] = {}
     for row in rows:
@@ -123,7 +124,7 @@ def _router_packets(send: Event, rows: list[Event], to: tuple[str, ...]) -> list
 def delays(trace: Matched) -> dict[Pair, "array[int]"]:
     """Nanoseconds from send to delivery by the two processes' own clocks, for each sender and receiver.
 
-    Clocks that disagree may make a delay negative; it is kept as it is.
+    Clocks that disagree may make a delay negative; it is not corrected.
     """
     found: dict[Pair, array[int]] = {}
     for name, line in zip(trace.names, trace.lines, strict=True):
@@ -134,23 +135,23 @@ def delays(trace: Matched) -> dict[Pair, "array[int]"]:
                     pair = send.process, name
                     if pair not in found:
                         found[pair] = array("q")
-                    # Two clocks at the two ends of time must not overflow.
+                    # Two clocks with extreme values must not overflow.
                     found[pair].append(max(-INT64_MAX, min(INT64_MAX, event.time - send.time)))
     return found
 
 
 def quantile(ascending: Sequence[int], percent: int) -> int:
-    """The least value that so many percent of all do not exceed."""
+    """Return the smallest value that this percentage of all values do not exceed."""
     return ascending[max(0, -(-len(ascending) * percent // 100) - 1)]
 
 
 def held(trace: Matched) -> dict[str, tuple[int, int]]:
-    """For each process its arrivals, and how many of them were held back.
+    """Return for each process its arrivals, and how many of them were held.
 
-    An arrival counts unless its message was delivered there before. It is *direct* if the delivery comes in the same
-    step: every index in between is that of a delivery, and by the process's clock, where both rows have a time, no time
-    went by. All others were held, those that were never delivered among them. (A message that arrives again before its
-    delivery was lost by its receiver in between, and held the first time.)
+    An arrival counts unless its message was delivered there before. It is *direct* if the delivery happens in the same
+    step: every index in between belongs to a delivery, and, if both rows have a time, the times are equal. All others
+    were held, including those that were never delivered. (If a message arrives again before its delivery, its receiver
+    had lost it in between, and it was held the first time.)
     """
     found = {}
     for name, line in zip(trace.names, trace.lines, strict=True):
@@ -175,10 +176,10 @@ def held(trace: Matched) -> dict[str, tuple[int, int]]:
 def hop_figures(
     trace: Matched, hops: Iterable[Event], unsaid: dict[str, tuple[str, ...]]
 ) -> tuple[float | None, int | None]:
-    """Packets per copy, and the most hops from a sender to a destination, where routers wrote ``hop`` rows.
+    """Return packets per copy, and the largest number of hops to a destination, if routers wrote ``hop`` rows.
 
-    A message takes one packet to each of its destinations and to each router that passed it on. A router that had h
-    hops behind it sent the message on its hop h + 1.
+    A message takes one packet to each of its destinations and to each router that forwarded it. A router with h hops
+    before it sent the message on its hop h + 1.
     """
     passed = {message: rows for message, rows in _by_message(hops).items() if message in trace.sends}
     if not passed:
@@ -195,9 +196,9 @@ def hop_figures(
 
 
 def drawn(messages: int) -> list[int]:
-    """The ranks of the messages that are compared, ascending: all, or one drawn from each of equally many strata.
+    """Return the ranks of the messages that are compared, ascending: all, or one from each of equal parts.
 
-    A rank counts sends by process name, then index. The draw is the same for the same number of messages, everywhere.
+    A rank counts sends by process name, then index. The draw is always the same for the same number of messages.
     """
     if messages <= compared_max:
         return list(range(messages))
@@ -207,7 +208,8 @@ def drawn(messages: int) -> list[int]:
 
 
 def concurrency(trace: Matched) -> tuple[float | None, int]:
-    """The share of pairs of messages of which neither send happened before the other; and how many were compared."""
+    """Return the share of pairs of messages in which neither send happened before the other; and how many were
+    compared."""
     ranks = iter([*drawn(len(trace.sends)), -1])
     compared, rank, wanted = 0, -1, next(ranks)
     bits: dict[str, int] = {}
@@ -223,7 +225,7 @@ def concurrency(trace: Matched) -> tuple[float | None, int]:
 
 
 def _ordered(trace: Matched, bits: dict[str, int]) -> int:
-    """Of how many pairs of these messages one was sent in the past of the other."""
+    """Return for how many pairs of these messages one was sent in the past of the other."""
     awaited = Counter(event.message for line in trace.lines for event in line if event.kind == DELIVER)
     known = [0] * len(trace.lines)
     carried: dict[str, int] = {}
@@ -246,21 +248,21 @@ def _ordered(trace: Matched, bits: dict[str, int]) -> int:
 
 
 class Span(msgspec.Struct, frozen=True):
-    """The stretch of time that a trace covers, by its processes' clocks, in nanoseconds."""
+    """The range of time that a trace covers, by its processes' clocks, in nanoseconds."""
 
     first: int
     last: int
 
 
 def span(trace: Matched) -> Span | None:
-    """From the first to the last time of a send, an arrival or a delivery."""
+    """Return the range from the first to the last time of a send, an arrival or a delivery."""
     kinds = (SEND, ARRIVE, DELIVER)
     times = [event.time for line in trace.lines for event in line if event.time is not None and event.kind in kinds]
     return Span(min(times), max(times)) if times else None
 
 
 def sends_by_second(trace: Matched, first: int) -> dict[str, Counter[int]]:
-    """For each process how many messages it sent in each second since the trace's first time."""
+    """Return for each process how many messages it sent in each second since the trace's first time."""
     found: dict[str, Counter[int]] = {}
     for send in _sends(trace):
         if send.time is not None:
@@ -269,7 +271,7 @@ def sends_by_second(trace: Matched, first: int) -> dict[str, Counter[int]]:
 
 
 def hop_table(hops: Iterable[Event]) -> list[dict[str, Any]]:
-    """How many messages each router passed on into each domain, by the hops behind them, and their stamps."""
+    """Return how many messages each router forwarded into each domain, by the hops before it, and their stamps."""
     found: dict[tuple[str, str | None, int | None], list[int | None]] = {}
     for row in hops:
         found.setdefault((row.process, row.domain, row.hop), []).append(row.stamp_bytes)

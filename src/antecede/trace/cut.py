@@ -1,7 +1,7 @@
-"""A part of a trace: a span of time, some of its processes.
+"""A part of a trace: a range of time, some of its processes.
 
-Leaving rows out can only shrink happened-before, so whatever is still found is real; what hung on the rows outside is
-missed, deliveries whose send is outside are orphans, and their indices are missing ones.
+Leaving rows out can only shrink happened-before, so every violation that is still found is real. Violations that depend
+on rows outside are missed; deliveries whose send is outside are orphans, and indices outside are missing.
 """
 
 import msgspec
@@ -10,9 +10,9 @@ from antecede.trace.schema import Event
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """Which rows are looked at: times from ``since`` to before ``until``, these processes; ``None`` is no bound.
+    """The selected rows: times from ``since`` to before ``until``, these processes; ``None`` means no bound.
 
-    A row without a time is in every span of time. Rows that are no events are always counted.
+    A row without a time is in every range. Rows that cannot be read are always counted.
     """
 
     since: int | None = None
@@ -20,7 +20,7 @@ class Cut(msgspec.Struct, frozen=True):
     processes: tuple[str, ...] | None = None
 
     def keeps(self, event: Event) -> bool:
-        """Whether an event is looked at."""
+        """Return whether an event is selected."""
         if self.processes is not None and event.process not in self.processes:
             return False
         if event.time is None:

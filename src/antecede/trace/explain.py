@@ -1,13 +1,13 @@
-"""``explain``: for each late delivery the chain that overtook it; for a circle, who saw what before what.
+"""``explain``: for each late delivery the chain that overtook it; for a cycle, which process saw which message first.
 
-* By causal and FIFO order a delivery is late by itself, and :mod:`antecede.trace.chain` gives its shortest chain. (One
-  that is late by FIFO order was overtaken by a later message of its own sender, a chain of one.)
-* By significant order too, and :mod:`antecede.trace.significant_explain` gives what it is late by.
-* Total and synchronous order are broken by a circle of messages. The verdict names one; here it is made as short as its
-  own messages allow, and each step is pinned to a process and two of its events.
+* By causal and FIFO order a single delivery is late, and :mod:`antecede.trace.chain` finds its shortest chain. (A
+  delivery that is late by FIFO order was overtaken by a later message of its own sender, a chain of one.)
+* The same holds for significant order, where :mod:`antecede.trace.significant_explain` finds the reason.
+* Total and synchronous order are broken by a cycle of messages. The verdict names one; here it is made as short as its
+  own messages allow, and for each step a process and two of its events are named.
 
-An explanation holds everything that is needed to draw it and to check it against the trace, so that what comes from
-another engine is drawn and checked in the same way.
+An explanation contains everything that is needed to draw it and to check it against the trace. So explanations from
+another engine are drawn and checked in the same way.
 """
 
 import os
@@ -33,42 +33,42 @@ from antecede.trace.streaming import judge_large
 from antecede.trace.verdicts import ORDERS, Late, Verdict
 
 Homes = Mapping[str, Sequence[tuple[int, str]]]
-"""Where a message has events: by process their indices and kinds, ascending."""
+"""The events of a message: by process their indices and kinds, ascending."""
 
 _of_messages = (SEND, ARRIVE, DELIVER)
 
 _shortened_max = 256
-"""Messages of a circle that is searched for a shorter one among them: the search looks at all pairs."""
+"""The largest cycle that is searched for a shorter one: the search examines all pairs."""
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What is to be explained."""
+    """The request: what is to be explained."""
 
     order: str = "causal"
     message: str | None = None
-    """All late deliveries of this one, or else the first of all."""
+    """Explain all late deliveries of this message; None: the first of all."""
     first: int = 10
     conflicts: Conflicts | None = None
-    """The table for significant order, in place of the trace's own."""
+    """The table for significant order, instead of the trace's own."""
 
     def check(self) -> None:
-        """Refuse what cannot be meant, before anything is read."""
+        """Refuse a request that makes no sense, before anything is read."""
         orders = (*ORDERS, "significant")
         if self.order not in orders:
-            raise UsageError(f"--order: {self.order!r} is none of {', '.join(orders)}")
+            raise UsageError(f"--order: {self.order!r} is not one of {', '.join(orders)}")
         if self.message is not None and not self.by_delivery():
             wanted = "--message is for fifo, causal and significant order"
-            raise UsageError(f"{wanted}: {self.order} order is broken by a circle of many")
+            raise UsageError(f"{wanted}: {self.order} order is broken by a cycle of several messages")
         if self.first < 0:
             raise UsageError(f"--first {self.first}: expected a number from 0")
 
     def by_delivery(self) -> bool:
-        """Whether single deliveries break the order."""
+        """Return whether single deliveries break the order."""
         return self.order in ("fifo", "causal", "significant")
 
 
 def explain(paths: Sequence[str | os.PathLike[str]], asked: Asked) -> dict[str, Any]:
-    """Explain what broke an order in the traces that the paths name, taken as one trace; the report."""
+    """Explain what broke an order in the given traces, taken as one trace; return the report."""
     started = time.perf_counter()
     asked.check()
     loaded = load(paths)
@@ -105,19 +105,19 @@ def explain(paths: Sequence[str | os.PathLike[str]], asked: Asked) -> dict[str, 
 
 
 def chosen(late: Sequence[Late], asked: Asked) -> Sequence[Late]:
-    """Those of the late deliveries, which are given ascending, that are to be explained."""
+    """Return the late deliveries to explain, from all late deliveries in ascending order."""
     if asked.message is None:
         return late[: asked.first]
     return [one for one in late if one.message == asked.message]
 
 
 def unknown(message: str) -> UsageError:
-    """No row of the trace has that id."""
+    """Return the error for an id that no row has."""
     return UsageError(f"message {message!r} is not in the trace")
 
 
 def _about(events: list[Event], reasons: dict[int, str], message: str) -> dict[str, Any]:
-    """What became of one message's rows."""
+    """Return the counts of one message's rows."""
     rows = [number for number, event in enumerate(events) if event.message == message and event.kind in _of_messages]
     if not rows:
         raise unknown(message)
@@ -126,7 +126,7 @@ def _about(events: list[Event], reasons: dict[int, str], message: str) -> dict[s
 
 
 def about(message: str, sends: int, deliveries: int, set_aside: int) -> dict[str, Any]:
-    """The report's ``message``: how many valid sends and deliveries it has, and rows that were set aside."""
+    """Return the report's ``message``: the numbers of its valid sends and deliveries, and of rows set aside."""
     return {"id": message, "sends": sends, "deliveries": deliveries, "set_aside": set_aside}
 
 
@@ -165,7 +165,8 @@ def _circles(trace: Matched, verdict: Verdict) -> list[dict[str, Any]]:
 
 
 def circle_of(circle: list[str], homes: Mapping[str, Homes], sends: Mapping[str, tuple[str, int]]) -> dict[str, Any]:
-    """The explanation of a circle: its messages, each before the next, and for each step two events that show it."""
+    """Return the explanation of a cycle: its messages, each before the next, and for each step two events that show
+    it."""
     circle = _shortened(circle, homes)
     steps = []
     for message, following in zip(circle, [*circle[1:], circle[0]], strict=True):
@@ -198,7 +199,7 @@ def _witness(first: Homes, second: Homes) -> tuple[str, tuple[int, str], tuple[i
 
 
 def _shortened(circle: list[str], homes: Mapping[str, Homes]) -> list[str]:
-    """A circle with the fewest messages among those of this one, beginning with the least id."""
+    """Return a cycle with the fewest messages among those of this one, beginning with the smallest id."""
     if not 2 < len(circle) <= _shortened_max:
         return circle
     after = {a: [b for b in circle if b != a and _witness(homes[a], homes[b])] for a in circle}
@@ -211,7 +212,7 @@ def _shortened(circle: list[str], homes: Mapping[str, Homes]) -> list[str]:
 
 
 def _way_back(start: str, after: Mapping[str, list[str]], shorter_than: int) -> list[str] | None:
-    """The shortest way from a message back to itself, if it has fewer messages than that."""
+    """Return the shortest path from a message back to itself, if it has fewer messages than that."""
     came_from = {start: start}
     edge = [start]
     for _ in range(shorter_than - 1):
@@ -231,7 +232,7 @@ def _way_back(start: str, after: Mapping[str, list[str]], shorter_than: int) -> 
 
 
 def rows_of(explanation: Mapping[str, Any]) -> list[Event]:
-    """Just the events that an explanation speaks of, in a sequence that they can have happened in."""
+    """Return only the events of an explanation, in a possible sequence."""
     links = [*explanation.get("chain", ())]
     if links:
         links = [explanation, *links]

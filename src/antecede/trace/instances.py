@@ -1,21 +1,21 @@
-"""The operation instances of a trace: which rows are whose, how long each ran, whose child it is.
+"""The operation instances of a trace: their rows, their duration, their parents.
 
-A row's ``instance`` is that of the object at which the row is (its ``process``); the same name at another object is
-another instance, a replica's copy. Only ``send``, ``deliver`` and ``local`` rows belong to an instance. What a trace
-leaves out is filled in, so that a lean trace can be judged too:
+A row's ``instance`` is an instance of the row's object (its ``process``); the same name at another object is another
+instance, a replica's copy. Only ``send``, ``deliver`` and ``local`` rows belong to an instance. Missing information is
+filled in, so that a minimal trace can be judged too:
 
-* An instance **runs from its first row to its last**. Rows ``begin``, ``commit`` and ``abort`` are rows like others and
-  so bound it where they are recorded. Of two instances at an object one *precedes* the other iff its last row comes
-  before the other's first (Enokido, Higaki, Takizawa §3.1), else they are interleaved.
-* Its **operation** is the first that one of its rows names. Without one it is compatible with all.
-* It **aborted** iff it has a ``local`` row of type ``abort``: nothing that it did is left, so nothing after it depends
-  on it by conflict (§4.1: an object's vector takes in what commits).
+* An instance **runs from its first row to its last**. Rows ``begin``, ``commit`` and ``abort`` count like other rows,
+  so they mark its start and end if they are recorded. Of two instances at an object one *precedes* the other iff its
+  last row comes before the other's first (Enokido, Higaki, Takizawa §3.1), else they are interleaved.
+* Its **operation** is the first that its rows name. Without an operation it is compatible with all.
+* It **aborted** iff it has a ``local`` row of type ``abort``: all its effects are undone, so nothing after it depends
+  on it by conflict (§4.1: an object's vector includes only what commits).
 * Its **parent** is the first that a row of that name gives, in the order of processes and indices.
-* What a delivery is, its own ``type`` says, or else its send's. ``commit`` and ``abort`` end an instance; anything else
-  but a ``request`` counts as a **response**. If neither row says anything it is a request iff it is the first message
-  that its instance received or sent, for an instance begins with its request (§3.2, R1).
-* An instance has **one request**, the first. Replicas that each repeat a nested call send it more than once, and only
-  the first starts anything.
+* The type of a delivery is its own ``type``, or else its send's. ``commit`` and ``abort`` end an instance; anything
+  else except a ``request`` counts as a **response**. If neither row has a type, it is a request iff it is the first
+  message that its instance received or sent, because an instance begins with its request (§3.2, R1).
+* An instance has **one request**, the first. Several replicas that make the same nested call send it more than once,
+  and only the first starts anything.
 """
 
 from collections.abc import Collection, Mapping
@@ -82,7 +82,7 @@ class Instances:
             self._parents.setdefault(name, event.parent)
 
     def operations(self) -> set[str]:
-        """Every operation that an instance runs."""
+        """All operations of the instances."""
         return {one.operation for own in self.by_name for one in own.values() if one.operation is not None}
 
     def of(self, process: int, event: Event) -> Instance | None:
@@ -92,10 +92,10 @@ class Instances:
         return self.by_name[process][event.instance]
 
     def received_as(self, process: int, position: int, event: Event) -> str | None:
-        """What a delivery is to an order: a request or a response; ``None`` where no order asks about it.
+        """Return the role of a delivery for an order: a request or a response; ``None`` if no order applies to it.
 
-        None does if no instance received it, or one that aborted, if it merely ended its instance or repeats its
-        request.
+        No order applies if no instance received it, if its instance aborted, or if it only ended its instance or
+        repeats its request.
         """
         instance = self.of(process, event)
         if instance is None or instance.aborted:
@@ -108,12 +108,12 @@ class Instances:
         return event.type if event.type is not None else self._trace.sent(event.message or "").type
 
     def ancestors_among(self, name: str, names: Collection[str]) -> list[str]:
-        """Which of some instances are ancestors of one."""
+        """Return which of some instances are ancestors of one."""
         return ancestors_among(name, names, self._parents)
 
 
 def ancestors_among(name: str, names: Collection[str], parents: Mapping[str, str]) -> list[str]:
-    """Which of some names are found on the way up from one, which may go in a circle."""
+    """Return which of some names are found on the path up from one, which may be cyclic."""
     found: list[str] = []
     seen = {name}
     climbing = parents.get(name)

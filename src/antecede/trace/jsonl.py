@@ -1,11 +1,11 @@
-"""JSON Lines: one event a line, plain or gzipped.
+"""JSON Lines: one event per line, plain or gzipped.
 
 **Reading** yields one item for each line that is not blank: an :class:`Event`, or a :class:`Fault` for a line that is
-none. Nothing in a file can raise here but the file system itself. A line is *unreadable* if it is longer than
-``trace_line_bytes_max`` (it is then skipped in bounded pieces), is not UTF-8, is not a JSON object as the standard has
-it (so no NaN, no bare control characters), nests too deep, or names a key twice, since readers differ in which of the
-two they keep. Where a gzip stream is torn, what came before the tear is read and the tear is one unreadable line. A
-byte order mark at the beginning of a file is skipped.
+not an event. Only errors of the file system itself are raised here. A line is *unreadable* if it is longer than
+``trace_line_bytes_max`` (it is then skipped in bounded pieces), is not UTF-8, is not a standard JSON object (so no NaN,
+no bare control characters), is nested too deeply, or has a key twice, since readers differ in which of the two they
+keep. If a gzip stream is torn, everything before the tear is read and the tear is one unreadable line. A byte order
+mark at the beginning of a file is skipped.
 
 **Writing** gives the same bytes for the same events: compact, keys in the order of the schema, then the extra ones and
 the entries of maps in the order of their names, absent fields left out.
@@ -43,7 +43,7 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 _row_decoder = msgspec.json.Decoder(_Row)
 
 Item = tuple[int, bytes, Event | Fault]
-"""A line's number from 1, its own bytes as far as they are kept, and what it says."""
+"""A line's number from 1, its own bytes as far as they are kept, and its content."""
 
 
 def encode(event: Event) -> bytes:
@@ -57,7 +57,7 @@ def encode(event: Event) -> bytes:
 
 
 def decode(line: bytes) -> Event | Fault:
-    """What one line says."""
+    """Return the content of one line."""
     try:
         plain = _row_decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, OverflowError):
@@ -109,7 +109,7 @@ def _key_given_twice(line: bytes) -> str | None:
 
 
 class Peekable(Protocol):
-    """A stream whose next bytes can be looked at without being taken, as buffered ones can."""
+    """A stream whose next bytes can be read without being consumed, like buffered streams."""
 
     def peek(self, size: int, /) -> bytes: ...
 
@@ -143,5 +143,5 @@ def read(stream: BinaryIO) -> Iterator[Item]:
 
 
 def open_gzip(raw: IO[bytes]) -> gzip.GzipFile:
-    """A gzip stream whose bytes depend on what is written alone."""
+    """Return a gzip stream whose bytes depend only on what is written."""
     return gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0)

@@ -1,17 +1,17 @@
-"""Total and synchronous order, both as: can these sequences of messages be merged into one?
+"""Total and synchronous order as one question: can these sequences of messages be merged into one?
 
 Each process contributes a sequence of messages: its deliveries for total order, all its sends and deliveries for
 synchronous order (Garg §12.1, §12.3). Message a *comes before* b ≠ a if it does so in some sequence; the question
 is whether this relation has a cycle. Merging answers it: release a message as soon as it is at the head of every
-sequence in which it still occurs. Which messages can be released does not depend on the order of releasing, so what
-remains in the end, if anything, is the same in every engine. A message that occurs again in one sequence after another
-message can never be released: it comes before that other message and after it.
+sequence in which it still occurs. The sequence of releases does not change which messages can be released, so the rest,
+if any, is the same in every engine. A message that occurs again in one sequence after another message can never be
+released: it comes before that other message and after it.
 
 **The witness.** When the merge is stuck, every remaining message is blocked: in some sequence the first remaining
 message other than itself comes before it. From the head of the first stuck sequence, go to the blocker in the first
 sequence that blocks, and so on until a message comes up again; those from its first appearance on are a cycle. It is
-given so that each message comes before the next and the last before the first, beginning with the least id. It depends
-on the trace alone, and in practice it is short.
+given so that each message comes before the next and the last before the first, beginning with the smallest id. It
+depends on the trace alone, and in practice it is short.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 
 def cycle_in(sequences: Sequence[Sequence[str]]) -> list[str] | None:
-    """A cycle of the relation *comes before*, or ``None`` if the sequences merge."""
+    """Return a cycle of the relation *comes before*, or ``None`` if the sequences can be merged."""
     lines = [_without_stutter(sequence) for sequence in sequences]
     occurrences = Counter(message for line in lines for message in line)
     cursors = [0] * len(lines)
@@ -78,7 +78,7 @@ def _witness(stuck: list[list[str]]) -> list[str]:
 
 
 def agree_pairwise(sequences: Sequence[Sequence[str]]) -> bool:
-    """Whether no two sequences, none of which repeats a message, have two messages in opposite orders."""
+    """Return whether no two sequences, none of which repeats a message, have two messages in opposite orders."""
     homes: dict[str, list[tuple[int, int]]] = {}
     for process, line in enumerate(sequences):
         for position, message in enumerate(line):

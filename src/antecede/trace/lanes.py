@@ -1,8 +1,8 @@
-"""Vectors of counters packed into one integer, so that their maximum is a handful of machine-speed operations.
+"""Vectors of counters packed into one integer, so that their maximum needs only a few fast operations.
 
-Entry k of a vector is lane k of an integer: 31 bits of value below one guard bit that is always 0. Taking the maximum
-of two vectors sets all guard bits of the first, subtracts the second, and sees in each guard bit that is left that the
-first one's entry was at least as large; no lane borrows from its neighbour. A vector of 3,000 entries is 12 kB, and a
+Entry k of a vector is lane k of an integer: 31 bits of value below one guard bit that is always 0. To take the maximum
+of two vectors, set all guard bits of the first and subtract the second; each guard bit that is left shows that the
+first one's entry was at least as large. No lane borrows from the next one. A vector of 3,000 entries is 12 kB, and a
 maximum takes some microseconds, without any library.
 """
 

@@ -6,9 +6,10 @@ message ``m`` was sent, as (process, position in its line). ``origins`` say the 
 in a trace of millions of events every look-up by the id of a message waits for memory.
 
 **The causal order of events.** :meth:`Matched.in_causal_order` walks all events so that each comes after everything
-that happened before it. After matching, a delivery may come as soon as its sender's cursor has passed the send, so
-one cursor a process is all the state there is. A process is advanced only as far as some delivery needs it, and the
-processes that deliver most lead: few messages are then on their way at any moment, which keeps the walk's users small.
+that happened before it. After matching, a delivery may come as soon as its sender's cursor has passed the send, so one
+cursor per process is the only state. A process is advanced only as far as some delivery needs it, and the processes
+with the most deliveries lead. So few messages are in transit at any moment, which saves memory in the code that uses
+the walk.
 """
 
 from collections.abc import Iterable, Iterator
@@ -49,9 +50,9 @@ class Matched(msgspec.Struct, frozen=True):
         return owed - sum(known)
 
     def in_causal_order(self) -> Iterator[tuple[int, int, Event]]:
-        """Every event as (process, position, event), after all that happened before it.
+        """Yield every event as (process, position, event), after everything that happened before it.
 
-        Raises :class:`TraceError` where an event would have to come before itself.
+        Raises :class:`TraceError` if an event would have to come before itself.
         """
         lines = self.lines
         cursors = [0] * len(lines)
@@ -87,7 +88,7 @@ class Matched(msgspec.Struct, frozen=True):
 
 
 def match(events: Iterable[Event]) -> Matched:
-    """Number the processes and find the sends of events that are known to be well formed."""
+    """Number the processes and find the sends, for events that are known to be well formed."""
     by_process: dict[str, list[Event]] = {}
     for event in events:
         if event.kind != HOP:

@@ -1,7 +1,7 @@
-"""``measure``: what the order of a recorded trace cost, as a report and as tidy tables.
+"""``measure``: the cost of order in a recorded trace, as a report and as tidy tables.
 
 Each figure is defined where it is computed, in :mod:`antecede.trace.costs`; here they become the document that every
-engine gives. Sums stay whole numbers until the last division, so that two engines agree to the last digit.
+engine returns. Sums stay whole numbers until the last division, so that two engines agree exactly.
 """
 
 import os
@@ -27,9 +27,9 @@ def measure(
     tables: str | os.PathLike[str] | None = None,
     conflicts: Conflicts | None = None,
 ) -> dict[str, Any]:
-    """Measure the traces that the paths name, as one trace; the report. ``tables`` is a directory for Parquet.
+    """Measure the given traces, as one trace; return the report. ``tables`` is a directory for Parquet.
 
-    ``conflicts`` stands in for the table of conflicting operations that the trace's metadata may give.
+    ``conflicts`` replaces the table of conflicting operations in the trace's metadata.
     """
     started = time.perf_counter()
     loaded = load(paths)
@@ -95,7 +95,7 @@ def delay_figures(delays: Iterable["array[int]"]) -> dict[str, Any]:
 
 
 def delay_summary(ascending: Sequence[int]) -> dict[str, Any]:
-    """What delays in nanoseconds, sorted, come to in seconds."""
+    """Return a summary in seconds of sorted delays in nanoseconds."""
     if not ascending:
         return dict.fromkeys(("unit", "mean", "p50", "p99", "min", "max", "deliveries", "negative"))
     return {
@@ -148,7 +148,7 @@ def tidy(
     held: Mapping[str, tuple[int, int]],
     hops: list[dict[str, Any]],
 ) -> Tables:
-    """The tables by name: one observation a row."""
+    """Return the tables by name, with one observation per row."""
     delay_rows = []
     for (source, to), values in sorted(delays.items()):
         summary = delay_summary(sorted(values))

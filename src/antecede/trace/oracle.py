@@ -1,24 +1,24 @@
-"""The plain oracle: every verdict straight from the definition of happened-before.
+"""The plain oracle: every verdict directly from the definition of happened-before.
 
 Happened-before is the least transitive relation in which an event comes after the earlier events of its process and a
 delivery after its send (Mattern, Fünfrocken §2). We number the messages and keep, for each process, the **set of
 messages whose send lies in its past**, as a bit mask in one integer:
 
-* a send puts its message into its process's set, and the message carries that set along;
+* a send puts its message into its process's set, and the message carries that set;
 * a delivery adds the set that its message carries.
 
 A delivery of m at q is **late** iff q earlier delivered a message m′ with send(m) → send(m′), that is, iff m's bit came
-to q in the set of an earlier delivery. (For a message that q sent to itself the bit is in q's set anyway, so what
-deliveries brought is kept apart from what q sent.) Under FIFO order it is late iff q earlier delivered a later message
-of the same sender. *Needless delay* is defined at :func:`needless_delays`.
+to q in the set of an earlier delivery. (For a message that q sent to itself the bit is always in q's set, so the sets
+from deliveries are kept separate from q's own sends.) Under FIFO order it is late iff q earlier delivered a later
+message of the same sender. *Needless delay* is defined at :func:`needless_delays`.
 
 Rows whose position an import assumed prove nothing: all orders are judged on what is certain without them
 (:mod:`antecede.trace.assumed`), and deliveries that are late only as placed are counted as *undecided*.
 
-This is quadratic in the number of messages, in bits: right for traces of some ten thousand messages, and the judge
-of everything else. :mod:`antecede.trace.streaming` gives the same verdicts on large traces.
+This is quadratic in the number of messages, in bits: fast enough for traces of some ten thousand messages, and the
+reference for all other engines. :mod:`antecede.trace.streaming` gives the same verdicts on large traces.
 
-The events given here must be well formed (:mod:`antecede.trace.quarantine` sees to it for traces from outside).
+The given events must be well formed (:mod:`antecede.trace.quarantine` ensures this for traces from outside).
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,7 +33,7 @@ from antecede.trace.verdicts import ORDERS, Late, Verdict
 
 
 def judge(events: Iterable[Event] | Matched, orders: Sequence[str] = ORDERS) -> Verdict:
-    """Judge well-formed events, in whatever sequence they are given."""
+    """Judge well-formed events, given in any sequence."""
     trace = events if isinstance(events, Matched) else match(events)
     verdict = Verdict(trace.deliveries, trace.undelivered(), tuple(orders))
     sure = certain(trace)
@@ -48,7 +48,8 @@ def judge(events: Iterable[Event] | Matched, orders: Sequence[str] = ORDERS) -> 
 
 
 def pasts(trace: Matched) -> tuple[dict[str, int], dict[str, int]]:
-    """For each message its bit, and the set that it carries: every message sent in its send's past, and itself."""
+    """Return for each message its bit, and the set that it carries: every message sent in its send's past, and
+    itself."""
     bits: dict[str, int] = {}
     carried: dict[str, int] = {}
     past = [0] * len(trace.lines)
@@ -114,7 +115,7 @@ def _late(trace: Matched, event: Event, overtaken_by: str | None) -> Late:
 
 
 def judge_merges(trace: Matched, verdict: Verdict) -> None:
-    """The verdicts on total and synchronous order, where asked for, by the rows whose positions are certain."""
+    """Set the verdicts on total and synchronous order, if requested, from the rows whose positions are certain."""
     if "total" in verdict.orders:
         sequences = [[e.message or "" for e in line if e.kind == DELIVER and not e.assumed] for line in trace.lines]
         verdict.cycle = cycle_in(sequences)
@@ -136,16 +137,16 @@ class Delay(msgspec.Struct, frozen=True, order=True):
 
 
 def needless_delays(events: Iterable[Event] | Matched) -> list[Delay]:
-    """The messages that a causal order held without need, for traces with ``arrive`` rows.
+    """Return the messages that a causal order held without need, for traces with ``arrive`` rows.
 
     A message m is *deliverable* at q from the moment when it has arrived there and every message addressed to q whose
     send happened before send(m) has been delivered at q. It is needlessly delayed iff an event other than a delivery
     occurs at q after that moment and before m's delivery, or if it is deliverable when the trace ends and was never
-    delivered. (Deliveries may come in between: one arrival can set free several messages at one instant.)
+    delivered. (Deliveries may come in between: one arrival can release several messages at one instant.)
 
-    It suffices to look at q's last event other than a delivery before m's: m is needlessly delayed iff m had arrived,
-    and all its predecessors been delivered, before that event. A message without an ``arrive`` row at q is not judged;
-    one with unknown destinations is addressed to wherever it was delivered.
+    It is enough to examine q's last event other than a delivery before m's: m is needlessly delayed iff m had arrived,
+    and all its predecessors been delivered, before that event. A message without an ``arrive`` row at q is not judged.
+    A message with unknown destinations is addressed to the processes that delivered it.
     """
     trace = events if isinstance(events, Matched) else match(events)
     bits, carried = pasts(trace)

@@ -1,14 +1,14 @@
-"""How many orderings causal order would have enforced that significance did not need.
+"""How many orderings causal order would have enforced that significant order did not need.
 
 An *ordering* is a pair of messages m, m′ and a process that delivered both. Causal order enforces it, m first, iff m
-was sent in the past of m′. Significant order needs it iff m → m′ and the rule of significantly ordered delivery asks
-for m first (rule 1 of :mod:`antecede.trace.significant`; rule 2 asks for *some* order, which is not one that causal
-order would give). What is significant is causal too (Enokido, Higaki, Takizawa §3.2, proposition), so the rest was
-spared.
+was sent in the past of m′. Significant order needs it iff m → m′ and the rule of significantly ordered delivery
+requires m first (rule 1 of :mod:`antecede.trace.significant`; rule 2 requires *some* order, which is not one that
+causal order would give). Every significant ordering is also causal (Enokido, Higaki, Takizawa §3.2, proposition), so
+the rest was not needed.
 
-Pairs are counted among the messages that the figure of concurrency compares: all of them, or a draw from more. Sets of
-messages are bit masks, and each object is counted at once: with its deliveries sorted by instance and operation, what a
-message has to wait for is a union of a few masks.
+Pairs are counted among the messages that the figure of concurrency compares: all of them, or a sample. Sets of messages
+are bit masks, and each object is counted at once: with its deliveries sorted by instance and operation, the messages
+that a message must wait for are a union of a few masks.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -26,7 +26,7 @@ from antecede.trace.significance import Significance
 
 
 class Received(msgspec.Struct, frozen=True, gc=False):
-    """A delivery of a compared message: its number, and by whom and as what it was received, if that is known."""
+    """A delivery of a compared message: its number, and, if known, the instance that received it and its role."""
 
     number: int
     instance: str | None = None
@@ -70,7 +70,7 @@ def figures(messages: int, causal: int, significant: int) -> dict[str, Any]:
 def _pasts(
     trace: Matched, instances: Instances, cells: Cells, numbers: Mapping[str, int]
 ) -> tuple[list[int], list[int]]:
-    """For each compared message those sent in its past, and those significantly before it."""
+    """Return for each compared message those sent in its past, and those that significantly precede it."""
     causal, significant = [0] * len(numbers), [0] * len(numbers)
     known = [0] * len(trace.lines)
     carried: dict[str, int] = {}
@@ -111,7 +111,7 @@ def counted_at(
     rivals: Sequence[Collection[int]],
     request_rivals: Sequence[Collection[int]],
 ) -> tuple[int, int]:
-    """The orderings at one object: those that causal order enforces, and those that significant order needs."""
+    """Return the orderings at one object: those that causal order enforces, and those that significant order needs."""
     here = 0
     requests: dict[int, int] = {}
     responses: dict[int, int] = {}

@@ -1,9 +1,9 @@
-"""Parquet with the same columns as JSON Lines, their types or exact equivalents of them, and the same absence: null.
+"""Parquet with the same columns as JSON Lines, with their types or exact equivalents; null means absent.
 
-pyarrow is imported when a Parquet file is met and not before. Columns that the schema does not name are read as they
-are. On writing they go, as JSON, into one column ``extra`` that carries a mark, by which reading unfolds them again.
-A file that is no Parquet, or whose pages are damaged, cannot be read at all; a single row that cannot be turned into
-text (invalid UTF-8) is an unreadable line.
+pyarrow is imported only when a Parquet file is read or written. Columns that the schema does not name are read
+unchanged. On writing they go, as JSON, into one column ``extra`` that carries a mark, so that reading can unfold them
+again. A file that is not Parquet, or whose pages are damaged, cannot be read at all; a single row that cannot be turned
+into text (invalid UTF-8) is an unreadable line.
 """
 
 from collections.abc import Collection, Iterator
@@ -48,7 +48,7 @@ def _pyarrow() -> Any:
 def read(file: IO[bytes], where: str, keep_raw: bool = True) -> tuple[Metadata | None, Iterator[Item]]:
     """The metadata of a Parquet file, if it has any, and its rows, numbered from 1.
 
-    A row has no text of its own; ``keep_raw`` gives it as JSON.
+    A row has no text; ``keep_raw`` adds it as JSON.
     """
     pa = _pyarrow()
     try:
@@ -59,7 +59,7 @@ def read(file: IO[bytes], where: str, keep_raw: bool = True) -> tuple[Metadata |
     twice = [name for name in COLUMNS if schema.names.count(name) > 1]
     if twice:
         raise TraceError(f"{where}: column {twice[0]} is given twice")
-    # Not the schema's, which is written before the rows are known.
+    # Not the metadata of the schema, which is written before the rows are known.
     text = (opened.metadata.metadata or {}).get(METADATA_KEY)
     metadata = metadata_of(text, where) if text is not None else None
     return metadata, _rows(pa, opened, schema, where, keep_raw)
@@ -97,10 +97,10 @@ def items_in(batch: Any, folded: Collection[str], first: int, keep_raw: bool) ->
 
 
 def conformed(batch: Any) -> Any:
-    """Return a batch with the names and types of a trace where they are given in other case or by an exact equivalent.
+    """Return a batch with the names and types of a trace, if they differ only in case or have an exact equivalent.
 
     A timestamp in ``time`` becomes nanoseconds, an integer in ``message`` its digits, an unsigned ``index`` a signed
-    one. Where a value does not fit, the column stays as it is, and the row with that value is found to be wrong.
+    one. If a value does not fit, the column is left unchanged, and the row with that value is reported as wrong.
     """
     pa = _pyarrow()
     other = case_matched(batch.schema.names)
@@ -206,7 +206,7 @@ def folded_in(schema: Any) -> set[str]:
 
 
 def _dicts(pa: Any, batch: Any) -> list[Any]:
-    """The rows of a batch; a :class:`Fault` for one with a named column whose value cannot be read."""
+    """Return the rows of a batch, with a :class:`Fault` for a row with an unreadable value in a named column."""
     failures = (pa.ArrowException, ValueError, OverflowError, TypeError)
     names = batch.schema.names
     known = batch.select([i for i, name in enumerate(names) if name in COLUMNS])
@@ -224,7 +224,7 @@ def _dicts(pa: Any, batch: Any) -> list[Any]:
             try:
                 values = batch.column(i).to_pylist()
             except failures:
-                # Nobody looks at this column, so what Python has no value for must not cost the row.
+                # This column is not used, so a value that Python cannot represent must not set the row aside.
                 continue
             for row, value in zip(rows, values, strict=True):
                 if not isinstance(row, Fault) and value is not None:
@@ -286,7 +286,7 @@ class Rows:
             self._flush()
 
     def say(self, key: bytes, value: bytes) -> None:
-        """Put something more into the file's own metadata."""
+        """Add an entry to the file's own metadata."""
         self._writer.add_key_value_metadata({key: value})
 
     def _flush(self) -> None:

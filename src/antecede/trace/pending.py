@@ -1,12 +1,12 @@
-"""Late deliveries by sets of pending messages: for traces of many processes with few messages on their way.
+"""Late deliveries by sets of pending messages: for traces of many processes with few messages in transit.
 
-A vector has an entry for each sender, though most of what it says is settled: once a message is delivered everywhere,
-nobody asks about it any more. So each process keeps the set of those *pending* messages, sent and not yet delivered
-everywhere, whose sends its deliveries have brought into its past. **A delivery of m at q is late iff m is in q's set.**
-Otherwise q's set gains m and what m carries: the sender's set and its own earlier sends.
+A vector has an entry for each sender, but most entries are settled: once a message is delivered everywhere, it cannot
+matter any more. So each process keeps the set of *pending* messages, sent and not yet delivered everywhere, whose sends
+are in its past through deliveries. **A delivery of m at q is late iff m is in q's set.** Otherwise m and the messages
+that it carries are added to q's set: the sender's set and its own earlier sends.
 
-A set is the bits of one integer. A bit is used again after its message has been delivered everywhere; before that it is
-taken out of all sets at once, whenever half of the bits are of that sort.
+A set is the bits of one integer. A bit is used again after its message has been delivered everywhere. Before that it is
+removed from all sets at once, whenever half of the bits are of this kind.
 
 **The walk** decides how many messages are pending. Where one process receives everything, such as an archive, few are
 if that process leads, as it does in :meth:`Matched.in_causal_order`. Otherwise few are in the order of Lamport's clock:
@@ -20,10 +20,10 @@ from antecede.trace.matched import Matched
 from antecede.trace.schema import SEND, Event
 
 _senders_min = 64
-"""Below so many senders a vector is small."""
+"""Below this number of senders a vector is small."""
 
 _sweep_min = 1_024
-"""Bits that are swept at once, at least: a sweep looks at all sets."""
+"""The smallest number of unused bits that start a sweep, which examines all sets."""
 
 _sets_per_bit_swept = 4
 """With many processes a sweep waits until it frees at least one bit for so many sets."""
@@ -33,7 +33,7 @@ _Step = tuple[int, int, int, Event]
 
 
 def late_deliveries(trace: Matched) -> list[Event] | None:
-    """Return the deliveries that violate causal order; ``None`` if vectors are the better way for this trace."""
+    """Return the deliveries that violate causal order; ``None`` if vectors are better for this trace."""
     if len(trace.lines) < _senders_min:
         return None
     walk, ends, awaited = _numbered(trace)
@@ -89,11 +89,11 @@ def _most_pending(walk: list[_Step], awaited: list[int]) -> int:
 
 
 class _Bits:
-    """The sets of all processes and messages, and which bit stands for which message."""
+    """The sets of all processes and messages, and the message of each bit."""
 
     def __init__(self, processes: int, messages: int) -> None:
         self.known = [0] * processes
-        """What deliveries have brought."""
+        """The sets from deliveries."""
         self.own = [0] * processes
         """A process's own sends."""
         self.bit = [0] * messages

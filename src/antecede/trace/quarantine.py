@@ -1,4 +1,4 @@
-"""Which rows of a trace cannot be right, and why.
+"""Find the rows of a trace that cannot be right, with the reason.
 
 A row set aside stays in its process as a ``local`` event and loses its edges. Removing edges can only shrink
 happened-before, so every violation that is still found is real, and ``holds`` may be optimistic.
@@ -21,10 +21,10 @@ The reasons are tested one after the other, each on the rows that are left, so a
 ====================== ==============================================================================================
 
 ``index_gap`` sets nothing aside: it counts, over all processes, the indices from 0 to the largest that no row has,
-whether set aside or not. Rows that could not be given a place (no process, no index) fill none.
+whether set aside or not. Rows without a known place (no process, no index) fill none.
 
-Rows of kind ``hop`` have the numbering of their server, apart from a process that may have the same name. Beyond their
-place nothing is asked of them.
+Rows of kind ``hop`` use the numbering of their server, separate from a process that may have the same name. Besides
+their place, nothing about them is checked.
 """
 
 from collections import Counter
@@ -59,28 +59,28 @@ REASONS = (
 """In the order in which they are tested and reported."""
 
 UNREAD = REASONS[:4]
-"""The reasons of rows that are no events: each is found in the row itself."""
+"""The reasons of rows that cannot be read as events: each is found in the row itself."""
 
 
 class Sifted(msgspec.Struct):
-    """A trace from outside, with what cannot be right set aside."""
+    """A trace from outside, after rows that cannot be right were set aside."""
 
     reasons: dict[int, str]
     """By the number of the event, why it was set aside."""
     trace: Matched
-    """What is left."""
+    """The remaining events."""
     events: int
     """Valid rows of any kind."""
     processes: int
-    """Names that have a row of their own other than ``hop``, valid or not."""
+    """Names with a row other than ``hop``, valid or not."""
     silent: int
-    """Names that occur as a destination only."""
+    """Names that occur only as a destination."""
     missing: int
     """Indices that no row has."""
 
 
 def sift(events: list[Event], placed: Iterable[Fault] = ()) -> Sifted:
-    """Set aside what cannot be right; ``placed`` are rows that were no events but fill a place."""
+    """Set aside rows that cannot be right; ``placed`` are rows that cannot be read as events but fill a place."""
     reasons: dict[int, str] = {}
     places = _places(events, reasons)
     for fault in placed:
@@ -96,7 +96,7 @@ def sift(events: list[Event], placed: Iterable[Fault] = ()) -> Sifted:
 
 
 def _places(events: list[Event], reasons: dict[int, str]) -> dict[tuple[bool, str], dict[int, int]]:
-    """For each process, and for each server's hops, which event is first at which index."""
+    """Return for each process, and for each server's hops, which event is first at which index."""
     places: dict[tuple[bool, str], dict[int, int]] = {}
     contested: dict[int, list[int]] = {}
     for number, event in enumerate(events):
@@ -163,7 +163,7 @@ def _without_cycles(events: list[Event], reasons: dict[int, str]) -> Matched:
         for _ in trace.in_causal_order():
             pass
     except TraceError:
-        # Among the rows that are left, process and index name one event.
+        # Among the remaining rows, process and index identify one event.
         circular = {(event.process, event.index) for event in circular_deliveries(trace)}
         for number, event in enumerate(events):
             if event.kind == DELIVER and number not in reasons and (event.process, event.index) in circular:
@@ -186,12 +186,13 @@ def counts(sifted: Sifted, unread: Counter[str]) -> dict[str, int]:
 
 
 def readable(rows: int, quarantined: Mapping[str, int]) -> bool:
-    """Return whether at most one row in ten is no event, so that a verdict on the others is worth something."""
+    """Return whether at most one row in ten cannot be read as an event, so that a verdict on the others is
+    meaningful."""
     return _unread(quarantined) <= limits.unread_share_max * rows
 
 
 def unreadable_rows(report: Mapping[str, Any]) -> str | None:
-    """Return a sentence about the rows that are no events, if a report counts too many of them; else ``None``."""
+    """Return a sentence about the rows that cannot be read, if a report counts too many of them; else ``None``."""
     quarantined = report["quarantined"]
     rows = report.get("rows")
     if rows is None:

@@ -3,14 +3,14 @@
 **Vectors decide.** Let V be the vector that m′ carries (:mod:`antecede.trace.streaming`): for each sender, how far the
 past of send(m′) reaches. The races of m′ at q are the messages that q delivered at or after position V[q], before m′,
 and that were sent by some p before V[p]. Of the messages of one sender only the last one delivered is reported, unless
-every pair is wanted.
+all pairs are requested.
 
-**Counting without looking.** A process that never sends, such as an archive, is in nobody's past, so that every message
-that it delivered before is a candidate. There the races are counted by comparing two whole vectors, what m′ reaches
-with the first send of each sender that q delivered, and looked at one by one, newest first, only while one can still be
-among those that are shown.
+**Counting without examining each pair.** A process that never sends, such as an archive, is in no other process's past,
+so every message that it delivered before is a candidate. There the races are counted by comparing two whole vectors:
+what m′ reaches, and the first send of each sender that q delivered. Single races are examined, newest first, only while
+one can still be among those that are shown.
 
-What a race is, and what its slack means, is said in :mod:`antecede.trace.races`.
+:mod:`antecede.trace.races` defines a race and its slack.
 """
 
 from bisect import bisect_left
@@ -27,26 +27,26 @@ from antecede.trace.schema import ARRIVE, DELIVER, SEND, Event
 
 _second = 10**9
 _never, _always = -(2**66), 2**66
-"""Before and after every time, whatever is added to it."""
+"""Values before and after every time, even after additions."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """Which races are to be reported."""
+    """The races to report."""
 
     first: int = 10
     within: int | None = None
-    """Only those whose slack is at most so many nanoseconds."""
+    """Only races whose slack is at most this many nanoseconds."""
     every: bool = False
     """Every message of a sender, not only the last one delivered."""
 
     def check(self) -> None:
-        """Refuse what cannot be meant, before anything is read."""
+        """Refuse a request that makes no sense, before anything is read."""
         if self.first < 0:
             raise UsageError(f"--first {self.first}: expected a number from 0")
 
 
 class Race(msgspec.Struct, frozen=True, order=True):
-    """One pair, in places: where both were delivered and sent, as (process, position). Sorts by slack, then place."""
+    """One pair, in places: where both were delivered and sent, as (process, position). Sorted by slack, then place."""
 
     untimed: bool
     slack: int
@@ -58,20 +58,20 @@ class Race(msgspec.Struct, frozen=True, order=True):
 
 
 class Found(msgspec.Struct):
-    """What one pass over a trace found."""
+    """The result of one pass over a trace."""
 
     pairs: int = 0
     untimed: int = 0
     late: int = 0
-    """Deliveries that broke causal order, which are no race any more."""
+    """Deliveries that broke causal order, which are not races any more."""
     races: list[Race] = []
     """Those with the smallest slack, ascending."""
     resolution: int | None = None
-    """The largest power of ten, in nanoseconds, of which all times used are multiples; at most a second."""
+    """The largest power of ten, in nanoseconds, that divides all times used; at most a second."""
 
 
 class _Clock:
-    """When a copy reached its process, by the process's own clock."""
+    """The arrival time of a copy, by its process's own clock."""
 
     __slots__ = ("arrived", "delivered", "earliest", "latest", "released")
 
@@ -83,7 +83,7 @@ class _Clock:
         self.earliest = min([*known, released or _always], default=_always)
 
     def slack_of(self, earlier: "_Clock") -> int | None:
-        """How much later the earlier message could have arrived."""
+        """Return how much later the earlier message could have arrived."""
         if self.released is not None and earlier.arrived is not None:
             return self.released - earlier.arrived
         if self.delivered is not None and earlier.delivered is not None:
@@ -92,13 +92,13 @@ class _Clock:
 
 
 class _Receiver:
-    """What one process has delivered so far. Deliveries are numbered in their sequence."""
+    """The deliveries of one process so far, numbered in their sequence."""
 
     def __init__(self, firsts: int) -> None:
         self.firsts = firsts
         """For each lane the position after the earliest send that was delivered here; the largest entry if none was."""
         self.of: dict[int, list[int]] = {}
-        """By sender the numbers of its deliveries, the sender delivered last at the end."""
+        """By sender the numbers of its deliveries; the sender delivered last is at the end."""
         self.positions: list[int] = []
         self.senders: list[int] = []
         self.clocks: list[_Clock] = []
@@ -111,7 +111,8 @@ class _Receiver:
         self._released: dict[int, int | None] = {}
 
     def clock(self, event: Event, sender: int, fifo: bool) -> _Clock:
-        """The times of a delivery; under FIFO order a message is free when the last of its predecessors is here."""
+        """Return the times of a delivery; under FIFO order a message is free when the last of its predecessors has
+        arrived."""
         arrived = self.arrivals.pop(event.message or "", None)
         released = arrived
         before = self._released.get(sender)
@@ -140,13 +141,13 @@ class _Receiver:
         self._latest.append(max(self._latest[-1], clock.latest) if self._latest else clock.latest)
 
     def every(self, begin: int, reach: "_Reach") -> Iterator[int]:
-        """The deliveries from position ``begin`` on of what was sent within ``reach``, newest first."""
+        """Yield the deliveries from position ``begin`` of messages sent within ``reach``, newest first."""
         for number in range(len(self.positions) - 1, bisect_left(self.positions, begin) - 1, -1):
             if self._sent[number] < reach.of(self.senders[number]):
                 yield number
 
     def last(self, begin: int, reach: "_Reach", since: int) -> Iterator[int]:
-        """The last of these of each sender, ending where none that follows can have a time as late as ``since``."""
+        """Yield the last of these for each sender, until no later one can have a time as late as ``since``."""
         for sender in reversed(self.of):
             own = self.of[sender]
             if self.positions[own[-1]] < begin or self._latest[own[-1]] < since:
@@ -180,7 +181,7 @@ class _Reach:
 
 
 def find_races(trace: Matched, guarantee: str, wanted: Wanted) -> Found:
-    """Look at every delivery of a trace, in causal order; the races and how many there are."""
+    """Examine every delivery of a trace, in causal order; return the races and their number."""
     found = Found(resolution=resolution_of(_times(trace)))
     return found if guarantee == "causal" else _Pass(trace, guarantee == "fifo", wanted, found).run()
 
@@ -198,7 +199,7 @@ class _Pass:
         self._kept = _Kept(found, wanted)
         timed = {event.time is not None for line in trace.lines for event in line if event.kind == DELIVER}
         self._counts = not wanted.every and wanted.within is None and len(timed) == 1
-        """Whether races may be counted without looking at each: either all have a slack or none has."""
+        """Whether races may be counted without examining each: either all have a slack or none has."""
         self._timed = True in timed
 
     def run(self) -> Found:
@@ -258,14 +259,14 @@ class _Pass:
 
 
 class _Kept:
-    """The races with the smallest slack, while all are counted."""
+    """The races with the smallest slack, while all races are counted."""
 
     def __init__(self, found: Found, wanted: Wanted) -> None:
         self._found, self._wanted = found, wanted
         self._heap: list[_Backwards] = []
 
     def add(self, at: int, second: int, first: int, slack: int | None, count: bool) -> None:
-        """Keep a race if it is among the first, and count it unless it was counted already."""
+        """Keep a race if it is among the first, and count it unless it was already counted."""
         within = self._wanted.within
         if within is not None and (slack is None or slack > within):
             return
@@ -280,14 +281,14 @@ class _Kept:
                 heapreplace(heap, _Backwards(race))
 
     def since(self, clock: _Clock) -> int:
-        """The earliest time from which a race with this second message is still among the first."""
+        """Return the earliest time from which a race with this second message is still among the first."""
         if len(self._heap) < self._wanted.first or not self._heap or self._heap[0].race.untimed:
             return _never
         return clock.earliest - self._heap[0].race.slack
 
     def open_to(self, at: int, timed: bool) -> bool:
-        """Whether a race at this process can be among the first. Without times the first processes win, and in each of
-        them its first deliveries, which come first."""
+        """Return whether a race at this process can be among the first. Without times, the first processes come first,
+        and in each of them its first deliveries."""
         if len(self._heap) < self._wanted.first or timed:
             return bool(self._wanted.first)
         return bool(self._heap) and at < self._heap[0].race.at
@@ -297,7 +298,7 @@ class _Kept:
 
 
 class _Backwards:
-    """A race that sorts the other way round, so that a heap has the largest on top."""
+    """A race that sorts in reverse, so that a heap has the largest on top."""
 
     __slots__ = ("race",)
 
@@ -316,7 +317,7 @@ def _times(trace: Matched) -> Iterator[int]:
 
 
 def resolution_of(times: Iterator[int]) -> int | None:
-    """The largest power of ten of nanoseconds, up to a second, that divides all times; nothing without times."""
+    """Return the largest power of ten of nanoseconds, up to a second, that divides all times; None without times."""
     unit = None
     for moment in times:
         unit = _second if unit is None else unit

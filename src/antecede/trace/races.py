@@ -1,19 +1,19 @@
 """Races: the pairs of messages that only timing kept in order.
 
-A pair (m, m′) at q is a **race** where send(m) → send(m′), q delivered m first, deliver_q(m) does not precede
-send(m′), and the guarantee that the system declares does not order the two. Had m's copy to q taken a little longer, it
-would have been late. Under ``fifo`` two messages of one sender are ordered; under ``causal`` every such pair is, so
-there are no races; under ``none`` nothing is.
+A pair (m, m′) at q is a **race** if send(m) → send(m′), q delivered m first, deliver_q(m) does not precede send(m′),
+and the declared guarantee of the system does not order the two. If m's copy to q had taken a little longer, it would
+have been late. Under ``fifo`` two messages of one sender are ordered; under ``causal`` every such pair is ordered, so
+there are no races; under ``none`` no pair is ordered.
 
-The pairs are found by :mod:`antecede.trace.race_search`. Of the messages of one sender that race with the same m′ only
-the last one delivered counts, unless every pair is wanted.
+:mod:`antecede.trace.race_search` finds the pairs. Of the messages of one sender that race with the same m′ only the
+last one delivered counts, unless all pairs are requested.
 
-**Slack** is how much later m could have arrived: the time of q's own clock from the arrival of m to the arrival of m′.
-Where FIFO order is declared, m′ may have waited for an earlier message of its sender; then the arrival that set it free
-counts, for until then m could not come too late. Without arrivals the times of the deliveries are compared. A negative
-slack means that m arrived after m′ and yet was delivered first: the system kept more than it declares.
+**Slack** is how much later m could have arrived: the time, by q's own clock, from the arrival of m to the arrival of
+m′. If FIFO order is declared, m′ may have waited for an earlier message of its sender; then the arrival that released
+it counts, because m could not be late before that. Without arrivals the times of the deliveries are compared. A
+negative slack means that m arrived after m′ but was delivered first: the system kept more order than declared.
 
-This module knows events and their happened-before. It must not know orders: whoever does says what was declared.
+This module knows events and their happened-before. It must not know orders: the caller provides the declared guarantee.
 """
 
 import os
@@ -34,24 +34,24 @@ from antecede.trace.sources import load
 from antecede.trace.verdicts import Late
 
 GUARANTEES = ("none", "fifo", "causal")
-"""What a system may declare, weakest first."""
+"""The guarantees that a system may declare, weakest first."""
 
 _second = 10**9
 
 
 class Declared(msgspec.Struct, frozen=True):
-    """The guarantee that a trace is held against, and who says so: ``metadata``, ``assume`` or ``default``."""
+    """The assumed guarantee, and its source: ``metadata``, ``assume`` or ``default``."""
 
     guarantee: str = "fifo"
     by: str = "default"
 
 
 Declare = Callable[[Sequence[Metadata]], Declared]
-"""What a trace's metadata declare, by somebody who knows orders."""
+"""Returns the guarantee that a trace's metadata declare; provided by code that knows the orders."""
 
 
 def assumed(guarantee: str, by: str = "assume") -> Declare:
-    """This guarantee, whatever the metadata declare."""
+    """Use this guarantee, whatever the metadata declare."""
     if guarantee not in GUARANTEES:
         raise UsageError(f"--assume {guarantee!r}: expected one of {', '.join(GUARANTEES)}")
     return lambda _: Declared(guarantee, by)
@@ -60,7 +60,7 @@ def assumed(guarantee: str, by: str = "assume") -> Declare:
 def races(
     paths: Sequence[str | os.PathLike[str]], declare: Declare | None = None, wanted: Wanted | None = None
 ) -> dict[str, Any]:
-    """Find the races of the traces that the paths name, taken as one trace; the report."""
+    """Find the races of the given traces, taken as one trace; return the report."""
     started = time.perf_counter()
     wanted = wanted or Wanted()
     wanted.check()
@@ -102,7 +102,7 @@ def assembled(
 
 
 def _told(trace: Matched, found: list[Race]) -> list[dict[str, Any]]:
-    """Each race by names, with a shortest chain by which the second message follows from the first."""
+    """Return each race by names, with a shortest chain through which the second message depends on the first."""
     chains = Chains(trace) if found else None
     told = []
     for race in found:
@@ -112,7 +112,7 @@ def _told(trace: Matched, found: list[Race]) -> list[dict[str, Any]]:
         sent, after = trace.sent(first.message or ""), trace.sent(second.message or "")
         links: list[Link] = []
         if sent.process != after.process:
-            # The chain that reaches the second sender before it sends, as if something were late there at that moment.
+            # The chain that reaches the second sender before it sends, as if a delivery were late there at that moment.
             links = chains.shortest(Late(after.index, after.process, first.message or "", sent.process, sent.index))
         links.append(Link(second.message or "", after.process, after.index, second.process, second.index))
         told.append(race_of(first, sent, second, None if race.untimed else race.slack, links))
@@ -135,7 +135,7 @@ def race_of(first: Event, sent: Event, second: Event, slack: int | None, chain: 
 
 
 def declared_orders(metadata: Sequence[Metadata]) -> list[str]:
-    """The orders that a trace's metadata names, each once; nothing if one of them names none."""
+    """Return the orders in a trace's metadata, each once; empty if one of the metadata names none."""
     named: list[str] = []
     for one in metadata:
         if not isinstance(one.order, str) or not one.order.strip():

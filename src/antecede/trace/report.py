@@ -1,7 +1,7 @@
-"""``verify``: a trace from outside in, the whole report out.
+"""``verify``: from a trace to the whole report.
 
-Reading, sifting and judging are rooms of their own; here they are put together, timed, and what was set aside or late
-is written for the person who asked for it. The report holds the same keys in every engine.
+Reading, sifting and judging are separate modules. This module combines and times them, and writes the rows set aside
+and the late deliveries to files. The report has the same keys in every engine.
 """
 
 import gc
@@ -35,11 +35,11 @@ def verify(
     keep: Callable[[Event], bool] | None = None,
     conflicts: Conflicts | None = None,
 ) -> dict[str, Any]:
-    """Judge the traces that the paths name, as one trace; the report.
+    """Judge the given traces, as one trace; return the report.
 
-    ``quarantine`` and ``late`` are directories to be given ``quarantine.jsonl``, every row set aside, and
-    ``late.jsonl``, every late delivery. Events that ``keep`` does not want are left out, as if the trace lacked them.
-    ``conflicts`` is the table by which the significant order is judged; without it the trace's metadata give one.
+    ``quarantine`` and ``late`` are directories for ``quarantine.jsonl``, every row set aside, and ``late.jsonl``, every
+    late delivery. Events that ``keep`` rejects are left out, as if the trace did not have them. ``conflicts`` is the
+    table for significant order; by default the trace's metadata contain one.
     """
     asked = known_orders(orders)
     with _without_collector():
@@ -111,9 +111,9 @@ def _verify(
 
 
 def read_events(paths: Sequence[Path_]) -> tuple[list[Event], list[Metadata]]:
-    """The rows of a trace that are events, in reading order, and what the trace says about itself.
+    """Return the rows of a trace that are events, in reading order, and its metadata.
 
-    Rows that are no events are left out; :func:`verify` counts them.
+    Rows that cannot be read as events are left out; :func:`verify` counts them.
     """
     loaded = load(paths)
     return loaded.events, loaded.metadata

@@ -1,22 +1,23 @@
-"""One row of a trace, its strict types, and what a trace says about itself.
+"""One row of a trace, its strict types, and the metadata of a trace.
 
 A trace is a set of events. Each belongs to one sequential ``process``, in which ``index`` numbers it from 0, and is of
 one of five kinds. A message is sent once and delivered at most once at each destination; happened-before flows from
 ``send`` to ``deliver`` and along each process, never through ``arrive``. Rows of kind ``hop`` are a router's own notes:
 their ``process`` is a server with its own numbering, and no order looks at them.
 
-Types are strict, whatever the file format: ``true`` is no integer, ``1.0`` is no index, a number is no message, and an
-integer beyond 64 bits is none. Where the contract leaves room we decided:
+Types are strict in every file format: ``true`` is not an integer, ``1.0`` is not an index, a number is not a message,
+and an integer beyond 64 bits is not valid. Where the contract is open, we decided:
 
-* A wrong type in a column that every verdict needs (:data:`NEEDED`) costs the row. In any other named column it costs
-  the value: the value is taken as null and counted. Significant order needs some more (:data:`NEEDED_BY_INSTANCES`).
-* A column in other case (``Process``) is that column, if no other one of the row is.
-* ``null`` is the same as absent, in every column (Parquet knows no other absence). A required column that is null is
-  a ``missing_field``.
-* Every column named here is checked on every row, also where its kind makes no use of it.
+* A wrong type in a column that every verdict needs (:data:`NEEDED`) sets the row aside. In any other named column only
+  the value is dropped: it counts as null and is counted. Significant order needs some more columns
+  (:data:`NEEDED_BY_INSTANCES`).
+* A column name in other case (``Process``) is that column, unless the row has another one of that name.
+* ``null`` means absent, in every column (Parquet has no other absence). A required column that is null is a
+  ``missing_field``.
+* Every column named here is checked on every row, even if its kind does not use it.
 * A negative ``index`` is a ``wrong_type``: indices count from 0.
 * A row of unknown kind needs no ``message``.
-* Columns not named here are kept in ``extra`` and looked at by nobody; two rows that differ only there are the same.
+* Columns not named here are kept in ``extra`` and ignored; two rows that differ only there are the same.
 
 This module knows rows and metadata; it must not know files.
 """
@@ -47,7 +48,8 @@ INT64_MAX: Final = 2**63 - 1
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One row. Its fields, in this order, are the keys of a written line; absent ones are left out.
 
-    What a row holds comes from a file and names no other row, so the collector of cycles need not look at millions.
+    The content of a row comes from a file and refers to no other row, so the cycle collector need not examine millions
+    of rows.
     """
 
     process: str
@@ -55,7 +57,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     kind: str
     message: str | None = None
     to: tuple[str, ...] | None = None
-    """Destinations without repeats; ``()`` is to nobody, ``None`` is unknown."""
+    """Destinations without repeats; ``()`` means none, ``None`` means unknown."""
     time: int | None = None
     lamport: int | None = None
     clock: dict[str, int] | None = None
@@ -75,7 +77,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """A row that is no event: why, and its place in its process where that much could be read."""
+    """A row that cannot be read as an event: the reason, and its place in its process if that could be read."""
 
     reason: str
     detail: str
@@ -137,27 +139,28 @@ NEEDED: Final = ("process", "index", "kind", "message", "to")
 """Columns in which a value of a wrong type sets the row aside."""
 
 NEEDED_BY_INSTANCES: Final = ("instance", "operation", "parent", "type")
-"""Further such columns where significant order is judged."""
+"""Further such columns for significant order."""
 
 
 class Mended(Event, frozen=True, omit_defaults=True, gc=False):
-    """An event without the values that had a wrong type; for the reader alone, who counts them."""
+    """An event without its values of a wrong type; only for the reader, which counts them."""
 
     nulled: tuple[tuple[str, str], ...] = ()
-    """Columns, each with what is wrong."""
+    """Columns, each with its error."""
 
 
 class Nulled:
-    """Counts the values that are taken as null, by column; ``used`` are columns in which such a value costs the row."""
+    """Counts the values that are treated as null, by column; in the columns ``used`` such a value sets the row
+    aside."""
 
     def __init__(self, used: Collection[str] = ()) -> None:
         self._used = used
         self.counts: Counter[str] = Counter()
         self.first: dict[str, tuple[int, str]] = {}
-        """By column, the number of the first row, and what is wrong there."""
+        """By column, the number of the first row, and its error."""
 
     def take(self, number: int, said: "Event | Fault") -> "Event | Fault":
-        """Return a row as everybody but readers sees it."""
+        """Return a row in its final form."""
         if type(said) is not Mended:
             return said
         for column, detail in said.nulled:
@@ -170,7 +173,7 @@ class Nulled:
 
 
 def case_matched(names: Collection[str]) -> dict[str, str]:
-    """Return, by name, the column that a name in other case stands for, where that is unambiguous."""
+    """Return, by name, the column that a name in other case stands for, if that is unambiguous."""
     found: dict[str, list[str]] = {}
     for name in names:
         plain = name.lower()
@@ -180,7 +183,7 @@ def case_matched(names: Collection[str]) -> dict[str, str]:
 
 
 def event_of(row: Mapping[str, Any]) -> Event | Fault:
-    """The event that a row of a file says, or the first thing that is wrong with it."""
+    """Return the event in a row of a file, or the first error in it."""
     if any(name not in _columns for name in row) and (other := case_matched(row.keys())):
         row = {other.get(name, name): value for name, value in row.items()}
     kind = row.get("kind")
@@ -205,7 +208,7 @@ def event_of(row: Mapping[str, Any]) -> Event | Fault:
                 return _fault("wrong_type", detail, row)
             nulled.append((name, detail))
     if kind not in KINDS:
-        return _fault("unknown_kind", f"kind {_shown(kind)} is none of {', '.join(sorted(KINDS))}", row)
+        return _fault("unknown_kind", f"kind {_shown(kind)} is not one of {', '.join(sorted(KINDS))}", row)
     # Names repeat on every row; one shared copy of each keeps a large trace small.
     fields["process"] = intern(fields["process"])
     fields["kind"] = intern(fields["kind"])
@@ -237,7 +240,7 @@ def _shown(value: Any) -> str:
 
 
 class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a trace says about itself. Everything but the schema's number is optional and unchecked here."""
+    """The metadata of a trace. Everything except the schema's number is optional and unchecked here."""
 
     schema: int = SCHEMA
     order: Any = None
@@ -245,7 +248,7 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
     conflicts: Any = None
     recorded_by: Any = None
     assumed: Any = None
-    """What an import had to assume, by reason, with the number of rows."""
+    """The assumptions of an import, by reason, with the number of rows."""
 
 
 def metadata_of(text: bytes, where: str) -> Metadata:

@@ -1,4 +1,4 @@
-"""Which messages significantly precede which, followed along a trace.
+"""The significant precedence of messages, computed along a trace.
 
 **The relation** (Enokido, Higaki, Takizawa, *Protocol for a group of objects*, §3.2). m1 → m2 iff
 
@@ -8,20 +8,20 @@
    conflicts with the one that sends m2;
 3. m1 → m3 → m2 for some message m3.
 
-In (1-2) and (2-2) the first instance must *precede* the second, that is, complete before that one begins: cases S2.2
+In (1-2) and (2-2) the first instance must *precede* the second, that is, complete before the second begins: cases S2.2
 and R2.2 of §3.2 leave messages of interleaved instances unrelated. An instance that aborted precedes nothing (§4.1). A
-message that no instance sends has no predecessors. Whatever an instance received counts in (2-1), also what repeats its
-request, commits it or aborts it. Which instances conflict is in :mod:`antecede.trace.cells`.
+message that no instance sends has no predecessors. Everything that an instance received counts in (2-1), including
+messages that repeat its request, commit it or abort it. :mod:`antecede.trace.cells` defines which instances conflict.
 
-**Followed in one walk** in causal order, which → never leaves. An instance *knows* the messages that it received and
-sent, with all that precedes them. A message takes along what its instance knows, and from its first send on an instance
-also knows its *base*: what the conflicting instances that precede it knew at their end. For that an object keeps one
-set for each cell, the union over its completed instances (conflict is not transitive, so there are no classes of
-operations that could share one); an instance's base is the union over the cells that conflict with its own.
-The base stays apart until the first send since (3) chains messages: an instance that sends nothing hands nothing on.
+**Computed in one walk** in causal order, which contains →. An instance *knows* the messages that it received and sent,
+with everything that precedes them. A message carries what its instance knows. From its first send on, an instance also
+knows its *base*: what the conflicting instances that precede it knew at their end. For this an object keeps one set for
+each cell, the union over its completed instances (conflict is not transitive, so there are no classes of operations
+that could share one). An instance's base is the union over the cells that conflict with its own. The base stays
+separate until the first send, since (3) chains messages: an instance that sends nothing passes nothing on.
 
-Sets are bit masks. A message's bit is needed until it was delivered for the last time; bits that are not are squeezed
-out from time to time, so a mask is as wide as there are messages on their way.
+Sets are bit masks. A message's bit is needed until its last delivery. Unused bits are removed from time to time, so a
+mask is as wide as the number of messages in transit.
 """
 
 from collections import Counter
@@ -35,34 +35,34 @@ from antecede.trace.matched import Matched
 from antecede.trace.schema import DELIVER, SEND, Event
 
 _squeezed_bits = 1_024
-"""Bits that may lie idle beyond those in use before the masks are squeezed."""
+"""Unused bits beyond those in use that are allowed before the masks are compacted."""
 
 
 class _Running(msgspec.Struct):
-    """What a running instance knows."""
+    """The knowledge of a running instance."""
 
     base: int
     known: int = 0
     received: int = 0
-    """What requests and responses to it brought, and nothing else."""
+    """The knowledge from requests and responses to it only."""
 
 
 class Brought(msgspec.Struct):
-    """What a delivery meets: the bit of its message, what the message takes along, what came before it."""
+    """The data for a delivery: the bit of its message, what the message carries, and what came before it."""
 
     bit: int
     carried: int
     received: int
-    """What earlier requests and responses brought to the same instance."""
+    """The knowledge from earlier requests and responses to the same instance."""
     requests: int
-    """What conflicting requests brought that were delivered at the object before."""
+    """The knowledge from conflicting requests that were delivered at the object before."""
 
 
 class Significance:
     """The knowledge of all instances, at one moment of a walk.
 
-    ``asked`` are the messages whose bits are wanted, all that are delivered somewhere if it is ``None``. With
-    ``squeeze`` a bit lives only until its message was delivered for the last time.
+    ``asked`` are the messages that need a bit; ``None`` means all that are delivered somewhere. With ``squeeze`` a bit
+    exists only until its message's last delivery.
     """
 
     def __init__(
@@ -86,11 +86,11 @@ class Significance:
         self._carried: dict[str, int] = {}
 
     def carried(self, message: str) -> int:
-        """What a message takes along that was sent and is not yet delivered everywhere."""
+        """Return what a message carries that was sent and is not yet delivered everywhere."""
         return self._carried.get(message, 0)
 
     def take(self, process: int, position: int, event: Event) -> Brought | None:
-        """Go on by one event of a walk; for a delivery that an instance receives, what it meets."""
+        """Process one event of a walk; for a delivery that an instance receives, return its data."""
         instance = self._instances.of(process, event)
         if instance is None:
             if event.kind == SEND:

@@ -9,24 +9,24 @@ Takizawa §3.3, SO) is judged as follows. A delivery of m at an object q is **la
 * **agreement** (SO 2, C1): neither of these, both are requests whose instances conflict in q and in another object,
   which delivered m before m′, and not m′ → m.
 
-Readings where the printed rule cannot be meant, or says nothing:
+Where the printed rule cannot be right, or is open, we read it as follows:
 
 * (1-2) is printed for "m1 or m2 is a request". A *response* m′ would then wait for a request m that cannot be computed
   while the instance that waits for m′ is running: a deadlock, which the rule is proven not to have. So a response waits
   for no request. Nor does an instance conflict with its ancestors, which wait for it, unless both messages are
-  requests: a request is put in order before anybody knows whose descendant it starts.
-* (2) orders unrelated requests the same way everywhere, but says nothing of which way is right. Of two objects that
-  disagree we call the delivery late at the one whose name comes later. It holds "otherwise", that is, unless (1) orders
-  the two. What a request runs as is asked at each object: it may be named differently there.
-* The rule is about requests and responses (C1–C3). What commits or aborts an instance waits for nothing; and what an
-  instance received that aborted has changed nothing (§2), so it neither is late nor makes anything late.
+  requests: a request is put in order before it is known whose descendant it starts.
+* (2) orders unrelated requests the same way everywhere, but does not say which way is right. If two objects disagree,
+  we call the delivery late at the object whose name comes later. It applies "otherwise", that is, unless (1) orders the
+  two. The operation of a request is determined at each object, because its name may differ there.
+* The rule is about requests and responses (C1–C3). Commits and aborts wait for nothing. Messages received by an
+  instance that aborted have changed nothing (§2), so they are not late and make nothing late.
 
-Responses to different instances may come in any order (§3.3, T2), and so may all that is compatible. A delivery that no
-instance receives is not judged. Which instances conflict is in :mod:`antecede.trace.cells`.
+Responses to different instances may come in any order (§3.3, T2), and so may all compatible messages. A delivery that
+no instance receives is not judged. :mod:`antecede.trace.cells` defines which instances conflict.
 
-Late by (1) are found in one walk: a delivery of m is late iff m is among what earlier deliveries brought to its
-instance, or among what requests of conflicting instances brought to its object. Wherever the overtaking message is
-asked for, a second walk looks at the pairs, with the bits of those messages alone.
+Deliveries that are late by (1) are found in one walk: a delivery of m is late iff m is in the knowledge of earlier
+deliveries to its instance, or of requests of conflicting instances to its object. If the overtaking message is
+requested, a second walk examines the pairs, with the bits of those messages only.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -56,16 +56,16 @@ class Significant(msgspec.Struct):
     late: list[Late]
     """Ascending, each with the rule that it breaks."""
     unlisted: list[str]
-    """Operations of the trace that the conflict table does not name, by name."""
+    """Operations of the trace that the conflict table does not name, sorted by name."""
 
     @property
     def crossed(self) -> int:
-        """How many are late because two objects disagree."""
+        """The number of deliveries that are late because two objects disagree."""
         return sum(one.rule == "agreement" for one in self.late)
 
 
 def judge_significant(trace: Matched, conflicts: Conflicts, every_overtaker: bool = False) -> Significant:
-    """Judge a trace; ``overtaken_by`` is filled in for the first late delivery, or for all if asked."""
+    """Judge a trace; ``overtaken_by`` is set for the first late delivery, or for all if requested."""
     instances = Instances(trace)
     if trace.deliveries and not instances.judged:
         raise nothing_to_judge()
@@ -84,12 +84,12 @@ def judge_significant(trace: Matched, conflicts: Conflicts, every_overtaker: boo
 
 
 def nothing_to_judge() -> UsageError:
-    """The trace has deliveries, and none of them names its instance."""
+    """Return the error for a trace with deliveries of which none names its instance."""
     return UsageError("the significant order cannot be judged: no delivery of the trace names its instance")
 
 
 def unlisted(used: Iterable[str], conflicts: Conflicts) -> list[str]:
-    """The operations that no table names: they are taken as compatible with all."""
+    """Return the operations that no table names: they count as compatible with all."""
     return sorted(set(used) - conflicts.operations())
 
 
@@ -109,7 +109,7 @@ def _late_places(trace: Matched, instances: Instances, cells: Cells) -> set[Plac
 def broken_rule(
     trace: Matched, instances: Instances, cells: Cells, process: int, late: int, earlier: int
 ) -> str | None:
-    """Which part of (1) forbids these two deliveries at an object in this order, given that m → m′."""
+    """Return which part of (1) forbids these two deliveries at an object in this order, given that m → m′."""
     line = trace.lines[process]
     one, other = instances.of(process, line[late]), instances.of(process, line[earlier])
     late_as = instances.received_as(process, late, line[late])
@@ -125,7 +125,7 @@ def broken_rule(
 def overtakers(
     trace: Matched, instances: Instances, cells: Cells, places: Sequence[Place]
 ) -> dict[Place, tuple[str, str]]:
-    """For each delivery that breaks rule (1), the first message that it should have come before, and the rule."""
+    """Return for each delivery that breaks rule (1) the first message that it should have come before, and the rule."""
     found: dict[Place, tuple[str, str]] = {}
     for start in range(0, len(places), _asked_at_once):
         found |= _overtakers(trace, instances, cells, places[start : start + _asked_at_once])
@@ -150,7 +150,7 @@ def _overtakers(
         if not met.carried:
             continue
         for message, late in list(own.items()):
-            # A message whose send is still ahead has no bit yet, and precedes nothing so far.
+            # A message whose send comes later in the walk has no bit yet, and precedes nothing so far.
             if walk.bits.get(message, 0) & met.carried:
                 rule = broken_rule(trace, instances, cells, process, late, position)
                 if rule is not None:
@@ -169,12 +169,13 @@ class _Request(msgspec.Struct, frozen=True, gc=False):
 
 
 def _crossed(trace: Matched, instances: Instances, cells: Cells, late: set[Place]) -> dict[Place, str]:
-    """The deliveries that break rule (2), each with the first message that it should have come before.
+    """Return the deliveries that break rule (2), each with the first message that it should have come before.
 
-    Each object is compared with those of a later name. It is walked backwards, with, for every other object and pair of
-    cells here and there, the earliest delivery there of a request that was met; a conflicting request that the other
-    object delivered after that one is late there. If m′ → m, the other object was right to deliver m′ first, and m′ is
-    late *here* by (1). So requests that are late here are not among those met: those are looked at one by one.
+    Each object is compared with the objects of a later name. It is walked backwards. For every other object and pair of
+    cells here and there, the walk keeps the earliest delivery there of a request that was met; a conflicting request
+    that the other object delivered after that one is late there. If m′ → m, the other object was right to deliver m′
+    first, and m′ is late *here* by (1). So requests that are late here are not among those met; they are examined one
+    by one.
     """
     copies: dict[str, list[_Request]] = {}
     for request in _requests(trace, instances, cells):
@@ -225,7 +226,7 @@ def _keep_earlier(crossed: dict[Place, int], late: _Request, before: int) -> Non
 def _precedes(
     trace: Matched, instances: Instances, cells: Cells, pairs: Sequence[tuple[str, str]]
 ) -> set[tuple[str, str]]:
-    """Those of some pairs of messages of which the first significantly precedes the second."""
+    """Return those of some pairs of messages in which the first significantly precedes the second."""
     found: set[tuple[str, str]] = set()
     firsts = sorted({first for first, _ in pairs})
     for start in range(0, len(firsts), _asked_at_once):

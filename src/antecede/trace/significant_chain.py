@@ -1,18 +1,19 @@
-"""Why a delivery is late by significant order: the chain with the fewest messages that should have waited for it.
+"""The reason why a delivery is late by significant order: the shortest chain that should have waited for it.
 
 A chain is x0 = m, x1, … xk, each significantly before the next by one of the four direct steps of §3.2 (Enokido,
-Higaki, Takizawa): whoever sends x(i+1) sent or received x(i) before, in one instance or in an instance that conflicts
+Higaki, Takizawa): the sender of x(i+1) sent or received x(i) before, in one instance or in an instance that conflicts
 with the sending one and precedes it. xk was delivered at m's object before m, against the rule. The search goes forward
-from m, a message a round:
+from m, one message per round:
 
-* who sent or received a message of the last round offers what the same instance sent after that;
-* its end offers what instances of conflicting operations sent that began later. Of each operation of an object only the
-  earliest end so far matters, and of each instance only the earliest moment, so a send is offered few times.
+* each instance that sent or received a message of the last round offers its later sends;
+* its end offers the sends of instances of conflicting operations that began later. For each operation of an object only
+  the earliest end so far matters, and for each instance only the earliest moment, so a send is offered few times.
 
-Nothing behind the late delivery, in any causal order of all events, can be on a chain. The first chain in the order of
-sends, then of deliveries, is kept: one answer, whatever engine looks for it.
+Nothing after the late delivery, in any causal order of all events, can be on a chain. The first chain in the order of
+sends, then of deliveries, is kept, so both engines give the same answer.
 
-Events are numbered flat, process by process in the order of names, so that both engines search the same arrays.
+Events are numbered in one sequence, process by process in the order of names, so that both engines search the same
+arrays.
 """
 
 from bisect import bisect_right
@@ -25,26 +26,26 @@ NOBODY = -1
 
 
 class Numbers(Protocol):
-    """An array of whole numbers, of whatever make."""
+    """An array of whole numbers, of any type."""
 
     def __getitem__(self, at: Any, /) -> Any: ...
 
 
 class Acts(msgspec.Struct):
-    """Who did what, as arrays. Ranges are by offsets: those of instance i are from ``sends_from[i]`` on."""
+    """The actions of instances, as arrays. Ranges use offsets: those of instance i start at ``sends_from[i]``."""
 
     instance: Numbers
-    """The instance of each event, -1 without."""
+    """The instance of each event, or -1."""
     moment: Numbers
     """The place of each event in one causal order."""
     first: Numbers
     last: Numbers
     aborted: Numbers
     cell: Numbers
-    """Of each instance its operation at its object, -1 without."""
+    """For each instance its operation at its object, or -1."""
     sends_from: Numbers
     sends: Numbers
-    """What each instance sent, ascending."""
+    """The sends of each instance, ascending."""
     begun_from: Numbers
     begun: Numbers
     """The instances of each cell, by their first events."""
@@ -56,7 +57,7 @@ class Acts(msgspec.Struct):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A message of a chain: its send, and the event that it follows from, of the message before it."""
+    """A message of a chain: its send, and the event of the previous message that it follows from."""
 
     send: int
     after: int
@@ -71,7 +72,8 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def shortest(acts: Acts, late: int, send: int, early: Callable[[int], bool], receiver: range) -> Found:
-    """The shortest chain from a send to a delivery in ``receiver`` before ``late`` that ``early`` says is too early."""
+    """Return the shortest chain from a send to a delivery in ``receiver`` before ``late`` that ``early`` calls too
+    early."""
     came: dict[int, Step] = {send: Step(send, NOBODY, False)}
     reached: dict[int, int] = {}
     ended: dict[int, int] = {}
@@ -99,7 +101,7 @@ def shortest(acts: Acts, late: int, send: int, early: Callable[[int], bool], rec
 
 
 def _follow(acts: Acts, event: int, reached: dict[int, int], ended: dict[int, int]) -> list[Step]:
-    """What follows directly from an event of a message, as far as it was not offered before."""
+    """Return the steps that follow directly from an event of a message and were not offered before."""
     instance = acts.instance[event]
     steps = []
     until = reached.get(instance)

@@ -1,13 +1,13 @@
-"""``explain --order significant``: for each late delivery the chain that should have waited, or who disagrees.
+"""``explain --order significant``: for each late delivery the chain that should have waited, or the disagreement.
 
-A chain's link is a message. Besides where it was sent it says **after** which event: what its sender did with the
-message before it (``kind``, ``index``), in which instance, and **by** what the two hang together: one ``instance``, or
-a ``conflict`` of the instance that did that with the one that sends. Where the chain goes on from a delivery, ``to``
-and ``deliver_index`` are that one's; where it goes on from the send they are null. The last link's are those of the
-early delivery. Rule *agreement* has no chain: the link is the other request, and ``elsewhere`` the object that received
-the two the other way round.
+A chain's link is a message. Besides its send it has **after**: what its sender did with the previous message (``kind``,
+``index``) and in which instance. It also has **by**, the connection of the two: one ``instance``, or a ``conflict`` of
+that instance with the sending one. If the chain continues from a delivery, ``to`` and ``deliver_index`` describe that
+delivery; if it continues from the send, they are null. For the last link they describe the early delivery. The rule
+*agreement* has no chain: the link is the other request, and ``elsewhere`` is the object that received the two in the
+other order.
 
-Both engines end here: what a chain consists of is given as events, and somebody who can name them.
+Both engines use this module: they provide the events of a chain, and a function that names them.
 """
 
 from bisect import bisect_right
@@ -27,13 +27,13 @@ from antecede.trace.verdicts import Late
 
 
 class Named(msgspec.Struct, frozen=True):
-    """An event that an explanation speaks of."""
+    """An event of an explanation."""
 
     process: str
     index: int
     kind: str
     message: str | tuple[int, int]
-    """Its id, or what stands for it until somebody looks it up."""
+    """Its id, or a placeholder until it is looked up."""
     instance: str | None
 
 
@@ -66,7 +66,7 @@ def chain_of(found: Found, rule: str, late: int, sent: int, name: Names) -> dict
 def disagreement(
     late: int, sent: int, early: int, early_sent: int, here: int, there: int, name: Names
 ) -> dict[str, Any]:
-    """The explanation of a delivery that is late because ``here`` and ``there`` another object has the other order."""
+    """Return the explanation of a delivery that is late because another object has the two in the other order."""
     links = [_link(name(early_sent), name(early)) | {"after": None}]
     first, then = name(here), name(there)
     elsewhere = {"process": first.process, "index": first.index, "overtaken_by_index": then.index}
@@ -97,7 +97,7 @@ def _explanation(late: Named, sent: Named, rule: str, links: list[dict[str, Any]
 
 
 class Explainer:
-    """Explains late deliveries of a trace that is at hand."""
+    """Explains late deliveries of a trace in memory."""
 
     def __init__(self, trace: Matched, conflicts: Conflicts) -> None:
         self._trace = trace
@@ -142,7 +142,7 @@ class Explainer:
         raise AssertionError("nobody disagrees")
 
     def _compared(self, *deliveries: int) -> bool:
-        """Whether two deliveries at an object are conflicting requests."""
+        """Return whether two deliveries at an object are conflicting requests."""
         process = self._process(deliveries[0])
         owners = []
         for flat in deliveries:
@@ -201,7 +201,7 @@ class Explainer:
 
 
 def _ranges(lists: list[list[int]]) -> tuple[list[int], list[int]]:
-    """Lists one after the other: where each begins, and all."""
+    """Return lists as one list, with the start of each."""
     starts, values = [0], []
     for one in lists:
         values += one

@@ -1,7 +1,7 @@
-"""How large is a trace? An estimate of its events and processes from the sizes of its files and the beginning of each.
+"""Estimate the size of a trace: its events and processes, from the sizes of its files and the beginning of each.
 
-Parquet files say how many rows they have. Of text the first lines are read: how long they are, which processes they
-name, and how many of those were new in the second half. If new ones keep coming, they are taken to go on doing so.
+Parquet files record their number of rows. Of text the first lines are read: their length, their processes, and how many
+of those were new in the second half. If new ones keep appearing, the estimate assumes that this continues.
 """
 
 import gzip
@@ -34,7 +34,7 @@ class Size(msgspec.Struct, frozen=True):
 
 
 def size_of(paths: list[str]) -> Size:
-    """Estimate a trace; standard input and pipes count as nothing, for only reading can tell."""
+    """Estimate a trace; standard input and pipes count as empty, because only reading shows their size."""
     files = [path for path in trace_files(paths)[0] if path != "-" and os.path.isfile(path)]
     events = looked = 0
     first: set[Any] = set()
@@ -58,7 +58,7 @@ def size_of(paths: list[str]) -> Size:
 
 
 def _sample(path: str, size: int, wanted: bool) -> tuple[int, list[Any]]:
-    """About how many rows a file has, and the processes of the first of them."""
+    """Return the approximate number of rows of a file, and the processes of the first of them."""
     with open(path, "rb") as stream:
         magic = stream.read(4)
         if magic == b"PAR1":
@@ -85,5 +85,5 @@ def _parquet(path: str, size: int) -> tuple[int, list[Any]]:
         batch = next(iter(rows), None)
         return file.metadata.num_rows, batch.column(0).to_pylist() if batch is not None else []
     except (pa.ArrowException, OSError, ValueError):
-        # Whoever reads the file will say what is wrong with it.
+        # The reader of the file will report what is wrong with it.
         return size // 30, []

@@ -1,8 +1,8 @@
-"""From what a person names (files, directories, patterns, ``-``) to events with the place that each came from.
+"""From the user's paths (files, directories, patterns, ``-``) to events with their places.
 
-A directory stands for the trace files in it and below, in the order of their paths, also behind symbolic links; names
-that begin with a dot or an underscore, and metadata, are passed over. A file counts once, however often it is named.
-Whether a file is Parquet or gzipped is seen from its first bytes; a name ending in ``.parquet`` must be Parquet.
+A directory stands for the trace files in it and below it, in the order of their paths, also behind symbolic links;
+metadata and names that begin with a dot or an underscore are skipped. A file counts once, however often it is named.
+The first bytes show whether a file is Parquet or gzipped; a name ending in ``.parquet`` must be Parquet.
 """
 
 import glob
@@ -27,7 +27,7 @@ _metadata_bytes_max = 1024 * 1024
 
 
 class SetAside(msgspec.Struct, frozen=True):
-    """A row that was set aside, for the person who looks into it."""
+    """A row that was set aside, with its place and reason."""
 
     file: str
     line: int
@@ -40,7 +40,7 @@ class SetAside(msgspec.Struct, frozen=True):
 
 
 class Loaded:
-    """Everything that was read: events in reading order, and the rows that are none."""
+    """Everything that was read: events in reading order, and the rows that are not events."""
 
     def __init__(self, keep_raw: bool, keep: Callable[[Event], bool] | None = None, used: Collection[str] = ()) -> None:
         self._keep = keep
@@ -48,19 +48,19 @@ class Loaded:
         self.files: list[str] = []
         self.metadata: list[Metadata] = []
         self.outside = 0
-        """Events that were read and not wanted."""
+        """Events that were read and rejected by ``keep``."""
         self.reasons: Counter[str] = Counter()
-        """How many rows were no events, by reason."""
+        """The number of rows that are not events, by reason."""
         self.unread_first: dict[str, str] = {}
-        """By reason, the first of them: its place and what is wrong with it."""
+        """By reason, the first of them: its place and its error."""
         self.nulled = Nulled(used)
-        """Values of a wrong type that were taken as null."""
+        """Values of a wrong type that count as null."""
         self.nulled_first: dict[str, str] = {}
         """By column, the first of them."""
         self.placed: list[Fault] = []
-        """Those of them that have a place in a process."""
+        """Those of the rows that are not events that have a place in a process."""
         self.set_aside: list[SetAside] = []
-        """All of them with their text, if it was to be kept."""
+        """All of them with their text, if it should be kept."""
         self._keep_raw = keep_raw
         self._file_of = array("l")
         self._line_of = array("q")
@@ -111,9 +111,9 @@ def load(
     keep: Callable[[Event], bool] | None = None,
     used: Collection[str] = (),
 ) -> Loaded:
-    """Read all that the paths name; events that ``keep`` does not want are passed over.
+    """Read everything at the paths; events that ``keep`` rejects are skipped.
 
-    A value of a wrong type in a column among ``used`` costs its row.
+    A value of a wrong type in a column among ``used`` sets its row aside.
     """
     loaded = Loaded(keep_raw, keep, used)
     for path in _files(paths, loaded.metadata):
@@ -146,7 +146,7 @@ def _files(paths: Sequence[str | os.PathLike[str]], metadata: list[Metadata]) ->
     for given in paths:
         path = os.fspath(given)
         if "\0" in path:
-            raise TraceError(f"{path!r} is no path")
+            raise TraceError(f"{path!r} is not a path")
         for file in _expand(path, metadata):
             real = "-" if file == "-" else os.path.realpath(file)
             if real not in seen:
@@ -160,7 +160,7 @@ def _expand(path: str, metadata: list[Metadata]) -> list[str]:
     if os.path.isdir(path):
         return _below(path, metadata)
     if os.path.exists(path):
-        # A pipe or a device: whatever can be opened can be read.
+        # A pipe or a device: it can be read if it can be opened.
         return [path]
     if not glob.has_magic(path):
         raise TraceError(f"{shown(path)}: no such file or directory")
@@ -190,8 +190,8 @@ def _below(directory: str, metadata: list[Metadata]) -> list[str]:
 def folders_of(directory: str) -> Iterator[tuple[str, list[str], list[str]]]:
     """Walk a directory as ``os.walk`` does, in the order of names, through symbolic links, each folder once.
 
-    Names that begin with a dot or an underscore are passed over. What cannot be looked into, and a link that leads
-    nowhere, is an error: a verdict without it would be about less than was named.
+    Names that begin with a dot or an underscore are skipped. A folder that cannot be read, or a link to nothing, is an
+    error: a verdict without it would cover less than was requested.
     """
 
     def refuse(error: OSError) -> None:
@@ -210,7 +210,7 @@ def folders_of(directory: str) -> Iterator[tuple[str, list[str], list[str]]]:
             if real not in seen:
                 seen.add(real)
                 fresh.append(name)
-        # In place, which is how os.walk learns where to go.
+        # In place, because os.walk reads this list.
         folders[:] = fresh
         yield folder, folders, names
 
@@ -235,7 +235,7 @@ def _read_metadata(path: str, metadata: list[Metadata]) -> None:
 
 
 def shown(path: str | Path) -> str:
-    """A path as it can be printed, whatever bytes are in it."""
+    """Return a path in printable form, whatever bytes it contains."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 

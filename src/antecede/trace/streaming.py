@@ -1,19 +1,20 @@
 """The oracle's verdicts on large traces: one pass in causal order, with a vector for each process.
 
-Let V_q be process q's vector: for each sender p, how many of p's events q's past reaches. A send raises the sender's
+Let V_q be process q's vector: for each sender p, how many of p's events are in q's past. A send increases the sender's
 own entry and the message carries the vector; a delivery takes the maximum. **A delivery of m, sent by p, at q ≠ p is
 late iff V_q already covers send(m)** just before it: q can know of p's events through deliveries only, so this is the
 definition in :mod:`antecede.trace.oracle`. A message that q sent to itself is always covered by V_q; it is compared
 with the largest own entry that deliveries brought back.
 
-A late delivery brings nothing new, so its maximum is skipped. A carried vector is dropped with the message's last
-delivery, a process's with its last event. How many are alive at once is up to the walk (:mod:`antecede.trace.matched`).
+A late delivery adds nothing new, so its maximum is skipped. A carried vector is dropped with the message's last
+delivery, a process's vector with its last event. The walk (:mod:`antecede.trace.matched`) determines how many exist at
+once.
 
-With many processes there are faster ways to the same answer: sets of pending messages, where these are few
-(:mod:`antecede.trace.pending`), and arrays, where numpy is installed (:mod:`antecede.trace.arrays`).
+With many processes there are faster ways to the same answer: sets of pending messages, if these are few
+(:mod:`antecede.trace.pending`), and arrays, if numpy is installed (:mod:`antecede.trace.arrays`).
 
-**Who overtook** a late message is asked afterwards, only for the messages that were late: a second pass carries sets of
-those messages alone, as the oracle does with all; the first delivery that brings a message's bit to q is the answer.
+**Overtakers** are searched afterwards, only for the messages that were late: a second pass carries sets of those
+messages only, as the oracle does with all. The first delivery that brings a message's bit to q is the answer.
 """
 
 from bisect import bisect_right
@@ -29,13 +30,13 @@ from antecede.trace.schema import DELIVER, SEND, Event
 from antecede.trace.verdicts import Late, Verdict
 
 _asked_at_once = 8_192
-"""Late messages whose overtakers are looked for in one pass: a bit each, in every set on its way."""
+"""Late messages whose overtakers are searched in one pass: one bit each, in every carried set."""
 
 
 def judge_large(trace: Matched, orders: Sequence[str], every_overtaker: bool = False) -> Verdict:
-    """What :func:`antecede.trace.oracle.judge` says, in time and memory that a large trace can afford.
+    """Return the verdict of :func:`antecede.trace.oracle.judge`, with time and memory suitable for a large trace.
 
-    ``overtaken_by`` of causal order is filled in for the first late delivery, or for all if asked.
+    ``overtaken_by`` of causal order is set for the first late delivery, or for all if requested.
     """
     verdict = Verdict(trace.deliveries, trace.undelivered(), tuple(orders))
     sure = certain(trace)
@@ -55,7 +56,7 @@ def judge_large(trace: Matched, orders: Sequence[str], every_overtaker: bool = F
 
 
 def _all_late(trace: Matched) -> list[Event]:
-    """Return the late deliveries, found in the way that is fastest for this trace."""
+    """Return the late deliveries, by the fastest method for this trace."""
     found = pending.late_deliveries(trace)
     if found is not None:
         return found
@@ -124,7 +125,7 @@ def _overtakers(trace: Matched, late: list[Late]) -> list[Late]:
         elif event.kind == DELIVER:
             brought = carried.get(message, 0)
             known[process] |= brought
-            # A delivery is no overtaker of its own message; the late one comes last and finds nothing waiting.
+            # A delivery does not overtake its own message; the late one comes last and finds nothing waiting.
             overtaken = brought & waiting[process]
             waiting[process] &= ~brought
             while overtaken:

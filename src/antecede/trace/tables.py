@@ -1,6 +1,6 @@
-"""Tidy tables of figures as Parquet: one table a file, one observation a row, the same columns whatever is in them.
+"""Tidy tables of figures as Parquet: one table per file, one observation per row, always the same columns.
 
-A table of what a trace lacks has no rows. A file appears whole or not at all.
+A table without data has no rows. A file appears as a whole or not at all.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What a checker says about one trace, in a form that two checkers can be compared by.
+"""The verdict of a checker on one trace, in a form that allows comparing two checkers.
 
 ``holds`` is ``None`` where there was no delivery to judge.
 """
@@ -20,7 +20,7 @@ def known_orders(orders: Sequence[str]) -> tuple[str, ...]:
     known = (*ORDERS, "significant")
     for name in [orders] if isinstance(orders, str) else orders:
         if name not in known:
-            raise UsageError(f"order {name!r} is none of {', '.join(known)}")
+            raise UsageError(f"order {name!r} is not one of {', '.join(known)}")
     if isinstance(orders, str):
         raise UsageError(f"orders: expected several, such as ({orders!r},), not a text")
     return tuple(dict.fromkeys(orders))
@@ -115,7 +115,7 @@ class Verdict(msgspec.Struct):
 
 
 def significant_entry(late: list[Late], unlisted: list[str]) -> dict[str, Any]:
-    """What the report says of significant order beside ``holds``."""
+    """Return the report's keys for significant order besides ``holds``."""
     rules = Counter(one.rule for one in late)
     first = late[0].as_json() | {"rule": late[0].rule} if late else None
     return {"late": len(late), "crossed": rules["agreement"], "first": first, "unlisted": unlisted}

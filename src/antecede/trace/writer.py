@@ -63,7 +63,7 @@ class TraceWriter:
             self._discard()
             raise
         self.beside = None if is_parquet else metadata
-        """What is said beside a file of lines, when it is closed."""
+        """Write the metadata beside a file of lines, when it is closed."""
         self.events = 0
         """How many were written."""
 

@@ -32,7 +32,7 @@ C = { servers = ["s4", "s5"], order = "matrix" }
 
 
 class Outcome(msgspec.Struct):
-    """What happened in one round, and what was found."""
+    """The counts and errors of one round."""
 
     seed: int
     faults: dict[str, int]
@@ -40,7 +40,7 @@ class Outcome(msgspec.Struct):
 
     @property
     def found(self) -> list[str]:
-        """What was wrong."""
+        """The errors."""
         return self.figures.found
 
 

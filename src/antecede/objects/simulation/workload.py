@@ -2,8 +2,9 @@
 
 The objects have a class made for this purpose. Each conflicting pair of operations has a cell of the state on which the
 two do not commute, while each commutes with itself: one adds, the other multiplies. An operation that conflicts with
-itself also has a cell that mixes. So two objects that computed conflicting operations in different orders end in
-different states, whatever compatible operations came between. The argument of an operation is a plan of its calls.
+itself also has a cell on which it does not commute. So two objects that computed conflicting operations in different
+orders end in different states, whatever compatible operations came between. The argument of an operation is a plan of
+its calls.
 """
 
 from collections import Counter

@@ -36,7 +36,7 @@ class ObjectWorld(ChannelWorld):
         self.answers: dict[str, Answered] = {}
         """How each root ended."""
         self.started: dict[str, tuple[int, tuple[Any, ...]]] = {}
-        """Where each root was started, and with which arguments."""
+        """The object of each root, and its arguments."""
         topology = Topology([Domain(FLAT, spec.names)])
         super().__init__(topology, {FLAT: spec}, delay, faults, channel=FlatChannel, **settings)
 

@@ -1,15 +1,15 @@
-"""Planning domains: from recorded traffic, a split of the servers into domains, and what it costs.
+"""Planning domains: from recorded traffic, a split of the servers into domains, and its cost.
 
-* :mod:`~antecede.pipeline.planning.traffic`: who sends how much to whom, by server, from a trace or a table.
-* :mod:`~antecede.pipeline.planning.model`: what a message pays in a domain of s servers.
+* :mod:`~antecede.pipeline.planning.traffic`: the messages between servers, from a trace or a table.
+* :mod:`~antecede.pipeline.planning.model`: the cost of a message in a domain of s servers.
 * :mod:`~antecede.pipeline.planning.problem`: traffic, model and hard bounds as arrays.
 * :mod:`~antecede.pipeline.planning.kernel`, ``moves``, ``annealing``: figures, changes and search of plans, compiled.
-* :mod:`~antecede.pipeline.planning.plans`: plans as lists of domains, and those to begin with.
+* :mod:`~antecede.pipeline.planning.plans`: plans as lists of domains, and the start plans.
 * :mod:`~antecede.pipeline.planning.search`: restarts, the Pareto front, the lower bound.
-* :mod:`~antecede.pipeline.planning.replay`: the same traffic in the simulated world.
+* :mod:`~antecede.pipeline.planning.replay`: the same traffic in the simulation.
 * :mod:`~antecede.pipeline.planning.report`: the report of ``antecede plan``.
 
-Laumay et al. (§7) leave the split as future work. Nearest in print are Saturn (EuroSys 2017), which builds a tree of
-serializers, and hub location with congestion. This package knows topologies, and for replays orders and the simulator;
-it must not know servers or sockets.
+Laumay et al. (§7) leave the split as future work. The closest published work is Saturn (EuroSys 2017), which builds a
+tree of serializers, and hub location with congestion. This package knows topologies, and for replays orders and the
+simulator; it must not know servers or sockets.
 """

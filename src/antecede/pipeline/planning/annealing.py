@@ -2,7 +2,7 @@
 
 It minimises log(cost) + strictness · excess, with a temperature that falls and a strictness that rises, by the moves of
 :mod:`antecede.pipeline.planning.moves`. It keeps the best plan without excess, or else the one with the least. A search
-that finds nothing better for a while goes back to its best plan.
+that finds nothing better for a while returns to its best plan.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ def _energy(figures: Floats, strictness: float) -> float:
 
 @compiled
 def better(one: Floats, other: Floats) -> bool:
-    """Whether the first plan is to be preferred: less excess, then less cost."""
+    """Return whether the first plan is better: less excess, then less cost."""
     if (one[EXCESS] > 1e-9) != (other[EXCESS] > 1e-9):
         return bool(one[EXCESS] <= 1e-9)
     if one[EXCESS] > 1e-9 and abs(one[EXCESS] - other[EXCESS]) > 1e-9:
@@ -98,7 +98,7 @@ def anneal(
                 best_parent[:], best_block[:], best[:] = now_parent, now_block, now
                 since = step
         if step - since > steps // 5:
-            # Nothing better for a fifth of the search: go back to the best and on from there, cooler.
+            # Nothing better for a fifth of the search: return to the best plan and continue from there, cooler.
             now_parent[:], now_block[:], now[:] = best_parent, best_block, best
             since = step
 
@@ -124,7 +124,7 @@ def best_of(
     leaves: Ints,
     figures: Floats,
 ) -> int:
-    """The best of many plans, one in each row, and its figures."""
+    """Return the best of many plans, one in each row, and its figures."""
     chosen = 0
     new = np.zeros(FIGURES)
     for k in range(len(parents)):

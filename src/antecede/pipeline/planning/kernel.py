@@ -1,17 +1,17 @@
-"""What a forest of domains costs, compiled.
+"""The cost of a forest of domains, compiled.
 
 **A plan is a rooted tree with a partition of each server's children.** ``parent[v]`` is the server above v, -1 at the
-root; ``block[v]`` numbers v's block, and the children of one server that share a block make one domain with it. Every
-tree of domains has exactly one such form for a given root, and every such form is a tree of domains, so that whatever
-the search does, the servers-domains graph stays a forest.
+root; ``block[v]`` numbers v's block. The children of one server that share a block form one domain with it. Every tree
+of domains has exactly one such form for a given root, and every such form is a tree of domains. So the servers-domains
+graph stays a forest in every step of the search.
 
 **Cost.** Let cut(v) be the traffic between the subtree of v and the rest, and inner(b) the traffic between the subtrees
-of different children of block b. A domain b carries Σ cut(c) − inner(b) messages, over its children c: taken out of
-the forest it leaves one part at each member, and a message between two parts passes it. Cuts are sums over the tree,
-and each pair of servers adds to one lowest common ancestor. A router forwards what passes between the parts that are
-left when it is taken out. Multicasts pay each domain of their Steiner tree once; they are walked one by one.
+of different children of block b. A domain b carries Σ cut(c) − inner(b) messages, over its children c: if it is removed
+from the forest, one part remains at each member, and a message between two parts passes through it. Cuts are sums over
+the tree, and each pair of servers adds to one lowest common ancestor. A router forwards the messages between the parts
+that remain when it is removed. Multicasts pay for each domain of their Steiner tree once; they are examined one by one.
 
-**Bounds** are a sum of relative excesses, 0 where all hold.
+**Bounds** are a sum of relative excesses, 0 if all hold.
 """
 
 import numpy as np
@@ -33,7 +33,7 @@ MAX_DOMAIN, MAX_SHARE, MAX_HOPS = 0, 1, 2
 
 @compiled
 def ordered(parent: Ints, order: Ints, depth: Ints) -> int:
-    """Write the servers with each after its parent, and their depths; how many were reached from the root."""
+    """Write the servers with each after its parent, and their depths; return how many were reached from the root."""
     n = len(parent)
     head = np.full(n, -1, np.int32)
     following = np.full(n, -1, np.int32)
@@ -81,11 +81,11 @@ def evaluate(
     leaves: Ints,
     figures: Floats,
 ) -> None:
-    """Fill in the figures of a plan.
+    """Compute the figures of a plan.
 
     Unicasts are pairs ``one[k]``, ``other[k]`` of ``weight[k]`` messages in both directions; ``degree`` is their sum by
     server. Multicasts are sets ``member[first[g]:first[g + 1]]`` with their ``source``, ``times[g]`` messages each.
-    ``total`` is the number of messages, ``price[s]`` what one pays in a domain of s servers.
+    ``total`` is the number of messages, ``price[s]`` the cost of one in a domain of s servers.
     """
     n = len(parent)
     order = np.empty(n, np.int32)
@@ -108,7 +108,7 @@ def evaluate(
             else:
                 below_b = b
                 b = parent[b]
-        # Whoever is the common ancestor itself has nobody below on its side.
+        # A server that is the common ancestor itself has no server below on its side.
         within[a] += weight[k]
         if below_a >= 0 and below_b >= 0 and block[below_a] == block[below_b]:
             inner[block[below_a]] += weight[k]
@@ -179,7 +179,7 @@ def _multicasts(
     carried: Floats,
     passing: Floats,
 ) -> None:
-    """Add what multicasts send in each domain, and what routers forward of them."""
+    """Add the messages of multicasts in each domain, and those that routers forward."""
     n = len(parent)
     inside = np.zeros(n, np.int32)
     in_block = np.zeros(n, np.int32)
@@ -229,14 +229,14 @@ def _multicasts(
 
 @compiled
 def _longest(parent: Ints, block: Ints, above: Ints, order: Ints) -> int:
-    """The most hops between any two servers."""
+    """Return the most hops between any two servers."""
     n = len(parent)
     high = np.zeros(n, np.int32)
     best = np.full(n, -1, np.int32)
     longest = 0
     for i in range(n - 1, 0, -1):
         v = order[i]
-        # All below v are done, and so are its own blocks: high[v] is final.
+        # Everything below v is done, and so are its own blocks: high[v] is final.
         b, p = block[v], parent[v]
         if best[b] >= 0:
             longest = max(longest, best[b] + high[v] + 1)
@@ -259,7 +259,7 @@ def _longest(parent: Ints, block: Ints, above: Ints, order: Ints) -> int:
 
 @compiled
 def _broken(parent: Ints, block: Ints, together_first: Ints, together: Ints, apart: Ints, leaves: Ints) -> int:
-    """How many pins do not hold."""
+    """Return how many pins do not hold."""
     broken = 0
     for g in range(len(together_first) - 1):
         begin, end = together_first[g], together_first[g + 1]

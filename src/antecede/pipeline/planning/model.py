@@ -1,15 +1,15 @@
-"""What a message pays in a domain: α + β·σ(order, s) for each domain that it enters.
+"""The cost of a message: α + β·σ(order, s) for each domain that it enters.
 
-* **α** is the processor time of one durable hop: one server's log to the next one's.
-* **β** is the cost of one byte of stamp: processor time to encode, decode and keep it, and the line at 1 Gbit/s (8 ns).
-* **σ(order, s)** is the mean stamp in bytes in a domain of s servers. For ``matrix`` it is s²; for the other orders the
-  table below, measured in the simulated world with uniform unicasts. Between two sizes it is interpolated on a double
-  logarithmic scale, and beyond the last one it goes on with the last slope.
+* **α** is the CPU time of one durable hop: from one server's log to the next one's.
+* **β** is the cost of one byte of stamp: CPU time to encode, decode and keep it, and the network at 1 Gbit/s (8 ns).
+* **σ(order, s)** is the mean stamp in bytes in a domain of s servers. For ``matrix`` it is s²; for the other orders it
+  comes from the table below, measured in the simulation with uniform unicasts. Between two sizes it is interpolated on
+  a double logarithmic scale, and beyond the last one it continues with the last slope.
 
-``--model paper`` is the supposition of Laumay et al. (§6.2): α = 0, β = 1, σ = s², whatever the order.
+``--model paper`` is the assumption of Laumay et al. (§6.2): α = 0, β = 1, σ = s², for every order.
 
-The constants are committed as they were measured, and never tuned: a hop costs as much as 1,640 bytes of stamp, so the
-honest answer is often to stay flat. ``antecede bench hop`` measures all of them again.
+The constants are committed as measured, and never tuned: a hop costs as much as 1,640 bytes of stamp, so the honest
+answer is often to stay flat. ``antecede bench hop`` measures all of them again.
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ from antecede.errors import UsageError
 MODELS = ("cpu", "paper")
 
 ALPHA_NS = 622_000.0
-"""Processor time of both servers for one letter that travels alone, on disk at both ends (``antecede bench hop``)."""
+"""CPU time of both servers for one letter that travels alone, on disk at both ends (``antecede bench hop``)."""
 
 BETA_NS = 380.0
-"""One byte of stamp: 372 ns to write, read and merge it, and 8 ns on a line of 1 Gbit/s (``antecede bench hop``)."""
+"""One byte of stamp: 372 ns to write, read and merge it, and 8 ns on a network of 1 Gbit/s (``antecede bench hop``)."""
 
 SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """The domain sizes at which stamps were measured."""
@@ -56,11 +56,12 @@ class Model(msgspec.Struct, frozen=True):
         return _interpolated(STAMP_BYTES[family], size)
 
     def price(self, size: int) -> float:
-        """What one message pays in a domain of that many servers."""
+        """Return the cost of one message in a domain of that many servers."""
         return self.alpha + self.beta * self.stamp(size)
 
     def break_even(self, most: int) -> int | None:
-        """The least number of servers with uniform traffic for which some bus costs less than one flat domain."""
+        """Return the smallest number of servers with uniform traffic for which some bus costs less than one flat
+        domain."""
         prices = [0.0, 0.0, *(self.price(size) for size in range(2, most + 1))]
         for servers in range(4, most + 1):
             if min(_bus(prices, servers, leaf) for leaf in range(2, servers // 2 + 1)) < prices[servers]:
@@ -69,7 +70,7 @@ class Model(msgspec.Struct, frozen=True):
 
 
 def model_of(name: str, order: str) -> Model:
-    """The model of that name for an order."""
+    """Return the model of that name for an order."""
     if name not in MODELS:
         raise UsageError(f"--model {name!r}: expected one of {', '.join(MODELS)}")
     if name == "paper":
@@ -82,7 +83,8 @@ def model_of(name: str, order: str) -> Model:
 
 
 def _bus(prices: Sequence[float], servers: int, leaf: int) -> float:
-    """The mean cost of uniform traffic on a bus of leaves of (about) this size (:mod:`antecede.topology.cost`)."""
+    """Return the mean cost of uniform traffic on a bus with leaves of about this size
+    (:mod:`antecede.topology.cost`)."""
     leaves = -(-servers // leaf)
     if leaves < 2 or leaves >= len(prices):
         return inf
@@ -96,7 +98,7 @@ def _interpolated(table: Sequence[float], size: int) -> float:
     place = next((k for k, known in enumerate(SIZES) if known >= size), len(SIZES) - 1)
     low, high = place - 1, place
     if table[low] <= 0 or table[high] <= 0:
-        # An order without stamps, or nearly so: a straight line is all that can be said.
+        # An order without stamps, or nearly so: a straight line is the best estimate.
         slope = (table[high] - table[low]) / (SIZES[high] - SIZES[low])
         return max(0.0, table[low] + slope * (size - SIZES[low]))
     steep = log(table[high] / table[low]) / log(SIZES[high] / SIZES[low])

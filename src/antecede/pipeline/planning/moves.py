@@ -1,8 +1,8 @@
 """Small changes of a plan, compiled: each leads from one tree of domains to another.
 
-Relocate a subtree, merge or split domains, exchange a parent and its child, swap two servers, hang the tree from
-another server. All work on the parents and blocks of :mod:`antecede.pipeline.planning.kernel`, whose form is always a
-forest. Random numbers are our own (xorshift), so that a seed gives the same plan everywhere.
+The moves: relocate a subtree, merge or split domains, exchange a parent and its child, swap two servers, choose another
+root. All work on the parents and blocks of :mod:`antecede.pipeline.planning.kernel`, whose form is always a forest. The
+random numbers are generated here (xorshift), so that a seed gives the same plan everywhere.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ def random(state: State) -> float:
 
 @compiled
 def _free_block(parent: Ints, block: Ints, used: Bytes) -> int:
-    """A number that no block has; there are fewer blocks than servers."""
+    """Return a number that no block has; there are fewer blocks than servers."""
     n = len(parent)
     for b in range(n):
         used[b] = 0
@@ -43,7 +43,7 @@ def _free_block(parent: Ints, block: Ints, used: Bytes) -> int:
 
 @compiled
 def reroot(parent: Ints, block: Ints, root: int, used: Bytes) -> None:
-    """Hang the same domains from another server."""
+    """Make another server the root of the same domains."""
     n = len(parent)
     path = np.empty(n, np.int32)
     count = 0
@@ -75,7 +75,7 @@ def _is_below(parent: Ints, v: int, top: int) -> bool:
 
 @compiled
 def _exchange(parent: Ints, block: Ints, a: int, b: int) -> None:
-    """Let two servers change places. For a parent and its child this is a rotation: the child takes over the block."""
+    """Exchange two servers. For a parent and its child this is a rotation: the child takes over the block."""
     for x in range(len(parent)):
         if parent[x] == a:
             parent[x] = b
@@ -94,16 +94,17 @@ def move(
     state: State,
     used: Bytes,
 ) -> bool:
-    """Change a plan a little, in place; False if the choice made no sense and nothing changed.
+    """Change a plan a little, in place; return False if the choice made no sense and nothing changed.
 
-    ``near`` lists for each server those that it talks to, most first: half of the choices are made among them.
+    ``near`` lists for each server those with which it exchanges messages, most first: half of the choices are among
+    them.
     """
     n = len(parent)
     kind = random(state)
     v = int(random(state) * n)
     t = int(random(state) * n)
     if random(state) < 0.6 and near_first[v + 1] > near_first[v]:
-        # The square makes the busiest neighbours likelier.
+        # The square makes the busiest ones more likely.
         some = random(state)
         t = near[near_first[v] + int(some * some * (near_first[v + 1] - near_first[v]))]
     if t == v:
@@ -111,7 +112,7 @@ def move(
     if kind < 0.45:
         return _relocate(parent, block, v, t, state, used)
     if kind < 0.60:
-        # Merge the domain above v with one below it, or take some of a domain's servers into one below v.
+        # Merge the domain above v with one below it, or move some of a domain's servers into one below v.
         if parent[v] < 0:
             return False
         if random(state) < 0.5:
@@ -182,7 +183,7 @@ def _relocate(parent: Ints, block: Ints, v: int, t: int, state: State, used: Byt
                 parent[v], block[v] = t, block[c]
                 return True
     parent[v] = t
-    # Its old number may be shared with former neighbours; taken from them it is a block of its own.
+    # It may share its old number with the former members of its block; with a new number it is a separate block.
     block[v] = _free_with(parent, block, v, used)
     return True
 
@@ -203,7 +204,7 @@ def _free_with(parent: Ints, block: Ints, v: int, used: Bytes) -> int:
 
 @compiled
 def _merge_down(parent: Ints, block: Ints, v: int, t: int) -> bool:
-    """Make the children of v, those of one of its blocks, members of the domain above v."""
+    """Make the children of v in one of its blocks members of the domain above v."""
     n = len(parent)
     chosen = -1
     if parent[t] == v:
@@ -224,7 +225,7 @@ def _merge_down(parent: Ints, block: Ints, v: int, t: int) -> bool:
 
 @compiled
 def _split_off(parent: Ints, block: Ints, v: int, state: State, used: Bytes) -> bool:
-    """Take some of the servers beside v out of their domain, into a new one below v."""
+    """Move some of the servers beside v out of their domain, into a new one below v."""
     n = len(parent)
     p, b = parent[v], block[v]
     share = random(state)

@@ -1,14 +1,15 @@
-"""Plans as lists of domains, and the plans that a search begins with.
+"""Plans as lists of domains, and the start plans of a search.
 
 * **flat**: one domain; **star**: a domain of two for each server and the hub; **bus**: leaves of about 0.84·√n and a
   backbone (:mod:`antecede.topology.shapes`).
 * **blocks**: the biconnected blocks of the traffic graph, with its articulation points as routers. They re-route
-  nothing: every two servers that talk share a domain.
-* **buses and groups of stars** of all sizes, from the servers in a sequence in which those that talk most are close.
+  nothing: every two servers that exchange messages share a domain.
+* **buses and groups of stars** of all sizes, from the servers in a sequence in which those with the most common traffic
+  are close.
 * **communities**: Leiden's, by the constant Potts model at several resolutions, each a domain; the member with most
   traffic to other communities is its router in a backbone.
 
-Blocks and communities are found by igraph, where it is installed; without it a search begins with the others.
+igraph finds blocks and communities, if it is installed; without it a search begins with the others.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +26,7 @@ Domains = list[list[int]]
 
 
 def plan_of(domains: Sequence[Sequence[int]], servers: int, root: int = 0) -> Plan:
-    """The plan with these domains, which must make one tree over all servers."""
+    """Return the plan with these domains, which must form one tree over all servers."""
     parent = np.full(servers, -2, np.int32)
     block = np.zeros(servers, np.int32)
     of: list[list[int]] = [[] for _ in range(servers)]
@@ -51,7 +52,7 @@ def plan_of(domains: Sequence[Sequence[int]], servers: int, root: int = 0) -> Pl
 
 
 def domains_of(plan: Plan) -> Domains:
-    """The domains of a plan, each with its servers ascending, the first by its servers first."""
+    """Return the domains of a plan, sorted, each with its servers ascending."""
     parent, block = plan
     found: dict[int, list[int]] = {}
     for server, above in enumerate(parent.tolist()):
@@ -61,17 +62,17 @@ def domains_of(plan: Plan) -> Domains:
 
 
 def flat(servers: int) -> Domains:
-    """One domain of all."""
+    """Return one domain of all."""
     return [list(range(servers))] if servers > 1 else []
 
 
 def star(servers: int, hub: int) -> Domains:
-    """A domain of two for each server and the hub."""
+    """Return a domain of two for each server and the hub."""
     return [sorted((hub, server)) for server in range(servers) if server != hub]
 
 
 def bus(order: Sequence[int], leaf: int | None = None) -> Domains:
-    """Leaves of consecutive servers, the first of each in a backbone."""
+    """Return leaves of consecutive servers, the first of each in a backbone."""
     servers = len(order)
     leaf = leaf or max(2, round(sqrt(servers) / 2**0.25))
     leaves = -(-servers // leaf)
@@ -83,7 +84,7 @@ def bus(order: Sequence[int], leaf: int | None = None) -> Domains:
 
 
 def stars(order: Sequence[int], hubs: int, busy: Sequence[float]) -> Domains:
-    """Several stars of consecutive servers, each around its busiest, which share one domain."""
+    """Return several stars of consecutive servers, each around its busiest, which share one domain."""
     bounds = [len(order) * number // hubs for number in range(hubs + 1)]
     parts = [list(order[low:high]) for low, high in pairwise(bounds)]
     heads = [max(part, key=lambda server: (busy[server], -server)) for part in parts]
@@ -94,7 +95,8 @@ def stars(order: Sequence[int], hubs: int, busy: Sequence[float]) -> Domains:
 
 
 def shapes(order: Sequence[int], busy: Sequence[float]) -> Iterator[Domains]:
-    """Buses and groups of stars of all sizes, from servers in a sequence in which those that talk most are close."""
+    """Return buses and groups of stars of all sizes, from servers in a sequence in which close ones share most
+    traffic."""
     servers = len(order)
     size = 2
     while size <= servers // 2:
@@ -104,13 +106,13 @@ def shapes(order: Sequence[int], busy: Sequence[float]) -> Iterator[Domains]:
 
 
 def _with_backbone(parts: Sequence[tuple[list[int], int]]) -> Domains:
-    """Each part a domain, with its router in the backbone."""
+    """Return each part as a domain, with its router in the backbone."""
     domains = [sorted(part) for part, _ in parts if len(part) > 1]
     return [sorted(router for _, router in parts), *domains] if len(parts) > 1 else domains
 
 
 def best_star(problem: Problem) -> Domains:
-    """The star whose hub sends and receives most; its messages take one hop."""
+    """Return the star whose hub sends and receives most; its messages take one hop."""
     busy = problem.degree.copy()
     for group in range(len(problem.source)):
         busy[problem.member[problem.first[group] : problem.first[group + 1]]] += problem.times[group]
@@ -118,7 +120,7 @@ def best_star(problem: Problem) -> Domains:
 
 
 def blocks(problem: Problem) -> Domains | None:
-    """The biconnected blocks of the traffic graph, its parts joined by domains of two; nothing without igraph."""
+    """Return the biconnected blocks of the traffic graph, its parts joined by domains of two; None without igraph."""
     if find_spec("igraph") is None:
         return None
     graph = _graph(problem)
@@ -131,7 +133,7 @@ def blocks(problem: Problem) -> Domains | None:
 
 
 def communities(problem: Problem, seed: int) -> Iterator[Domains]:
-    """Leiden's communities at several resolutions, on a backbone; nothing without igraph."""
+    """Yield Leiden's communities at several resolutions, on a backbone; nothing without igraph."""
     if find_spec("igraph") is None or problem.n < 4 or not len(problem.near):
         return
     import random
@@ -156,7 +158,7 @@ def communities(problem: Problem, seed: int) -> Iterator[Domains]:
 
 
 def _gateway(problem: Problem, graph: Any, part: list[int]) -> int:
-    """The member of a part with most traffic to the others."""
+    """Return the member of a part with most traffic to the others."""
     inside = set(part)
 
     def outward(server: int) -> float:
@@ -167,7 +169,7 @@ def _gateway(problem: Problem, graph: Any, part: list[int]) -> int:
 
 
 def _graph(problem: Problem) -> Any:
-    """The traffic as an undirected graph; a multicast is an edge to each of its targets."""
+    """Return the traffic as an undirected graph; a multicast is an edge to each of its targets."""
     import igraph
 
     weights: dict[tuple[int, int], float] = {}

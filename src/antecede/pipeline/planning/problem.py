@@ -1,7 +1,7 @@
 """The planner's question as arrays: the traffic, the price of a domain by its size, and the hard bounds.
 
-A :class:`Problem` is what the kernel searches. It is plain data, so that a restart can run in another process: servers
-are numbers, and a plan is two arrays (:mod:`antecede.pipeline.planning.kernel`).
+The kernel searches a :class:`Problem`. It is plain data, so that a restart can run in another process: servers are
+numbers, and a plan is two arrays (:mod:`antecede.pipeline.planning.kernel`).
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,8 @@ Plan = tuple[Ints, Ints]
 
 
 class Pins(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an operator knows better: who shares a domain, who must not, and who is never a router."""
+    """An operator's constraints: servers that share a domain, servers that must not, and servers that are never
+    routers."""
 
     together: tuple[tuple[str, ...], ...] = ()
     apart: tuple[tuple[str, ...], ...] = ()
@@ -40,7 +41,7 @@ class Pins(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """Hard bounds; ``None`` is no bound."""
+    """Hard bounds; ``None`` means no bound."""
 
     max_domain: int | None = None
     """Servers of one domain."""
@@ -50,7 +51,7 @@ class Bounds(msgspec.Struct, frozen=True):
     """Hops between any two servers."""
 
     def check(self) -> None:
-        """Refuse what no plan can meet."""
+        """Refuse bounds that no plan can satisfy."""
         if self.max_domain is not None and self.max_domain < 2:
             raise UsageError(f"--max-domain {self.max_domain}: expected 2 servers or more")
         if self.max_share is not None and not 0 <= self.max_share <= 1:
@@ -60,7 +61,7 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What is known of one plan."""
+    """The figures of one plan."""
 
     cost: float
     hops_mean: float
@@ -110,7 +111,7 @@ class Problem:
         self.near, self.near_first = self._neighbours()
 
     def _neighbours(self) -> tuple[Ints, Ints]:
-        """For each server those that it exchanges messages with, the busiest first."""
+        """Return for each server those with which it exchanges messages, the busiest first."""
         ends, others = np.concatenate([self.one, self.other]), np.concatenate([self.other, self.one])
         weights = np.concatenate([self.weight, self.weight])
         spans = np.diff(self.first)
@@ -125,20 +126,20 @@ class Problem:
         return others[order].astype(np.int32), first
 
     def traffic_arrays(self) -> tuple[Any, ...]:
-        """The arguments of the kernel that say what is asked."""
+        """Return the kernel's arguments that describe the problem."""
         return (
             self.one, self.other, self.weight, self.first, self.member, self.source, self.times, self.degree,
             self.total, self.price, self.limits, self.together_first, self.together, self.apart, self.leaves,
         )  # fmt: skip
 
     def figures(self, plan: Plan) -> Figures:
-        """What a plan costs."""
+        """Return the figures of a plan."""
         found = np.zeros(kernel.FIGURES)
         kernel.evaluate(*(*plan, *self.traffic_arrays(), found))
         return figures_of(found)
 
     def bounded(self, bounds: Bounds) -> "Problem":
-        """The same question with other bounds."""
+        """Return the same problem with other bounds."""
         other = Problem.__new__(Problem)
         other.__dict__.update(self.__dict__)
         other.bounds = bounds
@@ -146,14 +147,14 @@ class Problem:
         return other
 
     def work(self) -> float:
-        """About how many steps one evaluation takes."""
+        """The approximate number of steps of one evaluation."""
         return 4.0 * len(self.one) + 30.0 * self.n + 6.0 * len(self.member) + 50.0
 
     def lower_bound(self) -> float:
-        """A cost that no plan is below.
+        """Return a cost below which no plan can be.
 
-        At most n − 1 pairs of servers can have a domain of two to themselves. All others share a larger one, or need
-        two hops. A multicast to many joins all of them, by the cheapest domains there are.
+        At most n − 1 pairs of servers can have their own domain of two. All others share a larger one, or need two
+        hops. A multicast to many servers connects all of them, by the cheapest domains.
         """
         prices = self.price
         pair = float(prices[2]) if self.n > 1 else 0.0
@@ -168,14 +169,14 @@ class Problem:
 
 
 def _limits(bounds: Bounds) -> Floats:
-    """The bounds in the kernel's form: 0 and -1 are no bound."""
+    """Return the bounds in the kernel's form: 0 and -1 mean no bound."""
     share = -1.0 if bounds.max_share is None else bounds.max_share
     return np.array([bounds.max_domain or 0, share, bounds.max_hops or 0], np.float64)
 
 
 def _joining(prices: Floats, most: int) -> Floats:
-    """The least that joining k servers costs: by domains of s, each of which joins s − 1 more."""
-    # A domain larger than what is still to be joined may be cheaper; what matters is the least price from there on.
+    """Return the smallest cost of joining k servers: by domains of s, each of which joins s − 1 more."""
+    # A domain larger than necessary may be cheaper, so the smallest price from there on counts.
     cheapest = np.minimum.accumulate(prices[::-1])[::-1]
     least = np.zeros(most + 1)
     for count in range(2, most + 1):

@@ -1,8 +1,8 @@
-"""A plan in the simulated world: the same traffic, sent through its domains under the real order.
+"""A plan in the simulation: the same traffic, sent through its domains under the real order.
 
-What the model predicts rests on a table of stamps from uniform traffic. Here each message is sent, routed and stamped
-by the code that ships, and every domain that it enters is charged with the stamps that it really carried: their bytes,
-or in the paper's accounting the counters in them. A multicast pays the mean of its copies in a domain, once.
+The prediction of the model is based on a table of stamps from uniform traffic. Here the shipped code sends, routes and
+stamps each message, and every domain that it enters is charged with the real stamps: their bytes, or in the paper's
+accounting the counters in them. A multicast pays the mean of its copies in a domain, once.
 """
 
 from bisect import bisect_right
@@ -27,13 +27,13 @@ _gap_seconds = 0.1
 """The mean time between two sends of one server."""
 
 _bytes_replayed_max = 2.0e7
-"""Stamps of all messages of a replay: so much is a matter of seconds."""
+"""The stamps of all messages of a replay: this number takes some seconds."""
 
 _sample_min = 500
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """What a replay measured, by message."""
+    """The figures of a replay, per message."""
 
     messages: int
     cost: float
@@ -43,7 +43,7 @@ class Replayed(msgspec.Struct, frozen=True):
 
 
 class _Charges(Figures):
-    """Counts what each message pays in each domain."""
+    """Counts the cost of each message in each domain."""
 
     def __init__(self, paper: bool) -> None:
         super().__init__(0, routed=True)
@@ -60,9 +60,9 @@ class _Charges(Figures):
 
 
 class _Sampled:
-    """A sample of the traffic, in random order: each flow as often as its weight has it, up to one message.
+    """A sample of the traffic, in random order: each flow in proportion to its weight, to within one message.
 
-    (Independent draws would miss a flow of one message in three times, where the whole traffic is a few messages.)
+    (If the whole traffic is a few messages, independent draws would often miss a flow of one message.)
     """
 
     def __init__(self, traffic: Traffic, number_of: dict[str, int], messages: int, seed: int) -> None:
@@ -97,7 +97,7 @@ class _Sampled:
 def replay(
     traffic: Traffic, domains: dict[str, list[str]], model: Model, predicted_stamp: float, most: int, seed: int
 ) -> Replayed | None:
-    """Send a sample of the traffic through the domains; nothing if there is no traffic or no message is wanted."""
+    """Send a sample of the traffic through the domains; None if there is no traffic or no message is requested."""
     wanted = min(most, int(traffic.messages), max(_sample_min, int(_bytes_replayed_max / max(1.0, predicted_stamp))))
     if wanted < 1 or not domains:
         return None

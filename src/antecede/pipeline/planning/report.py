@@ -1,7 +1,7 @@
-"""``plan``: from traffic to the whole report, and to a topology file that can be used.
+"""``plan``: from traffic to the whole report, and to a usable topology file.
 
-Where servers may be left without a way to each other, every part of the traffic is planned by itself; otherwise all are
-one tree. The report names servers as the traffic does.
+If servers may be left without a route to each other, every part of the traffic is planned separately; otherwise all
+servers form one tree. The report uses the server names of the traffic.
 """
 
 import time
@@ -27,7 +27,7 @@ REFERENCES = ("flat", "bus", "blocks", "star")
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What is asked of a plan."""
+    """The settings of a plan."""
 
     order: str = "pruned"
     model: str = "cpu"
@@ -54,7 +54,7 @@ def make_plan(
     tell: Tell = lambda done, all_: None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
-    """Plan domains for some traffic; the report. ``before`` are the domains of today, else one flat domain."""
+    """Plan domains for some traffic; return the report. ``before``: the current domains, by default one flat domain."""
     started = time.perf_counter()
     model = model_of(settings.model, str(parse(settings.order)))
     settings.bounds.check()
@@ -72,7 +72,7 @@ def make_plan(
     figures = _summed([part.outcome.best.figures for part in parts])
     say("replaying the traffic in the plan")
     stamp = (figures.cost - model.alpha * figures.hops_mean) / model.beta
-    # Nothing is replayed without traffic, and nothing that must not be used.
+    # Nothing is replayed without traffic, nor if the plan must not be used.
     replayed = replay(traffic, domains, model, stamp, settings.sample, settings.seed) if figures.feasible else None
     today = _today(traffic, model, before)
     return {
@@ -104,7 +104,7 @@ def make_plan(
 
 
 def _named(parts: Sequence[tuple[_Part, Plan]]) -> dict[str, list[str]]:
-    """The domains of all parts, by names of their own."""
+    """Return the domains of all parts, with unique names."""
     found = [
         [part.problem.servers[server] for server in members]
         for part, plan in parts
@@ -114,7 +114,7 @@ def _named(parts: Sequence[tuple[_Part, Plan]]) -> dict[str, list[str]]:
 
 
 def _summed(figures: Sequence[Figures]) -> Figures:
-    """The figures of several parts together."""
+    """Return the figures of several parts together."""
     return Figures(
         sum(one.cost for one in figures),
         sum(one.hops_mean for one in figures),
@@ -127,7 +127,7 @@ def _summed(figures: Sequence[Figures]) -> Figures:
 
 
 def _today(traffic: Traffic, model: Model, before: Sequence[Sequence[str]] | None) -> Figures | None:
-    """What the traffic costs in the domains of today, one flat domain if nobody says; nothing where they do not fit."""
+    """Return the cost of the traffic in the current domains, by default one flat domain; None if they do not fit."""
     problem = Problem(traffic, model, Bounds(), Pins(), traffic.messages or 1.0)
     if before is None:
         return problem.figures(plans.plan_of(plans.flat(problem.n), problem.n)) if problem.n > 1 else None
@@ -141,7 +141,7 @@ def _today(traffic: Traffic, model: Model, before: Sequence[Sequence[str]] | Non
 
 
 def _routers(part: _Part) -> list[dict[str, Any]]:
-    """The routers of a plan: what each forwards, and what its loss cuts off."""
+    """Return the routers of a plan: what each forwards, and which servers its failure cuts off."""
     plan, problem = part.outcome.best.plan, part.problem
     forwarded, sizes = forwarding(part.traffic, plan), _cut_off(plan)
     rows = [
@@ -157,7 +157,7 @@ def _routers(part: _Part) -> list[dict[str, Any]]:
 
 
 def _cut_off(plan: Plan) -> dict[int, tuple[int, int]]:
-    """By router, its domains, and the servers that its loss separates from the largest part that is left."""
+    """Return by router its domains, and the servers that its failure separates from the largest remaining part."""
     parent, block = plan[0].tolist(), plan[1].tolist()
     below = [1] * len(parent)
     for server in _upwards(parent):
@@ -179,7 +179,7 @@ def _cut_off(plan: Plan) -> dict[int, tuple[int, int]]:
 
 
 def _upwards(parent: Sequence[int]) -> list[int]:
-    """All servers, each before its parent."""
+    """Return all servers, each before its parent."""
     below: dict[int, list[int]] = {}
     for server, above in enumerate(parent):
         below.setdefault(above, []).append(server)
@@ -190,7 +190,7 @@ def _upwards(parent: Sequence[int]) -> list[int]:
 
 
 def forwarding(traffic: Traffic, plan: Plan) -> list[float]:
-    """How many messages each server forwards, found by walking each message's routes."""
+    """Return how many messages each server forwards, by following each message's routes."""
     parent, block = plan[0].tolist(), plan[1].tolist()
     depth = [0] * len(parent)
     for server in reversed(_upwards(parent)):
@@ -205,7 +205,7 @@ def forwarding(traffic: Traffic, plan: Plan) -> list[float]:
 
 
 def route(parent: Sequence[int], block: Sequence[int], depth: Sequence[int], source: int, target: int) -> list[int]:
-    """The servers between two others, on the way that messages take."""
+    """Return the servers between two others, on the route of messages."""
     up, down = [source], [target]
     while up[-1] != down[-1]:
         if depth[up[-1]] >= depth[down[-1]]:
@@ -221,7 +221,7 @@ def route(parent: Sequence[int], block: Sequence[int], depth: Sequence[int], sou
 
 
 def _front(parts: Sequence[_Part]) -> list[dict[str, Any]]:
-    """The Pareto front of one tree; of several, the plan that was chosen."""
+    """Return the Pareto front of one tree; of several, the chosen plan."""
     if len(parts) == 1:
         return [_told(parts[0], one) for one in parts[0].outcome.front]
     figures = _summed([part.outcome.best.figures for part in parts])
@@ -238,7 +238,7 @@ def _axes(figures: Figures) -> dict[str, Any]:
 
 
 def _references(parts: Sequence[_Part], bounds: Bounds) -> dict[str, Any]:
-    """The cost of each reference, null where it breaks a bound, and what is known of it."""
+    """Return the cost of each reference, null if it breaks a bound, and its figures."""
     costs: dict[str, float | None] = {}
     about: dict[str, Any] = {}
     for name in REFERENCES:
@@ -269,9 +269,9 @@ def _model(model: Model, servers: int) -> dict[str, Any]:
 def topology_of(
     report: dict[str, Any], servers: Sequence[str], order: str, known: TopologyFile | None
 ) -> tuple[TopologyFile, dict[str, str]]:
-    """The plan as a topology file, and the names in it that had to differ.
+    """Return the plan as a topology file, and the names in it that had to be changed.
 
-    What is known of the servers stays: addresses, agents, metrics. Servers that nobody knew get ports of this machine.
+    Known data of the servers is kept: addresses, agents, metrics. Unknown servers get ports of this machine.
     """
     guarantees = parse(order).guarantees()
     promised = "causal" if "causal" in guarantees else "fifo" if "fifo" in guarantees else "none"

@@ -1,11 +1,11 @@
-"""The search: many restarts of the annealing, from plans that are good guesses, and what they show together.
+"""The search: many restarts of the annealing, from good start plans, and their combined results.
 
-Each restart is a task of its own, with a starting plan and a random seed: two at a time in this process (the kernel
-does not hold the interpreter's lock), or as Spark tasks. Their number and their steps follow from the problem alone and
-never from the clock, so that the same seed gives the same plan on every machine.
+Each restart is a separate task, with a start plan and a random seed: two at a time in this process (the kernel does not
+hold the interpreter's lock), or as Spark tasks. Their number and their steps depend on the problem alone and never on
+the clock, so that the same seed gives the same plan on every machine.
 
-The plans of all tasks, and those that they began with, make the **Pareto front** of cost, hops and busiest router.
-Some tasks ask for a less busy router than the cheapest plan has, only to make that front longer.
+The plans of all tasks, and their start plans, form the **Pareto front** of cost, hops and busiest router. Some tasks
+demand a less busy router than the cheapest plan has, only to make that front longer.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,16 +20,16 @@ from antecede.pipeline.planning import annealing, kernel, plans
 from antecede.pipeline.planning.problem import Bounds, Figures, Plan, Problem
 
 Tell = Callable[[int, int], None]
-"""Told after each task: how many are done, and how many there are."""
+"""Called after each task with the number of finished tasks, and of all tasks."""
 
 _hot, _warm, _cold = 0.15, 0.04, 0.0004
-"""Temperatures, in relative cost: where a search begins, where one goes on from a good plan, and where both end."""
+"""Temperatures, in relative cost: at the start, when a search continues from a good plan, and at the end of both."""
 
 _guesses_searched = 3
-"""Simple shapes from which a search begins: the best of all sizes."""
+"""Simple shapes as start plans: the best of all sizes."""
 
 _many_servers = 64
-"""From here on few long searches find more than many short ones."""
+"""Above this size, few long searches find more than many short ones."""
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class Task(msgspec.Struct, frozen=True):
     steps: int
     heat: float
     share: float | None = None
-    """A bound on the busiest router that is tighter than the one asked for."""
+    """A bound on the busiest router that is tighter than the requested one."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct):
-    """What a search found."""
+    """The result of a search."""
 
     best: Candidate
     references: dict[str, Candidate | None]
@@ -60,11 +60,11 @@ class Outcome(msgspec.Struct):
 
 
 Run = Callable[[Problem, Sequence[Task]], Iterator[tuple[bytes, bytes]]]
-"""Carries tasks out; the parents and blocks of their plans, in the order of the tasks."""
+"""Runs tasks; returns the parents and blocks of their plans, in the order of the tasks."""
 
 
 def search(problem: Problem, seed: int, run: "Run | None" = None, tell: Tell = lambda done, all_: None) -> Outcome:
-    """The best plan that was found, the references, and the front."""
+    """Return the best plan that was found, the references, and the front."""
     references = dict(_references(problem))
     starts = [one.plan for one in references.values() if one is not None]
     starts += [plans.plan_of(domains, problem.n) for domains in plans.communities(problem, seed)]
@@ -74,7 +74,7 @@ def search(problem: Problem, seed: int, run: "Run | None" = None, tell: Tell = l
     carry_out = run or here
     found = [*(one for one in references.values() if one is not None), *guesses]
     tasks = _tasks(starts * rounds, steps, seed, _hot)
-    # From the best of all once more, cooler, each with luck of its own.
+    # Again from the best of all, cooler, each with another random seed.
     again = 2 if problem.n > _many_servers else len(starts)
     total = len(tasks) + again + 3
     done = 0
@@ -103,7 +103,7 @@ def search(problem: Problem, seed: int, run: "Run | None" = None, tell: Tell = l
 
 
 def effort(problem: Problem, starts: int) -> tuple[int, int]:
-    """Steps of one task, and how many tasks begin from each start: less work for each where there is more of it."""
+    """Return the steps of one task, and the number of tasks per start plan: fewer for larger problems."""
     evaluations = limits.plan_work_max / problem.work()
     per_task = int(evaluations / (2 * starts + 3))
     rounds = 1 if problem.n > _many_servers else 2
@@ -118,7 +118,7 @@ def _tasks(starts: Iterable[Plan], steps: int, seed: int, heat: float) -> list[T
 
 
 def annealed(problem: Problem, task: Task) -> tuple[bytes, bytes]:
-    """Carry one task out: the best plan's parents and blocks."""
+    """Run one task; return the best plan's parents and blocks."""
     if task.share is not None:
         problem = problem.bounded(msgspec.structs.replace(problem.bounds, max_share=task.share))
     parent, block = np.frombuffer(task.parent, np.int32), np.frombuffer(task.block, np.int32)
@@ -129,13 +129,13 @@ def annealed(problem: Problem, task: Task) -> tuple[bytes, bytes]:
 
 
 def here(problem: Problem, tasks: Sequence[Task]) -> Iterator[tuple[bytes, bytes]]:
-    """Carry tasks out in this process, two at a time."""
+    """Run tasks in this process, two at a time."""
     with ThreadPoolExecutor(2) as pool:
         yield from pool.map(lambda task: annealed(problem, task), tasks)
 
 
 def on_spark(context: Any) -> Run:
-    """Carry tasks out as Spark tasks, one for each."""
+    """Run tasks as Spark tasks, one for each."""
 
     def run(problem: Problem, tasks: Sequence[Task]) -> Iterator[tuple[bytes, bytes]]:
         shared = context.broadcast(problem)
@@ -147,7 +147,7 @@ def on_spark(context: Any) -> Run:
 
 
 def _references(problem: Problem) -> Iterator[tuple[str, Candidate | None]]:
-    """The plans that a result is compared with, whether they keep the bounds or not."""
+    """Yield the plans for comparison, even if they break the bounds."""
     servers = problem.n
     known: dict[str, plans.Domains | None] = {
         "flat": plans.flat(servers),
@@ -164,7 +164,7 @@ def _references(problem: Problem) -> Iterator[tuple[str, Candidate | None]]:
 
 
 def _guesses(problem: Problem) -> list[Candidate]:
-    """Simple shapes of all sizes, of which the best are searched from."""
+    """Return simple shapes of all sizes, the best of which become start plans."""
     made = (
         plans.plan_of(domains, problem.n) for domains in plans.shapes(_by_neighbours(problem), problem.degree.tolist())
     )
@@ -172,7 +172,7 @@ def _guesses(problem: Problem) -> list[Candidate]:
 
 
 def _by_neighbours(problem: Problem) -> list[int]:
-    """The servers in a sequence in which those that talk most are close: each time the nearest that is left."""
+    """Return the servers in a sequence in which close ones share most traffic: each time the nearest of the rest."""
     left = dict.fromkeys(np.argsort(-problem.degree, kind="stable").tolist())
     order: list[int] = []
     while left:
@@ -186,7 +186,8 @@ def _by_neighbours(problem: Problem) -> list[int]:
 
 
 def choose(found: Sequence[Candidate]) -> Candidate:
-    """The best of some plans: one that keeps the bounds, then the cheapest, then fewer hops and a less busy router."""
+    """Return the best of some plans: one that keeps the bounds, then the cheapest, then fewer hops and a less busy
+    router."""
     return min(found, key=_rank)
 
 
@@ -195,7 +196,7 @@ def _rank(one: Candidate) -> tuple[float, ...]:
 
 
 def front_of(found: Sequence[Candidate]) -> list[Candidate]:
-    """The feasible plans that no other beats in cost, hops and busiest router, the cheapest first."""
+    """Return the feasible plans that no other beats in cost, hops and busiest router, the cheapest first."""
     feasible = sorted((one for one in found if one.figures.feasible), key=_axes)
     front: list[Candidate] = []
     for one in feasible:
@@ -205,13 +206,13 @@ def front_of(found: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _axes(one: Candidate) -> tuple[float, float, float]:
-    """Cost, hops and share; what differs by rounding alone is equal."""
+    """Return cost, hops and share, rounded, so that rounding errors do not count as differences."""
     figures = one.figures
     return float(f"{figures.cost:.11g}"), float(f"{figures.hops_mean:.11g}"), float(f"{figures.busiest_share:.11g}")
 
 
 def violated(figures: Figures, bounds: Bounds) -> str | None:
-    """The bound that a plan breaks most, with what it has and what is allowed."""
+    """Return the bound that a plan breaks most, with its value and the limit."""
     found = []
     if bounds.max_domain is not None and figures.largest > bounds.max_domain:
         found.append(

@@ -1,10 +1,10 @@
-"""Who sends how much to whom, by server.
+"""The messages between servers.
 
 A message goes from the server of its sender to those of its destinations; to one server it is a unicast, to several a
-multicast. What stays within a server is free, and is counted apart.
+multicast. Messages within a server are free, and are counted separately.
 
-Where processes live is said by the topology of the trace's metadata or of ``--topology``, else by a file, else every
-process is a server of its own. This module knows traces and names; it must not know what anything costs.
+The topology in the trace's metadata or in ``--topology`` assigns processes to servers, else a file does, else every
+process counts as a server. This module knows traces and names; it must not know costs.
 """
 
 import csv
@@ -41,7 +41,7 @@ class Traffic(msgspec.Struct, frozen=True):
         return sum(self.pairs.values()) + sum(self.multicasts.values())
 
     def among(self, chosen: Iterable[int]) -> "Traffic":
-        """The traffic among some of the servers; of a multicast what goes to them."""
+        """Return the traffic among some of the servers; for a multicast, the part that goes to them."""
         kept = sorted(set(chosen))
         numbers = {old: new for new, old in enumerate(kept)}
         counter = _Counter([self.servers[old] for old in kept])
@@ -66,7 +66,7 @@ class Traffic(msgspec.Struct, frozen=True):
         return self.among(ranked[:count])
 
     def parts(self, joined: Iterable[Sequence[str]] = ()) -> list[list[int]]:
-        """The servers that are connected by messages, or by being named together."""
+        """Return the groups of servers that are connected by messages, or by being named together."""
         above = list(range(len(self.servers)))
 
         def top(server: int) -> int:
@@ -90,7 +90,7 @@ class Traffic(msgspec.Struct, frozen=True):
 
 
 class _Counter:
-    """Messages on their way into a :class:`Traffic`."""
+    """Counts messages for a :class:`Traffic`."""
 
     def __init__(self, servers: Iterable[str]) -> None:
         self.servers = sorted(set(servers), key=natural)
@@ -104,7 +104,7 @@ class _Counter:
         self._local = 0.0
 
     def add(self, source: int, targets: Iterable[int], count: float) -> None:
-        """Count messages from one server to some."""
+        """Count messages from one server to some others."""
         others = tuple(sorted({target for target in targets if target != source}))
         if not others:
             self._local += count
@@ -116,7 +116,7 @@ class _Counter:
             self._multicasts[group] = self._multicasts.get(group, 0.0) + count
 
     def traffic(self, local: float = 0.0) -> Traffic:
-        """What was counted. Of very many different multicasts the heaviest stand for all."""
+        """Return the counted traffic. If there are very many different multicasts, the most frequent represent all."""
         kept = self._multicasts
         if len(kept) > limits.plan_multicasts_max:
             heaviest = sorted(kept, key=lambda group: (-kept[group], group))[: limits.plan_multicasts_max]
@@ -126,9 +126,10 @@ class _Counter:
 
 
 def of_trace(trace: Matched, home: Home, also: Iterable[str] = ()) -> Traffic:
-    """The traffic of a matched trace. A message with unknown destinations went to wherever it was delivered.
+    """Return the traffic of a matched trace. A message with unknown destinations went to the processes that delivered
+    it.
 
-    ``also`` names servers that belong to the plan whether they sent anything or not.
+    ``also`` names servers that belong to the plan even if they sent nothing.
     """
     reached: dict[str, list[str]] = {}
     for name, line in zip(trace.names, trace.lines, strict=True):

@@ -42,7 +42,7 @@ class Node(NamedTuple):
 
     local: Local
     flights: Flights
-    """What is still in flight to it: ascending, or on FIFO links in the sequence of each link."""
+    """The packets still in flight to it: ascending, or on FIFO links in the sequence of each link."""
     steps: int
     parent: int
     entry: int

@@ -24,7 +24,7 @@ class Local(NamedTuple):
     accepted: tuple[int, ...]
     """The destinations of the messages that its application handed to the order."""
     befores: tuple[int, ...]
-    """What each of them carries; ``UNSENT`` until its send event has taken place."""
+    """The set that each of them carries; ``UNSENT`` until its send event has taken place."""
     past: int
     covered: int
     delivered: int
@@ -41,7 +41,7 @@ class Finding(NamedTuple):
     bit: int
     """The message in question, −1 for none."""
     text: str
-    """What is wrong, with ``{process}`` and ``{message}`` for their names."""
+    """The description, with ``{process}`` and ``{message}`` for their names."""
 
 
 class Judgement:

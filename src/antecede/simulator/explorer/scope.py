@@ -88,7 +88,7 @@ class Scope(msgspec.Struct, frozen=True):
         return source * self.messages + number
 
     def message(self, source: int, number: int, to: int) -> Message:
-        """That message."""
+        """Return that message."""
         return Message(f"{source}.{number}", source, to)
 
     def bit_of(self, id_: str) -> int:

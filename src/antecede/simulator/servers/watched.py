@@ -28,7 +28,7 @@ class WorldLog:
 
 
 class WatchedLog:
-    """A server's log as the high-water marks see it; while the server is crowded, too much waits to be written."""
+    """A server's log for the high-water marks; while the server is crowded, it reports too many pending bytes."""
 
     def __init__(self, server: "SimulatedServer") -> None:
         self._server = server

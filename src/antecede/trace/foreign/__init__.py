@@ -1,12 +1,12 @@
-"""Traces that others recorded: logs with vector clocks, spans of distributed tracing, editing sessions.
+"""Traces from other systems: logs with vector clocks, spans of distributed tracing, editing sessions.
 
-This room turns them into traces of our own schema, once: every host, service or agent becomes a process with indices
-from 0, and whatever the record says must have carried knowledge from one to another becomes a message. It reads files;
-it must not judge what they say.
+This package converts them into our own schema: every host, service or agent becomes a process with indices from 0, and
+every recorded transfer of knowledge from one to another becomes a message. It reads files; it must not judge their
+content.
 
-* :func:`convert` is the whole way from files of a known format to a trace and a report.
-* :func:`convert_mapped` is the same for any other log, by a :class:`Mapping` that says where its fields are.
-* :func:`recognised` says which foreign format a file has, for readers that expected a trace.
+* :func:`convert` converts files of a known format into a trace and a report.
+* :func:`convert_mapped` does the same for any other log, by a :class:`Mapping` that gives the places of its fields.
+* :func:`recognised` returns the foreign format of a file, for readers that expected a trace.
 """
 
 import os
@@ -35,8 +35,8 @@ __all__ = [
 
 
 def recognised(path: str) -> str | None:
-    """The foreign format that a file has, if it can be seen from its beginning."""
-    # A pipe has been read already, and would now be waited for.
+    """Return the foreign format of a file, if its beginning shows it."""
+    # A pipe has already been read; reading again would block.
     if not os.path.isfile(path):
         return None
     try:
@@ -48,7 +48,7 @@ def recognised(path: str) -> str | None:
 
 
 def columns_of_parquet(path: str) -> list[str] | None:
-    """The names of the columns of a Parquet file, or ``None`` if it is no such file."""
+    """Return the names of the columns of a Parquet file, or ``None`` if it is not one."""
     if not os.path.isfile(path):
         return None
     try:

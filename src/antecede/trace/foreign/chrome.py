@@ -1,11 +1,11 @@
 """Flow events of Chrome and Perfetto, in JSON: arrows between slices of different threads.
 
 A document ``{"traceEvents": […]}``, or the list alone, has events with a phase ``ph``, a process ``pid``, a thread
-``tid`` and a time ``ts`` in microseconds. A flow begins with ``s``, may step with ``t`` and ends with ``f``; what
-belongs together has the same category, name and id. Each arrow of a flow is a message: from the begin to the first
-step, from there to the next, and so on. A thread is a process of the trace, and only its flow events are events of it:
-they are recorded where they happen, so their order in a thread is that of their times, and of the file where these are
-equal. Names of threads and processes are taken from the metadata events (``M``).
+``tid`` and a time ``ts`` in microseconds. A flow begins with ``s``, may step with ``t`` and ends with ``f``; the events
+of a flow have the same category, name and id. Each arrow of a flow is a message: from the begin to the first step, from
+there to the next, and so on. A thread is a process of the trace, and its events are only its flow events. They are
+recorded where they happen, so their order in a thread is that of their times, or of the file if these are equal. Names
+of threads and processes come from the metadata events (``M``).
 """
 
 from typing import Any
@@ -56,7 +56,7 @@ class Flows:
         self._names: dict[tuple[str, Any, Any], str] = {}
 
     def read(self, file: ForeignFile) -> None:
-        """Take in one document."""
+        """Read one document."""
         data = file.document()
         try:
             if data.lstrip()[:1] == b"[":
@@ -90,7 +90,7 @@ class Flows:
             self._found.append((at, event))
 
     def weave(self) -> Woven:
-        """The trace that the flows tell."""
+        """Return the trace of the flows."""
         lines: dict[str, list[Moment]] = {}
         last: dict[tuple[str, str, str], tuple[Moment, int]] = {}
         numbers: dict[tuple[str, str, str], int] = {}
@@ -107,7 +107,7 @@ class Flows:
                 moment.take(message)
             if event.ph == "f":
                 last.pop(key, None)
-            # An id may be used again after its flow has ended: the numbers go on.
+            # An id may be used again after its flow has ended: the numbers continue.
             numbers[key] = numbers.get(key, -1) + 1
             if event.ph != "f":
                 last[key] = moment, numbers[key]

@@ -1,7 +1,7 @@
-"""``import``: foreign files in, one trace and a report out.
+"""``import``: from foreign files to one trace and a report.
 
-All the files of one import make one trace. They may differ in format as long as they are of one family: logs with
-vector clocks (each with a pattern of its own), spans (of any of their formats), or one of the others.
+All files of one import make one trace. They may differ in format within one family: logs with vector clocks (each with
+its own pattern), spans (in any of their formats), or one of the others.
 """
 
 import os
@@ -51,13 +51,13 @@ def convert(
     say: Callable[[str], None] = lambda text: None,
     skip_unknown: bool = False,
 ) -> dict[str, Any]:
-    """Read foreign files and write them as one trace, if ``to`` names it; the report.
+    """Read foreign files and write them as one trace, if ``to`` names it; return the report.
 
-    ``form`` is one of :data:`FORMATS` or ``auto``; ``pattern`` a regular expression for logs, or a preset's name;
-    ``instances`` makes every instance of a service a process. Logs of several executions, separated by lines that the
-    regular expression ``delimiter`` finds, become a trace each, or the one that ``execution`` names. ``say`` is told
-    what is being done. ``skip_unknown`` leaves out files whose format is not known, or that are traces already, and
-    lists them.
+    ``form`` is one of :data:`FORMATS` or ``auto``; ``pattern`` is a regular expression for logs, or a preset's name;
+    with ``instances`` every instance of a service becomes a process. A log with several executions, separated by lines
+    that match the regular expression ``delimiter``, becomes several traces; ``execution`` selects one by name. ``say``
+    is called with the progress. ``skip_unknown`` leaves out files of unknown format and files that are already traces,
+    and lists them.
     """
     started = time.perf_counter()
     given = _pattern(pattern, form)
@@ -106,7 +106,7 @@ def convert(
 
 
 def _numbered(to: str | os.PathLike[str], number: int) -> str:
-    """The name of a trace among several: ``trace.jsonl.gz`` becomes ``trace-2.jsonl.gz``."""
+    """Return the name of a trace among several: ``trace.jsonl.gz`` becomes ``trace-2.jsonl.gz``."""
     folder, name = os.path.split(os.fsdecode(to))
     stem, dot, endings = name.partition(".")
     return os.path.join(folder, f"{stem}-{number}{dot}{endings}")
@@ -137,7 +137,7 @@ def _format(file: ForeignFile, form: str, given: Pattern | None) -> str:
         raise TraceError(f"{file.name}: the file is empty")
     found = guess(file)
     if found == OURS:
-        raise UsageError(f"{file.name} is a trace already: antecede verify reads it")
+        raise UsageError(f"{file.name} is already a trace: use antecede verify")
     if found is None:
         if file.head[:4] == b"PAR1":
             names = ", ".join(parquet_columns(file)[:_columns_shown])
@@ -145,7 +145,7 @@ def _format(file: ForeignFile, form: str, given: Pattern | None) -> str:
                 f"{file.name}: Parquet, but neither a trace nor spans: it has the columns {names}; give --map"
             )
         raise TraceError(
-            f"{file.name}: none of the formats that we know: {KNOWN}. Give --format, --pattern for a log with clocks, "
+            f"{file.name}: unknown format; known are {KNOWN}. Give --format, --pattern for a log with clocks, "
             "or --map for any other log of sends and deliveries"
         )
     return found
@@ -159,7 +159,7 @@ def _read(
     delimiter: Delimiter | None,
     instances: bool,
 ) -> str | None:
-    """Take in one file; the name of the pattern if there is one."""
+    """Read one file; return the name of the pattern if there is one."""
     if isinstance(collector, Editing | Flows | History):
         collector.read(file)
     elif isinstance(collector, Spans):
@@ -195,7 +195,7 @@ def _write(
 
 
 def _about(execution: str, woven: Woven, rows: int, to: str | os.PathLike[str] | None) -> dict[str, Any]:
-    """What the report says of one trace."""
+    """Return the report's keys for one trace."""
     before_send, cycle = woven.impossible()
     return {
         "execution": execution,

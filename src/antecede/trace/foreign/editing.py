@@ -1,12 +1,12 @@
 """Collaborative editing: transactions that name their parents, as in the editing-traces collection.
 
 A document ``{"txns": [{"parents": […], "agent": 0, "time": …}, …]}`` lists transactions so that parents, named by their
-position, come first. An agent is a process and a transaction an event of it. A transaction builds on its parents; a
+position, come first. An agent is a process and a transaction is an event of it. A transaction builds on its parents; a
 parent at another agent must have been delivered before, so it is a message from there. A transaction with several
-parents merges what was done concurrently.
+parents merges concurrent work.
 
-An agent's transactions are taken to be in its own order as they are listed. (In the recordings each has the one before
-it among its ancestors.)
+The listed order of an agent's transactions counts as its own order. (In the recordings each has the previous one among
+its ancestors.)
 """
 
 from datetime import UTC, datetime, timedelta
@@ -51,13 +51,13 @@ class Editing:
         """Transactions with several parents."""
 
     def read(self, file: ForeignFile) -> None:
-        """Take in the recording; a second one would have agents of the same names."""
+        """Read the recording; a second one would have agents with the same names."""
         if self._lines:
-            raise TraceError(f"{file.name}: an editing recording is imported alone")
+            raise TraceError(f"{file.name}: expected only one editing recording per import")
         try:
             listed = msgspec.json.decode(file.document(), type=_Document).txns
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-            raise TraceError(f"{file.name}: no editing recording: {error}") from None
+            raise TraceError(f"{file.name}: not an editing recording: {error}") from None
         if len(listed) > limits.foreign_events_max:
             raise TraceError(f"{file.name}: more transactions than one import can hold")
         places: dict[int, tuple[str, Moment]] = {}
@@ -69,7 +69,7 @@ class Editing:
                 file.unreadable(None, f"transaction {number}: {error}")
                 continue
             if any(parent not in places for parent in said.parents):
-                file.unreadable(None, f"transaction {number}: a parent is no earlier transaction")
+                file.unreadable(None, f"transaction {number}: a parent is not an earlier transaction")
                 continue
             self._add(number, said, places, sent)
 
@@ -89,12 +89,12 @@ class Editing:
         self.merges += len(said.parents) > 1
 
     def weave(self) -> Woven:
-        """The trace that the recording tells."""
+        """Return the trace of the recording."""
         return Woven(self._lines)
 
 
 def _nanoseconds(text: str | None) -> int | None:
-    """The time of a transaction; the beginning of 1970 stands for one that was not recorded."""
+    """Return the time of a transaction; the beginning of 1970 means that none was recorded."""
     try:
         moment = datetime.fromisoformat(text) if text else _epoch
         since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _epoch

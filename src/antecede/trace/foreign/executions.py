@@ -1,9 +1,9 @@
-"""Logs with vector clocks that hold several executions, each a trace of its own.
+"""Logs with vector clocks that hold several executions, each of which becomes a trace.
 
 ShiViz keeps several executions in one log: a *delimiter*, a regular expression, matches the lines between them, and its
-group ``trace``, if it has one, names the execution that follows. Executions without a name are numbered from 1; those
-of the same name in several files are one. A log may bring its own pattern and delimiter: the expression in its first
-line, the delimiter in its second, either of which may be blank.
+group ``trace``, if it has one, names the next execution. Executions without a name are numbered from 1; those with the
+same name in several files are one. A log may contain its own pattern and delimiter: the expression in its first line,
+the delimiter in its second; either may be blank.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,14 +20,14 @@ Line = tuple[int, bytes]
 
 
 class Delimiter:
-    """What separates two executions."""
+    """The separator of two executions."""
 
     def __init__(self, text: str, option: str = "--delimiter") -> None:
         self._compiled = compiled(text, option)
         self._named = "trace" in self._compiled.groupindex
 
     def parted(self, lines: Iterable[Line]) -> Iterator[tuple[str | None, Iterator[Line]]]:
-        """The lines of each execution, with its name if it has one; to be read one after the other."""
+        """Yield the lines of each execution, with its name if it has one; they must be read one after the other."""
         place: tuple[int, str | None] = 0, None
 
         def execution(line: Line) -> tuple[int, str | None] | None:
@@ -56,7 +56,7 @@ def header_of(file: ForeignFile) -> Header | None:
     first, _, rest = file.head.partition(b"\n")
     text = first.strip().decode("utf-8", "backslashreplace")
     if not text and (rest.startswith(b"^") or b"(?<trace>" in rest.partition(b"\n")[0]):
-        # Nothing but a delimiter: the events are as ShiViz has them by default.
+        # Only a delimiter: the events have ShiViz's default format.
         pattern = preset("event-first")
     elif not all(f"<{group}>" in text for group in NEEDED):
         return None
@@ -91,11 +91,11 @@ class Logs:
 
     @property
     def unlogged(self) -> int:
-        """Clock entries that name an event which no log has."""
+        """The number of clock entries that name an event which no log has."""
         return sum(log.unlogged for log in self._executions.values())
 
     def read(self, file: ForeignFile, pattern: Pattern, delimiter: Delimiter | None, header: int) -> None:
-        """Take in one log, without the lines of its header."""
+        """Read one log, without the lines of its header."""
         lines = islice(file.lines(), header, None)
         parts = iter([(None, lines)]) if delimiter is None else delimiter.parted(lines)
         used: set[str] = set()
@@ -125,7 +125,7 @@ class Logs:
         self.events = self._executions[name].events
 
     def weave(self) -> dict[str, Woven]:
-        """The traces that the logs tell, by execution."""
+        """Return the traces of the logs, by execution."""
         return {name: log.weave() for name, log in self._executions.items()}
 
 

@@ -1,8 +1,8 @@
-"""Foreign files: which ones are meant, their bytes in bounded pieces, and a tally of what could not be read.
+"""Foreign files: the selected files, their bytes in bounded pieces, and a count of what could not be read.
 
-A file may be gzipped, whatever its name. Lines longer than ``foreign_line_bytes_max`` are passed over in pieces, and a
-document longer than ``foreign_document_bytes_max`` is refused: no input makes us hold more than these. Where a gzip
-stream is torn, what came before the tear is read and the tear is one unreadable line.
+A file may be gzipped, whatever its name. Lines longer than ``foreign_line_bytes_max`` are skipped in pieces, and a
+document longer than ``foreign_document_bytes_max`` is refused, so memory is bounded for any input. If a gzip stream is
+torn, everything before the tear is read, and the tear is one unreadable line.
 """
 
 import glob
@@ -28,47 +28,47 @@ _torn = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
 class Unreadable:
-    """How much could not be read, and where the first of it is."""
+    """The number of unreadable items, and the places of the first."""
 
     def __init__(self) -> None:
         self.count = 0
         self.first: list[str] = []
 
     def add(self, where: str, reason: str) -> None:
-        """Count one line, span or transaction that says nothing."""
+        """Count one unreadable line, span or transaction."""
         self.count += 1
         if len(self.first) < _first_shown:
             self.first.append(f"{where}: {' '.join(reason.split())[:200]}")
 
 
 class ForeignFile:
-    """One opened file: its name to show, its first bytes, and one way each to read it by lines or whole."""
+    """One open file: its name for messages, its first bytes, and methods to read it by lines or as a whole."""
 
     def __init__(self, name: str, stream: BinaryIO, unreadable: Unreadable, path: str | None = None) -> None:
         self.name = name
         self.path = path
-        """Where it can be opened again, if it is no pipe."""
+        """Its path, if it can be opened again; None for a pipe."""
         self._unreadable = unreadable
         magic = stream.read(2)
         raw: BinaryIO = io.BufferedReader(_Rejoined(magic, stream))
         if magic == _gzip_magic:
             raw = io.BufferedReader(_Untorn(gzip.GzipFile(fileobj=raw, mode="rb"), self))
         self.head = raw.read(_head_bytes).removeprefix(_byte_order_mark)
-        """The first bytes, for those who have to guess what this is."""
+        """The first bytes, for guessing the format."""
         self._stream = io.BufferedReader(_Rejoined(self.head, raw), buffer_size=1 << 17)
 
     def torn(self, error: Exception) -> None:
-        """Note that the file ends where it should not."""
+        """Record that the file ends too early."""
         self._unreadable.add(self.name, f"torn gzip stream: {error}")
 
     def unreadable(self, line: int | None, reason: str) -> None:
-        """Note a line of this file, or something else in it, that says nothing."""
+        """Record an unreadable line, or another unreadable item, of this file."""
         self._unreadable.add(self.name if line is None else f"{self.name}:{line}", reason)
 
     def lines(self, bound: int = limits.foreign_line_bytes_max) -> Iterator[tuple[int, bytes]]:
-        """The lines without their ends, numbered from 1; those that are too long are noted and left out."""
+        """Yield the lines without their ends, numbered from 1; lines that are too long are recorded and left out."""
         number = 0
-        # Two more bytes than the bound: a line of just that length still shows its end.
+        # Two more bytes than the bound: a line of exactly that length still shows its end.
         while line := self._stream.readline(bound + 2):
             number += 1
             piece = line
@@ -90,7 +90,7 @@ class ForeignFile:
 
 
 class _Rejoined(io.RawIOBase):
-    """Bytes that were already taken, and the rest of the stream that they were taken from."""
+    """Bytes that were already read, followed by the rest of their stream."""
 
     def __init__(self, taken: bytes, rest: BinaryIO) -> None:
         self._taken = memoryview(taken)
@@ -136,7 +136,7 @@ class _Untorn(io.RawIOBase):
 
 @contextmanager
 def opened(path: str, unreadable: Unreadable) -> Iterator[ForeignFile]:
-    """Open a file, or standard input for ``-``; whatever the file system says while it is read is a TraceError."""
+    """Open a file, or standard input for ``-``; errors of the file system while it is read become a TraceError."""
     try:
         if path == "-":
             yield ForeignFile("<stdin>", sys.stdin.buffer, unreadable)
@@ -148,12 +148,13 @@ def opened(path: str, unreadable: Unreadable) -> Iterator[ForeignFile]:
 
 
 def files_of(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
-    """The files that the paths name, each once. Of a directory those that look like logs or spans; ``-`` is itself."""
+    """Return the files at the paths, each once. A directory gives the files that look like logs or spans; ``-`` is
+    kept."""
     found: dict[str, str] = {}
     for given in paths:
         path = os.fspath(given)
         if "\0" in path:
-            raise TraceError(f"{path!r} is no path")
+            raise TraceError(f"{path!r} is not a path")
         for file in _expand(path):
             found.setdefault("-" if file == "-" else os.path.realpath(file), file)
     return list(found.values())

@@ -1,9 +1,9 @@
 """A guard against regular expressions that never end.
 
 Python's matching is exponential in the worst case: ``(a+)+$`` needs years for forty letters. No bound on the length of
-a line helps against that, so a timer looks in from time to time. If the same line is still being searched, the search
-ends with an error that names the line. It takes a signal, so it works in the main thread only; elsewhere there is no
-guard, and a search takes as long as it takes.
+a line helps against that, so a timer checks from time to time. If the same line is still being searched, the search
+ends with an error that names the line. This needs a signal, so it works in the main thread only; in other threads there
+is no guard.
 """
 
 import signal

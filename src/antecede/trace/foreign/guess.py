@@ -1,7 +1,7 @@
-"""Which format is this? Seen from the beginning of a file, never from its name.
+"""Guess the format of a file from its beginning, never from its name.
 
-JSON formats are known by keys that each of them must have, a span table by its header, a log by a preset that finds an
-event in it. Our own traces are known too, so that whoever imports one can be told that there is no need.
+JSON formats are recognised by required keys, a span table by its header, a log by a preset that finds an event in it.
+Our own traces are recognised too, so that the user learns that no import is needed.
 """
 
 import re
@@ -30,10 +30,10 @@ KNOWN: Final = (
     "logs with vector clocks (shiviz, govector); spans (zipkin, otlp, jaeger, or spans: CSV and Parquet); "
     "flow events of Chrome and Perfetto (chrome); histories of Temporal (temporal); editing sessions (editing)"
 )
-"""The formats for people."""
+"""The formats, described for people."""
 
 OURS: Final = "antecede"
-"""What a trace of ours is recognised as."""
+"""The name for our own traces."""
 
 _sample_lines = 400
 
@@ -58,7 +58,7 @@ _marks: tuple[tuple[str, tuple[re.Pattern[bytes], ...]], ...] = (
 
 
 def guess(file: ForeignFile) -> str | None:
-    """The format of a file, or ``None`` if it is none that we know."""
+    """Return the format of a file, or ``None`` if it is unknown."""
     head = file.head
     if head[:4] == b"PAR1":
         names = parquet_columns(file)
@@ -75,8 +75,8 @@ def guess(file: ForeignFile) -> str | None:
 
 
 def sample(file: ForeignFile) -> list[tuple[int, bytes]]:
-    """The first lines of a file, without the last, which may be cut."""
+    """Return the first lines of a file, without the last, which may be cut."""
     lines = file.head.split(b"\n", _sample_lines)
-    # An even number of lines is as many of the two that an event of many logs has.
+    # An even number of lines, because an event of many logs has two.
     whole = lines[:-1] if len(lines) > 2 else lines
     return [(number, line.rstrip(b"\r")) for number, line in enumerate(whole, 1)]

@@ -1,4 +1,4 @@
-"""``import --map``: a trace of any log whose records name a process and a message, by a mapping.
+"""``import --map``: make a trace from any log whose records name a process and a message, by a mapping.
 
 Such a log carries the id of a message at both ends. So, unlike clocks and spans, it can *prove* that a delivery was
 late. Each record becomes at most one event:
@@ -46,7 +46,7 @@ class Row(msgspec.Struct, gc=False):
     """An event whose index is not known yet."""
 
     place: int
-    """What it is ordered by within its process."""
+    """The key that orders it within its process."""
     kind: str
     message: str | None
     to: tuple[str, ...] | None
@@ -56,7 +56,7 @@ class Row(msgspec.Struct, gc=False):
 
 
 class Skipped:
-    """Records that became no event, or less than they were meant to be, by reason."""
+    """Records that became no event, or lost a part, by reason."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -78,10 +78,10 @@ class Mapped:
         self.lines: dict[str, list[Row]] = {}
         self.skipped = Skipped()
         self.kinds: dict[str, Counter[str]] = {SEND: Counter(), DELIVER: Counter(), LOCAL: Counter()}
-        """What records said of their kind, by what became of them; limited in number."""
+        """The kinds of records, by the kind of event that they became; limited in number."""
         self.records = self.events = 0
         self.preview: list[dict[str, Any]] = []
-        """The first events, as a person looks at them."""
+        """The first events, for people."""
         self.fields: dict[str, None] = {}
         """The paths in the first records, for advice."""
 
@@ -190,9 +190,9 @@ def convert_mapped(
     preview: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Read logs by a mapping and write them as one trace, if ``to`` names it; the report.
+    """Read logs by a mapping and write them as one trace, if ``to`` names it; return the report.
 
-    ``preview`` looks at the first records only and writes nothing. ``say`` is told what is being done.
+    ``preview`` looks at the first records only and writes nothing. ``say`` is called with the progress.
     """
     started = time.perf_counter()
     mapped = Mapped(Plan(mapping))
@@ -261,7 +261,7 @@ def _report(mapped: Mapped, files: list[dict[str, Any]], unreadable: Unreadable,
 
 
 def _advice(mapped: Mapped, report: dict[str, Any], unreadable: Unreadable) -> str | None:
-    """What to change, where the mapping finds no events that could be judged."""
+    """Return what to change, if the mapping finds no events that could be judged."""
     if not mapped.records:
         first = f" ({unreadable.first[0]})" if unreadable.first else ""
         return f"no record could be read{first}"
@@ -316,7 +316,7 @@ def _lacking(column: str, values: dict[str, Any], fields: dict[str, Any]) -> str
 
 
 def _destinations(said: Any) -> tuple[str, ...] | None:
-    """Who a message is sent to: a list, or a text with commas; nothing is unknown, an empty list is nobody."""
+    """Return the destinations of a message: a list, or a text with commas; None means unknown."""
     if type(said) is str:
         said = said.strip()
         if said.startswith("["):
@@ -330,7 +330,7 @@ def _destinations(said: Any) -> tuple[str, ...] | None:
         text = text_of(said)
         return None if text is None else (text,)
     names = [text_of(name) for name in said]
-    # One destination that has no name makes the whole set unknown: a smaller set would accuse its deliveries.
+    # One destination without a name makes the whole set unknown: a smaller set would make its deliveries wrong.
     return None if None in names else tuple(sorted({name for name in names if name is not None}))
 
 

@@ -1,4 +1,4 @@
-"""A mapping: how the records of somebody's own log say who did what, to which message.
+"""A mapping: where the records of a user's own log have the process, the kind and the message.
 
 A record is a JSON object, a row of a table, or a line of text cut into named groups. The mapping says for each column
 of a trace where in the record its value stands:
@@ -31,7 +31,7 @@ RECORDS: Final = ("json", "csv", "parquet", "text")
 """The forms in which records come."""
 
 OTHERS: Final = ("local", "skip")
-"""What becomes of a record that is neither a send nor a delivery."""
+"""The treatments of a record that is neither a send nor a delivery."""
 
 _columns = ("process", "kind", "message", "to", "time")
 _texts = ("domain", "instance", "operation", "parent", "type", "replays")
@@ -110,12 +110,12 @@ def write_mapping(mapping: Mapping, path: str) -> None:
 def _toml(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml, value)) + "]"
-    # A JSON text is one of TOML but for one character.
+    # A JSON text is also a TOML text, except for one character.
     return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
 
 
 class Value:
-    """Where the value of one column stands in a record."""
+    """The place of one column's value in a record."""
 
     def __init__(self, name: str, text: str) -> None:
         self.text = text
@@ -163,7 +163,7 @@ def field(record: Any, path: str) -> Any:
 
 
 def text_of(value: Any) -> str | None:
-    """Return a single value as text: a number is an id as well as a text is. Lists, objects and nothing are none."""
+    """Return a single value as text, also a number, since it may be an id; None for lists, objects and null."""
     if type(value) is str:
         return value or None
     if type(value) is bool:
@@ -186,7 +186,7 @@ class Plan:
             raise UsageError(f"--pattern is for lines of text, not for --format {mapping.format}")
         if mapping.time not in ("auto", *UNITS) and "%" not in mapping.time:
             raise UsageError(f"--time: expected auto, {', '.join(UNITS)} or a format such as %d.%m.%Y %H:%M:%S")
-        # A group that somebody named like a column is meant as that column.
+        # A group with the name of a column stands for that column.
         named = {name: name for name in groups if name in _columns + _texts} | mapping.map
         self.values = {kind: _values(named, kind) for kind in ("send.", "deliver.", "")}
         self._check(named)
@@ -200,7 +200,7 @@ class Plan:
             plain = next((name[len(prefix) :] for prefix in _prefixes if name.startswith(prefix)), name)
             if plain in _never or "." in plain:
                 known = ", ".join((*_columns, *_texts))
-                raise UsageError(f"--map: {name} cannot be mapped: expected {known}, or a name of your own")
+                raise UsageError(f"--map: {name} cannot be mapped: expected {known}, or another name")
         for column in ("process", "message"):
             if any(column not in self.values[kind] for kind in _prefixes):
                 example = " --map process=node,kind=event,message=id" if not self.patterns else f", or a group {column}"

@@ -1,15 +1,16 @@
-"""How a log line says who did what, knowing what: patterns with the groups ``event``, ``host`` and ``clock``.
+"""Patterns for log lines, with the groups ``event``, ``host`` and ``clock``.
 
 ShiViz reads any log by a regular expression with these three named groups; a pattern may span several lines, and may
-name more groups (``timestamp``, ``date``, …), which are kept. The presets are the shapes that logging libraries write
-(GoVector, JVector, TSViz, Akka). Each is anchored and takes time linear in the line, whatever the line.
+name more groups (``timestamp``, ``date``, …), which are kept. The presets match the formats of logging libraries
+(GoVector, JVector, TSViz, Akka). Each is anchored and takes time linear in the length of the line.
 
-**Choosing.** Every preset reads the beginning of a file; the one that leaves the fewest lines unexplained is taken, of
-several the one that goes wrong last, of those the earlier in the table. A log of two lines an event, read one line off,
-leaves its first line unexplained, so even the two mirror images are told apart, also in a log that lost its end.
+**Choosing.** Every preset reads the beginning of a file. The one that leaves the fewest lines unexplained is chosen; of
+several, the one whose first error comes last; of those, the earlier in the table. A log with two lines per event, read
+one line off, leaves its first line unexplained. So even the two mirrored formats are distinguished, also in a log that
+lost its end.
 
-A pattern given by a person may be in the syntax of JavaScript, as in ShiViz's own pages: ``(?<host>…)``. How long it
-takes on a line is up to its author.
+A pattern given by a user may be in the syntax of JavaScript, as in ShiViz's own pages: ``(?<host>…)``. Its speed is the
+responsibility of its author.
 """
 
 import re
@@ -33,10 +34,10 @@ PRESETS: Final[dict[str, str]] = {
     "event-first": rf"^(?P<event>.*)\n(?P<host>\S+) {_clock}[ \t]*$",
     "one-line": rf"^(?P<host>\S+) {_clock}[ \t]+(?P<event>\S.*)$",
 }
-"""By name, the more particular first."""
+"""By name, the more specific first."""
 
 GOVECTOR: Final = ("govector-time", "govector")
-"""What GoVector itself writes."""
+"""The formats that GoVector itself writes."""
 
 NEEDED: Final = ("event", "host", "clock")
 """The groups that a pattern must have."""
@@ -45,7 +46,7 @@ _clock_decoder = msgspec.json.Decoder(dict[str, int])
 
 
 class Said(msgspec.Struct, frozen=True, gc=False):
-    """What a log says of one event."""
+    """One event of a log."""
 
     line: int
     host: str
@@ -54,14 +55,15 @@ class Said(msgspec.Struct, frozen=True, gc=False):
     more: dict[str, str]
 
     def columns(self) -> dict[str, Any]:
-        """The text of the event and the further groups; one that is named like a column of ours gets a mark."""
+        """Return the text of the event and the further groups; a group with the name of one of our columns gets a
+        mark."""
         return {"event": self.event} | {
             name + "_" if name in COLUMNS else name: text for name, text in self.more.items()
         }
 
 
 class Pattern:
-    """A way to read a log."""
+    """A pattern that reads a log."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
@@ -69,12 +71,13 @@ class Pattern:
         missing = [group for group in NEEDED if group not in self._compiled.groupindex]
         if missing:
             raise UsageError(f"--pattern: no group named {missing[0]}: expected event, host and clock")
-        # As many lines are looked at together as the pattern names line ends.
+        # The number of lines read together is the number of line ends in the pattern plus one.
         self._lines = 1 + text.count("\n") + len(re.findall(r"(?<!\\)(?:\\\\)*\\n", text))
         self._anchored = text.startswith("^")
 
     def read(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Said | tuple[int, str]]:
-        """Events, or the number of a line that is none with what is wrong with it. Blank lines between are nothing."""
+        """Yield events, or the number of a line that is not an event, with the error. Blank lines in between are
+        ignored."""
         window: list[tuple[int, str]] = []
         source = iter(lines)
         while True:
@@ -104,7 +107,7 @@ class Pattern:
 
 
 def compiled(text: str, option: str) -> re.Pattern[str]:
-    """A regular expression in the syntax of Python or of JavaScript; ``option`` names it in the error."""
+    """Compile a regular expression in the syntax of Python or of JavaScript; ``option`` names it in the error."""
     try:
         return re.compile(re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", text), re.MULTILINE)
     except (re.error, OverflowError, RecursionError) as error:
@@ -117,7 +120,7 @@ def preset(name: str) -> Pattern:
 
 
 def choose(sample: list[tuple[int, bytes]], names: Iterable[str] = tuple(PRESETS)) -> Pattern | None:
-    """The preset that explains the most of these lines, or ``None`` if none finds an event."""
+    """Return the preset that explains the most of these lines, or ``None`` if none finds an event."""
     best: tuple[tuple[int, int, int], Pattern] | None = None
     for name in names:
         pattern = preset(name)
@@ -142,9 +145,9 @@ def _said(number: int, found: re.Match[str]) -> Said | tuple[int, str]:
     try:
         clock = _clock_decoder.decode(groups["clock"] or "")
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        return number, f"the clock is no map from host to number: {error}"
+        return number, f"the clock is not a map from host to number: {error}"
     if any(not 0 <= entry <= INT64_MAX for entry in clock.values()):
-        return number, "the clock has an entry that is no int64 from 0"
+        return number, "the clock has an entry that is not an int64 from 0"
     if not clock.get(host):
         return number, f"the clock has no entry for its own host {host[:40]!r}"
     event = _short(groups["event"] or "")

@@ -1,13 +1,13 @@
-"""The records of a log, for a mapping to look into: JSON objects, rows of a table, lines of text cut into groups.
+"""The records of a log for a mapping: JSON objects, rows of a table, lines of text split into groups.
 
 * ``json``: one object per line; or one document, which is a list of objects or an object with one list in it.
-* ``csv``: one row per line below a header, with commas, semicolons, tabs or bars. An empty cell is nothing.
+* ``csv``: one row per line below a header, with commas, semicolons, tabs or bars. An empty cell counts as missing.
 * ``parquet``: one row per record. Timestamps are in nanoseconds.
-* ``text``: one line per record, cut by the first of the given patterns that is found in it. What a group named ``json``
-  catches is read as JSON, and its keys are fields, too: logs often put a few words before the object.
+* ``text``: one line per record, split by the first of the given patterns that matches it. The text of a group named
+  ``json`` is read as JSON, and its keys are fields, too, because logs often put a few words before the object.
 
-A line may have ``foreign_line_bytes_max`` bytes, one of JSON ``trace_line_bytes_max``, and one that a pattern is to
-search ``pattern_line_chars_max`` characters. What cannot be read is counted in the file's tally.
+A line may have ``foreign_line_bytes_max`` bytes, a line of JSON ``trace_line_bytes_max``, and a line for a pattern
+``pattern_line_chars_max`` characters. Lines that cannot be read are counted.
 """
 
 import csv
@@ -30,7 +30,7 @@ _batch_rows = 8_192
 
 
 class Record(NamedTuple):
-    """One record; ``fields`` is ``None`` for a line of text that no pattern is found in."""
+    """One record; ``fields`` is ``None`` for a line of text that no pattern matches."""
 
     number: int
     fields: dict[str, Any] | None
@@ -38,7 +38,7 @@ class Record(NamedTuple):
 
 
 def form_of(file: ForeignFile, plan: Plan) -> str:
-    """Return the form of a file's records: as the mapping says, or as its beginning looks."""
+    """Return the form of a file's records: from the mapping, or from its beginning."""
     if plan.mapping.format != "auto":
         return plan.mapping.format
     if file.head[:4] == b"PAR1":
@@ -120,7 +120,8 @@ def _table(file: ForeignFile) -> Iterator[Record]:
 
 
 def _cells(line: bytes, mark: str) -> list[str] | str:
-    """The cells of one row, or what is wrong with it. A line is a row: no quote may swallow the rest of the file."""
+    """Return the cells of one row, or its error. A line is a row: a stray quote must not swallow the rest of the
+    file."""
     try:
         return next(csv.reader([line.decode("utf-8")], delimiter=mark, strict=True), [])
     except (UnicodeDecodeError, csv.Error) as error:
@@ -133,7 +134,7 @@ def _parquet(file: ForeignFile) -> Iterator[Record]:
 
 
 def parquet_rows(file: ForeignFile) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of a Parquet file, numbered from 1, with nanoseconds for timestamps."""
+    """Return the rows of a Parquet file, numbered from 1, with nanoseconds for timestamps."""
     pa, opened = _opened(file)
     number = 0
     try:
@@ -168,7 +169,7 @@ def _line(error: Exception) -> str:
 
 
 def _plain(pa: Any, batch: Any) -> Any:
-    """The same rows, with nanoseconds since 1970 for timestamps."""
+    """Return the same rows, with nanoseconds since 1970 for timestamps."""
     columns = [
         column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64())
         if pa.types.is_timestamp(column.type)

@@ -1,9 +1,9 @@
-"""Spans as a table: a line a span, columns found by the names that people give them.
+"""Spans as a table: one line per span, with columns recognised by common names.
 
 The header must name a trace id, a span id, a parent, a place (pod or service) and a start; an end, a duration, a kind
-and an operation are welcome. Names are compared without case, underscores and the like. The unit of a time is in the
-name of its column (``StartTimeUnixNano``, ``start_us``), or is seen from the first time, taken as one since 1970. A
-time may also be a date of ISO 8601. A Parquet file with such columns is read in the same way.
+and an operation are optional. Names are compared without case, underscores and similar characters. The unit of a time
+is in the name of its column (``StartTimeUnixNano``, ``start_us``), or is guessed from the first time, as a time since
+1970. A time may also be an ISO 8601 date. A Parquet file with such columns is read in the same way.
 """
 
 import csv
@@ -34,7 +34,8 @@ _no_parent = ("", "root", "null", "none", "nan", "-")
 
 
 def header_of(line: bytes) -> dict[str, tuple[int, int]] | None:
-    """Where each column is, and its unit in nanoseconds (0: not said); ``None`` if this is no header of spans."""
+    """Return the place of each column and its unit in nanoseconds (0: unknown); ``None`` if this is not a header of
+    spans."""
     try:
         names = next(csv.reader([line.decode("utf-8")]), [])
     except (UnicodeDecodeError, csv.Error):
@@ -43,7 +44,7 @@ def header_of(line: bytes) -> dict[str, tuple[int, int]] | None:
 
 
 def columns_of(names: list[str]) -> dict[str, tuple[int, int]] | None:
-    """The same for names that are known already."""
+    """Return the same for known names."""
     plain = ["".join(c for c in name.lower() if c.isalnum()) for name in names]
     found: dict[str, tuple[int, int]] = {}
     for column, aliases in _columns.items():
@@ -67,13 +68,13 @@ def _place(names: list[str], alias: str, timed: bool) -> tuple[int, int] | None:
 
 
 def spans_of(file: ForeignFile) -> Iterator[Span]:
-    """The spans of a table; lines that are none are noted."""
+    """Yield the spans of a table; other lines are recorded as unreadable."""
     lines = file.lines()
     _, first = next(lines, (0, b""))
     columns = header_of(first)
     if columns is None:
         wanted = ", ".join(_columns[name][0] for name in _needed)
-        raise TraceError(f"{file.name}:1: no header of spans: expected columns {wanted}")
+        raise TraceError(f"{file.name}:1: not a header of spans: expected columns {wanted}")
     unit = columns["start"][1]
     for number, line in lines:
         if not line.strip():
@@ -93,7 +94,7 @@ def spans_of(file: ForeignFile) -> Iterator[Span]:
 
 
 def spans_of_parquet(file: ForeignFile) -> Iterator[Span]:
-    """The spans of a Parquet file with such columns; rows that are none are noted."""
+    """Yield the spans of a Parquet file with such columns; other rows are recorded as unreadable."""
     columns: dict[str, tuple[int, int]] | None = None
     unit = 0
     for number, row in parquet_rows(file):
@@ -116,7 +117,7 @@ def spans_of_parquet(file: ForeignFile) -> Iterator[Span]:
 
 
 def _read(get: dict[str, str], unit: int, columns: dict[str, tuple[int, int]]) -> tuple[Span, int]:
-    """A span, and the unit of its times if it is known by now."""
+    """Return a span, and the unit of its times if it is known by now."""
     text = get["start"]
     if text.lstrip("-").isdigit():
         start = int(text)
@@ -135,7 +136,7 @@ def _span(get: dict[str, str], start: int, unit: int, columns: dict[str, tuple[i
     end = get.get("end", "")
     duration = int(end) * (columns["end"][1] or unit) - start * unit if end.isascii() and end.isdigit() else None
     if not 0 <= start * unit <= INT64_MAX or (duration is not None and not 0 <= duration <= INT64_MAX):
-        raise ValueError("a time of the span is no int64 from 0 in nanoseconds, or it ends before it begins")
+        raise ValueError("a time of the span is not an int64 from 0 in nanoseconds, or the span ends before it begins")
     if not get["trace"] or not get["span"] or not get["place"]:
         raise ValueError("the span has no id or no place")
     parent = get["parent"]

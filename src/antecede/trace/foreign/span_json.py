@@ -1,8 +1,8 @@
 """Spans in JSON: Zipkin v2, OpenTelemetry's OTLP, and Jaeger.
 
-Each of them writes either one document or a document a line (as the OpenTelemetry collector's file exporter does); a
-document a line is read line by line. Inside a document every span is decoded for itself, so that a bad one costs
-nothing but itself. Unknown keys are ignored.
+Each of them writes either one document or one document per line (as the OpenTelemetry collector's file exporter does);
+the latter is read line by line. Inside a document every span is decoded separately, so that a bad span affects only
+itself. Unknown keys are ignored.
 
 ========= ============================================================ =================== =====================
 format    document                                                     service             time
@@ -13,8 +13,8 @@ otlp      ``resourceSpans`` → ``scopeSpans`` → ``spans``; as Tempo and ``ser
 jaeger    ``data`` → traces → ``spans``, or one trace                  ``processes``       microseconds
 ========= ============================================================ =================== =====================
 
-With ``instances`` the process of the trace is an instance (``service@instance``) where the record names it, by address,
-pod, instance id or host: each has a clock of its own.
+With ``instances`` the process of the trace is an instance (``service@instance``) if the record names it, by address,
+pod, instance id or host: each has its own clock.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,16 +30,16 @@ from antecede.trace.schema import INT64_MAX
 
 Raw = msgspec.Raw
 Found = Span | str
-"""A span, or what is wrong with one."""
+"""A span, or its error."""
 
 Place = tuple[str | None, str | None]
-"""The process that a span belongs to, and the instance that it names beside it."""
+"""The process of a span, and the instance that it names."""
 
 _errors = (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError, OverflowError)
 
 
 class _Camel(msgspec.Struct, frozen=True, rename="camel"):
-    """Keys as JSON people write them."""
+    """Keys in camel case, as usual in JSON."""
 
 
 class _Endpoint(_Camel, frozen=True):
@@ -83,7 +83,7 @@ class _ResourceSpans(_Camel, frozen=True):
 
 
 class _Otlp(_Camel, frozen=True):
-    """As collectors write it. Tempo calls the list ``batches`` or puts it into ``trace``, Jaeger v3 into ``result``."""
+    """The form of collectors. Tempo calls the list ``batches`` or puts it into ``trace``, Jaeger v3 into ``result``."""
 
     resource_spans: list[Raw] | None = None
     batches: list[Raw] | None = None
@@ -250,7 +250,7 @@ def _jaeger_span(raw: Raw, places: dict[str, Place]) -> Found:
     parent = said.parent_span_id
     links = []
     for reference in said.references or ():
-        # A span has one parent, in its own trace; all that it follows from besides is a link.
+        # A span has one parent, in its own trace; all its other causes are links.
         if reference.type == "CHILD_OF" and not parent and reference.trace_id == said.trace_id:
             parent = reference.span_id
         elif reference.span_id != parent or reference.trace_id != said.trace_id:
@@ -292,7 +292,7 @@ def _span(
     if not service:
         return "the span has no service and no address"
     if not 0 <= start <= INT64_MAX or not 0 <= (duration or 0) <= INT64_MAX:
-        return "a time of the span is no int64 from 0 in nanoseconds"
+        return "a time of the span is not an int64 from 0 in nanoseconds"
     kind = intern(kind.lower()) if kind else None
     name = intern(name[: limits.raw_text_bytes_max]) if name else None
     instance = intern(instance) if instance else None
@@ -300,7 +300,7 @@ def _span(
 
 
 def spans_of(file: ForeignFile, read: Callable[[bytes, bool], Iterator[Found]], instances: bool) -> Iterator[Span]:
-    """The spans of a file; what is none is noted."""
+    """Yield the spans of a file; other items are recorded as unreadable."""
     for line, document in _documents(file):
         number = 0
         try:
@@ -315,14 +315,14 @@ def spans_of(file: ForeignFile, read: Callable[[bytes, bool], Iterator[Found]], 
 
 
 def _documents(file: ForeignFile) -> Iterator[tuple[int | None, bytes]]:
-    """The whole file; or its lines, numbered, if the first of them is a document of its own."""
+    """Yield the whole file; or its lines, numbered, if the first of them is a complete document."""
     if _is_json(file.head.lstrip().partition(b"\n")[0]):
         for number, line in file.lines(limits.trace_line_bytes_max):
             if line.strip():
                 yield number, line
         return
     data = file.document()
-    # A first line longer than what we looked at hides that there are more of them.
+    # If the first line is longer than the sample, we cannot see that there are more lines.
     lines = data.split(b"\n") if b"\n" in data.strip() and not _is_json(data) else []
     if lines and _is_json(lines[0]):
         yield from ((number, line) for number, line in enumerate(lines, 1) if line.strip())

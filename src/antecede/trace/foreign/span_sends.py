@@ -1,27 +1,27 @@
-"""Where were the messages between spans sent?
+"""Find the positions of the sends between spans.
 
-A span says when it began. A message is delivered where its span begins; when it was *sent* is not recorded, only that
-this was after its cause began and before the span did. Two cases:
+A span records its start. A message is delivered where its span begins. The time of its *send* is not recorded: it was
+after its cause began and before the span began. There are two cases:
 
 **A client's or producer's span** is the record of one send, which took place between the span's start and its end. If
-nothing else that sends or receives lies in that interval, all positions in it are the same one: the send is the start
-of the span, and certain. (Starts and durations are both rounded, so a span may end two ticks later than they say. A
+no other event that sends or receives lies in that interval, all positions in it are equivalent: the send is the start
+of the span, and certain. (Starts and durations are both rounded, so a span may end two ticks later than recorded. A
 tick is the largest power of ten that divides all times of the service.)
 
-**Otherwise the position is assumed**: as late as is consistent with the record. All starts of spans are put into one
-sequence that keeps the order of each service and puts every cause before what it caused, and otherwise follows the
-clocks. The send is put directly before the start of the span that it caused, but not behind the end of a client's or
-producer's span. So calls one after the other stay one after the other, whatever the services are called and however
-their clocks differ. :mod:`antecede.trace.assumed` says what such a row can prove.
+**Otherwise the position is assumed**: as late as the record allows. All starts of spans are put into one sequence that
+keeps the order of each service, puts every cause before its effect, and otherwise follows the clocks. The send is put
+directly before the start of the span that it caused, but not after the end of a client's or producer's span. So calls
+that were made one after the other stay in that order, whatever the services' names and clocks are.
+:mod:`antecede.trace.assumed` defines what such a row can prove.
 
-Assumed, too, are
+These positions are assumed, too:
 
 * **ties**: spans of one service that begin at the same time, if they send or receive and none is an ancestor of the
   other;
 * **several instances** in one process: their clocks are not one clock.
 
-Where causes and services' own orders contradict each other, no sequence keeps them all; the earliest by the clocks goes
-first, and ``verify`` sets the impossible deliveries aside.
+If causes and the services' own orders contradict each other, no sequence satisfies all of them; the earliest by the
+clocks goes first, and ``verify`` sets the impossible deliveries aside.
 """
 
 from bisect import bisect_left, bisect_right
@@ -44,7 +44,7 @@ SEVERAL_INSTANCES: Final = "several_instances"
 
 
 class Span(msgspec.Struct, frozen=True, gc=False):
-    """What we need of a span; times in nanoseconds."""
+    """The needed data of a span; times in nanoseconds."""
 
     trace: str
     id: str
@@ -57,10 +57,10 @@ class Span(msgspec.Struct, frozen=True, gc=False):
     duration: int | None = None
     links: tuple[tuple[str, str], ...] = ()
     instance: str | None = None
-    """The instance of the service, where the record names one and the process is the service."""
+    """The instance of the service, if the record names one and the process is the service."""
 
     def columns(self) -> dict[str, Any]:
-        """What is kept of the span besides its start and its service."""
+        """Return the extra columns of the span, besides its start and its service."""
         columns: dict[str, Any] = {"trace": self.trace, "span": self.id}
         for key, value in (("name", self.name), ("span_kind", self.kind), ("duration_ns", self.duration)):
             if value is not None:
@@ -88,7 +88,7 @@ class _Sent(msgspec.Struct, frozen=True, gc=False):
 def placed(
     services: dict[str, list[Span]], ties: Sequence[Tie], above: Callable[[Span], Span | None]
 ) -> dict[str, list[Moment]]:
-    """The moments of each service, with every message given and taken; ``above`` is the span that one works for."""
+    """Return the moments of each service, with every message sent and delivered; ``above`` returns a span's parent."""
     moments = {id(span): Moment(span, span.start) for spans in services.values() for span in spans}
     sequence = _sequence(services, ties, above)
     for spans in services.values():
@@ -103,7 +103,7 @@ def placed(
             moments[id(tie.cause)].give(tie.message, tie.span.service)
             continue
         spans = services[tie.cause.service]
-        # Behind all that begins before the delivery, but not behind the end of the span that is the record of it.
+        # After everything that begins before the delivery, but not after the end of the span that records it.
         place = bisect_left(spans, delivered, key=lambda span: sequence[id(span)])
         end = _end(tie.cause, ticks)
         if end is not None:
@@ -133,7 +133,7 @@ def _tick(spans: list[Span]) -> int:
 
 
 def _end(span: Span, ticks: dict[str, int]) -> int | None:
-    """The latest time at which a span that is the record of a send ended; ``None`` if it is none, or did not say."""
+    """Return the latest end of a span that records a send; ``None`` for other spans, or if it is unknown."""
     if span.kind not in CALLING or span.duration is None:
         return None
     return span.start + span.duration + 2 * ticks[span.service]
@@ -142,13 +142,13 @@ def _end(span: Span, ticks: dict[str, int]) -> int | None:
 def _sequence(
     services: dict[str, list[Span]], ties: Sequence[Tie], above: Callable[[Span], Span | None]
 ) -> dict[int, int]:
-    """The number of each span in one sequence of all."""
+    """Return the number of each span in one sequence of all."""
     needs: dict[int, list[Span]] = {}
     for tie in ties:
         needs.setdefault(id(tie.span), []).append(tie.cause)
     lines = [services[name] for name in sorted(services)]
     opened = [0] * len(lines)
-    """Of each line, how many spans may take their turn: those that began at one time all together."""
+    """For each line, how many spans may be next: those that began at the same time together."""
     unfinished = [0] * len(lines)
     numbers: dict[int, int] = {}
     waiting: dict[int, list[tuple[int, int]]] = {}
@@ -156,7 +156,7 @@ def _sequence(
     blocked: set[tuple[int, int, int]] = set()
 
     def offer(line: int, at: int) -> None:
-        """Let a span take its turn, as soon as its causes have had theirs."""
+        """Offer a span as the next one, when all its causes have been taken."""
         span = lines[line][at]
         turn = span.start, line, at
         missing = next((cause for cause in needs.get(id(span), ()) if id(cause) not in numbers), None)
@@ -201,7 +201,7 @@ def _sequence(
 
 
 def _certain(ties: Sequence[Tie], above: Callable[[Span], Span | None], ticks: dict[str, int]) -> set[int]:
-    """The causes that are the record of one send, during which nothing else was sent or received there."""
+    """Return the causes that record one send, during which nothing else was sent or received there."""
     messages: dict[int, list[Tie]] = {}
     involved: dict[str, dict[int, Span]] = {}
     for tie in ties:
@@ -218,7 +218,7 @@ def _certain(ties: Sequence[Tie], above: Callable[[Span], Span | None], ticks: d
         line = lines[cause.service]
         begin = bisect_left(line, cause.start, key=lambda span: span.start)
         during = range(begin, bisect_right(line, end, key=lambda span: span.start))
-        # The span at the other end comes after the send in any case, and an ancestor that began with it before.
+        # The span at the other end always comes after the send, and an ancestor that began with it comes before.
         others = (line[at] for at in during if line[at] is not cause and line[at] is not own[0].span)
         if all(span.start == cause.start and _descends(cause, span, above) for span in others):
             found.add(number)
@@ -243,7 +243,7 @@ def _mark(spans: list[Span], line: list[Moment], above: Callable[[Span], Span | 
 
 
 def _descends(span: Span, ancestor: Span, above: Callable[[Span], Span | None]) -> bool:
-    """Whether a span works for another one, through spans that began at the same time."""
+    """Return whether a span descends from another one, through spans that began at the same time."""
     seen: set[int] = set()
     climbing = above(span)
     while climbing is not None and climbing.start == ancestor.start and id(climbing) not in seen:

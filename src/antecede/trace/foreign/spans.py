@@ -1,19 +1,20 @@
-"""Spans of distributed tracing, whatever system wrote them: which of them were tied by a message?
+"""Spans of distributed tracing from any system: which of them are connected by a message?
 
-A span is one piece of work in one service: it has an id within its trace, a start by the clock of its host, and perhaps
-a parent, the span on whose behalf it works. In the trace a service is a process and the start of a span is an event.
+A span is one piece of work in one service: it has an id within its trace, a start by the clock of its host, and
+optionally a parent, the span for which it works. In the trace a service is a process and the start of a span is an
+event.
 
-* A span's *cause* is the client's half, where both sides of a call share one id (Zipkin), else its parent. Of a parent
-  in two halves, the one in the span's own service counts, else the server's.
-* The cause and the span are tied by **a message** iff they lie in different services, or are the calling and the
+* A span's *cause* is the client's half, if both sides of a call share one id (Zipkin), else its parent. If a parent has
+  two halves, the one in the span's own service counts, else the server's.
+* The cause and the span are connected by **a message** iff they are in different services, or are the calling and the
   receiving half of a call. A span's further *links* (OpenTelemetry, Jaeger's *follows from*) count as causes, too. The
   message is delivered where the span starts.
-* Within a service, spans are ordered by its wall clock, a parent before its child where they are equal. Across services
-  wall clocks decide nothing; they are only *compared*: ``early_messages`` counts messages received before they were
-  sent by the clocks, ``early_children`` spans that begin before their parent, in whichever service.
+* Within a service, spans are ordered by its wall clock; at equal times a parent comes before its child. Clocks of
+  different services decide nothing; they are only *compared*: ``early_messages`` counts messages received before they
+  were sent by the clocks, ``early_children`` counts spans that begin before their parent, in any service.
 
-**Where a message was sent** is in :mod:`antecede.trace.foreign.span_sends`. A service is no sequential process: threads
-and replicas share its name. What its clock does not order is marked ``assumed``, and proves nothing.
+:mod:`antecede.trace.foreign.span_sends` finds **where a message was sent**. A service is not a sequential process:
+threads and replicas share its name. Events that its clock does not order are marked ``assumed``, and prove nothing.
 """
 
 from collections.abc import Iterator
@@ -34,11 +35,11 @@ class Spans:
     def __init__(self) -> None:
         self._spans: list[Span] = []
         self._halves: dict[tuple[str, str], list[Span]] = {}
-        """Mostly one each, two where both sides of a call share an id."""
+        """Usually one span per id, two if both sides of a call share an id."""
         self.duplicates = 0
         """Spans that were recorded again."""
         self.without_parent = 0
-        """Spans and links whose other end nobody recorded."""
+        """Spans and links whose other end was not recorded."""
         self.early_children = 0
         self.early_messages = 0
 
@@ -48,7 +49,7 @@ class Spans:
         return len(self._spans)
 
     def add(self, span: Span) -> None:
-        """Take in one span."""
+        """Add one span."""
         halves = self._halves.setdefault((span.trace, span.id), [])
         if any(_same(half, span) for half in halves):
             self.duplicates += 1
@@ -58,10 +59,10 @@ class Spans:
         halves.append(span)
         self._spans.append(span)
         if len(self._spans) > limits.foreign_events_max:
-            raise TraceError(f"more than {limits.foreign_events_max} spans are more than one import can hold")
+            raise TraceError(f"more than {limits.foreign_events_max} spans: too many for one import")
 
     def weave(self) -> Woven:
-        """The trace that the spans tell."""
+        """Return the trace of the spans."""
         depths = self._depths()
         services: dict[str, list[Span]] = {}
         for span in self._spans:
@@ -89,7 +90,7 @@ class Spans:
             yield Tie(cause, span, _named(cause, span, taken))
 
     def _above(self, span: Span) -> Span | None:
-        """The span on whose behalf one works."""
+        """Return the span for which one works."""
         return self._caller(span) or self._parent(span)
 
     def _causes(self, span: Span, parent: Span | None) -> Iterator[Span]:
@@ -119,7 +120,7 @@ class Spans:
         halves = [half for half in self._halves.get(key, ()) if half is not span]
         if len(halves) < 2:
             return halves[0] if halves else None
-        # Of several that received one message, the last to begin before the span.
+        # Of several spans that received one message, the last that began before this span.
         return min(
             halves,
             key=lambda half: (
@@ -132,7 +133,7 @@ class Spans:
         )
 
     def _depths(self) -> dict[int, int]:
-        """How many causes each span has above it. Spans that are each other's ancestors have one all the same."""
+        """Return how many causes each span has above it; also for spans that are each other's ancestors."""
         depths: dict[int, int] = {}
         for span in self._spans:
             path: list[Span] = []
@@ -150,12 +151,13 @@ class Spans:
 
 
 def _same(one: Span, other: Span) -> bool:
-    """Whether two records under one id are of one span. Several receivers of one message share its id, too."""
+    """Return whether two records under one id belong to one span. Several receivers of one message share its id,
+    too."""
     return (one.service, one.kind, one.start, one.instance) == (other.service, other.kind, other.start, other.instance)
 
 
 def _named(cause: Span, span: Span, taken: set[str]) -> str:
-    """An id for the message from one span to another: the same in every import of the same spans."""
+    """Return an id for the message from one span to another: the same in every import of the same spans."""
     if cause.trace != span.trace:
         name = f"{cause.trace}:{cause.id}->{span.trace}:{span.id}"
     elif cause.id != span.id:

@@ -1,12 +1,12 @@
-"""Histories of Temporal (and of its ancestor Cadence): who asked whom to run which activity.
+"""Histories of Temporal (and of its predecessor Cadence): which workflow asked which worker to run which activity.
 
 A history is a document ``{"events": […]}``, or the list alone, as ``temporal workflow show --output json`` prints it.
 The workflow is a process, named by its id or the file, and so is every worker, named by its identity. Scheduling an
-activity is a send of the workflow; that a worker started it is the delivery. How it ended (completed, failed,
-cancelled, timed out) is a message back. All other events are local events of the workflow.
+activity is a send of the workflow; its start by a worker is the delivery. Its end (completed, failed, cancelled, timed
+out) is a message back. All other events are local events of the workflow.
 
-One history is the order in which the server recorded it, at both ends. Several histories make one trace: the workers
-are shared, in the order of the recorded times.
+One history has the order in which the server recorded it, at both ends. Several histories make one trace: they share
+the workers, in the order of the recorded times.
 """
 
 import os
@@ -41,7 +41,7 @@ class History:
         self._lines: dict[str, list[Moment]] = {}
 
     def read(self, file: ForeignFile) -> None:
-        """Take in one history."""
+        """Read one history."""
         try:
             document = msgspec.json.decode(file.document())
         except _errors as error:
@@ -96,9 +96,9 @@ class History:
         self._lines.setdefault(workflow, []).append(moment)
 
     def weave(self) -> Woven:
-        """The trace that the histories tell."""
+        """Return the trace of the histories."""
         for line in self._lines.values():
-            # Stable, so what one history says stays in its order; a time that is missing is that of the one before.
+            # A stable sort, so each history stays in its order; a missing time counts as that of the previous event.
             last = 0
             keys: dict[int, int] = {}
             for moment in line:
@@ -114,7 +114,7 @@ def _workflow(events: list[Any]) -> str | None:
 
 
 def _camel(kind: str) -> str:
-    """``EVENT_TYPE_ACTIVITY_TASK_STARTED``, as newer versions write it, as ``ActivityTaskStarted``."""
+    """Return ``EVENT_TYPE_ACTIVITY_TASK_STARTED``, the newer form, as ``ActivityTaskStarted``."""
     if not kind.startswith("EVENT_TYPE_"):
         return kind
     return "".join(part.capitalize() for part in kind.removeprefix("EVENT_TYPE_").split("_"))

@@ -1,19 +1,19 @@
-"""Logs with a vector clock on every event (ShiViz, GoVector): who must have heard from whom?
+"""Logs with a vector clock on every event (ShiViz, GoVector): which hosts must have exchanged messages?
 
-An entry V(e)[q] says that e knows all of q's events up to the one whose own entry is V(e)[q]. Where an event of h is
-the first of h to know an event of q, something carried that knowledge there: a message from q's event, or from another
-event that knew it already. We tie in a message for each *cross edge*, as ShiViz draws them: from the last newly known
-event of q, unless another newly known event, of a third host, knows it too. These edges and the hosts' own order are
-exactly what the vectors state, reduced to what does not follow from the rest; recomputing the clocks from them must
-give the recorded ones, and ``verify`` does so.
+An entry V(e)[q] says that e knows all of q's events up to the one whose own entry is V(e)[q]. If an event of h is the
+first of h to know an event of q, a message carried that knowledge: from q's event, or from another event that already
+knew it. We add a message for each *cross edge*, as ShiViz draws them: from the last newly known event of q, unless
+another newly known event, of a third host, knows it too. These edges and the hosts' own order are exactly the content
+of the vectors, without what follows from the rest. Clocks recomputed from them must equal the recorded ones; ``verify``
+checks this.
 
-An entry may name an own entry that nobody logged, as some loggers skip events. It then stands for the last logged event
+An entry may name an event that was not logged, since some loggers skip events. It then stands for the last logged event
 before it, and is counted.
 
-Vector clocks alone can show no late delivery: a message that was overtaken brings nothing new when it arrives, so it
-leaves no edge. Where a delivery seems late all the same, clocks contradict each other: an event does not know what an
-event in its past knew. The rows of such events are marked ``assumed``, so that the lateness is undecided. The text of
-each event is kept, for the person who knows what it means.
+Vector clocks alone cannot show a late delivery: a message that was overtaken adds nothing new when it arrives, so it
+leaves no edge. If a delivery still seems late, clocks contradict each other: an event does not know what an event in
+its past knew. The rows of such events are marked ``assumed``, so that the lateness is undecided. The text of each event
+is kept for the user.
 """
 
 from bisect import bisect_right
@@ -36,14 +36,14 @@ class ClockedLog:
         """Clock entries that name an event which no log has."""
 
     def add(self, said: Said) -> bool:
-        """Take in one event; False if its host has another one with that own entry."""
+        """Add one event; return False if its host has another one with that own entry."""
         own = self._hosts.setdefault(said.host, {})
         new = own.setdefault(said.clock[said.host], said) is said
         self.events += new
         return new
 
     def weave(self) -> Woven:
-        """The trace that the logs tell."""
+        """Return the trace of the logs."""
         owns = {host: sorted(events) for host, events in self._hosts.items()}
         lines = {host: [_moment(self._hosts[host][own]) for own in own_entries] for host, own_entries in owns.items()}
         for host in sorted(lines):
@@ -64,7 +64,8 @@ class ClockedLog:
     def _newly_known(
         self, host: str, moment: Moment, known: dict[str, int], owns: dict[str, list[int]]
     ) -> dict[str, int]:
-        """For each other host of which this event knows more than its own host did, how many events it knows."""
+        """Return, for each other host of which this event knows more than its own host did, how many events it
+        knows."""
         new = {}
         assert moment.clock is not None
         for other, entry in moment.clock.items():
@@ -81,7 +82,7 @@ class ClockedLog:
     def _implied(
         self, host: str, count: int, new: dict[str, int], lines: dict[str, list[Moment]], owns: dict[str, list[int]]
     ) -> bool:
-        """Whether another of the newly known events knows that many events of the host."""
+        """Return whether another of the newly known events knows that many events of the host."""
         last = owns[host][count - 1]
         clocks = (lines[third][position - 1].clock or {} for third, position in new.items() if third != host)
         return any(clock.get(host, 0) >= last for clock in clocks)
@@ -95,7 +96,7 @@ def _mark_contradictions(woven: Woven) -> None:
     """
     floors: dict[str, dict[str, int]] = {host: {} for host in woven.lines}
     carried: dict[str, dict[str, int]] = {}
-    # What lies on a cycle, or follows from one, contradicts itself and is not walked.
+    # Moments on a cycle, or that follow from one, contradict themselves and are not walked.
     for line in woven.lines.values():
         for moment in line:
             moment.assumed = CONTRADICTING_CLOCK
@@ -121,6 +122,6 @@ def _raise(floor: dict[str, int], clock: dict[str, int]) -> None:
 
 def _moment(said: Said) -> Moment:
     stamp = said.more.get("timestamp", "")
-    # As TSViz and GoVector write it: nanoseconds by the clock of the host.
+    # The format of TSViz and GoVector: nanoseconds by the clock of the host.
     time = int(stamp) if stamp.isascii() and stamp.isdigit() and len(stamp) <= 19 else None
     return Moment(said, time if time is None or time <= INT64_MAX else None, said.clock)

@@ -1,15 +1,15 @@
-"""From a foreign record to a trace: moments in the order of their process, tied together by messages.
+"""From a foreign record to a trace: moments in the order of their process, connected by messages.
 
-A **moment** is one thing that a foreign record says happened in one process: a logged event, the start of a span, a
-transaction. In the trace it becomes the rows ``deliver`` for each message that it takes, then ``send`` for each that it
-gives, or one ``local`` row if it does neither. What is recorded about the moment stands on its *main* row: the last
-delivery, else the first send, else the local row. So everything that it took comes before the main row and everything
-that it gave comes at or after it, as the recorded vector clock of the moment would have it.
+A **moment** is one recorded event in one process: a logged event, the start of a span, a transaction. In the trace it
+becomes one ``deliver`` row for each message that it receives, then one ``send`` row for each that it sends, or one
+``local`` row if it does neither. The recorded data of the moment is on its *main* row: the last delivery, else the
+first send, else the local row. So everything that it received comes before the main row and everything that it sent
+comes at or after it, in agreement with the recorded vector clock of the moment.
 
-**Clocks.** ``verify`` compares recorded vectors with indices if the own entry is ``index`` + 1 on most rows, and by the
-order that they state otherwise. Moments of several rows push indices past the clocks; where that leaves *most* rows
-equal and some not, the vectors would be compared by the wrong rule. Every process then begins with one more local row,
-which makes own entries and ``index`` + 1 differ on all the rows where they were equal.
+**Clocks.** ``verify`` compares recorded vectors with indices if the own entry is ``index`` + 1 on most rows, and
+otherwise by their order. Moments with several rows push indices past the clocks. If this leaves *most* rows equal and
+some not, the vectors would be compared by the wrong rule. Every process then begins with one more local row, so that
+own entries and ``index`` + 1 differ on all the rows where they were equal.
 """
 
 from collections import Counter
@@ -24,15 +24,15 @@ from antecede.trace.schema import DELIVER, LOCAL, SEND, Event
 
 
 class Recorded(Protocol):
-    """What a foreign record says of a moment."""
+    """The recorded data of a moment."""
 
     def columns(self) -> dict[str, Any]:
-        """As columns beside those of the schema."""
+        """Return it as columns beside those of the schema."""
         ...
 
 
 class Moment(msgspec.Struct, gc=False):
-    """Something that happened in a process."""
+    """An event in a process."""
 
     said: Recorded
     time: int | None = None
@@ -42,7 +42,7 @@ class Moment(msgspec.Struct, gc=False):
     gives: Sequence[tuple[str, str]] = ()
     """Messages sent from here, each with its destination."""
     assumed: str | None = None
-    """Why its place among the moments of its process is assumed, if it is."""
+    """The reason why its position in its process is assumed, if it is."""
 
     @property
     def tied(self) -> bool:
@@ -50,7 +50,7 @@ class Moment(msgspec.Struct, gc=False):
         return bool(self.takes or self.gives)
 
     def take(self, message: str) -> None:
-        """A message is delivered here."""
+        """Add a message that is delivered here."""
         # Most moments have no message, and there may be millions: a list only for those that need one.
         if isinstance(self.takes, list):
             self.takes.append(message)
@@ -58,7 +58,7 @@ class Moment(msgspec.Struct, gc=False):
             self.takes = [message]
 
     def give(self, message: str, to: str) -> None:
-        """A message is sent from here."""
+        """Add a message that is sent from here."""
         if isinstance(self.gives, list):
             self.gives.append((message, to))
         else:
@@ -75,11 +75,11 @@ class Woven:
 
     @property
     def messages(self) -> int:
-        """How many messages tie them together."""
+        """The number of messages that connect them."""
         return sum(len(moment.gives) for line in self.lines.values() for moment in line)
 
     def assumed(self) -> dict[str, int]:
-        """How many rows stand at an assumed position, by reason."""
+        """Return how many rows have an assumed position, by reason."""
         found: Counter[str] = Counter()
         for line in self.lines.values():
             for moment in line:
@@ -100,7 +100,7 @@ class Woven:
                     index += 1
 
     def impossible(self) -> tuple[int, int]:
-        """How many deliveries verify will set aside: before their own send, and on a cycle with their send."""
+        """Return how many deliveries verify will set aside: before their own send, and on a cycle with their send."""
         sent = self._sent()
         early: set[str] = set()
         for process, line in self.lines.items():
@@ -112,8 +112,8 @@ class Woven:
         return len(early), self._circular(early) if walked < sum(map(len, self.lines.values())) else 0
 
     def in_causal_order(self, ignored: Collection[str] = ()) -> Iterator[tuple[str, Moment]]:
-        """The moments, each after all whose messages it takes; those that would have to come before themselves are
-        left out. Deliveries of ``ignored`` messages wait for nothing."""
+        """Yield the moments, each after all moments whose messages it receives; those that would have to come before
+        themselves are left out. Deliveries of ``ignored`` messages wait for nothing."""
         sent = self._sent()
         cursors = dict.fromkeys(self.lines, 0)
         waiting: dict[tuple[str, int], list[str]] = {}
