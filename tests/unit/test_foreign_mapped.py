@@ -448,37 +448,3 @@ def test_named_groups_of_a_kind_are_fields() -> None:
     report, events = _run(*rows, {"p": "b", "k": "VoteReceived", "id": 1}, mapping=mapping)
     assert (report["sent_again"], report["matched"]) == (0, 1)
     assert [event[3] for event in events] == ["Block-1", "Vote-1", "Vote-1"]
-
-
-def test_the_name_of_a_file_names_the_process(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("logs").mkdir()
-    Path("logs/node-a.log").write_text("sent 1 to b\nsent 2 to b\n")
-    Path("logs/node-b.log").write_text("received 2\nreceived 1\n")
-    lines = "(?P<kind>sent|received) (?P<message>.)( to (?P<to>.))?"
-    options = ["--pattern", lines, "--send", "sent", "--deliver", "received"]
-    named = ["--file-pattern", "node-(?P<process>.)"]
-    assert cli.run(["import", "logs", "--to", "out.jsonl", "--save-mapping", "kept.toml", *options, *named]) == 0
-    events = read_events(["out.jsonl"])[0]
-    assert sorted((e.process, e.index, e.kind, e.message) for e in events) == [
-        ("a", 0, "send", "1"),
-        ("a", 1, "send", "2"),
-        ("b", 0, "deliver", "2"),
-        ("b", 1, "deliver", "1"),
-    ]
-    assert read_mapping("kept.toml").file_pattern == named[1]
-    capsys.readouterr()
-    # Whoever has no such name is not left out silently.
-    Path("logs/other.log").write_text("sent 3 to b\n")
-    assert cli.run(["import", "logs", "--mapping", "kept.toml"]) == 2
-    assert capsys.readouterr().err == (
-        "antecede: logs/other.log: --file-pattern does not match the name of this file: node-(?P<process>.)\n"
-    )
-
-
-def test_a_record_knows_better_than_the_name_of_its_file() -> None:
-    mapping = Mapping(
-        map=pairs_of(["kind=event,message=id"]), file_pattern="(?P<process>log)", send="sent", deliver="got"
-    )
-    records = [{"event": "sent", "id": 1}, {"event": "got", "id": 1, "process": "q"}]
-    _, events = _run(*records, mapping=mapping)
-    assert [(process, kind) for process, _, kind, *_ in events] == [("log", "send"), ("q", "deliver")]

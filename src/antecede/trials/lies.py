@@ -1,5 +1,4 @@
-"""A server that receives a million forged frames ("lies"): each connection with a detected lie is closed with a logged
-reason.
+"""A server that receives a million forged frames ("lies"). It closes each connection that lies, with a logged reason.
 
 The server is complete, :class:`antecede.live.ServerRuntime`, with its entry, sessions, peers and machine. Only the
 socket is missing, so that frames reach it as fast as it reads them. Lying peers and clients have everything that honest
