@@ -30,7 +30,7 @@ _decoder = msgspec.json.Decoder()
 
 
 class _Row(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A line with the columns that nearly all lines have, and no others: it needs no further test."""
+    """A line with only the columns that nearly all lines have: it needs no further check."""
 
     process: str
     index: Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
@@ -72,7 +72,7 @@ def decode(line: bytes) -> Event | Fault:
 
 
 def _decode_any(line: bytes) -> Event | Fault:
-    """What a line says that may be any text at all."""
+    """Return the content of a line of any text."""
     try:
         row = _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, OverflowError) as error:

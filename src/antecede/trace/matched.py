@@ -1,9 +1,9 @@
 """A valid trace in the form that every verdict starts from: processes as numbers, sends by message.
 
-``lines[p]`` are the valid events of process ``p`` in the order of their indices, without ``hop`` rows; processes are
-numbered in the order of their names, so that whatever is decided by number is decided by name. ``sends[m]`` says where
-message ``m`` was sent, as (process, position in its line). ``origins`` say the same for each event that is a delivery:
-in a trace of millions of events every look-up by the id of a message waits for memory.
+``lines[p]`` are the valid events of process ``p`` in the order of their indices, without ``hop`` rows. Processes are
+numbered in the order of their names, so that a decision by number is also a decision by name. ``sends[m]`` is the place
+where message ``m`` was sent, as (process, position in its line). ``origins`` has the same for each event that is a
+delivery, because in a trace of millions of events every look-up by message id waits for memory.
 
 **The causal order of events.** :meth:`Matched.in_causal_order` walks all events so that each comes after everything
 that happened before it. After matching, a delivery may come as soon as its sender's cursor has passed the send, so one
@@ -40,7 +40,7 @@ class Matched(msgspec.Struct, frozen=True):
         return self.lines[process][position]
 
     def undelivered(self) -> int:
-        """Pairs of a message and a destination that it never reached; unknown destinations lack nothing."""
+        """Return the number of undelivered pairs of a message and a destination; unknown destinations do not count."""
         sends = [event for line in self.lines for event in line if event.kind == SEND]
         owed = sum(len(event.to) for event in sends if event.to)
         unknown = {event.message for event in sends if event.to is None}

@@ -8,10 +8,10 @@ that it carries are added to q's set: the sender's set and its own earlier sends
 A set is the bits of one integer. A bit is used again after its message has been delivered everywhere. Before that it is
 removed from all sets at once, whenever half of the bits are of this kind.
 
-**The walk** decides how many messages are pending. Where one process receives everything, such as an archive, few are
-if that process leads, as it does in :meth:`Matched.in_causal_order`. Otherwise few are in the order of Lamport's clock:
-each event as soon as all that happened before it. Where they are too many in both (a vector would be smaller), there is
-no answer from here.
+**The walk** determines how many messages are pending. If one process receives everything, such as an archive, few are
+pending when that process leads, as it does in :meth:`Matched.in_causal_order`. Otherwise few are pending in the order
+of Lamport's clock: each event as soon as everything before it has happened. If both give too many (a vector would be
+smaller), this module gives no answer.
 """
 
 from itertools import accumulate
@@ -26,7 +26,7 @@ _sweep_min = 1_024
 """The smallest number of unused bits that start a sweep, which examines all sets."""
 
 _sets_per_bit_swept = 4
-"""With many processes a sweep waits until it frees at least one bit for so many sets."""
+"""With many processes a sweep waits until it frees at least one bit per this number of sets."""
 
 _Step = tuple[int, int, int, Event]
 """Lamport's clock, process, number of the message, event: a send or a delivery."""
@@ -70,7 +70,7 @@ def _numbered(trace: Matched) -> tuple[list[_Step], list[int], list[int]]:
             continue
         clocks[process] = clock
         walk.append((clock, process, message, event))
-    # A message that nobody delivers would stay pending, and nobody asks about it.
+    # An undelivered message would stay pending, and cannot be late.
     return [step for step in walk if awaited[step[2]]], clocks, awaited
 
 

@@ -86,7 +86,7 @@ class Mapped:
         """The paths in the first records, for advice."""
 
     def read(self, file: ForeignFile, form: str, guard: Guard, most: int | None = None) -> None:
-        """Take in the records of one file, or the first of them."""
+        """Read the records of one file, or the first of them."""
         with guard.on(file.name, 0):
             named = self.plan.in_name(file.name)
         for record in islice(records_of(file, form, self.plan, guard), most):

@@ -1,18 +1,18 @@
 """A mapping: where the records of a user's own log have the process, the kind and the message.
 
-A record is a JSON object, a row of a table, or a line of text cut into named groups. The mapping says for each column
-of a trace where in the record its value stands:
+A record is a JSON object, a row of a table, or a line of text split into named groups. The mapping gives, for each
+column of a trace, the place of its value in the record:
 
-* a **path** such as ``event.msg.id``: keys with dots between them, or the position in a list. A key that contains dots
-  itself is found, too.
+* a **path** such as ``event.msg.id``: keys joined by dots, or the position in a list. A key that contains dots itself
+  is found, too.
 * a **template** such as ``{topic}-{partition}-{offset}``: text with paths in braces, for ids made of several fields. If
-  one of the fields is missing, so is the value.
+  one of the fields is missing, the value is missing.
 
-A name may begin with ``send.`` or ``deliver.``: then it counts for those records only, where the two name things
-differently (``deliver.process=dst``). Where each process has a log of its own, its name may stand in the name of the
-file only: a regular expression cuts it out, and what its groups catch are fields of all records. Which records are
-sends and which deliveries is decided by two regular expressions on the value of ``kind``. A mapping can be kept as a
-TOML file. This module knows no records and no traces.
+A name may begin with ``send.`` or ``deliver.``: then it applies to those records only, if the two use different fields
+(``deliver.process=dst``). If each process has its own log, its name may be only in the name of the file: a regular
+expression extracts it, and its groups become fields of all records. Two regular expressions on the value of ``kind``
+decide which records are sends and which are deliveries. A mapping can be saved as a TOML file. This module does not
+know records or traces.
 """
 
 import re
