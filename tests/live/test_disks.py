@@ -83,10 +83,10 @@ def test_a_full_disk(servers: CutProcesses, full: str) -> None:
                 while not refused and len(accepted) < 400:
                     await _send(bus, accepted, refused)
             if full == "s1":
-                assert "no room for the next segment" in refused[0]
+                assert "no space for the next segment" in refused[0]
                 status = await request(address, "", "status")
                 assert status["health"] == "in trouble"
-                assert "no room for the next segment" in status["trouble"]
+                assert "no space for the next segment" in status["trouble"]
             else:
                 # What the client sends is on the disk of s1, and waits there.
                 await _until(lambda: "disk-full" in servers.log("s2"))

@@ -216,7 +216,7 @@ def test_a_callback_that_raises_stops_the_log(place: str) -> None:
 def test_a_full_disk_refuses_new_records_and_keeps_accepted_ones(disk: SimulatedDisk) -> None:
     disk.room = 2 * 2048 + 100
     log = small(disk)
-    with pytest.raises(DiskFullError, match="no room for the next segment"):
+    with pytest.raises(DiskFullError, match="no space for the next segment"):
         fill(log, 90, together=5)
     accepted = log.last
     assert log.durable < accepted

@@ -213,7 +213,7 @@ def test_a_snapshot_that_cannot_be_written_leaves_the_log_as_it_was(disk: Simula
     log = small(disk)
     log.wait(log.append(b"one"))
     disk.room = 0
-    with pytest.raises(DiskFullError, match="no room for a snapshot"):
+    with pytest.raises(DiskFullError, match="no space for a snapshot"):
         log.snapshot(bytes(100), 1)
     assert snapshots(disk) == []
     disk.room = 1 << 30

@@ -109,7 +109,7 @@ class Segments:
             self._next = self.files.open(self._path(self.current + 1), write=True)
         except OSError as error:
             if error.errno in NO_ROOM:
-                raise DiskFullError(f"{self.directory}: no room for the next segment: {error.strerror}") from error
+                raise DiskFullError(f"{self.directory}: no space for the next segment: {error.strerror}") from error
             if error.errno in NO_DESCRIPTOR:
                 why = f"no file descriptor for the next segment: {error.strerror}"
                 raise NoDescriptorError(f"{self.directory}: {why}") from error
@@ -125,7 +125,7 @@ class Segments:
 
     def turn(self) -> None:
         """Close the current segment, all of which is durable, and continue in the next."""
-        assert self.spare, "a record was accepted that there is no room for"
+        assert self.spare, "a record was accepted without space for it"
         self.files.fdatasync(self._file)
         self.files.close(self._file)
         self._file, self._next = self._next, -1

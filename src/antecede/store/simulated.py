@@ -241,6 +241,6 @@ class SimulatedDisk(Files):
             return
         used = sum(len(other.seen) for other in self.seen.values())
         if used + size - len(inode.seen) > self.room:
-            raise OSError(errno.ENOSPC, "no room on the simulated disk", path)
+            raise OSError(errno.ENOSPC, "no space on the simulated disk", path)
         inode.seen.extend(bytes(size - len(inode.seen)))
         inode.sizes.append(size)

@@ -68,7 +68,7 @@ def write_snapshot(files: Files, directory: str, seal: int, upto: int, state: by
         if not isinstance(error, OSError):
             raise
         if error.errno in NO_ROOM:
-            raise DiskFullError(f"{path}: no room for a snapshot: {error.strerror}") from error
+            raise DiskFullError(f"{path}: no space for a snapshot: {error.strerror}") from error
         if error.errno in NO_DESCRIPTOR:
             raise NoDescriptorError(f"{path}: no file descriptor for a snapshot: {error.strerror}") from error
         raise StoreError(f"{path}: the snapshot could not be written: {error.strerror}") from error

@@ -171,7 +171,7 @@ def circle_of(circle: list[str], homes: Mapping[str, Homes], sends: Mapping[str,
     steps = []
     for message, following in zip(circle, [*circle[1:], circle[0]], strict=True):
         found = _witness(homes[message], homes[following])
-        assert found is not None, "a message of a circle does not come before the next"
+        assert found is not None, "a message of a cycle does not come before the next"
         process, (index, kind), (next_index, next_kind) = found
         steps.append(
             {

@@ -1,6 +1,6 @@
 """The verdict of a checker on one trace, in a form that allows comparing two checkers.
 
-``holds`` is ``None`` where there was no delivery to judge.
+``holds`` is ``None`` if there was no delivery to judge.
 """
 
 from collections import Counter
@@ -15,8 +15,8 @@ ORDERS = ("fifo", "causal", "total", "synchronous")
 
 
 def known_orders(orders: Sequence[str]) -> tuple[str, ...]:
-    """The orders asked for, each once. One that is misspelt is refused: it would be missing from the report, where
-    nothing violated looks like everything kept."""
+    """Return the requested orders, each once. A misspelt order is refused: it would be missing from the report, and an
+    order without a violation looks like one that holds."""
     known = (*ORDERS, "significant")
     for name in [orders] if isinstance(orders, str) else orders:
         if name not in known:
@@ -27,7 +27,7 @@ def known_orders(orders: Sequence[str]) -> tuple[str, ...]:
 
 
 class Late(msgspec.Struct, frozen=True, order=True):
-    """A delivery that came after a message which should have waited for it.
+    """A delivery that came after a message that should have waited for it.
 
     Its fields are in the order that decides which is *first*: the receiver's index, then the receiver's name.
     """
@@ -41,7 +41,7 @@ class Late(msgspec.Struct, frozen=True, order=True):
     """The first message delivered at ``to`` whose send came after this one's: for causal order, causally after; for
     FIFO order, later at the same sender; for significant order, significantly after, or earlier elsewhere."""
     rule: str = ""
-    """The rule that it breaks, where an order has several."""
+    """The rule that it breaks, if an order has several."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -55,7 +55,7 @@ class Late(msgspec.Struct, frozen=True, order=True):
 
 
 class Verdict(msgspec.Struct):
-    """The orders that were asked for; ``None`` for one that was not."""
+    """The verdicts on the requested orders; ``None`` for other orders."""
 
     deliveries: int
     undelivered: int
@@ -65,15 +65,16 @@ class Verdict(msgspec.Struct):
     causal: list[Late] = []
     """Late deliveries by causal order, ascending."""
     fifo_undecided: int = 0
-    """Deliveries that are late by FIFO order only if assumed rows were where the trace puts them."""
+    """Deliveries that are late by FIFO order only if the positions of assumed rows are right."""
     causal_undecided: int = 0
     """The same by causal order."""
     pairwise: bool = True
     """Whether no two processes disagree on the order of two deliveries."""
     cycle: list[str] | None = None
-    """Messages that the processes deliver in a circle."""
+    """A cycle of messages, each delivered before the next in some process."""
     crown: list[str] | None = None
-    """Messages whose events chase each other in a circle, so that no instant can be given to each."""
+    """A cycle of messages, each with an event before an event of the next, so that no single instant fits each
+    message."""
 
     significant: list[Late] = []
     """Late deliveries by significant order, ascending."""
@@ -81,7 +82,7 @@ class Verdict(msgspec.Struct):
     """Operations that the conflict table does not name."""
 
     def holds(self, order: str) -> bool | None:
-        """Whether the order holds; ``None`` if there was nothing to judge."""
+        """Return whether the order holds; ``None`` if there was nothing to judge."""
         assert order in self.orders, f"{order} was not judged"
         if not self.deliveries:
             return None

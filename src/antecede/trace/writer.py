@@ -1,4 +1,4 @@
-"""Writing a trace: the extension of its name decides the format, and it appears whole or not at all.
+"""Writing a trace: the extension of its name decides the format, and it appears as a whole or not at all.
 
 ``.jsonl`` and ``.jsonl.gz`` (also ``.json``, ``.ndjson``) are JSON Lines, ``.parquet`` is Parquet. Events are written
 as they come, to a temporary name beside the target, which is renamed when the writer is closed without an error.
@@ -65,7 +65,7 @@ class TraceWriter:
         self.beside = None if is_parquet else metadata
         """Write the metadata beside a file of lines, when it is closed."""
         self.events = 0
-        """How many were written."""
+        """The number of events written."""
 
     def write(self, event: Event) -> None:
         """Append one event."""
@@ -89,9 +89,9 @@ class TraceWriter:
             raise TraceError(f"{self._path}: cannot be written: {error.strerror}") from None
 
     def abandon(self) -> None:
-        """Leave nothing behind."""
+        """Remove the unfinished file."""
         try:
-            # What a full disk did not take fails once more here, and does not matter any more.
+            # Data that a full disk did not take fails again here, which does not matter any more.
             with suppress(OSError):
                 self._sink.abandon()
         finally:
@@ -118,7 +118,7 @@ _line_endings = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson
 
 
 def write_trace(path: str | os.PathLike[str], events: Iterable[Event], metadata: Metadata | None = None) -> int:
-    """Write a whole trace; the number of its events."""
+    """Write a whole trace; return the number of its events."""
     with TraceWriter(path, metadata) as trace:
         for event in events:
             trace.write(event)
