@@ -315,7 +315,7 @@ def test_a_failing_handler_is_tried_again(monkeypatch: pytest.MonkeyPatch, kind:
 
 def test_bad_usage() -> None:
     async def play(bus: Bus, line: Line) -> None:
-        with pytest.raises(UsageError, match="to nobody"):
+        with pytest.raises(UsageError, match="without a destination"):
             bus.send((), Note(number=1))
         with pytest.raises(UsageError, match="no Notification"):
             bus.send("a", object())  # type: ignore[arg-type]

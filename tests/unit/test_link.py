@@ -172,7 +172,7 @@ def wrong_acks() -> list[tuple[Ack, str]]:
         (Ack(B, A, 0, b"\1"), "contradicts itself"),
         (Ack(C, A, 1), "the peer lost its data"),
         (Ack(B, C, 1), "remembers an earlier data directory"),
-        (Ack(B, 0, 1), "to nobody"),
+        (Ack(B, 0, 1), "without a receiver"),
         (Ack(0, A, 1), "from incarnation 0"),
         (Ack(1 << 64, A, 1), "from incarnation"),
         (Ack(B, A, 0, bytes(limits.link_window_frames_max)), "longer than any window"),
@@ -243,7 +243,7 @@ def after_three() -> tuple[Link, Link]:
     [
         (lambda b: Hello(C, A, 0, 3), "the peer lost its data"),
         (lambda b: Hello(B, C, 0, 3), "remembers an earlier data directory"),
-        (lambda b: Hello(B, A, 0, 2), "has acknowledged 3: its counter went back"),
+        (lambda b: Hello(B, A, 0, 2), "had acknowledged 3: its counter went back"),
         (lambda b: Hello(B, A, 0, 4), "our counter went back"),
     ],
 )

@@ -58,5 +58,5 @@ def test_what_is_no_servers_log_is_refused(tmp_path: Path) -> None:
         list(project_directory(str(tmp_path)))
     with open_log(str(tmp_path / "other")) as log:
         log.append(b"\x90")
-    with pytest.raises(StoreError, match="does not begin"):
+    with pytest.raises(StoreError, match="not a server's log"):
         list(project_directory(str(tmp_path / "other")))

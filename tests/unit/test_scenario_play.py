@@ -61,7 +61,7 @@ def test_a_copy_that_is_never_posted() -> None:
 
 def test_a_copy_that_has_arrived_before() -> None:
     error = _fails("processes P Q; send x P -> Q; arrive x Q; arrive x Q")
-    assert (error.line, "has arrived before" in error.reason) == (4, True)
+    assert (error.line, "has already arrived" in error.reason) == (4, True)
 
 
 def test_a_copy_that_cannot_arrive_again() -> None:

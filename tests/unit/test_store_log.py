@@ -304,7 +304,7 @@ def test_sizes_that_cannot_hold_what_is_accepted_are_refused(place: str, sizes: 
 
 
 def test_stores_by_name(place: str) -> None:
-    with pytest.raises(UsageError, match="none of disk, os, memory"):
+    with pytest.raises(UsageError, match="not one of disk, os, memory"):
         open_store(place, durability="tape")
     with pytest.raises(UsageError, match="needs a data directory"):
         open_store()
