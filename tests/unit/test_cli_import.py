@@ -83,7 +83,7 @@ def test_remarks_name_the_first_unreadable_lines(capsys: pytest.CaptureFixture[s
         ("junk --format zipkin", "nothing could be read as zipkin"),
         ("junk --format otlp", "nothing could be read as otlp"),
         ("junk --format jaeger", "nothing could be read as jaeger"),
-        ("junk --format spans", "junk:1: no header of spans"),
+        ("junk --format spans", "junk:1: not a header of spans"),
         ("junk --format editing", "not an editing recording"),
         ("junk --pattern govector", "nothing could be read as shiviz (junk:1: no event"),
         ("a.log --pattern (", "not a regular expression"),

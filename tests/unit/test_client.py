@@ -317,7 +317,7 @@ def test_bad_usage() -> None:
     async def play(bus: Bus, line: Line) -> None:
         with pytest.raises(UsageError, match="without a destination"):
             bus.send((), Note(number=1))
-        with pytest.raises(UsageError, match="no Notification"):
+        with pytest.raises(UsageError, match="not a Notification"):
             bus.send("a", object())  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="at most"):
             bus.post("a", "Note", {"data": b"x" * limits.letter_bytes_max})

@@ -62,7 +62,7 @@ def test_times_that_are_none(time: str, tmp_path: Path) -> None:
 def test_one_recording_at_a_time_and_within_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in "ab":
         (tmp_path / f"{name}.json").write_text('{"txns": [{"agent": 0, "parents": []}]}')
-    with pytest.raises(TraceError, match="imported alone"):
+    with pytest.raises(TraceError, match="only one editing recording"):
         convert([tmp_path])
     monkeypatch.setattr(limits, "foreign_events_max", 0)
     with pytest.raises(TraceError, match="more transactions"):
