@@ -81,7 +81,7 @@ def test_a_client_without_a_handler(cluster: Callable[..., Any]) -> None:
     _run(main())
     for where in (str(world.file), world.addresses["s1"]):
         _run(_write_to_nobody(world))
-        assert "mailbox of carol@s1: 1, a client that is away" in world.command("status", str(world.file)).stdout
+        assert "mailbox of carol@s1: 1, a disconnected client" in world.command("status", str(world.file)).stdout
         dropped = json.loads(world.command("dead", "drop", where, "carol@s1").stdout)
         assert dropped == {"server": "s1", "dropped": 1, "client": "carol@s1"}
     assert world.command("dead", "drop", str(world.file), "carol@s1").returncode == 2, "there is nothing left"
