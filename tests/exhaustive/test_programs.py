@@ -60,7 +60,7 @@ def test_a_send_may_wait_for_deliveries(tmp_path: Path) -> None:
         ("processes P1 P2\nsend x P1 -> P2 after many\n", 2, "expected"),
         ("processes P1 P2\nsend x P1 -> P2\nsend x P2 -> P1\n", 3, "twice"),
         ("processes P1 P1\n", 1, "different"),
-        ("processes P1 P2\nsend x! P1 -> P2\n", 2, "no name"),
+        ("processes P1 P2\nsend x! P1 -> P2\n", 2, "is not a name"),
         ("processes P1 P2\narrive x P2\n", 2, "expected"),
         ("processes P1 P2\n", 0, "no sends"),
         ("\x00\xff", 1, "expected"),
