@@ -270,7 +270,7 @@ def test_the_log_gives_the_state_again_and_code_that_was_changed_is_found(tmp_pa
 def test_topologies_that_cannot_be_run_are_refused_by_name() -> None:
     with pytest.raises(TopologyError, match="object till: domain A has order pruned"):
         plan_of(parse_topology(_text("pruned")), {"till": Till})
-    with pytest.raises(TopologyError, match="what conflicts is declared by the objects' classes"):
+    with pytest.raises(TopologyError, match="the objects' classes declare the conflicts"):
         plan_of(parse_topology(_text("objects:conflicts=none")), {"till": Till})
     with pytest.raises(AgentError, match="cannot import shop"):
         plan_of(parse_topology(_text()))

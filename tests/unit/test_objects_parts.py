@@ -111,7 +111,8 @@ def test_replicas_agree_if_all_of_them_do(answers: tuple[float, ...], agreed: bo
 
 
 @pytest.mark.parametrize(
-    ("to", "reason"), [(("book", "book"), "a call goes to one object at a time"), ("shelf", "no object 'shelf'")]
+    ("to", "reason"),
+    [(("book", "book"), "a call to several objects: expected one object"), ("shelf", "no object 'shelf'")],
 )
 def test_a_call_that_reaches_nobody_is_refused(to: Any, reason: str) -> None:
     with pytest.raises(ObjectError, match=reason):

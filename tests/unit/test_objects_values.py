@@ -32,4 +32,4 @@ def test_values_must_be_plain() -> None:
     _, effects = group({"a": Odd}).create(0, 1).start("odd")
     (answered,) = [effect for effect in effects if isinstance(effect, Answered)]
     assert not answered.ok
-    assert "no plain value" in answered.answer
+    assert "not a plain value" in answered.answer

@@ -1,8 +1,8 @@
-"""Objects with operations: only what conflicts is ordered (Enokido, Higaki, Takizawa).
+"""Objects with operations: only conflicting operations are ordered (Enokido, Higaki, Takizawa).
 
-* :mod:`~antecede.objects.model`: what an object is: a class whose methods are operations, and which of them conflict.
+* :mod:`~antecede.objects.model`: an object is a class whose methods are operations, some of which conflict.
 * :mod:`~antecede.objects.replay`: computing an operation, and computing it again from the answers to its calls.
-* :mod:`~antecede.objects.instances`: operation instances, roots, and what travels between them.
+* :mod:`~antecede.objects.instances`: operation instances, roots, and the messages between them.
 * :mod:`~antecede.objects.site`: one object of a group on top of the order ``objects``, sans-I/O like every order. Its
   docstring shows its parts.
 * :mod:`~antecede.objects.hosting` and :mod:`~antecede.objects.replicas`: the objects of a server, as one member.

@@ -121,8 +121,8 @@ class Calls:
         return Letter(id_, called.object, (called.caller,), name_of(Returned), body, answers=called.ask)
 
     def record(self) -> tuple[dict[str, list[list[str]]] | None, list[Row]]:
-        """Return what a step's record must say of the objects here: the table of conflicts, if the log does not have
-        it, and what they did."""
+        """Return the data on objects for a step's record: the table of conflicts, if the log does not have
+        it, and their actions."""
         site = self.site
         if site is None or not site.rows:
             return None, []
@@ -131,7 +131,7 @@ class Calls:
         return conflicts, self._rows()
 
     def recorded(self, conflicts: dict[str, list[list[str]]]) -> None:
-        """The log has this table of conflicts."""
+        """Record that the log has this table of conflicts."""
         if self.site is not None:
             self.site.logged = conflicts
 

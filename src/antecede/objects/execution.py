@@ -2,9 +2,9 @@
 
 **Closed nesting.** The effects of an instance are an intention (:mod:`antecede.objects.replay`) until the root's home
 decides. Commit and abort travel down the tree of calls. An instance that fails aborts its own calls and answers its
-callers with the reason; the callers may go on. Abort never restores a state: two compatible increments interleave, and
-undoing one must not undo the other. A commit is applied once it is known of each instance of the root at this object
-whether it lasts.
+callers with the reason; the callers may continue. Abort never restores a state: two compatible increments interleave,
+and undoing one must not undo the other. A commit is applied when it is known, for each instance of the root at this
+object, whether it commits.
 
 **Replicas** that each repeat a nested call call one instance. It is computed once and each replica gets the answer. An
 instance that failed or was aborted stays so, since a slower replica must not find it computed again, perhaps with
@@ -56,21 +56,21 @@ class Execution:
         self.table = table
         self.outbox = outbox
         self.reports: list[Finished | Removed] = []
-        """What happened, in sequence; the site empties it after each call."""
+        """The reports of ended instances, in sequence; the site empties it after each call."""
         self.undone: dict[str, str] = {}
         """Instances that failed or were aborted here, the latest of them, and why."""
 
-    # Beginning and going on.
+    # Start and continuation.
 
     def requested(self, message: Message, label: Label) -> None:
-        """A request was handed over: queue its instance, or answer it if the instance is there or was undone."""
+        """Process a request: queue its instance, or answer it if the instance is there or was undone."""
         request = _read(_requests, message)
         if request is None or not 0 <= request.number[1] < self.outbox.order.members:
             self.ignore(message)
             return
         one = self.table.instances.get(label.instance)
         if one is None and label.instance in self.undone:
-            # A replica of its caller was quicker, and the instance was undone: it is not begun again.
+            # A replica of its caller was faster, and the instance was undone: it does not begin again.
             self.ignore(message)
             response = Label(RESPONSE, label.by_operation, label.by_instance, label.operation, label.instance, True)
             self.outbox.send(1 << message.source, response, (False, self.undone[label.instance]))
@@ -85,7 +85,7 @@ class Execution:
             self._join(one, message, label)
 
     def begin(self, one: Instance) -> None:
-        """A queued instance begins: its request counts as delivered now."""
+        """Begin a queued instance: its request counts as delivered now."""
         self.table.begin(one)
         requests, one.pending = one.pending, []
         for message in requests:
@@ -128,7 +128,7 @@ class Execution:
         """Compute an instance from the answers that it has. Return its next call; if it has ended, report that."""
         outcome = self.intentions.computed(self.table.begun(one.root))[one.id]
         if not _is_plain(outcome.answer, outcome.state, [call.arguments for call in outcome.calls]):
-            self._fail(one, (False, "its state, its answer or an argument is no plain value"))
+            self._fail(one, (False, "its state, its answer or an argument is not a plain value"))
         elif outcome.answer is not None:
             if outcome.answer[0]:
                 self._done(one, outcome.answer)
@@ -147,9 +147,9 @@ class Execution:
         if child.count("/") > limits.nesting_depth_max or len(child) > limits.label_chars_max:
             raise ObjectError(f"calls nested deeper than {limits.nesting_depth_max}")
         if not _can_travel(operation):
-            # A request that no member can read would stop all that come after it.
+            # A request that no member can read would block all later ones.
             raise ObjectError(
-                f"the name of an operation has more than {limits.label_chars_max} characters, or is no text"
+                f"the name of an operation has more than {limits.label_chars_max} characters, or is not a text"
             )
         return to, Label(REQUEST, operation, child, one.operation, one.id)
 
@@ -172,7 +172,7 @@ class Execution:
         self._go_on(one)
 
     def _respond(self, one: Instance, caller: Caller, answer: Answer) -> None:
-        # What a failure follows from may be an abort that is on its way to the caller as well.
+        # The cause of a failure may be an abort that is also in transit to the caller.
         several = caller.several or not answer[0]
         label = Label(RESPONSE, caller.operation, caller.instance, one.operation, one.id, several)
         self.outbox.send(1 << caller.source, label, answer)
@@ -191,7 +191,7 @@ class Execution:
         self.reports.append(Finished(one, answer))
 
     def commit(self, one: Instance) -> None:
-        """The root has decided that this instance is to last."""
+        """Commit an instance, as its root has decided."""
         if one.decided or one.state != DONE:
             return
         one.decided = True
@@ -201,8 +201,8 @@ class Execution:
         self._settle(one.root)
 
     def _settle(self, root: str) -> None:
-        """Apply what a root did here, once it is known of each of its instances whether it lasts: one that is still to
-        be aborted may lie between two that last."""
+        """Apply the effects of a root here, once the end of each of its instances is known: one that is still to
+        be aborted may lie between two that commit."""
         begun = self.table.begun(root)
         if begun and all(one.decided for one in begun):
             self.intentions.apply(begun)
@@ -231,7 +231,7 @@ class Execution:
             for caller in callers:
                 self._respond(one, caller, answer)
         if one.state == QUEUED:
-            # What has not begun leaves no trace.
+            # An instance that has not begun has no effects.
             self._remove(one)
         else:
             self._close(one, ABORT)

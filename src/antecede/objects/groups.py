@@ -1,4 +1,4 @@
-"""A group of objects by name: which classes they are of, and what of their operations conflicts."""
+"""A group of objects by name: their classes, and the conflicts of their operations."""
 
 from antecede.errors import ObjectError, OrderError
 from antecede.objects.members import Members
@@ -10,7 +10,7 @@ from antecede.orders.objects import Objects
 
 
 class SiteSpec(OrderSpec, frozen=True):
-    """A group of objects: what each of them is. It makes a member as an order's specification does."""
+    """A group of objects with their classes. It creates a member as an order's specification does."""
 
     kinds: tuple[type[Object], ...] = ()
     """The class of each object."""
@@ -24,7 +24,7 @@ class SiteSpec(OrderSpec, frozen=True):
         return self.site(me, self.kinds[me], Members(self.names), self.conflicts(), clocks)
 
     def conflicts(self) -> str:
-        """The relation of the whole group: a name conflicts if it does so in some class."""
+        """Return the relation of the whole group: two names conflict if they do so in some class."""
         pairs = sorted({pair for kind in self.kinds for pair in relation_of(kind).pairs()})
         return "+".join(f"{one}~{other}" for one, other in pairs) or "none"
 

@@ -1,4 +1,4 @@
-"""Several objects as one: what a server puts into its member of the order ``objects``.
+"""Several objects as one: the content of a server's member of the order ``objects``.
 
 A member of the order is a server, and a server may hold replicas of several objects. So the objects of a server become
 *one* object: its operations are ``account.deposit``, ``ledger.append`` …, its state is the states of all of them, and
@@ -47,11 +47,11 @@ class ReplicatedObject(Object):
 
 
 def encode_state(state: dict[str, Any]) -> bytes:
-    """A state as bytes, the same for all that are equal."""
+    """Return a state as bytes; equal states give the same bytes."""
     try:
         return _encode_in_order(state)
     except TypeError:
-        # It sorts no keys but texts.
+        # It sorts only keys that are texts.
         return _encode(_in_order(state))
 
 
@@ -72,7 +72,7 @@ def _in_order(value: Any) -> Any:
 
 
 def qualified(name: str, called: str) -> str:
-    """What an operation of an object is called at its servers."""
+    """Return the name of an object's operation at its servers."""
     return f"{name}.{called}"
 
 
@@ -92,7 +92,7 @@ def conflicts_of(objects: Mapping[str, type[Object]]) -> list[tuple[str, str]]:
 
 
 def hosting(objects: Mapping[str, type[Object]]) -> type[Object]:
-    """The one object that these are on a server."""
+    """Return the one object that contains these on a server."""
     rivals: dict[str, list[str]] = {}
     for one, other in conflicts_of(objects):
         rivals.setdefault(one, []).append(other)
@@ -125,7 +125,7 @@ def _init(objects: Mapping[str, type[Object]]) -> Callable[[Any], None]:
 
 
 def _first(name: str, kind: type[Object]) -> bytes:
-    """The state of a new object, if it can be kept and given back."""
+    """Return the state of a new object; raise if it cannot be saved and decoded again."""
     try:
         state = encode_state(initial(kind))
         _State(name, kind).read(state)
@@ -145,12 +145,12 @@ def _root(self: Any, object_: str, called: str, arguments: list[Any]) -> Generat
     try:
         return (yield Call(object_, called, tuple(arguments)))
     except CallFailed as failed:
-        # The caller asked for the operation, so its reason is the reason.
+        # The caller called the operation, so the reason of the operation is reported.
         raise Failure(*failed.args) from None
 
 
 class _State:
-    """How the state of one object is written and read."""
+    """Encodes and decodes the state of one object."""
 
     def __init__(self, name: str, kind: type[Object]) -> None:
         self.name = name
@@ -190,7 +190,7 @@ class _State:
 
 
 def _bound(state: _State, called: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """An operation of one object as an operation of all."""
+    """Return an operation of one object as an operation of the combined object."""
     signature = inspect.signature(method)
     try:
         hints = get_type_hints(method)
@@ -205,7 +205,7 @@ def _bound(state: _State, called: str, method: Callable[..., Any]) -> Callable[.
 
     def fit(one: Object, arguments: tuple[Any, ...]) -> list[Any]:
         positional = signature.bind(one, *arguments).args[1:]
-        # What has no place of its own is one of ``*more``.
+        # An argument without a parameter belongs to ``*more``.
         kinds = places + [more] * (len(positional) - len(places))
         try:
             return [msgspec.convert(given, kind) for given, kind in zip(positional, kinds, strict=False)]
@@ -224,7 +224,7 @@ def _bound(state: _State, called: str, method: Callable[..., Any]) -> Callable[.
 
 
 def _relayed(state: _State, whole: Any, one: Object, program: Generator[Call, Any, Any]) -> Generator[Call, Any, Any]:
-    """Pass on what an operation calls; meanwhile others of its root may come to its object."""
+    """Pass on the calls of an operation; meanwhile other operations of its root may change its object."""
     given: Any = None
     failed: CallFailed | None = None
     try:

@@ -1,11 +1,11 @@
-"""Operation instances and roots at one object, and what travels between instances.
+"""Operation instances and roots at one object, and the messages between instances.
 
 An instance's name is a path: the root's name, and for each level of nesting the number of the call. So the n-th call of
 an instance has one name wherever it is computed. Replicas that each repeat a nested call give it the same name. At an
 object that several of them call it is *one* instance, computed once, and each of them gets the answer.
 
-A root is what a user starts. Its name contains its home and its number there. Each new try after an abort gets a name
-(``P1.3~2``), and keeps the root's first number, by which it is older than all that began later.
+A root is an operation that a user starts. Its name contains its home and its number there. Each new try after an abort
+gets a name (``P1.3~2``), and keeps the root's first number, by which it is older than all that began later.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from antecede.messages import Deliver, Label, Message
 from antecede.orders.contract import pack_message, unpack_message
 
 Number = tuple[int, int, int]
-"""A root's age: the time of its first start, its home, its number there. The least is the oldest."""
+"""A root's age: the time of its first start, its home, its number there. The smallest is the oldest."""
 
 Answer = tuple[bool, Any]
 """Whether a call went well, and its result; else the reason."""
@@ -36,13 +36,13 @@ class Local(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """An effect: a root that was started here has come to its end."""
+    """An effect: a root that was started here has ended."""
 
     root: str
-    """As ``start`` named it."""
+    """The name from ``start``."""
     ok: bool
     answer: Any
-    """What it answered, or in one line why it failed."""
+    """Its answer, or the reason of its failure in one line."""
     tries: int
     late: bool = False
     """It was aborted because its time was up."""
@@ -65,7 +65,7 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Caller(msgspec.Struct, frozen=True, array_like=True):
-    """Who waits for an instance's answer."""
+    """A caller that waits for an instance's answer."""
 
     source: int
     instance: str
@@ -79,7 +79,7 @@ class Made(msgspec.Struct, array_like=True):
     operation: str
     to: int
     undone: bool = False
-    """It failed, and all members that were called were told to abort it."""
+    """Whether it failed; all called members then got an abort."""
 
 
 class Instance(msgspec.Struct):
@@ -95,7 +95,7 @@ class Instance(msgspec.Struct):
     """Its place among all that were handed over here."""
     state: str = QUEUED
     pending: list[Message] = []
-    """Requests that were handed over and not delivered, for it has not begun."""
+    """Requests that were handed over and not delivered, because it has not begun."""
     callers: list[Caller] = []
     calls: list[Made] = []
     answers: list[Answer] = []

@@ -1,4 +1,4 @@
-"""The members of a group as callers see them: who gets a call, and what the answers of several come to (§2, §3.3)."""
+"""The members of a group for callers: which members get a call, and the combined answer of several (§2, §3.3)."""
 
 from antecede.errors import ObjectError
 from antecede.objects.instances import Answer, Made
@@ -15,7 +15,7 @@ class Members:
         """Return the members that a call is for, and the name of the operation there. Raise if there are none."""
         unknown = [name for name in call.targets if name not in self.names]
         if unknown or not call.targets:
-            raise ObjectError(f"no object {unknown[0]!r}" if unknown else "a call to nobody")
+            raise ObjectError(f"no object {unknown[0]!r}" if unknown else "a call without a target")
         return sum(1 << self.names.index(name) for name in set(call.targets)), call.operation
 
     def united(self, made: Made, replies: dict[int, Answer]) -> Answer:

@@ -1,4 +1,4 @@
-"""What an object is: a class whose marked methods are its operations, and a relation that says which of them conflict.
+"""Definition of an object: a class whose marked methods are its operations, and the relation of their conflicts.
 
 ::
 
@@ -13,12 +13,12 @@
         def audit(self) -> int:
             return self.balance
 
-Two operations conflict iff applying them in both orders can differ, in the state or in an answer (§2 speaks of the
-state alone; an answer that depends on the order is as good a reason). The relation is symmetric: it suffices that one
+Two operations conflict iff applying them in both orders can differ, in the state or in an answer (§2 considers the
+state alone; an answer that depends on the order is an equal reason). The relation is symmetric: it is enough that one
 of the two names the other. Instead of naming them a class may have a predicate ``compatible(one, other)``.
 
 The attributes of an object are its state; they must be plain values. An operation that calls others is a generator: it
-yields a :class:`Call` and is sent the answer. It must be deterministic: it is computed again from the answers.
+yields a :class:`Call` and receives the answer. It must be deterministic: it is computed again from the answers.
 """
 
 import inspect
@@ -40,8 +40,8 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A nested call: an operation yields it, and is sent the answer (of several objects: a dictionary by name). Several
-    are taken for replicas: a call that each of them repeats is one call, computed once."""
+    """A nested call: an operation yields it and receives the answer (of several objects: a dictionary by name). Several
+    count as replicas: a call that each of them makes is one call, computed once."""
 
     to: str | tuple[str, ...]
     operation: str
@@ -64,7 +64,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class CallFailed(Exception):
-    """Raised in an operation where it called one that failed: all that the call had done is undone."""
+    """Raised in an operation whose call failed: all effects of the call are undone."""
 
 
 class Failure(Exception):
@@ -77,7 +77,7 @@ class Object:
     _operations: ClassVar[dict[str, Callable[..., Any]]] = {}
     _relation: ClassVar[Relation] = Relation()
     _hosts: ClassVar[dict[str, "type[Object]"]] = {}
-    """The objects that it stands for, if it is all those of a server."""
+    """The objects that it contains, if it combines all objects of a server."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -97,7 +97,7 @@ def operation(*, conflicts_with: Iterable[str] = ()) -> Callable[[Method], Metho
 
 
 def operation(method: Any = None, *, conflicts_with: Iterable[str] = ()) -> Any:
-    """Mark a method as an operation, and say which others it conflicts with (itself, too, if it is named)."""
+    """Mark a method as an operation, and name those with which it conflicts (possibly itself)."""
     try:
         names = (conflicts_with,) if isinstance(conflicts_with, str) else tuple(conflicts_with)
     except TypeError:
@@ -121,8 +121,8 @@ def operations_of(kind: type[Object]) -> dict[str, Callable[..., Any]]:
 
 
 def lacking(kind: type[Object], name: str) -> str:
-    """That a class has no such operation, and which it has."""
-    # Names of objects may have dots, and what was asked for may be anything.
+    """Return the message that a class has no such operation, with the operations that it has."""
+    # Names of objects may have dots, and the requested name may be any text.
     hosted = max((host for host in kind._hosts if name.startswith(f"{host}.")), key=len, default=None)
     if hosted is not None:
         kind, name = kind._hosts[hosted], name.removeprefix(f"{hosted}.")
@@ -130,7 +130,7 @@ def lacking(kind: type[Object], name: str) -> str:
 
 
 def relation_of(kind: type[Object]) -> Relation:
-    """Which operations of a class conflict."""
+    """Return the relation of the conflicting operations of a class."""
     return kind._relation
 
 
@@ -143,8 +143,8 @@ def _declared(kind: type[Object]) -> Relation:
             raise ObjectError(f"{kind.__name__}.{name} conflicts with {other!r}: no such operation (it has: {known})")
     compatible = getattr(kind, "compatible", None)
     if compatible is not None and "compatible" not in operations:
-        # What either way of asking denies is a conflict, and so is what is named besides: too many cost time, one too
-        # few lets replicas diverge.
+        # Operations conflict if ``compatible`` denies it in either direction, or if they are named as conflicting. Too
+        # many conflicts cost time; a missing one lets replicas diverge.
         asked = combinations_with_replacement(sorted(operations), 2)
         declared += [pair for pair in asked if not _allowed(kind, compatible, *pair)]
     return Relation(declared)
@@ -191,7 +191,7 @@ def object_with(kind: type[Object], state: dict[str, Any]) -> Object:
 
 
 def copied(value: Any) -> Any:
-    """A copy that shares nothing that can change; plain values are most of what there is, and copied quickly."""
+    """Return a copy that shares no mutable value; most values are plain, and copied fast."""
     kind = type(value)
     if kind in _unchanging:
         return value

@@ -6,8 +6,8 @@ the answer; :class:`~antecede.errors.OperationError`, if the operation failed; o
 all its effects are undone. Only if the server itself does not respond for a while longer is the outcome unknown, and
 the error says so. The call has a number, so it is computed once or never, and its effects do not depend on this client.
 
-The rules are here: what a call looks like, how long to wait, what an answer means. How a question travels is the bus's
-business; it gives a function that sends one and waits for the answer.
+The rules are here: the form of a call, how long to wait, the meaning of an answer. Sending a question is the task of
+the bus; it provides a function that sends one and waits for the answer.
 """
 
 import inspect

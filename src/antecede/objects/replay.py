@@ -1,7 +1,7 @@
 """Computing an operation: from a state, its arguments and the answers to its calls so far.
 
 An instance that waits for an answer is not kept as a running program: a crash would lose it. It is a list of answers,
-and going on means computing it again with one answer more. Its effect on the state is an *intention*: computed again
+and it continues by being computed again with one more answer. Its effect on the state is an *intention*: computed again
 each time that it is needed, and applied to the object when the root commits (closed nesting). So an abort only forgets,
 and does not undo a compatible operation that came between.
 
@@ -39,9 +39,9 @@ class Outcome(msgspec.Struct):
 
     state: State
     calls: list[Call]
-    """All that it has called; if there is one more than answers, it waits for that one."""
+    """All its calls; if there is one more call than answers, it waits for the last one."""
     answer: Answer | None = None
-    """What it has answered, if it has come to its end."""
+    """Its answer, if it has ended."""
 
 
 def compute(
@@ -64,14 +64,15 @@ def compute(
             program = result
             finished, result = _drive(object_, program, calls, answers, between)
             if not finished:
-                # What it does when it is closed (``finally``) is not part of what it has done so far.
+                # Its actions when it is closed (``finally``) are not part of its effects so far.
                 outcome = Outcome(state_of(object_), calls)
                 program.close()
                 return outcome
         return Outcome(state_of(object_), calls, (True, result))
     except BaseException as error:
-        # Whatever an operation raises is its answer, the same at all replicas; nothing of what it did is left. One that
-        # exits would otherwise end its server, again at every start, and so would a state that cannot be copied.
+        # Any exception of an operation is its answer, the same at all replicas; all its effects are undone. Otherwise
+        # an operation that exits would end its server, again at every start, and so would a state that cannot be
+        # copied.
         if is_ctrl_c(error):
             raise
         return Outcome(state, calls, (False, reason_of(error)))
@@ -110,7 +111,8 @@ def _drive(
 
 
 def kept(value: Any) -> Any:
-    """A value as it comes back from a disk or from another object: a tuple is a list. What is not plain raises."""
+    """Return a value as it comes back from a disk or from another object: a tuple becomes a list. Raise if it is not
+    plain."""
     return msgspec.msgpack.decode(msgspec.msgpack.encode(value))
 
 
@@ -119,7 +121,7 @@ def fold(kind: type[Object], state: State, instances: Sequence[Instance]) -> tup
     outcomes: dict[str, Outcome] = {}
 
     def inside(prefix: str) -> list[Instance]:
-        """Those called, directly or not, within a call, but not within one of each other."""
+        """Return the instances called within a call, directly or not, except those within another of them."""
         own = [one for one in instances if one.id.startswith(prefix) or one.id == prefix.rstrip("/")]
         return [one for one in own if not any(one.id.startswith(other.id + "/") for other in own)]
 
@@ -135,14 +137,14 @@ def fold(kind: type[Object], state: State, instances: Sequence[Instance]) -> tup
     for top in inside(""):
         state = apply(top, state)
     for one in instances:
-        # A replica of its caller, at another object, has got further than the one here.
+        # A replica of its caller, at another object, is further than the one here.
         if one.id not in outcomes:
             state = apply(one, state)
     return state, outcomes
 
 
 class Intentions:
-    """The state of one object: what was committed, and what the instances of a root would make of it.
+    """The state of one object: the committed state, and the state that the instances of a root would produce.
 
     Mostly a root commits before anything else changes the state. What was computed last is then applied, not computed
     again.
@@ -166,7 +168,7 @@ class Intentions:
         self.restore(kept(self._folded(begun)[0]))
 
     def _folded(self, begun: Sequence[Instance]) -> tuple[State, dict[str, Outcome]]:
-        # Its name, its place and how many answers it has tell all that an instance is computed from.
+        # The name, the place and the number of answers identify everything that an instance is computed from.
         key = [(one.id, one.place, len(one.answers)) for one in begun]
         if self._last is None or self._last[0] != key:
             self._last = (key, fold(self.kind, self.state, begun))

@@ -2,7 +2,7 @@
 
 **Replicas.** An object of the topology has a replica on each of its servers. A call goes to all of them as one message,
 so the order sees one request to several objects, and conflicting ones are computed in the same order everywhere. The
-answer is that of all replicas. Where they differ the call fails and is undone: a conflict is probably not declared. A
+answer is that of all replicas. If they differ, the call fails and is undone: a conflict is probably not declared. A
 replica that repeats a nested call is one of several callers of one instance.
 
 **Roots.** A client or agent calls at its own server, which need not hold a replica: the root is an instance of the
@@ -10,7 +10,7 @@ operation ``call`` there. Its rows in a trace are the caller's, and its name say
 the seventh call that began at s1, ``alice@s1!3f2a1b.7/1`` the operation that it called.
 
 **What is kept.** A server's step hands packets, calls and expired deadlines to its site, in the sequence of its record,
-and the record keeps them: to take them again is to arrive at the same state, with the same messages. But that means
+and the record keeps them. Taking them again leads to the same state, with the same messages. But that means
 that operations are *computed again* in a recovery, and the code may have changed. So a record also keeps what its step
 did (:class:`Row`). The trace is made of it without the application's code, and a recovery compares itself with it.
 """
@@ -81,11 +81,11 @@ class ReplicasSpec(OrderSpec, frozen=True):
 
 
 def replicas(order: OrderSpec, servers: tuple[str, ...], objects: tuple[Placed, ...]) -> ReplicasSpec:
-    """What the servers of a domain run if it has objects."""
+    """Return the order of a domain with objects, for its servers."""
     if order.kind is not Objects:
         raise OrderError(f"order {order.name} has no objects")
     if "conflicts" in order.options:
-        raise OrderError("option conflicts: what conflicts is declared by the objects' classes")
+        raise OrderError("option conflicts: the objects' classes declare the conflicts")
     return ReplicasSpec(order.kind, order.options, servers, objects)
 
 
@@ -98,7 +98,7 @@ class Placement(Members):
 
     def destination(self, call: Call) -> tuple[int, str]:
         if not isinstance(call.to, str):
-            raise ObjectError("a call goes to one object at a time: all its replicas get it")
+            raise ObjectError("a call to several objects: expected one object, all its replicas get the call")
         mask = self._masks.get(call.to, 0)
         if not mask:
             raise ObjectError(f"no object {call.to!r}")
@@ -138,14 +138,14 @@ class Replicas(Site):
             for one in objects
             for server in one.servers
         }
-        """Which operations conflict, at each replica, as a trace's metadata show it."""
+        """The conflicting operations at each replica, as in a trace's metadata."""
         self.logged: dict[str, list[list[str]]] = {}
         """The table of conflicts that the log has."""
         self._calls: dict[str, Called] = {}
         """By the root's name."""
 
     def named(self, life: str) -> None:
-        """Let all ids that are given here be of this life of the server's data."""
+        """Let all ids from here contain this life of the server's data."""
         self.outbox.name = f"{self.servers[self.me]}.{life}"
         self._life = life
 
@@ -155,10 +155,10 @@ class Replicas(Site):
         return len(self._calls)
 
     def state_of(self, name: str) -> dict[str, Any]:
-        """What has been committed to the replica of an object here."""
+        """Return the committed state of an object's replica here."""
         return state_in(self.objects[name].kind, name, self.state)
 
-    # What the server asks for.
+    # Requests of the server.
 
     def call(self, called: Called, arguments: list[Any], deadline_ms: int) -> Effects:
         """A client or agent of this server calls an object; the call's end will be among ``ended``."""
@@ -178,7 +178,7 @@ class Replicas(Site):
         """Send a train of letters between agents. Such trains are in causal order with each other."""
         return self.order.send(message)
 
-    # What was done.
+    # Effects.
 
     def _sort(self, effects: Effects) -> Effects:
         """Return the effects for the network and for agents; the others become rows and answers."""
@@ -226,7 +226,7 @@ class Replicas(Site):
 
 
 def _alike(one: Answer, other: Answer) -> bool:
-    # Not a number is not equal to itself, but written alike.
+    # NaN is not equal to itself, but has the same text.
     return one == other or msgspec.msgpack.encode(one) == msgspec.msgpack.encode(other)
 
 

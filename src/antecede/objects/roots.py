@@ -1,9 +1,9 @@
 """Wound–wait: the roots of one home, and the roots that an object has asked to make way.
 
-The theorem of §3.3 is about messages. Instances can still wait for each other in a circle: op1@i calls op2@j while
+The theorem of §3.3 is about messages. Instances can still wait for each other in a cycle: op1@i calls op2@j while
 op3@j calls op4@i, with op1 ~ op4 and op2 ~ op3. So an object at which an older instance waits for one of a *younger*
 root asks that root's home to abort it (``wound``). The home does, unless it has decided to commit. When the older
-instance has ended, the object tells the home (``heal``), and the root is tried again with its old number. All waiting
+instance has ended, the object informs the home (``heal``), and the root is tried again with its old number. All waiting
 is then of younger roots for older ones, and the oldest root is never wounded.
 
 This is bookkeeping only: nothing here aborts an instance or sends a message.
@@ -20,8 +20,8 @@ from antecede.objects.instances import Instance, Root
 class Roots:
     """The roots that users started at one object, until each has ended.
 
-    A root *waits* until few enough others are under way: more would only wound each other. It *runs*: its present try
-    is an instance in the table. Or it *rests*: it was wounded, and tried at once it would be in the way again.
+    A root *waits* until few enough others run: more would only wound each other. It *runs*: its present try
+    is an instance in the table. Or it *rests*: it was wounded, and an immediate retry would conflict again.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Roots:
         self.resting: dict[str, Root] = {}
         """By the name of the try that was wounded."""
         self.started = 0
-        """How many there were so far."""
+        """The number of roots so far."""
         self.wounds = 0
         """How many tries were wounded so far."""
         self._healed: set[str] = set()
@@ -74,12 +74,12 @@ class Roots:
     def late(self, now: float) -> list[Root]:
         """Return the roots whose time is up. Those that waited no longer do."""
         late = [root for root in self if root.deadline is not None and root.deadline <= now]
-        # All at once: thousands may have waited for one object that is down, and their time be up together.
+        # All at once: thousands may have waited for one object that is down, and expire together.
         self.waiting = [root for root in self.waiting if root.deadline is None or root.deadline > now]
         return late
 
     def deadline(self) -> float | None:
-        """Return when the time of the first one is up."""
+        """Return the first deadline."""
         return min((root.deadline for root in self if root.deadline is not None), default=None)
 
     # State.
@@ -94,7 +94,7 @@ class Roots:
         )
 
     def load(self, running: Any, waiting: Any, resting: Any, healed: list[str]) -> None:
-        """Become what ``dump`` gave."""
+        """Load the state from ``dump``."""
         self.running = {root.attempt: root for root in msgspec.convert(running, list[Root])}
         self.waiting = msgspec.convert(waiting, list[Root])
         self.resting = {attempt: msgspec.convert(root, Root) for attempt, root in resting}
@@ -130,6 +130,6 @@ class Wounds:
         return sorted(self._asked), sorted(self._by.items())
 
     def load(self, asked: Any, by: Any) -> None:
-        """Become what ``dump`` gave."""
+        """Load the state from ``dump``."""
         self._asked = set(asked)
         self._by = {id_: [(home, attempt) for home, attempt in tries] for id_, tries in by}

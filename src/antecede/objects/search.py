@@ -1,12 +1,12 @@
-"""Do two operations conflict, whatever was declared? Look for a counter-example.
+"""Check whether two operations conflict, independent of the declaration: search for a counter-example.
 
 Two operations are compatible iff from every state both orders lead to the same state and give the same answers. No
-search can show that; but one state and two arguments for which the orders differ refute it, and Hypothesis is good at
-finding such and making them small. States are reached by computing operations on a new object, so that every example
-can happen. Nested calls are answered with made-up values; what an operation calls is compared, too.
+search can prove this; but one state and two arguments for which the orders differ refute it, and Hypothesis is good at
+finding and simplifying them. States are reached by computing operations on a new object, so that every example can
+happen. Nested calls get generated answers; the calls of an operation are compared, too.
 
-Arguments are made up from the operations' annotations, mostly small and often equal, for conflicts hide in equal keys.
-A class may say better: ``arguments = {"transfer": strategy}`` with a strategy of tuples.
+Arguments are generated from the operations' annotations, mostly small and often equal, because conflicts hide in equal
+keys. A class may give better ones: ``arguments = {"transfer": strategy}`` with a strategy of tuples.
 """
 
 import inspect
@@ -52,7 +52,7 @@ class Example(msgspec.Struct, frozen=True):
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """Two operations of a class, what was declared of them and what was found."""
+    """Two operations of a class, their declaration and the finding."""
 
     operations: tuple[str, str]
     declared: bool
@@ -60,7 +60,7 @@ class Pair(msgspec.Struct, frozen=True):
 
     @property
     def finding(self) -> str:
-        """``undeclared`` is wrong, ``needless`` costs time, the others are as they should be."""
+        """The finding: ``undeclared`` is wrong, ``needless`` costs time, the others are fine."""
         if self.example is None:
             return "needless" if self.declared else "compatible"
         return "conflict" if self.declared else "undeclared"
@@ -99,7 +99,7 @@ def _module(name: str) -> Any:
     except ImportError as error:
         raise UsageError(f"{name}: cannot be imported: {error}") from None
     except (Exception, SystemExit) as error:
-        # A module is the application's code and may fail in any way. One that exits must not pass for a correct one.
+        # A module is the application's code and may fail in any way. If it exits, this must not count as success.
         raise UsageError(f"{name}: cannot be imported: {type(error).__name__}: {error}") from None
     return module
 
@@ -129,13 +129,13 @@ def search(kind: type[Object], examples: int = 300) -> list[Pair]:
 
 
 def counter_example(kind: type[Object], one: str, other: str, examples: int = 300) -> Example | None:
-    """A state and arguments for which the order of two operations matters, made small; nothing if none was found."""
+    """Return a simple state and arguments for which the order of two operations matters; None if none was found."""
     try:
         from hypothesis import HealthCheck, Phase, find, settings
         from hypothesis import strategies as st
         from hypothesis.errors import NoSuchExample, Unsatisfiable
     except ModuleNotFoundError:
-        raise UsageError("looking for conflicts needs the package hypothesis: install it") from None
+        raise UsageError("the search for conflicts needs the package hypothesis: install it") from None
 
     steps = st.one_of([st.tuples(st.just(name), _arguments(kind, name)) for name in operations_of(kind)])
     values = getattr(kind, "answers", None)
@@ -162,7 +162,7 @@ def counter_example(kind: type[Object], one: str, other: str, examples: int = 30
 
 
 def _tried(kind: type[Object], names: tuple[str, str], case: tuple[list[Step], Any, Any, list[Any]]) -> Example | None:
-    """The example, if the order matters in this case."""
+    """Return the example, if the order matters in this case."""
     before, *arguments, values = case
     answers: list[Answer] = [(True, value) for value in values]
     state = initial(kind)
@@ -184,7 +184,7 @@ def _two(
 
 
 def _computed(kind: type[Object], state: State, step: Step, answers: Sequence[Answer]) -> Outcome:
-    """Compute an operation, and once more: if that differs, no order of anything is to blame."""
+    """Compute an operation twice; if the results differ, the operation is not deterministic."""
     one, again = (compute(kind, state, *step, answers) for _ in range(2))
     if not _alike((one.state, _seen(one)), (again.state, _seen(again))):
         raise ObjectError(
@@ -194,7 +194,7 @@ def _computed(kind: type[Object], state: State, step: Step, answers: Sequence[An
 
 
 def _alike(one: Any, other: Any) -> bool:
-    # What is not a number is not equal to itself, but written alike.
+    # NaN is not equal to itself, but has the same text.
     return bool(one == other) or repr(one) == repr(other)
 
 
@@ -229,13 +229,13 @@ def _arguments(kind: type[Object], name: str) -> Any:
     for parameter in parameters:
         if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
             raise ObjectError(
-                f"{kind.__name__}.{name}: parameter {parameter.name} cannot be given: arguments go by their places"
+                f"{kind.__name__}.{name}: parameter {parameter.name} cannot be given: arguments are positional"
             )
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.KEYWORD_ONLY):
             continue
         if parameter.name not in hints:
             raise ObjectError(
-                f"{kind.__name__}.{name}: parameter {parameter.name} has no type to make up values of: annotate it, "
+                f"{kind.__name__}.{name}: parameter {parameter.name} has no type to generate values for: annotate it, "
                 f"or give the class arguments = {{{name!r}: a strategy of tuples}}"
             )
         drawn.append(_values(hints[parameter.name]))
@@ -249,7 +249,7 @@ def _tuple(where: str, drawn: Any) -> tuple[Any, ...]:
 
 
 def _values(hint: Any) -> Any:
-    """A strategy for a type: small values, often the same, and now and then a large one."""
+    """Return a strategy for a type: small values, often equal, and sometimes a large one."""
     from hypothesis import strategies as st
 
     small: dict[Any, Any] = {

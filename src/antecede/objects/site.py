@@ -9,10 +9,10 @@ parts to its right:
 
 **Ready** (§4.3). The order decides when a message may be handed over; it never waits for a computation. A request that
 was handed over is queued. Its instance begins, and the request counts as delivered, when no conflicting instance is
-before it (:mod:`antecede.objects.table`). Locks stay with the root until it ends, but for those of instances that
-failed or were aborted within it: what such an instance saw may have changed by the time that its root commits.
+before it (:mod:`antecede.objects.table`). Locks stay with the root until it ends, except those of instances that
+failed or were aborted within it: values that such an instance read may change before its root commits.
 
-**Wound–wait** (:mod:`antecede.objects.roots`) ends the circles of waiting instances that the theorem of §3.3 does not
+**Wound–wait** (:mod:`antecede.objects.roots`) ends the cycles of waiting instances that the theorem of §3.3 does not
 cover.
 """
 
@@ -62,10 +62,10 @@ class Site(Order):
 
     @property
     def state(self) -> dict[str, Any]:
-        """What has been committed."""
+        """The committed state."""
         return self.execution.intentions.state
 
-    # What a user may do.
+    # Calls of users.
 
     def start(
         self, name: str, arguments: Iterable[Any] = (), *, deadline: float | None = None, by: str = ""
@@ -77,7 +77,7 @@ class Site(Order):
         try:
             given = tuple(kept(list(arguments)))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise ObjectError(f"arguments of {self.kind.__name__}.{name}: no plain values: {error}") from None
+            raise ObjectError(f"arguments of {self.kind.__name__}.{name}: expected plain values: {error}") from None
         self.roots.started += 1
         number = (self.order.clock, self.me, self.roots.started)
         root = Root(f"{by or self.outbox.name}.{self.roots.started}", name, given, number, 1, deadline)
@@ -96,10 +96,10 @@ class Site(Order):
         return self._finished() if late else []
 
     def deadline(self) -> float | None:
-        """Return when ``tick`` is wanted next."""
+        """Return the time of the next ``tick``."""
         return self.roots.deadline()
 
-    # What arrives.
+    # Arrivals.
 
     def receive(self, packet: Packet) -> tuple[Verdict, Effects]:
         if packet.kind in (WOUND, HEAL):
@@ -130,14 +130,14 @@ class Site(Order):
         execution = self.execution
         if label.type == REQUEST:
             if label.instance in self.roots.running:
-                # Nobody calls a root: its caller could also end it.
+                # A root has no caller: a caller could also end it.
                 execution.ignore(message)
             else:
                 execution.requested(message, label)
             return
         one = self.table.instances.get(label.instance)
         if one is not None and label.type != RESPONSE and message.source not in one.sources():
-            # Nobody but its callers, and for a root nobody at all, may decide how an instance ends.
+            # Only its callers may decide how an instance ends; for a root, no other object may.
             one = None
         if one is None or one.state == QUEUED:
             if one is not None and label.type == ABORT:
@@ -187,7 +187,7 @@ class Site(Order):
         self._admit()
 
     def _follow(self) -> None:
-        """Do what follows from the instances that came to their end."""
+        """Process the instances that have ended."""
         reports = self.execution.reports
         while reports:
             report = reports.pop(0)
@@ -207,7 +207,7 @@ class Site(Order):
     # Waiting.
 
     def _pump(self) -> None:
-        """Begin what may begin, and wound what is younger and in the way of something older."""
+        """Begin the instances that may begin, and wound younger ones that block older ones."""
         while self.table.stirred:
             self.table.stirred = False
             for one in self.table.queued():
@@ -239,9 +239,9 @@ class Site(Order):
         return self.outbox.drain()
 
     def send(self, message: Message) -> Effects:
-        raise OrderError("an object sends nothing but what its operations call: start one")
+        raise OrderError("an object sends only the calls of its operations: start one")
 
-    # What an observer may ask.
+    # Questions of observers.
 
     def held(self) -> list[Message]:
         queued = [message for one in self.table.queued() for message in one.pending]
@@ -255,7 +255,7 @@ class Site(Order):
                 yield message, rivals
 
     def unended(self) -> list[str]:
-        """Return the names of all that has not come to its end here: instances, roots, messages, vectors."""
+        """Return the names of everything that has not ended here: instances, roots, messages, vectors."""
         vectors = [f"the vector of {instance}" for instance in self.order.vectors if instance != PLAIN.instance]
         return [
             *self.table.instances,

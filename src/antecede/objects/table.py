@@ -25,26 +25,26 @@ class Table:
         self._begun = 0
 
     def queue(self, one: Instance) -> None:
-        """A new instance, behind all others."""
+        """Add a new instance, after all others."""
         self._handed += 1
         one.place = self._handed
         self.instances[one.id] = one
         self.stirred = True
 
     def remove(self, one: Instance) -> None:
-        """It has ended."""
+        """Remove an instance that has ended."""
         del self.instances[one.id]
         self.stirred = True
 
     def begin(self, one: Instance) -> None:
-        """It is computed after all that have begun before."""
+        """Begin an instance; it is computed after all that began before."""
         self._begun += 1
         one.place = self._begun
         one.state = RUNNING
         self.stirred = True
 
     def queued(self) -> list[Instance]:
-        """All that have not begun, in their order."""
+        """Return the instances that have not begun, in their order."""
         return sorted((one for one in self.instances.values() if one.state == QUEUED), key=lambda one: one.place)
 
     def begun(self, root: str) -> list[Instance]:
@@ -53,7 +53,7 @@ class Table:
         return sorted(found, key=lambda one: one.place)
 
     def rivals(self, one: Instance) -> list[Instance]:
-        """What is in the way of one that is queued."""
+        """Return the instances that block a queued one."""
         return [other for other in self.instances.values() if other is not one and self._in_the_way(other, one)]
 
     def _in_the_way(self, other: Instance, one: Instance) -> bool:
@@ -62,10 +62,10 @@ class Table:
         return other.place < one.place if other.state == QUEUED else other.root != one.root
 
     def dump(self) -> Any:
-        """All of it, as plain values."""
+        """Return everything as plain values."""
         return (self._handed, self._begun, [instance_out(one) for _, one in sorted(self.instances.items())])
 
     def load(self, state: Any) -> None:
-        """Become what ``dump`` gave."""
+        """Load the state from ``dump``."""
         self._handed, self._begun, instances = state
         self.instances = {one.id: one for one in map(instance_in, instances)}

@@ -113,7 +113,7 @@ class Instances:
 
 
 def ancestors_among(name: str, names: Collection[str], parents: Mapping[str, str]) -> list[str]:
-    """Return which of some names are found on the path up from one, which may be cyclic."""
+    """Return which of these names are ancestors of one name; the chain of parents may be cyclic."""
     found: list[str] = []
     seen = {name}
     climbing = parents.get(name)

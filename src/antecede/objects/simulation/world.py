@@ -59,7 +59,7 @@ class ObjectWorld(ChannelWorld):
             consumer = channel.consumers[FLAT]
             deadline = None if timeout is None else self.now + timeout
             root, effects = consumer.order.start(operation, arguments, deadline=deadline)  # type: ignore[attr-defined]
-            # What follows in this very step may be its end.
+            # The root may end in this same step.
             self.started[root] = (process, arguments)
             undone.append(root)
             consumer.perform(consumer.order.carried_out(effects), self.now)  # type: ignore[attr-defined]
