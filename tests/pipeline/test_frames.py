@@ -1,10 +1,14 @@
 """``measure``, ``explain`` and ``late`` on a DataFrame say what the plain engine says of the same rows."""
 
+import importlib.util
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from antecede import pipeline
@@ -25,12 +29,14 @@ def test_a_frame_is_measured_and_explained_alike(
     path = tmp_path / "t.parquet"
     write_trace(path, spoken.several([random_trace(seed) for seed in range(2000, 2060)]))
     frame = running.spark.read.parquet(str(path)).repartition(3)
-    assert _said(pipeline.measure(frame)) == _said(measure_here([path]))
     wanted = explain_here([path], Asked(first=3))
     assert wanted["shown"] == 3
-    assert _said(pipeline.explain(frame, first=3)) == _said(wanted)
     late = wanted["explanations"][0]["message"]
-    assert _said(pipeline.explain(frame, message=late)) == _said(explain_here([path], Asked(message=late)))
+    for most in (0, 10**6):
+        assert _said(pipeline.measure(frame, local_max=most)) == _said(measure_here([path]))
+        assert _said(pipeline.explain(frame, first=3, local_max=most)) == _said(wanted)
+        found = pipeline.explain(frame, message=late, local_max=most)
+        assert _said(found) == _said(explain_here([path], Asked(message=late)))
 
 
 def test_late_deliveries_of_a_frame(
@@ -42,9 +48,11 @@ def test_late_deliveries_of_a_frame(
     write_trace(path, [*events, *(event for event in events[:200] if event.kind == "send")])
     verify([path], ("fifo", "causal"), late=tmp_path)
     wanted = [json.loads(line) for line in (tmp_path / "late.jsonl").read_text().splitlines()]
-    found = [row.asDict() for row in pipeline.late(running.spark.read.parquet(str(path)).repartition(3)).collect()]
-    assert {row["order"] for row in found} == {"fifo", "causal"}
-    assert sorted(found, key=repr) == sorted(({key: row[key] for key in found[0]} for row in wanted), key=repr)
+    frame = running.spark.read.parquet(str(path)).repartition(3)
+    for most in (0, 10**6):
+        found = [row.asDict() for row in pipeline.late(frame, local_max=most).collect()]
+        assert {row["order"] for row in found} == {"fifo", "causal"}
+        assert sorted(found, key=repr) == sorted(({key: row[key] for key in found[0]} for row in wanted), key=repr)
     with pytest.raises(UsageError, match="order total: in a DataFrame only"):
         pipeline.late(running.spark.read.parquet(str(path)), ("total",))
 
@@ -61,9 +69,10 @@ def test_clocks_that_spark_reads_as_structures(running: Any, tmp_path: Path, spo
         Event("q", 3, "local"),
     ]
     write_trace(path, rows)
-    found = pipeline.verify(running.spark.read.json(str(path)), spoken.ALL)
-    assert found["clocks"] == {"checked": 4, "disagree": 2, "rule": "exact"}
-    assert spoken.judged(found) == spoken.judged(verify([path], spoken.ALL))
+    for most in (0, 10**6):
+        found = pipeline.verify(running.spark.read.json(str(path)), spoken.ALL, local_max=most)
+        assert found["clocks"] == {"checked": 4, "disagree": 2, "rule": "exact"}
+        assert spoken.judged(found) == spoken.judged(verify([path], spoken.ALL))
 
 
 def test_a_structure_with_what_is_no_integer_is_no_clock(running: Any) -> None:
@@ -93,3 +102,60 @@ def test_exact_equivalents_and_names_in_other_case(running: Any) -> None:
     assert (report["deliveries"], report["quarantined"], report["nulled"]) == (1, {}, {"hop": 1})
     assert report["orders"]["causal"]["holds"]
     assert pipeline.measure(frame)["delay"]["mean"] == pytest.approx(1.0)
+
+
+def test_tables_of_other_libraries(tmp_path: Path, random_trace: Callable[[int], list[Event]], spoken: Any) -> None:
+    """Whatever hands over Arrow batches is judged in this process, and no session is started."""
+    path = tmp_path / "t.parquet"
+    write_trace(path, spoken.several([random_trace(seed) for seed in range(5000, 5020)]))
+    table = pq.read_table(path)
+    # pandas has no column of maps or whole numbers with nulls: what it can hold is judged.
+    tables = [table, table.to_batches()[0], table.select(_simple).to_pandas()]
+    if polars := sys.modules.get("polars") or _imported("polars"):
+        tables.append(polars.from_arrow(table.select([*_simple, "lamport"])))
+    for given in tables:
+        names = [name for name in pa.table(given).schema.names if name in table.schema.names]
+        write_trace(tmp_path / "some.parquet", [])
+        pq.write_table(table.select(names), tmp_path / "some.parquet")
+        wanted = verify([tmp_path / "some.parquet"], spoken.ALL)
+        found = pipeline.verify(given, spoken.ALL)
+        assert found["engine"] == "local"
+        assert spoken.judged(found) == spoken.judged(wanted), type(given)
+    found = pipeline.late(table)
+    assert found.num_rows == sum(verify([path])["orders"][order]["late"] for order in ("fifo", "causal"))
+    assert _said(pipeline.measure(table)) == _said(measure_here([path]))
+    assert _said(pipeline.explain(table, first=3)) == _said(explain_here([path], Asked(first=3)))
+
+
+_simple = ["process", "index", "kind", "message", "to"]
+
+
+def _imported(name: str) -> Any:
+    return importlib.import_module(name) if importlib.util.find_spec(name) else None
+
+
+def test_messages_matched(running: Any) -> None:
+    rows = [
+        ("p", 0, "send", "x", ["q"]),
+        ("q", 0, "deliver", "x", None),
+        ("q", 1, "deliver", "y", None),
+        ("q", 2, "local", None, None),
+        ("q", 3, "arrive", "x", None),
+        ("q", 4, "send", "z", []),
+        ("q", 4, "send", "w", []),
+    ]
+    frame = running.spark.createDataFrame(
+        rows, "process string, index bigint, kind string, message string, to array<string>"
+    )
+    wanted = {
+        ("p", 0, "send", "x", "p", 0, None),
+        ("q", 0, "deliver", "x", "p", 0, None),
+        ("q", 1, "deliver", "y", None, None, "orphan_delivery"),
+        ("q", 3, "arrive", "x", None, None, None),
+    }
+    for most in (0, 10**6):
+        found = pipeline.matched(frame, local_max=most)
+        assert found.columns == ["process", "index", "kind", "message", "from", "send_index", "reason"]
+        assert {tuple(row) for row in found.collect()} == wanted
+    found = pipeline.matched(frame.toArrow())
+    assert {tuple(row.values()) for row in found.to_pylist()} == wanted

@@ -29,7 +29,7 @@ from antecede.trace.parquet import items_in
 from antecede.trace.schema import NEEDED_BY_INSTANCES, Fault, Nulled
 from antecede.trace.sources import shown
 
-_late_schema = pa.schema(
+LATE_SCHEMA = pa.schema(
     [
         ("order", pa.string()),
         ("message", pa.string()),
@@ -40,6 +40,7 @@ _late_schema = pa.schema(
         ("overtaken_by", pa.string()),
     ]
 )
+"""The columns of late deliveries."""
 
 
 def write_quarantine(trace: Trace, outcome: Outcome, directory: str) -> None:
@@ -104,9 +105,9 @@ def write_late(rows: Iterator[dict[str, Any]], directory: str) -> None:
     """``DIR/late.parquet``: one row for each late delivery."""
 
     def put(out: Any) -> None:
-        with pq.ParquetWriter(out, _late_schema) as writer:
+        with pq.ParquetWriter(out, LATE_SCHEMA) as writer:
             while some := list(islice(rows, 65_536)):
-                writer.write_batch(pa.RecordBatch.from_pylist(some, schema=_late_schema))
+                writer.write_batch(pa.RecordBatch.from_pylist(some, schema=LATE_SCHEMA))
 
     _write(directory, "late.parquet", put)
 

@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 
 from antecede.pipeline import judge
 from antecede.pipeline.bench_trace import write_bench_trace
-from antecede.pipeline.dataframe import verify as verify_frame
 from antecede.pipeline.files import open_trace, verify_in
 from antecede.pipeline.flow import FileParts, pieces_of
+from antecede.pipeline.frames import verify as verify_frame
 from antecede.pipeline.lines import recounted
 from antecede.pipeline.sessions import Session, session
 from antecede.pipeline.verdict import assembled

@@ -206,6 +206,25 @@ def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
+def without_views(table: Any) -> Any:
+    """The table with texts in place of views of texts, which Polars hands over."""
+    wanted = [_without_view(field.type) for field in table.schema]
+    for at, kind in enumerate(wanted):
+        field = table.schema.field(at)
+        if kind != field.type:
+            table = table.set_column(at, field.with_type(kind), table.column(at).cast(kind))
+    return table
+
+
+def _without_view(kind: Any) -> Any:
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        inner = _without_view(kind.value_type)
+        return pa.large_list(inner) if inner != kind.value_type else kind
+    return kind
+
+
 def odd_rows(batch: Any) -> NDArray[np.bool_]:
     """The rows of a batch with plain types that may be no events; all of them if a text in it is none."""
     try:

@@ -15,7 +15,7 @@ from typing import Any
 from antecede import __version__, limits
 from antecede.errors import TraceError, UsageError
 from antecede.pipeline import aside
-from antecede.pipeline.flow import Flow, SparkFiles, SparkShuffle
+from antecede.pipeline.flow import Flow, SparkFiles, SparkFrames
 from antecede.pipeline.run import Trace, layout_for, verdict_on
 from antecede.pipeline.sessions import Session, session
 from antecede.pipeline.significant import significant_on
@@ -171,10 +171,10 @@ def chosen_way(causal: str, given: Input, cores: int) -> str:
 
 
 def flow_of(running: Session, scratch: Path | None = None) -> Flow:
-    """How stages are joined in a session: by files where all tasks share a machine with us, else by shuffles."""
+    """How stages are joined in a session: by files where all tasks share a machine with us, else by DataFrames."""
     if running.local:
         return SparkFiles(running.context, str(scratch or running.scratch))
-    return SparkShuffle(running.context)
+    return SparkFrames(running.spark)
 
 
 def _spooled(path: str, scratch: Path) -> str:

@@ -5,21 +5,21 @@ else of the pipeline knows which it is:
 
 * :class:`Here`: in this process, one after the other.
 * :class:`SparkFiles`: as Spark tasks on one machine, which hand each other files in the session's scratch directory.
-* :class:`SparkShuffle`: as Spark tasks anywhere; parts are the partitions of a shuffle.
+* :class:`SparkFrames`: as Spark tasks anywhere, by DataFrames alone, so that it works with Spark Connect too.
 
-On one machine the files are the cheaper way, for in a shuffle every byte passes two sockets and a JVM: 5 s against 9 s
-for 2.2 million events. Stages are functions of the installed package with plain arguments, so that
-a Spark worker finds them by name.
-
-The shuffle is Spark's own for byte arrays. The ready-made ``RDD.partitionBy`` would keep many megabytes of our blobs
-for each partition before it lets go of them, and pickle them; here each blob passes as it is, as soon as it is made. A
-shuffle's outcome can be read again and again without reading the trace again, which is what an RDD is good for.
+On one machine files are the cheaper way: between DataFrames every byte passes two sockets and a JVM. Stages are
+functions of the installed package with plain arguments, so that a Spark worker finds them by name.
 """
 
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Protocol
+
+import pyarrow as pa
 
 Emit = Iterator[tuple[int, bytes]]
 
@@ -78,6 +78,10 @@ class HereParts:
 
     def scatter(self, stage: Callable[[Iterable[bytes]], Emit], parts: Sequence[int], onto: int) -> "HereParts":
         return HereParts((pair for part in parts for pair in stage(self._parts[part])), onto)
+
+    def frame(self, stage: Callable[[Iterable[bytes]], Iterator[Any]], schema: Any, parts: Sequence[int]) -> Any:
+        """An Arrow table of the batches that a stage makes of some parts."""
+        return pa.Table.from_batches([batch for part in parts for batch in stage(self._parts[part])], schema)
 
     def joined(self) -> "HereParts":
         return HereParts(((0, blob) for blobs in self._parts for blob in blobs), 1)
@@ -174,75 +178,167 @@ def pieces_of(pieces: Iterable[Piece]) -> Iterator[bytes]:
             os.close(descriptor)
 
 
-class SparkShuffle:
-    """Work as Spark tasks that share nothing but the shuffle."""
+Run = Callable[[Iterator[Any]], Emit]
+"""What is done with the Arrow batches of one partition."""
 
-    def __init__(self, context: Any) -> None:
-        self._context = context
+Found = list[tuple[int, bytes]]
+"""Parts and what was made of them."""
 
-    def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], onto: int) -> "SparkParts":
-        def run(_: int, given: Iterable[Any]) -> Emit:
-            for one in given:
-                yield from stage(one)
-
-        source = self._context.parallelize(list(inputs), max(1, len(inputs)))
-        return SparkParts.shuffled(self._context, source, run, onto)
+_rows_schema = "part int, blob binary"
+_blob_rows_max, _blob_batch_bytes = 1024, 64 * 1024 * 1024
 
 
-class SparkParts:
-    """Parts that are the partitions of a shuffle."""
+class SparkFrames:
+    """Work as Spark tasks that share nothing: parts are the partitions of a DataFrame.
 
-    def __init__(self, context: Any, rdd: Any) -> None:
-        self._context, self._rdd = context, rdd
+    The inputs of the first stage are given, or they are the partitions of somebody's DataFrame.
+    """
+
+    def __init__(self, spark: Any, given: Any = None) -> None:
+        self._spark, self._given = spark, given
+
+    def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], onto: int) -> "FrameParts":
+        if self._given is None:
+            return self._from_inputs(stage, list(inputs), onto)
+        # Spark weighs an Arrow batch after each row of it, which takes quadratic time where a column has nulls.
+        with _batches(self._spark, None, 2**31 - 1):
+            return FrameParts.made_by(self._spark, self._given, _from_partitions(stage), onto)
+
+    def _from_inputs(self, stage: Callable[[Any], Emit], inputs: list[Any], onto: int) -> "FrameParts":
+        def run(batches: Iterator[Any]) -> Emit:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield from stage(inputs[number])
+
+        tasks = max(1, len(inputs))
+        source = self._spark.range(len(inputs)).selectExpr("int(id) number").repartitionById(tasks, "number")
+        return FrameParts.made_by(self._spark, source, run, onto)
+
+
+def _from_partitions(stage: Callable[[Any], Emit]) -> Run:
+    """A stage on splits as work on the partitions of a DataFrame, which are splits that have been read already."""
+
+    def run(batches: Iterator[Any]) -> Emit:
+        from pyspark import TaskContext
+
+        from antecede.pipeline.splits import Batches
+
+        context = TaskContext.get()
+        assert context is not None
+        return stage(Batches(context.partitionId(), 0, "", "batches", 0, 0, batches=batches))
+
+    return run
+
+
+class FrameParts:
+    """Parts as the partitions of a DataFrame with a row for each blob.
+
+    What a stage made is kept on the executors' disks (a local checkpoint), so that it can be read again without doing
+    the work again; Spark removes it when nobody refers to it any more.
+    """
+
+    def __init__(self, spark: Any, frame: Any, count: int) -> None:
+        self._spark, self._frame, self._count = spark, frame, count
 
     @classmethod
-    def shuffled(cls, context: Any, source: Any, run: Callable[[int, Iterable[Any]], Emit], onto: int) -> "SparkParts":
-        """What is made of the partitions of an RDD, each blob in the part that it is for."""
-        from pyspark.core.rdd import RDD
-        from pyspark.serializers import NoOpSerializer, pack_long
+    def made_by(cls, spark: Any, source: Any, run: Run, onto: int) -> "FrameParts":
+        """What is made of the partitions of a DataFrame, each blob in the part that it is for."""
+        from pyspark import StorageLevel
 
-        def keyed(number: int, given: Iterable[Any]) -> Iterator[bytes]:
-            for part, blob in run(number, given):
-                yield pack_long(part)  # type: ignore[no-untyped-call]
-                yield blob
+        def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for part, blob in run(batches):
+                yield pa.record_batch([pa.array([part], pa.int32()), pa.array([blob], pa.binary())], ["part", "blob"])
 
-        pairs = source.mapPartitionsWithIndex(keyed, preservesPartitioning=True)
-        pairs._bypass_serializer = True
-        jvm = context._jvm
-        java = jvm.PairwiseRDD(pairs._jrdd.rdd()).asJavaPairRDD()
-        shuffled = java.partitionBy(jvm.PythonPartitioner(onto, id(run)))
-        rdd: RDD[bytes] = RDD(jvm.PythonRDD.valueOfPair(shuffled), context, NoOpSerializer())
-        return cls(context, rdd)
+        # A part of which there is nothing to say has a row all the same, or its stage would not be run.
+        empty = spark.range(0, onto, 1, 1).selectExpr("int(id) part", "X'' blob")
+        frame = source.mapInArrow(rows, _rows_schema).union(empty).repartitionById(onto, "part")
+        return cls(spark, frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY), onto)
+
+    def _chosen(self, parts: Sequence[int]) -> Any:
+        """The rows of some parts, in as many partitions as there are parts at most."""
+        if len(parts) == self._count:
+            return self._frame
+        return self._frame.filter(f"part in ({', '.join(map(str, parts))})").coalesce(len(parts))
 
     def gather(self, stage: Callable[[Iterable[bytes]], bytes], parts: Sequence[int]) -> list[bytes]:
-        if not parts:
-            return []
-        return list(self._context.runJob(self._rdd, lambda blobs: [stage(blobs)], list(parts)))
+        found = dict(self._collected(lambda blobs: [stage(blobs)], parts))
+        return [found[part] for part in parts]
 
     def stream(self, stage: Callable[[Iterable[bytes]], Iterable[bytes]], parts: Sequence[int]) -> Iterator[bytes]:
         for part in parts:
-            yield from self._context.runJob(self._rdd, stage, [part])
+            yield from (blob for _, blob in self._collected(stage, [part]))
 
-    def spread(self, stage: Callable[[Iterable[bytes]], Iterable[Any]], parts: Sequence[int]) -> Any:
-        """What a stage makes of some parts, left where it is: an RDD."""
-        chosen = frozenset(parts)
+    def _collected(self, stage: Callable[[Iterable[bytes]], Iterable[bytes]], parts: Sequence[int]) -> Found:
+        """What a stage makes of some parts, with the numbers of the parts."""
+        if not parts:
+            return []
 
-        def run(number: int, blobs: Iterable[bytes]) -> Iterable[Any]:
-            return stage(blobs) if number in chosen else ()
+        def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for part, blobs in _by_part(batches):
+                made = list(stage(blobs))
+                numbers = pa.array([part] * len(made), pa.int32())
+                yield pa.record_batch([numbers, pa.array(made, pa.binary())], ["part", "blob"])
 
-        return self._rdd.mapPartitionsWithIndex(run)
+        with _batches(self._spark, _blob_rows_max, _blob_batch_bytes):
+            table = self._chosen(parts).mapInArrow(rows, _rows_schema).toArrow()
+        return [
+            pair
+            for batch in table.to_batches()
+            for pair in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+        ]
 
-    def scatter(self, stage: Callable[[Iterable[bytes]], Emit], parts: Sequence[int], onto: int) -> "SparkParts":
-        chosen = frozenset(parts)
-
-        def run(number: int, blobs: Iterable[bytes]) -> Emit:
-            if number in chosen:
+    def scatter(self, stage: Callable[[Iterable[bytes]], Emit], parts: Sequence[int], onto: int) -> "FrameParts":
+        def run(batches: Iterator[Any]) -> Emit:
+            for _, blobs in _by_part(batches):
                 yield from stage(blobs)
-            # Spark ends a worker that has not read all it was given, and a new one takes seconds to get ready.
-            for _ in blobs:
-                pass
 
-        return SparkParts.shuffled(self._context, self._rdd, run, onto)
+        with _batches(self._spark, _blob_rows_max, _blob_batch_bytes):
+            return FrameParts.made_by(self._spark, self._chosen(parts), run, onto)
 
-    def joined(self) -> "SparkParts":
-        return SparkParts(self._context, self._rdd.coalesce(1))
+    def frame(self, stage: Callable[[Iterable[bytes]], Iterator[Any]], schema: Any, parts: Sequence[int]) -> Any:
+        """A DataFrame of the Arrow batches that a stage makes of some parts."""
+
+        def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for _, blobs in _by_part(batches):
+                yield from stage(blobs)
+
+        return self._chosen(parts).mapInArrow(rows, ddl(schema))
+
+    def joined(self) -> "FrameParts":
+        return FrameParts(self._spark, self._frame.selectExpr("0 part", "blob").coalesce(1), 1)
+
+
+def ddl(schema: Any) -> str:
+    """An Arrow schema of texts and numbers, as Spark wants it written."""
+    kinds = {pa.string(): "string", pa.int64(): "bigint"}
+    return ", ".join(f"`{field.name}` {kinds[field.type]}" for field in schema)
+
+
+def _by_part(batches: Iterator[Any]) -> Iterator[tuple[int, Iterator[bytes]]]:
+    """The parts of a partition with their blobs; the rows of a part come one after the other."""
+    rows = (
+        (part, blob.as_py())
+        for batch in batches
+        for part, blob in zip(batch.column(0).to_pylist(), batch.column(1), strict=True)
+    )
+    for part, group in groupby(rows, itemgetter(0)):
+        yield part, filter(None, map(itemgetter(1), group))
+
+
+@contextmanager
+def _batches(spark: Any, rows: int | None, size: int) -> Iterator[None]:
+    """Have Spark make Arrow batches of at most so many rows and about so many bytes for Python."""
+    wanted = {"maxBytesPerBatch": size} | ({"maxRecordsPerBatch": rows} if rows else {})
+    before = {}
+    for name, value in wanted.items():
+        key = f"spark.sql.execution.arrow.{name}"
+        before[key] = spark.conf.get(key, None)
+        spark.conf.set(key, str(value))
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, value)

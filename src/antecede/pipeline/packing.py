@@ -41,10 +41,3 @@ def unpack_batch(packed: bytes) -> tuple[int, int, Any]:
     split, sequence = _head.unpack_from(packed)
     with pa.ipc.open_stream(pa.py_buffer(packed).slice(_head.size)) as reader:
         return split, sequence, reader.read_next_batch()
-
-
-def packed_row(packed: bytes) -> Any:
-    """Return an Arrow batch of one row that holds packed bytes, beside empty columns."""
-    numbers = [pa.nulls(1, kind) for kind in (pa.int32(), pa.int64(), pa.int32(), pa.int64())]
-    names = ["process", "index", "source", "sent", "said"]
-    return pa.record_batch([*numbers, pa.array([packed], pa.binary())], names=names)

@@ -25,12 +25,12 @@ from antecede.pipeline.buckets import Numbering, Sought, ids_at, look_up, marks_
 from antecede.pipeline.chunks import Grain
 from antecede.pipeline.cuts import Cuts
 from antecede.pipeline.encode import Layout, encode
-from antecede.pipeline.flow import Flow, Parts
+from antecede.pipeline.flow import Flow, FrameParts, HereParts, Parts
 from antecede.pipeline.kernels.match import DELIVER, SEND
 from antecede.pipeline.lines import Lines, Regions
 from antecede.pipeline.packing import pack, unpack
 from antecede.pipeline.report import assemble_report, late_rows
-from antecede.pipeline.splits import Input, line_before
+from antecede.pipeline.splits import Batches, Input, line_before
 from antecede.pipeline.survey import Contest, Process, claims, settle, survey, surveyed
 from antecede.pipeline.verdict import LATE_PARTS, Docket
 from antecede.trace.verdicts import ORDERS
@@ -85,8 +85,8 @@ class Trace:
         for said in summaries:
             for name, (number, detail) in said[key].items():
                 found[name] = min(found.get(name, (said["split"] + 1, 0, "")), (said["split"], number, detail))
-        splits = {split.number: split for split in self.given.splits}
         # The partitions of a DataFrame are in no file.
+        splits = {split.number: split for split in self.given.splits if not isinstance(split, Batches)}
         return {
             name: f"{splits[split].name}:{line_before(splits[split]) + number}: {detail}"
             for name, (split, number, detail) in found.items()
@@ -214,6 +214,11 @@ class Trace:
         """Run a stage on each bucket of encoded rows; what it yields, by part."""
         return self._encoded.scatter(stage, self._buckets, onto)
 
+    def bucket_rows(self, stage: Callable[[Iterable[bytes]], Iterator[Any]], schema: Any) -> Any:
+        """What a stage makes of each bucket of encoded rows, as a table: an Arrow one, or a DataFrame."""
+        assert isinstance(self._encoded, HereParts | FrameParts)
+        return self._encoded.frame(stage, schema, self._buckets)
+
     def look_up(self, process: Sequence[int] | Longs, index: Sequence[int] | Longs) -> dict[str, Any]:
         """The valid deliveries at these places, in the order given: whether their sends' destinations are ``known``,
         and the rows' ``split`` and ``at``, their number there."""
@@ -305,11 +310,11 @@ def verdict_on(
         known=lambda _process, _index: int(circular["known"].sum()),
     )
     rows = list(zip(circular["split"].tolist(), circular["at"].tolist(), strict=True))
-    return Outcome(report, _late(trace, parts, said["late_blobs"]) if parts else iter(()), rows)
+    return Outcome(report, late_in(trace, parts, said["late_blobs"]) if parts else iter(()), rows)
 
 
-def _late(trace: Trace, parts: Parts, blobs: int) -> Iterator[dict[str, Any]]:
-    """Every late delivery, if they were asked for: ``order`` and the keys of ``first``."""
+def late_in(trace: Trace, parts: Parts, blobs: int) -> Iterator[dict[str, Any]]:
+    """Every late delivery of so many blobs: ``order`` and the keys of ``first``."""
     for packed in parts.stream(lambda blobs: blobs, range(1, 1 + min(blobs, LATE_PARTS))):
         columns = unpack(packed)
         for row in late_rows(columns, trace.names, trace.ids):
