@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from antecede import pipeline
-from antecede.errors import TraceError, UsageError
+from antecede.errors import SparkError, TraceError, UsageError
 from antecede.trace import Event, verify, write_trace
 from antecede.trace.explain import Asked
 from antecede.trace.explain import explain as explain_here
@@ -159,3 +159,33 @@ def test_messages_matched(running: Any) -> None:
         assert {tuple(row) for row in found.collect()} == wanted
     found = pipeline.matched(frame.toArrow())
     assert {tuple(row.values()) for row in found.to_pylist()} == wanted
+
+
+def test_a_notebook_shows_tables_and_drawings() -> None:
+    rows = [
+        {"process": "p", "index": 0, "kind": "send", "message": "<x>", "to": ["q"]},
+        {"process": "p", "index": 1, "kind": "send", "message": "y", "to": ["q"]},
+        {"process": "q", "index": 0, "kind": "deliver", "message": "y", "to": None},
+        {"process": "q", "index": 1, "kind": "deliver", "message": "<x>", "to": None},
+    ]
+    table = pa.Table.from_pylist(rows)
+    report = pipeline.verify(table)
+    assert json.loads(json.dumps(report)) == report
+    shown = report._repr_html_()
+    assert "<td>causal</td>" in shown
+    assert "&lt;x&gt;" in shown
+    assert "<x>" not in shown
+    assert "</svg>" in pipeline.explain(table)._repr_html_()
+    assert "<th>traffic" not in pipeline.measure(table)._repr_html_()
+    assert "<td>p</td><td>q</td><td>2</td>" in pipeline.measure(table)._repr_html_()
+
+
+def test_workers_with_another_python_are_told_what_to_set() -> None:
+    from antecede.pipeline.sessions import one_line
+
+    class PySparkError(Exception):
+        __module__ = "pyspark.errors"
+
+    for said in ("[PYTHON_VERSION_MISMATCH] Python in worker", "ModuleNotFoundError: No module named 'antecede'"):
+        with pytest.raises(SparkError, match=r"set PYSPARK_PYTHON to one .* before the session starts"), one_line():
+            raise PySparkError(said)

@@ -126,4 +126,4 @@ def warn_of_unread(report: Mapping[str, Any]) -> None:
     """Warn whoever called the pipeline if too many rows of the DataFrame are no events."""
     too_many = unreadable_rows(report)
     if too_many is not None:
-        warnings.warn(f"{too_many}: the report is about the other rows", stacklevel=4)
+        warnings.warn(f"{too_many}: the report is about the other rows", stacklevel=5)

@@ -23,6 +23,7 @@ from antecede.pipeline.measuring import measured_on
 from antecede.pipeline.orderings import orderings_on
 from antecede.pipeline.packing import unpack
 from antecede.pipeline.run import late_in, verdict_on
+from antecede.pipeline.shown import Report
 from antecede.pipeline.significant import significant_on
 from antecede.pipeline.verdict import LATE_PARTS
 from antecede.trace.explain import Asked
@@ -61,7 +62,7 @@ _local_max = limits.frame_rows_local_max
 
 def verify(
     df: Any, orders: Sequence[str] = ("fifo", "causal"), *, conflicts: Table = None, local_max: int = _local_max
-) -> dict[str, Any]:
+) -> Report:
     """Judge the trace in a table; the report of ``antecede verify``, without what only files have.
 
     ``conflicts`` is the table that the significant order is judged by, as ``--conflicts FILE`` has it:
@@ -79,10 +80,10 @@ def verify(
             report["orders"]["significant"], _ = significant_on(trace, table, report["deliveries"])
         return {"version": __version__, "engine": _engine(df), **report}
 
-    return _reported(df, work)
+    return _reported(df, work)[0]
 
 
-def measure(df: Any, *, conflicts: Table = None, local_max: int = _local_max) -> dict[str, Any]:
+def measure(df: Any, *, conflicts: Table = None, local_max: int = _local_max) -> Report:
     """Measure the trace in a table; the report of ``antecede measure``, with ``significance`` if there is a table of
     conflicts."""
     table = table_of(conflicts)
@@ -104,7 +105,7 @@ def explain(
     first: int = 10,
     conflicts: Table = None,
     local_max: int = _local_max,
-) -> dict[str, Any]:
+) -> Report:
     """Explain what broke an order in a table: the ``first`` late deliveries, or those of one message; the report
     of ``antecede explain``. Significant order needs a table of conflicts."""
     significant = order == "significant"
@@ -223,16 +224,16 @@ def _translated(df: Any) -> AbstractContextManager[None]:
     return one_line()
 
 
-def _reported(df: Any, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    with _translated(df):
-        report = work()
-    warn_of_unread(report)
-    return report
-
-
-def _timed(df: Any, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _reported(df: Any, work: Callable[[], dict[str, Any]]) -> tuple[Report, float]:
+    """The report, and the seconds that it took."""
     started = time.perf_counter()
     with _translated(df):
-        report = work()
+        report = Report(work())
     warn_of_unread(report)
-    return report | {"seconds": round(time.perf_counter() - started, 3)}
+    return report, time.perf_counter() - started
+
+
+def _timed(df: Any, work: Callable[[], dict[str, Any]]) -> Report:
+    report, seconds = _reported(df, work)
+    report["seconds"] = round(seconds, 3)
+    return report

@@ -347,10 +347,11 @@ def _translated(error: Exception) -> AntecedeError:
             return AntecedeError(found.group(2).strip())
     if "PYTHON_VERSION_MISMATCH" in text:
         return SparkError(
-            f"the workers run another Python than {sys.version_info[0]}.{sys.version_info[1]}, the driver's"
+            f"the workers run another Python than {sys.version_info[0]}.{sys.version_info[1]}, the driver's: "
+            f"set PYSPARK_PYTHON to one of that version before the session starts, as {sys.executable}"
         )
     if missing := re.search(r"ModuleNotFoundError: No module named '(\w+)", text):
-        hint = f"set PYSPARK_PYTHON to one that has it, as {sys.executable}"
+        hint = f"set PYSPARK_PYTHON to one that has it before the session starts, as {sys.executable}"
         return SparkError(f"the workers' Python has no module {missing[1]}: {hint}")
     if "OutOfMemoryError" in text:
         return SparkError("Spark ran out of memory: give it more with --conf spark.driver.memory=4g")
