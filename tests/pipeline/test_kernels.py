@@ -17,7 +17,7 @@ from antecede.pipeline.encode import Layout
 from antecede.pipeline.flow import Here
 from antecede.pipeline.kernels.texts import WIDE, mix, number
 from antecede.pipeline.lines import Scratch, spans
-from antecede.pipeline.packing import unpack
+from antecede.pipeline.pieces import Region, read_matched
 from antecede.pipeline.run import Trace, verdict_on
 from antecede.pipeline.splits import plan, read
 from antecede.trace import Event, verify, write_trace
@@ -137,14 +137,14 @@ def test_each_region_is_assembled_once_and_from_its_own_rows(tmp_path: Path) -> 
     sends = [Event("p", k, "send", f"m{k}", ("q",)) for k in range(400)]
     write_trace(path, [*sends, *(Event("q", k, "deliver", f"m{k}") for k in range(400))])
     trace = Trace(Here(), plan([path]), Layout(places=2, buckets=7, region_events=50))
-    pieces = [piece for piece in map(unpack, _blobs(trace.matched())) if "region" in piece]
-    order = [piece["region"] for piece in pieces]
+    pieces = [piece for piece in map(read_matched, _blobs(trace.matched())) if isinstance(piece, Region)]
+    order = [piece.number for piece in pieces]
     assert len(set(order)) > 10
     assert order == sorted(order)
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(trace._lengths)])
     for piece in pieces:
-        for mark in ("s_", "d_"):
-            assert {*(ends[piece[mark + "process"]] + piece[mark + "index"]) // 50} <= {piece["region"]}
+        for rows in (piece.sends, piece.deliveries):
+            assert {*(ends[rows.process] + rows.index) // 50} <= {piece.number}
 
 
 def _blobs(parts: Any) -> list[bytes]:

@@ -25,8 +25,19 @@ from antecede.pipeline.kernels.match import (
     match,
 )
 from antecede.pipeline.kernels.texts import mix, number
-from antecede.pipeline.lines import DELIVERY, Piece, Regions
-from antecede.pipeline.packing import pack, unpack, unpack_batch
+from antecede.pipeline.lines import Regions
+from antecede.pipeline.packing import pack, pack_struct, unpack_batch
+from antecede.pipeline.pieces import (
+    Clocks,
+    Counted,
+    Deliveries,
+    Lamports,
+    Piece,
+    Places,
+    Region,
+    Sends,
+    read_matched,
+)
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -135,65 +146,68 @@ class Bucket:
         """The message ids of these rows."""
         return self.message.take(pa.array(rows)).to_pylist()  # type: ignore[no-any-return]
 
+    def deliveries(self) -> Deliveries:
+        """The valid deliveries, with the places of their sends."""
+        rows = self.valid(DELIVER)
+        sent = self.send_row[rows]
+        return Deliveries(self.process[rows], self.index[rows], self.process[sent], self.index[sent])
+
+    def lonely_sends(self) -> Places:
+        """The valid sends without a delivery."""
+        rows = self.valid(SEND)
+        return self._places(rows[self.awaited[rows] == 0])
+
     def piece(self) -> Piece:
         """What the lines are assembled from."""
-        sends, delivers = self.valid(SEND), self.valid(DELIVER)
-        sends = sends[self.awaited[sends] == 0]
-        sent = self.send_row[delivers]
-        piece: Piece = {
-            "s_process": self.process[sends],
-            "s_index": self.index[sends],
-            "d_process": self.process[delivers],
-            "d_index": self.index[delivers],
-            "d_source": self.process[sent],
-            "d_sent": self.index[sent],
-        }
-        names = self.table.schema.names
-        valid = self.reason == VALID
-        if "lamport" in names:
-            lamport = _one_chunk(self.table.column("lamport"))
-            rows = np.flatnonzero(valid & lamport.is_valid().to_numpy(zero_copy_only=False))
-            piece |= {
-                "l_process": self.process[rows],
-                "l_index": self.index[rows],
-                "l_value": lamport.fill_null(0).to_numpy()[rows],
-            }
-        if "assumed" in names:
-            assumed = _one_chunk(self.table.column("assumed")).fill_null(False).to_numpy(zero_copy_only=False)
-            rows = np.flatnonzero(valid & assumed & (self.kind <= DELIVER))
-            piece |= {"a_process": self.process[rows], "a_index": self.index[rows]}
-        if "clock_name" in names:
-            clock = _one_chunk(self.table.column("clock_name"))
-            rows = np.flatnonzero(valid & clock.is_valid().to_numpy(zero_copy_only=False))
-            keep = pa.array(rows)
-            entries = _one_chunk(self.table.column("clock_entry")).take(keep)
-            clock = clock.take(keep)
-            piece |= {
-                "c_process": self.process[rows],
-                "c_index": self.index[rows],
-                "c_size": np.diff(clock.offsets.to_numpy()).astype(np.int64),
-                "c_name": clock.flatten().to_numpy(zero_copy_only=False),
-                "c_entry": entries.flatten().to_numpy(zero_copy_only=False),
-            }
-        return piece
+        return Piece(self.deliveries(), self.lonely_sends(), self._lamport(), self._clocks(), self._assumed())
 
-    def sends(self) -> Piece:
+    def _places(self, rows: Longs) -> Places:
+        return Places(self.process[rows], self.index[rows])
+
+    def _lamport(self) -> Lamports | None:
+        rows = np.flatnonzero(self.reason == VALID)
+        return self.numbers_at("lamport", rows)
+
+    def numbers_at(self, name: str, rows: Longs) -> Lamports | None:
+        """The numbers in a column at some rows, where there are any; ``None`` if nobody has the column."""
+        if name not in self.table.schema.names:
+            return None
+        column = self.column(name)
+        rows = rows[column.is_valid().to_numpy(zero_copy_only=False)[rows]]
+        return Lamports(self.process[rows], self.index[rows], column.fill_null(0).to_numpy()[rows].astype(np.int64))
+
+    def _assumed(self) -> Places | None:
+        if "assumed" not in self.table.schema.names:
+            return None
+        assumed = self.column("assumed").fill_null(False).to_numpy(zero_copy_only=False)
+        return self._places(np.flatnonzero((self.reason == VALID) & assumed & (self.kind <= DELIVER)))
+
+    def _clocks(self) -> Clocks | None:
+        if "clock_name" not in self.table.schema.names:
+            return None
+        clock = self.column("clock_name")
+        rows = np.flatnonzero((self.reason == VALID) & clock.is_valid().to_numpy(zero_copy_only=False))
+        keep = pa.array(rows)
+        clock, entries = clock.take(keep), self.column("clock_entry").take(keep)
+        return Clocks(
+            self.process[rows],
+            self.index[rows],
+            np.diff(clock.offsets.to_numpy()).astype(np.int64),
+            clock.flatten().to_numpy(zero_copy_only=False),
+            entries.flatten().to_numpy(zero_copy_only=False),
+        )
+
+    def sends(self) -> Sends:
         """All valid sends, and how many deliveries each has."""
         rows = self.valid(SEND)
-        index = self.index[rows].astype(np.int32)
-        return {"s_process": self.process[rows], "s_index": index, "s_count": self.awaited[rows]}
+        return Sends(self.process[rows], self.index[rows].astype(np.int32), self.awaited[rows])
 
-    def summary(self) -> dict[str, Any]:
+    def counted(self) -> Counted:
         """What the report needs to know."""
         counts = np.bincount(self.reason, minlength=len(REASON_NAMES))
-        deliveries = self.valid(DELIVER)
-        return {
-            "reasons": {name: int(count) for name, count in zip(REASON_NAMES, counts, strict=True) if name and count},
-            "messages": len(self.valid(SEND)),
-            "deliveries": len(deliveries),
-            "undelivered": int(self.undelivered),
-            "named": np.packbits(self.named),
-        }
+        reasons = {name: int(count) for name, count in zip(REASON_NAMES, counts, strict=True) if name and count}
+        deliveries = len(self.valid(DELIVER))
+        return Counted(reasons, len(self.valid(SEND)), deliveries, int(self.undelivered), np.packbits(self.named))
 
 
 def _renumbered(batch: Any, numbers: Ints) -> Any:
@@ -224,21 +238,18 @@ def matched(
     that number."""
     bucket = bucket_of(packed, numbering)
     piece = bucket.piece()
-    if narrow_index:
-        narrowed(piece)
-    yield 0, pack(bucket.summary())
+    yield 0, pack_struct(bucket.counted())
     if regions is not None:
-        for region, part in regions.parted(piece, bucket.sends()):
-            yield region, pack(part | {"mark": bucket.mark})
-    if regions is None or len(piece) > len(DELIVERY):
-        yield 0, pack(dict(piece))
-
-
-def narrowed(piece: Piece) -> None:
-    """Give a piece's indices half the width, where each of them is a position in a line."""
-    for name in ("s_index", "d_index", "d_sent"):
-        if name in piece:
-            piece[name] = piece[name].astype(np.int32)
+        for region in regions.parted(bucket.sends(), piece.deliveries.narrowed(), bucket.mark):
+            yield region.number, pack_struct(region)
+        if piece.lamport is None and piece.clocks is None and piece.assumed is None:
+            return
+        # The sends and deliveries are in their regions.
+        piece.sends, piece.deliveries = None, piece.deliveries.some(slice(0))
+    elif narrow_index:
+        piece.deliveries = piece.deliveries.narrowed()
+        piece.sends = piece.sends.narrowed() if piece.sends is not None else None
+    yield 0, pack_struct(piece)
 
 
 class Sought(msgspec.Struct, frozen=True):
@@ -296,9 +307,11 @@ def marks_of(packed: Iterable[bytes], sought: Sought) -> bytes:
     """The marks of the buckets that said of one region that there are sends at these places."""
     places = list(zip(np.frombuffer(sought.process, np.int32), np.frombuffer(sought.index, np.int64), strict=True))
     marks = set()
-    for said in map(unpack, packed):
-        if "region" in said and any(((said["s_process"] == p) & (said["s_index"] == i)).any() for p, i in places):
-            marks.add(said["mark"])
+    for said in map(read_matched, packed):
+        if isinstance(said, Region):
+            sends = said.sends
+            if any(((sends.process == p) & (sends.index == i)).any() for p, i in places):
+                marks.add(said.mark)
     return pack({"marks": sorted(marks)})
 
 

@@ -101,7 +101,7 @@ class Chains:
         walk = Walk(lines)
         moment = 0
         for count in walk:
-            moment = number_segments(lines.offsets, walk.process, walk.begin, walk.end, count, moment, self._moments)
+            moment = number_segments(lines.offsets, *walk.segments, count, moment, self._moments)
 
     def shortest(self, late: int) -> list[tuple[int, int]]:
         """The messages that overtook a late delivery, first to last: where each was sent and delivered."""

@@ -1,7 +1,7 @@
 """FIFO and causal order by chunks of time: many tasks that each read a part of the trace, and none that reads it all.
 
 Consistent cuts divide the trace into units (:mod:`antecede.pipeline.cuts`). A task reads some units from zero vectors
-on and judges the messages that were sent in its core (:mod:`antecede.pipeline.kernels.chunk` says why that is exact).
+on and judges the messages that were sent in its core (:mod:`antecede.pipeline.kernels.causal` says why that is exact).
 
 **Tiers.** On tier j the trace is seen in steps of 4^j units. A chunk is ``chunk_units`` steps, and its halo is capped
 at ``halo_units`` more. A message belongs to the lowest tier on which its delivery lies in the chunk of its send or in
@@ -25,21 +25,19 @@ from numpy.typing import NDArray
 
 from antecede import limits
 from antecede.pipeline import judge
-from antecede.pipeline.buckets import Numbering, bucket_of, narrowed
+from antecede.pipeline.buckets import Numbering, bucket_of
 from antecede.pipeline.cuts import Cuts, cuts_of, piece_in
 from antecede.pipeline.flow import Parts
-from antecede.pipeline.kernels.chunk import chunk
+from antecede.pipeline.kernels.causal import Core
 from antecede.pipeline.kernels.cuts import tally, tiers
 from antecede.pipeline.kernels.match import DELIVER, SEND, VALID
-from antecede.pipeline.lines import Piece, Scratch, Walk, assemble, lend_slots
-from antecede.pipeline.packing import pack, unpack
+from antecede.pipeline.lines import Scratch, Walk, assemble
+from antecede.pipeline.packing import pack, pack_struct, unpack
+from antecede.pipeline.pieces import Counted, Dealt, Deliveries, Piece, Timed, read_apart, read_dealt
 from antecede.pipeline.verdict import LateRows, counted, late_columns, least
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
-
-_slots_at_first = 64
-_late_at_once = 1 << 18
 
 
 class Grain(msgspec.Struct, frozen=True):
@@ -90,20 +88,11 @@ def matched_apart(
 ) -> Iterator[tuple[int, bytes]]:
     """Match one bucket of so many, for a part of its own: its piece, with clocks to propose cuts by, its summary."""
     bucket = bucket_of(packed, numbering)
-    piece: dict[str, Any] = {name: array for name, array in bucket.piece().items() if name[:2] == "d_"}
     valid = np.flatnonzero(((bucket.kind == SEND) | (bucket.kind == DELIVER)) & (bucket.reason == VALID))
-    piece |= {"processes": numbering.names, "rows": len(valid)}
-    for clock in ("lamport", "time"):
-        if clock in bucket.table.schema.names:
-            column = bucket.column(clock)
-            rows = valid[column.is_valid().to_numpy(zero_copy_only=False)[valid]]
-            values = column.fill_null(0).to_numpy()[rows]
-            piece |= {f"{clock}_process": bucket.process[rows], f"{clock}_index": bucket.index[rows]}
-            piece |= {f"{clock}_value": values.astype(np.int64)}
-    if narrow_index:
-        narrowed(piece)
-    yield bucket.mark % onto, pack(bucket.summary())
-    yield bucket.mark % onto, pack(piece)
+    deliveries = bucket.deliveries().narrowed() if narrow_index else bucket.deliveries()
+    clocks = (bucket.numbers_at(name, valid) for name in ("lamport", "time"))
+    yield bucket.mark % onto, pack_struct(bucket.counted())
+    yield bucket.mark % onto, pack_struct(Timed(numbering.names, len(valid), deliveries, *clocks))
 
 
 def planned(
@@ -136,10 +125,10 @@ def planned(
 def _tally(packed: Iterable[bytes], cuts: Cuts, grain: Grain) -> bytes:
     """By tier and chunk: the first and the last unit in which a message is sent, and the last of a delivery."""
     piece = piece_in(packed)
-    if not piece:
+    if piece is None:
         return pack({"tasks": [[]] * 5})
-    sent = cuts.units_of(piece["d_source"], piece["d_sent"])
-    delivered = cuts.units_of(piece["d_process"], piece["d_index"])
+    sent = cuts.units_of(piece.deliveries.source, piece.deliveries.sent)
+    delivered = cuts.units_of(piece.deliveries.process, piece.deliveries.index)
     tier, home = grain.tier_of(sent, delivered)
     shape = int(tier.max(initial=0)) + 1, int(home.max(initial=0)) + 1
     first, last, end = np.full(shape, cuts.units, np.int32), np.full(shape, -1, np.int32), np.zeros(shape, np.int32)
@@ -152,14 +141,14 @@ def _tally(packed: Iterable[bytes], cuts: Cuts, grain: Grain) -> bytes:
 def dealt(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
     """Of one bucket's matched rows, those that each task reads, in indices that begin with 0 where it begins."""
     piece = piece_in(packed)
-    if not piece:
+    if piece is None:
         return
     cuts = plan.cuts
-    unit = cuts.units_of(piece["d_process"], piece["d_index"])
+    unit = cuts.units_of(piece.deliveries.process, piece.deliveries.index)
     order = np.argsort(unit, kind="stable")
     unit = unit[order]
-    process, index, source, sent = (piece[name][order] for name in ("d_process", "d_index", "d_source", "d_sent"))
-    sent_unit = cuts.units_of(source, sent)
+    found = piece.deliveries.some(order)
+    sent_unit = cuts.units_of(found.source, found.sent)
     tier, home = plan.grain.tier_of(sent_unit, unit)
     wide = np.int64 if len(plan.sparse) else np.int32
     for number, task in enumerate(plan.tasks):
@@ -169,31 +158,25 @@ def dealt(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
         rows = first + np.flatnonzero(sent_unit[first:last] >= task.start)
         if not len(rows):
             continue
-        yield number, pack({
-            "task": number,
-            "d_process": process[rows],
-            "d_index": (index[rows] - begins[process[rows]]).astype(wide),
-            "d_source": source[rows],
-            "d_sent": (sent[rows] - begins[source[rows]]).astype(wide),
-            "d_mine": (tier[rows] == task.tier) & (home[rows] == task.chunk),
-        })  # fmt: skip
+        some = found.some(rows)
+        some.index = (some.index - begins[some.process]).astype(wide)
+        some.sent = (some.sent - begins[some.source]).astype(wide)
+        mine = (tier[rows] == task.tier) & (home[rows] == task.chunk)
+        yield number, pack_struct(Dealt(number, some, mine))
 
 
 class _Chunk:
     """The lines that one task reads."""
 
-    def __init__(self, packed: Iterable[bytes], task: Task, plan: Plan) -> None:
+    def __init__(self, given: Iterable[Dealt], task: Task, plan: Plan) -> None:
         begins = plan.cuts.edge(task.start)
         self._grain = plan.grain
-        own: list[tuple[Ints, Longs]] = []
+        own: list[Deliveries] = []
 
         def pieces() -> Iterator[Piece]:
-            for blob in packed:
-                said = unpack(blob)
-                del said["task"]
-                mine = said.pop("d_mine")
-                own.append((said["d_process"][mine], said["d_index"][mine]))
-                yield said
+            for said in given:
+                own.append(said.deliveries.some(said.mine))
+                yield Piece(said.deliveries)
 
         sparse = np.frombuffer(plan.sparse, np.int32)
         lengths = plan.cuts.edge(task.end) - begins
@@ -202,8 +185,8 @@ class _Chunk:
         self.lines.begins = begins
         self.core = self._positions(plan.cuts.edge(task.core) - begins)
         self.mine = np.zeros(len(self.lines.source), np.uint8)
-        for process, index in own:
-            self.mine[self.lines.flat(process, index)] = 1
+        for rows in own:
+            self.mine[self.lines.flat(rows.process, rows.index)] = 1
 
     def _positions(self, index: Longs) -> Longs:
         """Where in each line the events with these indices and later ones begin."""
@@ -224,38 +207,10 @@ class _Chunk:
         senders = np.unique(lines.source[np.flatnonzero((self.mine > 0) & (lines.source >= 0))])
         found = [np.zeros(0, np.int64)]
         for lane_of, lanes in judge.blocks(lines, senders, self._grain.lanes_max):
-            lend_slots(lines)
-            found += self._walk(lane_of, lanes, counter_type(self.core[lane_of >= 0]))
+            walk = Walk(lines, self._grain.segments)
+            counter = counter_type(self.core[lane_of >= 0])
+            found += judge.causal_walk(walk, lane_of, lanes, core=Core(self.core, self.mine), counter=counter)
         return np.sort(np.concatenate(found))
-
-    def _walk(self, lane_of: Ints, lanes: int, counter: Any) -> Iterator[Longs]:
-        lines = self.lines
-        late = np.zeros(_late_at_once, np.int64)
-        known = lines.scratch.array((lines.processes, lanes), counter)
-        slot_of = np.full(lines.processes, -1, np.int32)
-        size = _slots_at_first
-        slots = lines.scratch.array((size, lanes), counter)
-        owed, free = np.zeros(size, np.int32), np.arange(size, dtype=np.int32)
-        counts = np.array([size, 0], np.int64)
-        walk = Walk(lines, self._grain.segments)
-        for count in walk:
-            begin = 0
-            while begin < count:
-                begin = chunk(
-                    lines.offsets, lines.source, lines.argument, walk.process, walk.begin, walk.end, begin, count,
-                    self.core, self.mine, lane_of, known, slot_of, slots, owed, free, counts, late,
-                )  # fmt: skip
-                if counts[1]:
-                    yield late[: counts[1]].copy()
-                    counts[1] = 0
-                if begin < count and counts[0] == 0:
-                    grown = lines.scratch.array((2 * size, lanes), counter)
-                    grown[:size] = slots
-                    slots = grown
-                    owed = np.concatenate([owed, np.zeros(size, np.int32)])
-                    free = np.concatenate([np.arange(size, 2 * size, dtype=np.int32), np.zeros(size, np.int32)])
-                    counts[0] = size
-                    size *= 2
 
 
 def counter_type(core: Longs) -> Any:
@@ -265,13 +220,13 @@ def counter_type(core: Longs) -> Any:
 
 def judged(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
     """Judge what one task reads: its summary for part 0, its late deliveries for the others."""
-    blobs = iter(packed)
-    first = next(blobs, None)
+    given = map(read_dealt, packed)
+    first = next(given, None)
     if first is None:
         return
-    number = unpack(first)["task"]
+    number = first.task
     task = plan.tasks[number]
-    here = _Chunk(chain([first], blobs), task, plan)
+    here = _Chunk(chain([first], given), task, plan)
     lines, grain = here.lines, plan.grain
     circular = here.in_core(judge.cut_cycles(lines)) if task.tier == 0 else judge.cut_cycles(lines)[:0]
     summary: dict[str, Any] = {
@@ -321,5 +276,5 @@ def merged(packed: Iterable[bytes]) -> bytes:
 
 def summed(packed: Iterable[bytes]) -> bytes:
     """What the buckets of a part counted."""
-    said = [one for blob in packed if "named" in (one := unpack(blob))]
-    return pack(counted(said)) if said else b""
+    said = [one for one in map(read_apart, packed) if isinstance(one, Counted)]
+    return pack_struct(counted(said)) if said else b""

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from antecede.pipeline.buckets import Numbering, bucket_of, place_keys
 from antecede.pipeline.kernels.match import ARRIVE, DELIVER, HOP, SEND, VALID
-from antecede.pipeline.packing import pack
+from antecede.pipeline.packing import pack, pack_struct
+from antecede.pipeline.pieces import Waits
 from antecede.pipeline.sums import exact_sum
 
 Longs = NDArray[np.int64]
@@ -150,18 +151,19 @@ def contested_hops(packed: Iterable[bytes], numbering: Numbering, excluded: Excl
 def measured(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> Iterator[tuple[int, bytes]]:
     """Measure one bucket."""
     rows = Rows(packed, numbering, excluded)
-    arrivals, waits = _arrivals(rows, numbering.names)
-    yield LINES, pack({**rows.bucket.piece(), **waits})
+    arrivals, direct, waits = _arrivals(rows, numbering.names)
+    yield LINES, pack_struct(waits)
     stamps = _stamps(rows)
     yield SUMMARY, pack({
         **stamps, "bytes": str(stamps["bytes"]), **_hops(rows), **_span(rows), "hop_table": _hop_table(rows),
-        "arrivals": arrivals, "direct": waits["direct"],
+        "arrivals": arrivals, "direct": direct,
     })  # fmt: skip
     yield from _by_sender(rows)
 
 
-def _arrivals(rows: Rows, names: int) -> tuple[Longs, dict[str, Any]]:
-    """How many arrivals each process had, and those that may have been direct, with the place of their delivery."""
+def _arrivals(rows: Rows, names: int) -> tuple[Longs, Longs, Waits]:
+    """How many arrivals each process had, how many were direct, and those that may have been, with the place of their
+    delivery."""
     order = rows.delivers[np.argsort(rows.copy_keys(rows.delivers))]
     at, there = lookup(rows.copy_keys(order), rows.copy_keys(rows.arrives))
     delivery = order[at] if len(order) else at
@@ -179,12 +181,10 @@ def _arrivals(rows: Rows, names: int) -> tuple[Longs, dict[str, Any]]:
     at_once = ~both | (rows.time[arrives] == rows.time[delivery])
     arrives, delivery = arrives[at_once], delivery[at_once]
     next_to = rows.index[delivery] == rows.index[arrives] + 1
-    return arrivals, {
-        "direct": np.bincount(rows.process[arrives[next_to]], minlength=names),
-        "w_process": rows.process[arrives[~next_to]].astype(np.int32),
-        "w_arrived": rows.index[arrives[~next_to]],
-        "w_delivered": rows.index[delivery[~next_to]],
-    }
+    direct = np.bincount(rows.process[arrives[next_to]], minlength=names)
+    others, their_delivery = arrives[~next_to], delivery[~next_to]
+    process = rows.process[others].astype(np.int32)
+    return arrivals, direct, Waits(rows.bucket.piece(), process, rows.index[others], rows.index[their_delivery])
 
 
 def _stamps(rows: Rows) -> dict[str, Any]:

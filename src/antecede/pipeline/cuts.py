@@ -19,6 +19,7 @@ from antecede import limits
 from antecede.pipeline.flow import Parts
 from antecede.pipeline.kernels.cuts import below, lower, units
 from antecede.pipeline.packing import pack, unpack
+from antecede.pipeline.pieces import Timed, joined, read_apart
 
 Longs = NDArray[np.int64]
 
@@ -86,12 +87,11 @@ def _lowered(packed: Iterable[bytes], bounds: bytes) -> bytes:
     """What the deliveries of one bucket ask of the cuts: the bounds that are lower now."""
     given = unpack(bounds)["bounds"]
     piece = piece_in(packed)
-    if not piece:
+    if piece is None:
         return pack({"at": np.zeros(0, np.int64), "value": np.zeros(0, np.int64)})
-    processes = int(piece["processes"])
-    table = given.reshape(processes, -1).copy()
-    index, sent = piece["d_index"].astype(np.int64), piece["d_sent"].astype(np.int64)
-    lower(table, piece["d_process"], index, piece["d_source"], sent)
+    table = given.reshape(piece.processes, -1).copy()
+    rows = piece.deliveries
+    lower(table, rows.process, rows.index.astype(np.int64), rows.source, rows.sent.astype(np.int64))
     at = np.flatnonzero(table.ravel() != given)
     return pack({"at": at, "value": table.ravel()[at]})
 
@@ -121,33 +121,26 @@ def _proposed(parts: Parts, buckets: Sequence[int], lengths: Longs, wanted: int)
 
 def _marks(packed: Iterable[bytes]) -> bytes:
     piece = piece_in(packed)
-    said: dict[str, Any] = {"rows": int(piece["rows"]) if piece else 0}
-    for clock in ("lamport", "time"):
-        values = np.sort(piece[clock + "_value"]) if clock + "_value" in piece else np.zeros(0, np.int64)
+    said: dict[str, Any] = {"rows": piece.rows if piece else 0}
+    for name in ("lamport", "time"):
+        clock = piece.clock(name) if piece else None
+        values = np.sort(clock.value) if clock is not None else np.zeros(0, np.int64)
         picked = np.linspace(0, max(0, len(values) - 1), min(len(values), _marks_at_most)).astype(np.int64)
-        said |= {clock: values[picked], clock + "s": len(values)}
+        said |= {name: values[picked], name + "s": len(values)}
     return pack(said)
 
 
 def _below(packed: Iterable[bytes], clock: str, thresholds: bytes) -> bytes:
     piece = piece_in(packed)
     levels = np.frombuffer(thresholds, np.int64)
-    bounds = np.full((int(piece["processes"]) if piece else 0, len(levels)), np.iinfo(np.int64).max)
-    if clock + "_value" in piece:
-        below(levels, piece[clock + "_process"], piece[clock + "_index"], piece[clock + "_value"], bounds)
+    bounds = np.full((piece.processes if piece else 0, len(levels)), np.iinfo(np.int64).max)
+    rows = piece.clock(clock) if piece else None
+    if rows is not None:
+        below(levels, rows.process, rows.index, rows.value, bounds)
     at = np.flatnonzero(bounds.ravel() != np.iinfo(np.int64).max)
     return pack({"at": at, "value": bounds.ravel()[at]})
 
 
-def piece_in(packed: Iterable[bytes]) -> dict[str, Any]:
+def piece_in(packed: Iterable[bytes]) -> Timed | None:
     """The matched rows among what a part holds: the buckets' pieces as one."""
-    pieces = [said for blob in packed if "named" not in (said := unpack(blob))]
-    if len(pieces) == 1:
-        return pieces[0]
-    names = {name for piece in pieces for name, value in piece.items() if isinstance(value, np.ndarray)}
-    joined: dict[str, Any] = {
-        name: np.concatenate([piece[name] for piece in pieces if name in piece]) for name in sorted(names)
-    }
-    if not pieces:
-        return {}
-    return joined | {"processes": pieces[0]["processes"], "rows": sum(piece["rows"] for piece in pieces)}
+    return joined(said for said in map(read_apart, packed) if isinstance(said, Timed))

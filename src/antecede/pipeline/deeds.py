@@ -5,7 +5,7 @@ Who ran what is decided as in :mod:`antecede.trace.instances`, on arrays; *cells
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 import msgspec
@@ -17,8 +17,8 @@ from antecede.pipeline.judge import cut_cycles
 from antecede.pipeline.kernels.match import DELIVER, LOCAL
 from antecede.pipeline.kernels.significant import REQUEST, RESPONSE
 from antecede.pipeline.kernels.walk import NOTHING, SENT
-from antecede.pipeline.lines import Piece, Scratch, assemble
-from antecede.pipeline.packing import unpack
+from antecede.pipeline.lines import ClockRows, Scratch, assemble
+from antecede.pipeline.pieces import Ints, Piece, read_piece
 from antecede.pipeline.run import Trace
 from antecede.pipeline.verdict import Docket
 from antecede.trace.cells import check_kin
@@ -70,7 +70,7 @@ class Deeds:
         lengths, sparse = np.frombuffer(docket.lengths, np.int64), np.frombuffer(docket.sparse, np.int32)
         scratch = Scratch(docket.scratch)
         self.lines, told = assemble(
-            lengths, sparse, map(partial(_renumbered, texts=texts), map(unpack, packed)), scratch
+            lengths, sparse, map(partial(_renumbered, texts=texts), map(read_piece, packed)), scratch
         )
         cut_cycles(self.lines)
         self.operations = list(texts["operation"])
@@ -78,16 +78,19 @@ class Deeds:
         self._take(told, texts)
         self._cells(bench)
 
-    def _take(self, told: list[Piece], texts: dict[str, dict[str, int]]) -> None:
+    def _take(self, told: list[ClockRows], texts: dict[str, dict[str, int]]) -> None:
         lines = self.lines
-        columns = {
-            name: np.concatenate([piece[f"l_{name}"] for piece in told]) if told else np.zeros(0, np.int64)
-            for name in ("flat", "kind", "type", "instance", "operation", "parent", "process")
-        }
+        given = [piece.instances for piece in told if piece.instances is not None]
+        columns = [[piece.instances_flat for piece in told if piece.instances_flat is not None]]
+        columns += [
+            [getattr(rows, field) for rows in given]
+            for field in ("kind", "type", "instance", "operation", "parent", "process")
+        ]
+        flat, kind, *rest = (np.concatenate(column) if column else np.zeros(0, np.int64) for column in columns)
         # What lies on a cycle was set aside, and has no instance any more.
-        keep = (columns["kind"] != DELIVER) | (lines.source[columns["flat"]] != NOTHING)
-        order = np.argsort(columns["flat"][keep], kind="stable")
-        flat, kind, type_, name, operation, parent, process = (column[keep][order] for column in columns.values())
+        keep = (kind != DELIVER) | (lines.source[flat] != NOTHING)
+        order = np.argsort(flat[keep], kind="stable")
+        flat, kind, type_, name, operation, parent, process = (column[keep][order] for column in (flat, kind, *rest))
         events = len(lines.source)
         said = lines.scratch.array(events, np.uint8)
         said[flat] = type_
@@ -214,13 +217,17 @@ class Deeds:
 
 def _renumbered(piece: Piece, texts: dict[str, dict[str, int]]) -> Piece:
     """A bucket's piece with the numbers that all buckets share; parents are numbered among the instances."""
-    for name in ("instance", "operation", "parent"):
-        table = texts["instance" if name == "parent" else name]
-        given: Sequence[str] = piece.pop(f"texts_{name}")
-        codes = np.fromiter((table.setdefault(text, len(table)) for text in given), np.int32, len(given))
-        own = piece[f"l_{name}"]
-        piece[f"l_{name}"] = np.where(own >= 0, codes[own], np.int32(-1)) if len(codes) else own
+    rows = piece.instances
+    assert rows is not None
+    rows.instance = _shared(rows.instance, rows.instances, texts["instance"])
+    rows.operation = _shared(rows.operation, rows.operations, texts["operation"])
+    rows.parent = _shared(rows.parent, rows.parents, texts["instance"])
     return piece
+
+
+def _shared(own: Ints, given: list[str], table: dict[str, int]) -> Ints:
+    codes = np.fromiter((table.setdefault(text, len(table)) for text in given), np.int32, len(given))
+    return np.where(own >= 0, codes[own], np.int32(-1)) if len(codes) else own
 
 
 def _firsts(group: Longs, value: Longs, groups: int) -> Longs:

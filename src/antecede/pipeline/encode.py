@@ -20,7 +20,7 @@ from antecede.pipeline.columns import Encoder, Names
 from antecede.pipeline.kernels.match import HOP, LOCAL
 from antecede.pipeline.kernels.texts import WIDE, mix, runs
 from antecede.pipeline.lines import REGION_EVENTS
-from antecede.pipeline.packing import pack, pack_batch
+from antecede.pipeline.packing import decoder, pack_batch, pack_struct
 from antecede.pipeline.splits import Arrow, Split, read
 from antecede.trace.cut import Cut
 from antecede.trace.jsonl import Item
@@ -63,6 +63,39 @@ class Layout(msgspec.Struct, frozen=True):
         return crc32(name.encode("utf-8", "surrogatepass")) % self.places
 
 
+class Runs(msgspec.Struct, tag="runs"):
+    """Runs of indices of some processes, or of some servers' hops, from and up to."""
+
+    names: list[str]
+    hop: bool
+    fault: bool
+    """Whether the rows are no events."""
+    lane: Ints
+    """For each run the number of its name."""
+    start: Longs
+    end: Longs
+
+
+class Summary(msgspec.Struct, tag="split"):
+    """What a split says in sum."""
+
+    split: int
+    names: list[str]
+    rows: int
+    """Events, but for those outside of the cut."""
+    outside: int
+    reasons: dict[str, int]
+    unread_first: dict[str, tuple[int, str]]
+    """By reason the first row that is no event: its number in the split, and what is wrong."""
+    nulled: dict[str, int]
+    nulled_first: dict[str, tuple[int, str]]
+    clocked: bool
+    assumed: bool
+
+
+read_places = decoder(Runs | Summary)
+
+
 class _Runs:
     """Runs of indices, by lane: the processes' own, the servers' hops, and the places of rows that are no events."""
 
@@ -100,10 +133,8 @@ class _Runs:
         for part in np.unique(home[lane]):
             mine = home[lane] == part
             lanes, numbers = np.unique(lane[mine], return_inverse=True)
-            yield int(part), pack({
-                "names": [names[k] for k in lanes], "hop": hop, "fault": fault,
-                "lane": numbers.astype(np.int32), "start": start[mine], "end": end[mine],
-            })  # fmt: skip
+            named = [names[k] for k in lanes]
+            yield int(part), pack_struct(Runs(named, hop, fault, numbers.astype(np.int32), start[mine], end[mine]))
 
 
 class Task:
@@ -137,14 +168,13 @@ class Task:
         for hop in (False, True):
             yield from self.runs[hop].drain(self.layout, hop, fault=False)
             yield from self.fault_runs[hop].drain(self.layout, hop, fault=True)
-        yield 0, pack({
-            "split": self.split.number, "names": self.encoder.names.list(), "kinds": self.kinds,
-            "reasons": dict(self.reasons), "outside": self.outside,
-            "unread_first": self.unread_first,
-            "nulled": dict(self.nulled.counts), "nulled_first": self.nulled.first,
-            "clocked": self.clocked, "lamported": self.lamported,
-            "assumed": self.assumed,
-        })  # fmt: skip
+        yield 0, pack_struct(
+            Summary(
+                self.split.number, self.encoder.names.list(), int(self.kinds.sum()), self.outside, dict(self.reasons),
+                self.unread_first, dict(self.nulled.counts), self.nulled.first, self.clocked or self.lamported,
+                self.assumed,
+            )
+        )  # fmt: skip
 
     def batches(self, piece: Arrow | list[Item]) -> Iterator[Any]:
         if isinstance(piece, list):

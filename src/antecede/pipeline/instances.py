@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from antecede.pipeline.buckets import Numbering, bucket_of
 from antecede.pipeline.encode import Task
 from antecede.pipeline.kernels.match import DELIVER, LOCAL, SEND, VALID
-from antecede.pipeline.packing import pack
+from antecede.pipeline.packing import pack_struct
+from antecede.pipeline.pieces import Instances, Piece
 from antecede.pipeline.splits import Arrow
 from antecede.trace.jsonl import Item
 from antecede.trace.parquet import items_in
@@ -66,7 +67,6 @@ def _extended(batch: Any, columns: Sequence[Any]) -> Any:
 def matched_instances(packed: Iterable[bytes], numbering: Numbering) -> Iterator[tuple[int, bytes]]:
     """Match one bucket: the piece for the lines, with what its rows say of instances in the place of clocks."""
     bucket = bucket_of(packed, numbering)
-    piece = {name: column for name, column in bucket.piece().items() if name[:2] in ("s_", "d_")}
     kinds = (bucket.kind == SEND) | (bucket.kind == DELIVER) | (bucket.kind == LOCAL)
     told = np.flatnonzero(kinds & (bucket.reason == VALID))
     # A bucket without rows has no columns of ours either.
@@ -77,17 +77,13 @@ def matched_instances(packed: Iterable[bytes], numbering: Numbering) -> Iterator
     some = columns["instance"].is_valid().to_numpy(zero_copy_only=False) | (bucket.kind[told] == SEND)
     rows = told[some]
     columns = {name: column.filter(pa.array(some)) for name, column in columns.items()}
-    said: dict[str, Any] = {
-        "l_process": bucket.process[rows],
-        "l_index": bucket.index[rows],
-        "l_kind": bucket.kind[rows],
-        "l_type": _types(columns["type"]),
-    }
-    for name in CARRIED[:3]:
-        encoded = columns[name].dictionary_encode()
-        said[f"l_{name}"] = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
-        said[f"texts_{name}"] = encoded.dictionary.to_pylist()
-    yield 0, pack({**piece, **said})
+    encoded = [columns[name].dictionary_encode() for name in CARRIED[:3]]
+    codes = [one.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32) for one in encoded]
+    texts = [one.dictionary.to_pylist() for one in encoded]
+    about = Instances(
+        bucket.process[rows], bucket.index[rows], bucket.kind[rows], _types(columns["type"]), *codes, *texts
+    )
+    yield 0, pack_struct(Piece(bucket.deliveries(), bucket.lonely_sends(), instances=about))
 
 
 def _one(column: Any) -> Any:

@@ -5,18 +5,20 @@ names and message ids are looked up afterwards, for the few that are reported. T
 to the last detail, are those of :mod:`antecede.trace`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.kernels.causal import causal
-from antecede.pipeline.kernels.clocks import clocks, lamport
+from antecede.pipeline.kernels.causal import Core, Late, Questions, causal, no_questions
+from antecede.pipeline.kernels.clocks import Recorded, clocks, lamport
 from antecede.pipeline.kernels.fifo import fifo, fifo_overtakers
 from antecede.pipeline.kernels.merge import agree_pairwise, deliveries_of, following, merge, message_at, owners
+from antecede.pipeline.kernels.slots import FIRST_SLOTS, Vectors, grown, slots_of
 from antecede.pipeline.kernels.walk import NOTHING, SENT, circular
-from antecede.pipeline.lines import Lines, Piece, Walk, lend_slots, spans
+from antecede.pipeline.lines import ClockRows, Lines, Walk, lend_slots, spans
+from antecede.pipeline.pieces import Clocks, Lamports
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -96,12 +98,12 @@ class Circular(Exception):
 
 
 def causal_late(
-    lines: Lines, lanes_max: int | None = None, segments: int = 1 << 18, slots: int = 64
+    lines: Lines, lanes_max: int | None = None, segments: int = 1 << 18, slots: int = FIRST_SLOTS
 ) -> Iterator[Longs]:
     """The deliveries that are late by causal order, some at a time."""
     for lane_of, lanes in blocks(lines, _senders(lines), lanes_max):
-        state, walk = _Vectors(lines, lanes, slots), Walk(lines, segments)
-        yield from state.walk(walk, lane_of)
+        walk = Walk(lines, segments)
+        yield from causal_walk(walk, lane_of, lanes, slots=slots)
         if walk.stuck:
             raise Circular
 
@@ -122,66 +124,48 @@ def causal_overtakers(lines: Lines, late: Longs, lanes_max: int | None = None, s
         mine, key = mine[order], (row * lanes + lane)[order]
         cells = np.arange(len(askers) * lanes)
         shape = len(askers), lanes
-        questions = _Questions(
+        questions = Questions(
             asker,
             np.searchsorted(key, cells).astype(np.int64).reshape(shape),
             np.searchsorted(key, cells, side="right").astype(np.int64).reshape(shape),
             sent[mine].astype(np.int32),
+            np.full(len(mine), -1, np.int64),
         )
-        state = _Vectors(lines, lanes, 64)
-        for _ in state.walk(Walk(lines, segments), lane_of, questions):
+        for _ in causal_walk(Walk(lines, segments), lane_of, lanes, questions=questions):
             pass
         answers[mine] = questions.answer
     return answers
 
 
-class _Questions:
-    def __init__(self, asker: Ints, first: Longs, last: Longs, sent: Ints) -> None:
-        self.asker, self.first, self.last, self.sent = asker, first, last, sent
-        self.answer = np.full(len(sent), -1, np.int64)
+def causal_walk(
+    walk: Walk,
+    lane_of: Ints,
+    lanes: int,
+    *,
+    core: Core | None = None,
+    counter: Any = np.int32,
+    questions: Questions | None = None,
+    slots: int = FIRST_SLOTS,
+) -> Iterator[Longs]:
+    """Walk the lines with the causal kernel; the late deliveries, some at a time. Without a core all are judged."""
+    lines = walk.lines
+    make = lines.scratch.array
+    vectors = Vectors(lane_of, make((lines.processes, lanes), counter), np.full(lines.processes, -1, np.int32))
+    carried = slots_of(lanes, counter, slots, make)
+    late = Late(np.zeros(_late_at_once, np.int64), np.zeros(1, np.int64))
+    judged = core or Core(np.diff(lines.offsets), np.zeros(0, np.uint8))
+    asked = questions or no_questions(lines.processes)
+    lend_slots(lines)
 
+    def judge(begin: int, end: int) -> int:
+        return causal(lines.arrays, walk.segments, begin, end, vectors, carried, judged, late, asked)
 
-class _Vectors:
-    """What the causal kernel carries from one call to the next."""
-
-    def __init__(self, lines: Lines, lanes: int, slots: int) -> None:
-        self._lines = lines
-        self._known = lines.scratch.array((lines.processes, lanes), np.int32)
-        self._slot_of = np.full(lines.processes, -1, np.int32)
-        self._slots = lines.scratch.array((slots, lanes), np.int32)
-        self._owed = np.zeros(slots, np.int32)
-        self._free = np.arange(slots, dtype=np.int32)
-        self._counts = np.array([slots, 0], np.int64)
-
-    def walk(self, walk: Walk, lane_of: Ints, questions: _Questions | None = None) -> Iterator[Longs]:
-        lines = self._lines
-        late = np.zeros(_late_at_once, np.int64)
-        asked = questions or _Questions(
-            np.full(lines.processes, -1, np.int32), *(np.zeros((0, 0), np.int64),) * 2, np.zeros(0, np.int32)
-        )
-        lend_slots(lines)
-        for count in walk:
-            begin = 0
-            while begin < count:
-                begin = causal(
-                    lines.offsets, lines.source, lines.argument, walk.process, walk.begin, walk.end, begin, count,
-                    lane_of, self._known, self._slot_of, self._slots, self._owed, self._free, self._counts, late,
-                    asked.asker, asked.first, asked.last, asked.sent, asked.answer,
-                )  # fmt: skip
-                if self._counts[1]:
-                    yield late[: self._counts[1]].copy()
-                    self._counts[1] = 0
-                if begin < count and self._counts[0] == 0:
-                    self._grow()
-
-    def _grow(self) -> None:
-        old = len(self._owed)
-        slots = self._lines.scratch.array((2 * old, self._slots.shape[1]), np.int32)
-        slots[:old] = self._slots
-        self._slots = slots
-        self._owed = np.concatenate([self._owed, np.zeros(old, np.int32)])
-        self._free = np.concatenate([np.arange(old, 2 * old, dtype=np.int32), np.zeros(old, np.int32)])
-        self._counts[0] = old
+    for stopped in walk.through(judge):
+        if late.found[0]:
+            yield late.at[: late.found[0]].copy()
+            late.found[0] = 0
+        if stopped:
+            carried = grown(carried, make)
 
 
 def _senders(lines: Lines) -> NDArray[Any]:
@@ -301,22 +285,26 @@ def no_clocks() -> dict[str, Any]:
     return {"checked": 0, "disagree": 0, "rule": None}
 
 
-def check_lamport(lines: Lines, pieces: Sequence[Piece]) -> dict[str, Any]:
+def check_lamport(lines: Lines, pieces: Sequence[ClockRows]) -> dict[str, Any]:
     """The ``lamport`` object of a report."""
-    flat, value = _clocked(pieces, "l_flat"), _clocked(pieces, "l_value")
+    flat = _together(piece.lamport_flat for piece in pieces)
+    value = _together(piece.lamport.value for piece in pieces if piece.lamport is not None)
     order = np.argsort(flat)
-    disagree = int(lamport(lines.offsets, lines.source, lines.argument, flat[order], value[order]))
+    disagree = int(lamport(lines.arrays, flat[order], value[order]))
     return {"checked": len(flat), "disagree": disagree, "used": len(flat) > 0 and not disagree}
 
 
 def check_clocks(
-    lines: Lines, pieces: Sequence[Piece], names: int, names_max: int | None = None, segments: int = 1 << 18
+    lines: Lines, pieces: Sequence[ClockRows], names: int, names_max: int | None = None, segments: int = 1 << 18
 ) -> dict[str, Any]:
     """The ``clocks`` object of a report; ``names`` counts the processes and the other names that occur in clocks."""
-    flat, sizes = _clocked(pieces, "c_flat"), _clocked(pieces, "c_size")
+    flat = _together(piece.clocks_flat for piece in pieces)
     if not len(flat):
         return no_clocks()
-    name, entry = _clocked(pieces, "c_name").astype(np.int32), _clocked(pieces, "c_entry")
+    recorded_by = [piece.clocks for piece in pieces if piece.clocks is not None]
+    sizes = _together(rows.size for rows in recorded_by)
+    name = _together(rows.name for rows in recorded_by).astype(np.int32)
+    entry = _together(rows.entry for rows in recorded_by)
     order = np.argsort(flat)
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     first = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes[order])])
@@ -328,57 +316,55 @@ def check_clocks(
     mine = name == process[row]
     own[row[mine]] = entry[mine]
     exact = 2 * int((own == lines.index_at(flat) + 1).sum()) > len(flat)
-    own_sorted = own[np.lexsort((own, process))]
+    recorded = Recorded(flat, first, name, entry, own[np.lexsort((own, process))], lines.indices)
     disagrees = np.zeros(len(flat), np.uint8)
     width = names_max or max(16, _block_bytes // (16 * max(1, lines.processes)))
     for low in range(0, names, width):
         lanes = min(width, names - low)
-        _check_block(lines, low, lanes, exact, flat, first, name, entry, own_sorted, disagrees, segments)
+        _check_block(Walk(lines, segments), low, lanes, exact, recorded, disagrees)
     return {"checked": len(flat), "disagree": int(disagrees.sum()), "rule": "exact" if exact else "order"}
 
 
 def _check_block(
-    lines: Lines, low: int, lanes: int, exact: bool, flat: Longs, first: Longs, name: Ints, entry: Longs,
-    own_sorted: Longs, disagrees: NDArray[np.uint8], segments: int,
-) -> None:  # fmt: skip
-    known = np.zeros((lines.processes, lanes), np.int64)
-    floor = np.zeros((lines.processes, lanes), np.int64)
-    slots = np.zeros((64, 2 * lanes), np.int64)
-    owed, free, counts = np.zeros(64, np.int32), np.arange(64, dtype=np.int32), np.array([64], np.int64)
+    walk: Walk, low: int, lanes: int, exact: bool, recorded: Recorded, disagrees: NDArray[np.uint8]
+) -> None:
+    lines = walk.lines
+    known, floor = (np.zeros((lines.processes, lanes), np.int64) for _ in range(2))
+    slots = slots_of(2 * lanes, np.int64)
     lend_slots(lines)
-    walk = Walk(lines, segments)
-    for count in walk:
-        begin = 0
-        while begin < count:
-            begin = clocks(
-                lines.offsets, lines.source, lines.argument, lines.indices, walk.process, walk.begin, walk.end, begin,
-                count, low, exact, flat, first, name, entry, own_sorted, known, floor, slots, owed, free, counts,
-                disagrees,
-            )  # fmt: skip
-            if begin < count:
-                old = len(owed)
-                slots = np.concatenate([slots, np.zeros_like(slots)])
-                owed = np.concatenate([owed, np.zeros(old, np.int32)])
-                free = np.concatenate([np.arange(old, 2 * old, dtype=np.int32), np.zeros(old, np.int32)])
-                counts[0] = old
+
+    def check(begin: int, end: int) -> int:
+        return clocks(
+            lines.arrays, walk.segments, begin, end, low, exact, recorded, known, floor, slots, disagrees
+        )  # fmt: skip
+
+    for stopped in walk.through(check):
+        if stopped:
+            slots = grown(slots)
 
 
-def without(piece: Piece, flat: Longs) -> Piece:
+def without(piece: ClockRows, flat: Longs) -> ClockRows:
     """A piece's clocks without those of the rows at these positions, which were set aside."""
-    left: Piece = {}
-    for mark in ("l_", "c_"):
-        if mark + "flat" not in piece:
-            continue
-        keep = ~np.isin(piece[mark + "flat"], flat)
-        entries = np.repeat(keep, piece["c_size"]) if mark == "c_" else keep
-        for name, array in piece.items():
-            if name.startswith(mark):
-                left[name] = array[entries if name in ("c_name", "c_entry") else keep]
+    left = ClockRows()
+    if piece.lamport is not None and piece.lamport_flat is not None:
+        keep = ~np.isin(piece.lamport_flat, flat)
+        rows = piece.lamport
+        left.lamport = Lamports(rows.process[keep], rows.index[keep], rows.value[keep])
+        left.lamport_flat = piece.lamport_flat[keep]
+    if piece.clocks is not None and piece.clocks_flat is not None:
+        keep = ~np.isin(piece.clocks_flat, flat)
+        clocked = piece.clocks
+        entries = np.repeat(keep, clocked.size)
+        left.clocks = Clocks(
+            *(clocked.process[keep], clocked.index[keep], clocked.size[keep]),
+            *(clocked.name[entries], clocked.entry[entries]),
+        )
+        left.clocks_flat = piece.clocks_flat[keep]
     return left
 
 
-def _clocked(pieces: Sequence[Piece], name: str) -> Longs:
-    found = [piece[name] for piece in pieces if name in piece]
+def _together(arrays: Iterable[NDArray[Any] | None]) -> Longs:
+    found = [array for array in arrays if array is not None]
     return np.concatenate(found).astype(np.int64) if found else np.zeros(0, np.int64)
 
 

@@ -18,7 +18,7 @@ beginnings to their ends. Buckets hold messages of all times; what they say of a
 
 import mmap
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -26,7 +26,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antecede.errors import TraceError
-from antecede.pipeline.kernels.walk import DONE, MORE, NOTHING, SENT, STUCK, place, recount, step, weigh
+from antecede.pipeline.kernels.walk import (
+    DONE,
+    MORE,
+    NOTHING,
+    SENT,
+    STUCK,
+    Cursors,
+    Flat,
+    Segments,
+    place,
+    recount,
+    step,
+    weigh,
+)
+from antecede.pipeline.pieces import Clocks, Deliveries, Instances, Lamports, Piece, Places, Region, Sends
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -91,6 +105,11 @@ class Lines:
     def processes(self) -> int:
         return len(self.offsets) - 1
 
+    @property
+    def arrays(self) -> Flat:
+        """What kernels take."""
+        return Flat(self.offsets, self.source, self.argument)
+
     def process_at(self, flat: Longs) -> Longs:
         """The process of each flat position."""
         return np.searchsorted(self.offsets, flat, side="right").astype(np.int64) - 1
@@ -127,7 +146,7 @@ def spans(offsets: Longs, events: int = REGION_EVENTS) -> Iterator[tuple[int, in
 
 
 class Walk:
-    """All events in causal order, as segments in reused arrays: ``for count in walk: …walk.process[:count]…``."""
+    """All events in causal order, as segments in reused arrays: ``for count in walk: …walk.segments…``."""
 
     def __init__(self, lines: Lines, segments: int = _segments_at_once) -> None:
         self.lines = lines
@@ -136,14 +155,18 @@ class Walk:
         for first, last in spans(lines.offsets):
             weigh(lines.offsets, lines.source, first, last, weights)
             lines.scratch.rest()
-        self._leaders = np.argsort(-weights, kind="stable").astype(np.int32)
-        self._state = np.zeros(2, np.int64)
-        self.cursors = np.zeros(count, np.int64)
-        self._waiting = np.zeros(count, np.uint8)
-        self._stack = np.zeros(count + 1, np.int32), np.zeros(count + 1, np.int64)
-        self.process = np.zeros(segments, np.int32)
-        self.begin = np.zeros(segments, np.int64)
-        self.end = np.zeros(segments, np.int64)
+        self._walked = Cursors(
+            np.argsort(-weights, kind="stable").astype(np.int32),
+            np.zeros(2, np.int64),
+            np.zeros(count, np.int64),
+            np.zeros(count, np.uint8),
+            np.zeros(count + 1, np.int32),
+            np.zeros(count + 1, np.int64),
+        )
+        self.cursors = self._walked.at
+        self.segments = Segments(
+            np.zeros(segments, np.int32), np.zeros(segments, np.int64), np.zeros(segments, np.int64)
+        )
         self.stuck = False
         """Whether the walk ended at an event that would have to come before itself."""
 
@@ -151,24 +174,21 @@ class Walk:
         lines = self.lines
         status = MORE
         while status == MORE:
-            count, status = step(
-                lines.offsets,
-                lines.source,
-                lines.argument,
-                self._leaders,
-                self._state,
-                self.cursors,
-                self._waiting,
-                *self._stack,
-                self.process,
-                self.begin,
-                self.end,
-            )
+            count, status = step(lines.arrays, self._walked, self.segments)
             self.stuck = status == STUCK
             if count:
                 yield count
             lines.scratch.rest()
         assert self.stuck or status == DONE
+
+    def through(self, kernel: Callable[[int, int], int]) -> Iterator[bool]:
+        """Call a kernel for all segments, from one to before another; it returns the segment to go on with. After each
+        call, whether it stopped early."""
+        for count in self:
+            begin = 0
+            while begin < count:
+                begin = kernel(begin, count)
+                yield begin < count
 
 
 def recounted(lines: Lines, segments: int = _segments_at_once) -> None:
@@ -176,7 +196,7 @@ def recounted(lines: Lines, segments: int = _segments_at_once) -> None:
     if lines.slotted:
         walk = Walk(lines, segments)
         for count in walk:
-            recount(lines.offsets, lines.source, lines.argument, walk.process, walk.begin, walk.end, count)
+            recount(lines.arrays, walk.segments, count)
         lines.slotted = False
 
 
@@ -186,18 +206,24 @@ def lend_slots(lines: Lines, segments: int = _segments_at_once) -> None:
     lines.slotted = True
 
 
-Piece = dict[str, Any]
-"""What a bucket says of its valid rows: arrays by name (see :func:`assemble`)."""
+class ClockRows(msgspec.Struct):
+    """The clocks of a piece, and what it says of instances, with the flat positions of their rows."""
+
+    lamport: Lamports | None = None
+    lamport_flat: Longs | None = None
+    clocks: Clocks | None = None
+    clocks_flat: Longs | None = None
+    instances: Instances | None = None
+    instances_flat: Longs | None = None
 
 
-def assemble(lengths: Longs, sparse: Ints, pieces: Iterable[Piece], scratch: Scratch) -> tuple[Lines, list[Piece]]:
-    """Put matched rows into their places; the lines, and the pieces' clocks with ``flat`` positions added.
+def assemble(
+    lengths: Longs, sparse: Ints, pieces: Iterable[Piece | Region], scratch: Scratch
+) -> tuple[Lines, list[ClockRows]]:
+    """Put matched rows into their places; the lines, and the pieces' clocks with their flat positions.
 
     ``lengths`` are the largest index + 1 of each process, ``sparse`` the processes whose indices are too far apart to
-    be positions. A piece has ``d_process``, ``d_index``, ``d_source``, ``d_sent`` (deliveries with their send's place),
-    and may have ``s_process``, ``s_index`` (sends without a delivery), ``l_…`` and ``c_…`` (Lamport and vector clocks),
-    ``a_process``, ``a_index`` (rows whose position is assumed).
-    One of a ``region`` has in ``s_…`` all sends of that region, with ``s_count``, how many deliveries each has.
+    be positions.
     """
     indices = np.zeros(0, np.int64)
     if len(sparse):
@@ -216,44 +242,49 @@ def assemble(lengths: Longs, sparse: Ints, pieces: Iterable[Piece], scratch: Scr
         indices,
         scratch,
     )
-    clocks: list[Piece] = []
+    clocks: list[ClockRows] = []
     assumed: list[Longs] = []
-    region: Any = 0
+    region = 0
     for piece in pieces:
-        if "region" in piece:
-            if piece["region"] != region:
-                region = piece["region"]
+        if isinstance(piece, Region):
+            if piece.number != region:
+                region = piece.number
                 scratch.rest()
             _place_region(lines, piece)
             continue
-        if "s_process" in piece:
-            lines.source[lines.flat(piece["s_process"], piece["s_index"])] = SENT
-        position, sent = piece["d_index"], piece["d_sent"]
+        if piece.sends is not None:
+            lines.source[lines.flat(piece.sends.process, piece.sends.index)] = SENT
+        given = piece.deliveries
+        position, sent = given.index, given.sent
         if len(sparse):
-            position = lines.flat(piece["d_process"], position) - offsets[piece["d_process"]]
-            sent = lines.flat(piece["d_source"], sent) - offsets[piece["d_source"]]
-        place(offsets, lines.source, lines.argument, piece["d_process"], position, piece["d_source"], sent)
-        if "a_process" in piece:
-            assumed.append(lines.flat(piece["a_process"], piece["a_index"]))
-        extra: Piece = {}
-        for mark in ("l_", "c_"):
-            if mark + "process" in piece:
-                extra |= {name: array for name, array in piece.items() if name.startswith(mark)}
-                extra[mark + "flat"] = lines.flat(piece[mark + "process"], piece[mark + "index"])
-        if extra:
-            clocks.append(extra)
+            position = lines.flat(given.process, position) - offsets[given.process]
+            sent = lines.flat(given.source, sent) - offsets[given.source]
+        place(offsets, lines.source, lines.argument, given.process, position, given.source, sent)
+        if piece.assumed is not None:
+            assumed.append(lines.flat(piece.assumed.process, piece.assumed.index))
+        if piece.lamport is not None or piece.clocks is not None or piece.instances is not None:
+            clocks.append(
+                ClockRows(
+                    piece.lamport, _flat_of(lines, piece.lamport), piece.clocks, _flat_of(lines, piece.clocks),
+                    piece.instances, _flat_of(lines, piece.instances),
+                )
+            )  # fmt: skip
         scratch.rest()
     scratch.rest()
     lines.assumed = np.concatenate(assumed) if assumed else lines.assumed
     return lines, clocks
 
 
-def _place_region(lines: Lines, piece: Piece) -> None:
+def _flat_of(lines: Lines, rows: Places | None) -> Longs | None:
+    return lines.flat(rows.process, rows.index) if rows is not None else None
+
+
+def _place_region(lines: Lines, piece: Region) -> None:
     """Put the rows of one region into their places, and touch no other."""
-    at = lines.offsets[piece["s_process"]] + piece["s_index"]
-    lines.source[at], lines.argument[at] = SENT, piece["s_count"]
-    at = lines.offsets[piece["d_process"]] + piece["d_index"]
-    lines.source[at], lines.argument[at] = piece["d_source"], piece["d_sent"]
+    at = lines.offsets[piece.sends.process] + piece.sends.index
+    lines.source[at], lines.argument[at] = SENT, piece.sends.count
+    at = lines.offsets[piece.deliveries.process] + piece.deliveries.index
+    lines.source[at], lines.argument[at] = piece.deliveries.source, piece.deliveries.sent
 
 
 class Regions(msgspec.Struct, frozen=True):
@@ -271,42 +302,32 @@ class Regions(msgspec.Struct, frozen=True):
         at = np.frombuffer(self.offsets, np.int64)[process] + index
         return [int(region) for region in np.unique(at // self.events)]
 
-    def parted(self, piece: Piece, sends: Piece) -> Iterator[tuple[int, Piece]]:
-        """The deliveries of a piece and these sends, by region. What is not told here is taken out of the piece: its
-        clocks are left in it."""
-        offsets = np.frombuffer(self.offsets, np.int64)
-        for name in ("s_process", "s_index"):
-            del piece[name]
-        parts: list[list[Piece]] = [[] for _ in range(self.count)]
-        for mark, said in (("s_", sends), ("d_", {name: piece[name] for name in DELIVERY})):
-            region = (offsets[said[mark + "process"]] + said[mark + "index"]) // self.events
-            order = np.argsort(region.astype(np.uint16), kind="stable")
-            ends = np.searchsorted(region[order], np.arange(self.count + 1))
-            for k, part in enumerate(parts):
-                rows = order[ends[k] : ends[k + 1]]
-                part.append({name: column[rows] for name, column in said.items()})
-        for name in DELIVERY:
-            piece[name] = piece[name][:0]
-        for k, (sent, delivered) in enumerate(parts):
-            if len(sent["s_process"]) or len(delivered["d_process"]):
-                yield k, {"region": k, **sent, **delivered}
+    def parted(self, sends: Sends, deliveries: Deliveries, mark: int) -> Iterator[Region]:
+        """These sends and deliveries, by region."""
+        sent, delivered = (self._split(rows) for rows in (sends, deliveries))
+        for number, (some, others) in enumerate(zip(sent, delivered, strict=True)):
+            if len(some) or len(others):
+                own = Sends(sends.process[some], sends.index[some], sends.count[some])
+                yield Region(number, mark, own, deliveries.some(others))
+
+    def _split(self, rows: Places) -> list[Longs]:
+        """For each region the rows in it, in their order."""
+        region = (np.frombuffer(self.offsets, np.int64)[rows.process] + rows.index) // self.events
+        order = np.argsort(region.astype(np.uint16), kind="stable")
+        ends = np.searchsorted(region[order], np.arange(self.count + 1))
+        return [order[ends[k] : ends[k + 1]] for k in range(self.count)]
 
 
-DELIVERY = ("d_process", "d_index", "d_source", "d_sent")
-"""What a piece says of deliveries."""
-
-
-def _ranks(lengths: Longs, sparse: Ints, pieces: list[Piece]) -> tuple[Longs, Longs]:
+def _ranks(lengths: Longs, sparse: Ints, pieces: list[Piece | Region]) -> tuple[Longs, Longs]:
     """Offsets and indices of lines in which a sparse process holds only the events that matter."""
     is_sparse = np.zeros(len(lengths), bool)
     is_sparse[sparse] = True
     places = []
     for piece in pieces:
-        pairs = [(mark + "process", mark + "index") for mark in ("s_", "d_", "l_", "c_")]
-        for process_name, index_name in [*pairs, ("d_source", "d_sent")]:
-            if process_name in piece:
-                keep = is_sparse[piece[process_name]]
-                places.append((piece[process_name][keep], piece[index_name][keep]))
+        assert isinstance(piece, Piece), "only a trace without sparse processes has regions"
+        for rows in piece.places():
+            keep = is_sparse[rows.process]
+            places.append((rows.process[keep], rows.index[keep]))
     process = np.concatenate([place[0] for place in places]) if places else np.zeros(0, np.int32)
     index = np.concatenate([place[1] for place in places]).astype(np.int64) if places else np.zeros(0, np.int64)
     order = np.lexsort((index, process))

@@ -1,6 +1,7 @@
-"""What travels between stages: bytes, with arrays or Arrow batches inside. No classes, no pickle."""
+"""What travels between stages: bytes, with arrays or Arrow batches inside. No pickle."""
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -25,6 +26,27 @@ def unpack(packed: bytes) -> dict[str, Any]:
     """What :func:`pack` was given."""
     said = msgspec.msgpack.decode(packed)
     return {name: value if kind is None else np.frombuffer(value, kind) for name, (kind, value) in said.items()}
+
+
+def pack_struct(one: msgspec.Struct) -> bytes:
+    """A struct with arrays in it."""
+    return msgspec.msgpack.encode(one, enc_hook=_plain)
+
+
+def decoder(kinds: Any) -> Callable[[bytes], Any]:
+    """A function that reads structs of these kinds, packed, told apart by their tags."""
+    return msgspec.msgpack.Decoder(kinds, dec_hook=_array).decode
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return [value.dtype.str, np.ascontiguousarray(value).data.cast("B") if value.size else b""]
+    raise NotImplementedError(f"no way to pack {type(value).__name__}")
+
+
+def _array(_: Any, value: Any) -> Any:
+    kind, data = value
+    return np.frombuffer(data, kind)
 
 
 def pack_batch(batch: Any, split: int, sequence: int) -> bytes:

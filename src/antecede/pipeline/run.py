@@ -24,11 +24,12 @@ from antecede.pipeline import chunks, judge, verdict
 from antecede.pipeline.buckets import Numbering, Sought, ids_at, look_up, marks_of, matched, place_keys, set_aside
 from antecede.pipeline.chunks import Grain
 from antecede.pipeline.cuts import Cuts
-from antecede.pipeline.encode import Layout, encode
+from antecede.pipeline.encode import Layout, Summary, encode
 from antecede.pipeline.flow import Flow, FrameParts, HereParts, Parts
 from antecede.pipeline.kernels.match import DELIVER, SEND
 from antecede.pipeline.lines import Lines, Regions
 from antecede.pipeline.packing import pack, unpack
+from antecede.pipeline.pieces import read_apart
 from antecede.pipeline.report import assemble_report, late_rows
 from antecede.pipeline.splits import Batches, Input, line_before
 from antecede.pipeline.survey import Contest, Process, claims, settle, survey, surveyed
@@ -56,35 +57,35 @@ class Trace:
         self._flow = flow
         self._encoded = flow.scatter(partial(encode, layout=layout), given.splits, layout.parts)
         self.places: list[Process] = []
-        summaries: list[dict[str, Any]] = []
+        summaries: list[Summary] = []
         for packed in self._encoded.gather(survey, range(layout.places)):
             processes, told = surveyed(packed)
             self.places += processes
-            summaries += map(unpack, told)
+            summaries += told
         self.unread: Counter[str] = Counter()
         self.rows = self.outside = 0
-        self.clocked = any(said["clocked"] or said["lamported"] for said in summaries)
-        self.assumed = any(said["assumed"] for said in summaries)
+        self.clocked = any(said.clocked for said in summaries)
+        self.assumed = any(said.assumed for said in summaries)
         self.nulled: Counter[str] = Counter()
         for said in summaries:
-            self.unread.update(said["reasons"])
-            self.nulled.update(said["nulled"])
-            self.rows += int(said["kinds"].sum())
-            self.outside += said["outside"]
-        self.unread_first = self._first(summaries, "unread_first")
-        self.nulled_first = self._first(summaries, "nulled_first")
-        self._number([(said["split"], said["names"]) for said in summaries])
+            self.unread.update(said.reasons)
+            self.nulled.update(said.nulled)
+            self.rows += said.rows
+            self.outside += said.outside
+        self.unread_first = self._first((said.split, said.unread_first) for said in summaries)
+        self.nulled_first = self._first((said.split, said.nulled_first) for said in summaries)
+        self._number([(said.split, said.names) for said in summaries])
         self._settle()
         self._matched: Parts | None = None
         self._regions: tuple[Regions, Parts] | None = None
         """Of a large trace that was matched: its regions, and what the buckets said of each."""
 
-    def _first(self, summaries: list[dict[str, Any]], key: str) -> dict[str, str]:
+    def _first(self, told: Iterable[tuple[int, dict[str, tuple[int, str]]]]) -> dict[str, str]:
         """By reason or column, the first row in the order of the files that has something wrong, and what it is."""
         found: dict[str, tuple[int, int, str]] = {}
-        for said in summaries:
-            for name, (number, detail) in said[key].items():
-                found[name] = min(found.get(name, (said["split"] + 1, 0, "")), (said["split"], number, detail))
+        for split, firsts in told:
+            for name, (number, detail) in firsts.items():
+                found[name] = min(found.get(name, (split + 1, 0, "")), (split, number, detail))
         # The partitions of a DataFrame are in no file.
         splits = {split.number: split for split in self.given.splits if not isinstance(split, Batches)}
         return {
@@ -196,11 +197,11 @@ class Trace:
         dealt = rows.scatter(partial(chunks.dealt, plan=plan), range(onto), tasks)
         parts = dealt.scatter(partial(chunks.judged, plan=plan), range(tasks), 1 + LATE_PARTS)
         said = unpack(parts.gather(chunks.merged, [0])[0])
-        sums = [unpack(packed) for packed in rows.gather(chunks.summed, range(onto)) if packed]
+        sums = [read_apart(packed) for packed in rows.gather(chunks.summed, range(onto)) if packed]
         rest: dict[str, Any] = {"clocks": judge.no_clocks(), "lamport": judge.no_lamport()}
         if others or self.clocked:
             rest = unpack(self.judge(others)[0])
-        return pack(rest | verdict.counted(sums) | said), parts if every_late else None
+        return pack(rest | msgspec.structs.asdict(verdict.counted(sums)) | said), parts if every_late else None
 
     def on_lines(self, work: Callable[[Lines], bytes]) -> bytes:
         """Have some work done on the assembled lines, where they are; its outcome must be small."""

@@ -22,11 +22,17 @@ from antecede.pipeline.kernels.significant import (
     PUT_OFF,
     REQUEST,
     RUNS,
-    SLOTS,
+    Asked,
+    Cells,
+    Copies,
+    Instances,
+    Lanes,
+    Running,
     crossed,
     significant,
     unsettled,
 )
+from antecede.pipeline.kernels.slots import FIRST_SLOTS, doubled, free_of, grown, more_free, slots_of
 from antecede.pipeline.kernels.walk import SENT
 from antecede.pipeline.lines import Lines, Walk, lend_slots
 from antecede.pipeline.packing import pack, unpack
@@ -55,59 +61,44 @@ SUMMARY, ROWS = range(2)
 class _Vectors:
     """What the kernel keeps along one walk, and how it grows."""
 
-    def __init__(self, deeds: Deeds, wanted: Bytes, lanes_max: int | None, lanes: int = 16, rows: int = 64) -> None:
-        self._deeds, self.wanted, self._lanes_max = deeds, wanted, lanes_max
+    def __init__(
+        self, deeds: Deeds, wanted: Bytes, lanes_max: int | None, lanes: int = 16, rows: int = FIRST_SLOTS
+    ) -> None:
+        self._lanes_max = lanes_max
         lines = deeds.lines
         everyone = len(wanted)
-        self.lane_of = np.full(everyone, -1, np.int32)
-        self.run_of = np.full(everyone, -1, np.int32)
-        self.awaits = np.zeros(everyone, np.int64)
+        awaits = np.zeros(everyone, np.int64)
         sends = np.flatnonzero(lines.source == SENT)
-        np.add.at(self.awaits, deeds.instance[sends], lines.argument[sends])
+        np.add.at(awaits, deeds.instance[sends], lines.argument[sends])
         lanes = min(lanes, lanes_max or lanes)
-        self.free_lane, self.free_slot, self.free_run = (np.arange(n, dtype=np.int32) for n in (lanes, rows, rows))
-        self.owed = np.zeros(rows, np.int32)
-        self.carried, self.base, self.known, self.received = (np.zeros((rows, lanes), np.int64) for _ in range(4))
-        cells = len(deeds.operation)
-        self.done, self.requests = (np.zeros((cells, lanes), np.int64) for _ in range(2))
-        self.counts = np.array([rows, lanes, rows, 0, 0, 0], np.int64)
+        self.owners = Lanes(wanted, awaits, np.full(everyone, -1, np.int32), free_of(lanes))
+        vectors = (np.zeros((rows, lanes), np.int64) for _ in range(3))
+        self.running = Running(np.full(everyone, -1, np.int32), free_of(rows), *vectors)
+        self.cells = Cells(*(np.zeros((len(deeds.operation), lanes), np.int64) for _ in range(2)))
+        self.slots = slots_of(lanes, np.int64, rows)
+        self.counts = np.array([lanes, rows, 0, 0, 0], np.int64)
 
     @property
     def grows(self) -> bool:
         """Whether there may be more lanes."""
-        lanes = len(self.free_lane)
-        rows = len(self.owed) + 3 * len(self.free_run) + 2 * len(self.done)
+        lanes = len(self.owners.free)
+        rows = len(self.slots.owed) + 3 * len(self.running.free) + 2 * len(self.cells.done)
         return 2 * lanes <= self._lanes_max if self._lanes_max else 16 * lanes * rows <= _vector_bytes
 
     def grow(self) -> None:
         """Make more of what ran out."""
-        if self.counts[SLOTS] == 0:
-            self.free_slot, self.carried = _more(self.free_slot, self.carried, self.counts, SLOTS)
-            self.owed = np.concatenate([self.owed, np.zeros_like(self.owed)])
+        self.slots = grown(self.slots)
         if self.counts[RUNS] == 0:
-            free = self.free_run
-            for name in ("base", "known", "received"):
-                rows = getattr(self, name)
-                setattr(self, name, np.concatenate([rows, np.zeros_like(rows)]))
-            self.free_run = _doubled(free)
+            of, free, *vectors = self.running
             self.counts[RUNS] = len(free)
+            self.running = Running(of, more_free(free), *map(doubled, vectors))
         if self.counts[LANES] == 0 and self.grows:
-            lanes = len(self.free_lane)
-            for name in ("carried", "base", "known", "received", "done", "requests"):
-                rows = getattr(self, name)
-                setattr(self, name, np.concatenate([rows, np.zeros_like(rows)], axis=1))
-            self.free_lane = _doubled(self.free_lane)
-            self.counts[LANES] = lanes
-
-
-def _more(free: Ints, rows: Longs, counts: Longs, which: int) -> tuple[Ints, Longs]:
-    counts[which] = len(free)
-    return _doubled(free), np.concatenate([rows, np.zeros_like(rows)])
-
-
-def _doubled(free: Ints) -> Ints:
-    """Twice as many numbers, the new ones free."""
-    return np.concatenate([np.arange(len(free), 2 * len(free), dtype=np.int32), np.zeros(len(free), np.int32)])
+            self.counts[LANES] = len(self.owners.free)
+            self.owners = self.owners._replace(free=more_free(self.owners.free))
+            of, free, *vectors = self.running
+            self.running = Running(of, free, *(doubled(one, axis=1) for one in vectors))
+            self.cells = Cells(*(doubled(one, axis=1) for one in self.cells))
+            self.slots = self.slots._replace(rows=doubled(self.slots.rows, axis=1))
 
 
 class Questions:
@@ -134,34 +125,46 @@ def late_by_precedence(
         wanted[:] = 0
         wanted[deeds.instance[questions.send]] = 1
     asked = questions or Questions(deeds, np.zeros(0, np.int64))
-    first, last = (np.concatenate([own, np.full(everyone - deeds.count, -1)]) for own in (deeds.first, deeds.last))
-    cell = np.concatenate([deeds.cell, np.full(everyone - deeds.count, -1, np.int32)])
-    aborted = np.concatenate([deeds.aborted, np.zeros(everyone - deeds.count, np.uint8)])
+    instances = instances_of(deeds)
     late = np.zeros(_late_at_once, np.int64)
     while wanted.any():
         lend_slots(lines, segments)
         state = _Vectors(deeds, wanted, lanes_max)
         heads = np.full(lines.processes, -1, np.int32)
+        open_ = Asked(asked.send, asked.late, asked.serial, asked.next, heads, asked.answer, asked.rule)
         walk = Walk(lines, segments)
-        for count in walk:
-            begin = 0
-            while begin < count:
-                begin = significant(
-                    lines.offsets, lines.source, lines.argument, walk.process, walk.begin, walk.end, begin, count,
-                    state.grows, deeds.instance, deeds.received_as, first, last, cell, aborted, deeds.rival_from,
-                    deeds.rivals, deeds.request_rival_from, deeds.request_rivals, wanted, state.awaits,
-                    state.lane_of, state.run_of,
-                    state.free_lane, state.free_slot, state.free_run, state.owed, state.carried, state.base,
-                    state.known, state.received, state.done, state.requests, state.counts, late,
-                    asked.send, asked.late, asked.serial, asked.next, heads, asked.answer, asked.rule,
-                )  # fmt: skip
-                if state.counts[LATE]:
-                    yield late[: state.counts[LATE]].copy()
-                    state.counts[LATE] = 0
-                if begin < count:
-                    state.grow()
-        assert state.counts[PUT_OFF] == (state.lane_of == -2).sum()
-        wanted = (state.lane_of == -2).astype(np.uint8)
+
+        def judge(begin: int, end: int, state: _Vectors = state, open_: Asked = open_, walk: Walk = walk) -> int:
+            return significant(
+                lines.arrays, walk.segments, begin, end, state.grows, instances, state.owners, state.running,
+                state.cells, state.slots, open_, state.counts, late,
+            )  # fmt: skip
+
+        for stopped in walk.through(judge):
+            if state.counts[LATE]:
+                yield late[: state.counts[LATE]].copy()
+                state.counts[LATE] = 0
+            if stopped:
+                state.grow()
+        assert state.counts[PUT_OFF] == (state.owners.of == -2).sum()
+        wanted = (state.owners.of == -2).astype(np.uint8)
+
+
+def instances_of(deeds: Deeds) -> Instances:
+    """The instances as kernels take them; what no instance sends has one of its own, which knows of nothing."""
+    others = max(0, int(deeds.instance.max(initial=-1)) + 1 - deeds.count)
+    return Instances(
+        deeds.instance,
+        deeds.received_as,
+        np.concatenate([deeds.first, np.full(others, -1)]),
+        np.concatenate([deeds.last, np.full(others, -1)]),
+        np.concatenate([deeds.cell, np.full(others, -1, np.int32)]),
+        np.concatenate([deeds.aborted, np.zeros(others, np.uint8)]),
+        deeds.rival_from,
+        deeds.rivals,
+        deeds.request_rival_from,
+        deeds.request_rivals,
+    )
 
 
 class Verdict(msgspec.Struct):
@@ -206,11 +209,8 @@ def _crossed(deeds: Deeds, late: Longs) -> Longs:
     mark[late] = 1
     before = lines.scratch.array(len(lines.source), np.int64, -1)
     first, delivered = deliveries_of(lines.offsets, lines.source, lines.argument)
-    told = (
-        lines.offsets, lines.source, lines.argument, deeds.instance, deeds.received_as, mark, deeds.place, deeds.cell,
-        deeds.rival_from, deeds.rivals, first, delivered,
-    )  # fmt: skip
-    crossed(*told, _pairs_of_cells(deeds), before)
+    instances, copies_of = instances_of(deeds), Copies(mark, deeds.place, first, delivered)
+    crossed(lines.arrays, instances, copies_of, _pairs_of_cells(deeds), before)
     # A request m′ that is late by precedence may have come too late for m here, and so have been right before m there.
     pairs = []
     requests = _requests(deeds)
@@ -222,7 +222,7 @@ def _crossed(deeds: Deeds, late: Longs) -> Longs:
         begin = np.searchsorted(requests, lines.offsets[deeds.place[deeds.instance[other]]])
         others = requests[begin:number]
         found = np.empty((len(others) * int(copies[number]), 2), np.int64)
-        pairs.append(found[: unsettled(others, other, *told, found)].copy())
+        pairs.append(found[: unsettled(others, other, lines.arrays, instances, copies_of, found)].copy())
     if pairs:
         _settle(deeds, np.concatenate(pairs), before)
     return before

@@ -21,7 +21,7 @@ from antecede.pipeline.kernels.significant import REQUEST, are_rivals, forbidden
 from antecede.pipeline.kernels.walk import NOTHING, SENT
 from antecede.pipeline.lines import Walk
 from antecede.pipeline.run import Trace
-from antecede.pipeline.significant import RULES, Verdict, judged_deeds
+from antecede.pipeline.significant import RULES, Verdict, instances_of, judged_deeds
 from antecede.trace.conflicts import Conflicts
 from antecede.trace.significant import nothing_to_judge
 from antecede.trace.significant_chain import Acts, shortest
@@ -77,12 +77,13 @@ class _Explainer:
 
     def __init__(self, deeds: Deeds, names: list[str]) -> None:
         self._deeds, self._names = deeds, names
+        self._instances = instances_of(deeds)
         lines = deeds.lines
         self._first, self._delivered = deliveries_of(lines.offsets, lines.source, lines.argument)
         moments = lines.scratch.array(len(lines.source), np.int64)
         walk, moment = Walk(lines), 0
         for count in walk:
-            moment = number_segments(lines.offsets, walk.process, walk.begin, walk.end, count, moment, moments)
+            moment = number_segments(lines.offsets, *walk.segments, count, moment, moments)
         owner = np.where(deeds.instance < deeds.count, deeds.instance, -1)
         sends = np.flatnonzero((lines.source == SENT) & (owner >= 0))
         order = np.argsort(owner[sends], kind="stable")
@@ -119,15 +120,7 @@ class _Explainer:
         return chain_of(found, RULES[self._rule(late, found.early)], late, sent, self._named)
 
     def _rule(self, late: int, early: int) -> int:
-        deeds = self._deeds
-        if deeds.instance[early] < 0:
-            return 0
-        return int(
-            forbidden(
-                late, early, deeds.instance, deeds.received_as, deeds.cell, deeds.rival_from, deeds.rivals,
-                deeds.request_rival_from, deeds.request_rivals,
-            )
-        )  # fmt: skip
+        return int(forbidden(late, early, self._instances)) if self._deeds.instance[early] >= 0 else 0
 
     def _disagreement(self, late: int, sent: int, early: int, process: int) -> dict[str, Any]:
         other = int(self._deeds.lines.send_of(np.array([early]))[0])

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from antecede.pipeline.judge import cut_cycles
 from antecede.pipeline.kernels.concurrency import ordered_pairs
+from antecede.pipeline.kernels.slots import grown, slots_of
 from antecede.pipeline.kernels.walk import SENT
-from antecede.pipeline.lines import Lines, Piece, Scratch, Walk, assemble
+from antecede.pipeline.lines import Lines, Scratch, Walk, assemble
 from antecede.pipeline.packing import pack, unpack
+from antecede.pipeline.pieces import Piece, Waits, read_waits
 from antecede.pipeline.verdict import Docket
 from antecede.trace.costs import drawn
 
@@ -148,20 +150,19 @@ def inside(packed: Iterable[bytes], bounds: Sequence[tuple[int, int]]) -> bytes:
 
 def on_lines(packed: Iterable[bytes], docket: Docket) -> bytes:
     """What the sequence of events decides: direct deliveries among the waits, and pairs of messages in order."""
-    waits: list[Piece] = []
+    waits: list[Waits] = []
 
     def pieces() -> Iterable[Piece]:
-        for blob in packed:
-            said = unpack(blob)
-            waits.append({name: said[name] for name in ("w_process", "w_arrived", "w_delivered")})
-            yield said
+        for said in map(read_waits, packed):
+            waits.append(said)
+            yield said.piece
 
     lengths, sparse = np.frombuffer(docket.lengths, np.int64), np.frombuffer(docket.sparse, np.int32)
     lines, _ = assemble(lengths, sparse, pieces(), Scratch(docket.scratch))
     cut_cycles(lines)
     process, arrived, delivered = (
-        np.concatenate([wait[name] for wait in waits]) if waits else np.zeros(0, np.int64)
-        for name in ("w_process", "w_arrived", "w_delivered")
+        np.concatenate([getattr(wait, name) for wait in waits]) if waits else np.zeros(0, np.int64)
+        for name in ("process", "arrived", "delivered")
     )
     compared, ordered = concurrency(lines)
     return pack({
@@ -187,20 +188,13 @@ def concurrency(lines: Lines) -> tuple[int, int]:
     words = max(1, -(-len(picked) // 64))
     known = lines.scratch.array((lines.processes, words), np.uint64)
     slot_of = lines.scratch.array(len(lines.source), np.int32)
-    slots, owed = np.zeros((64, words), np.uint64), np.zeros(64, np.int32)
-    free, counts = np.arange(64, dtype=np.int32), np.array([64, 0], np.int64)
+    slots, ordered = slots_of(words, np.uint64), np.zeros(1, np.int64)
     walk = Walk(lines)
-    for count in walk:
-        begin = 0
-        while begin < count:
-            begin = ordered_pairs(
-                lines.offsets, lines.source, lines.argument, walk.process, walk.begin, walk.end, begin, count,
-                picked, known, slot_of, slots, owed, free, counts,
-            )  # fmt: skip
-            if begin < count:
-                old = len(owed)
-                slots = np.concatenate([slots, np.zeros_like(slots)])
-                owed = np.concatenate([owed, np.zeros(old, np.int32)])
-                free = np.concatenate([np.arange(old, 2 * old, dtype=np.int32), np.zeros(old, np.int32)])
-                counts[0] = old
-    return len(picked), int(counts[1])
+
+    def count(begin: int, end: int) -> int:
+        return ordered_pairs(lines.arrays, walk.segments, begin, end, picked, known, slot_of, slots, ordered)
+
+    for stopped in walk.through(count):
+        if stopped:
+            slots = grown(slots)
+    return len(picked), int(ordered[0])

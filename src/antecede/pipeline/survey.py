@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from antecede import limits
 from antecede.errors import TraceError
-from antecede.pipeline.encode import Layout
-from antecede.pipeline.packing import pack, unpack
+from antecede.pipeline.encode import Layout, Summary, read_places
+from antecede.pipeline.packing import pack
 from antecede.pipeline.splits import Split, read
 from antecede.trace.jsonl import encode as encode_line
 from antecede.trace.parquet import items_in
@@ -42,18 +42,18 @@ class Process(msgspec.Struct):
 
 def survey(packed: Iterable[bytes]) -> bytes:
     """What all runs of one part say of its processes, and the summaries among them as they are."""
-    summaries = []
+    summaries: list[Summary] = []
     runs: dict[tuple[bool, str], list[tuple[bool, Longs, Longs]]] = {}
     for blob in packed:
-        said = unpack(blob)
-        if "split" in said:
-            summaries.append(blob)
+        said = read_places(blob)
+        if isinstance(said, Summary):
+            summaries.append(said)
             continue
-        order = np.argsort(said["lane"], kind="stable")
-        ends = np.searchsorted(said["lane"][order], np.arange(len(said["names"]) + 1))
-        for k, name in enumerate(said["names"]):
+        order = np.argsort(said.lane, kind="stable")
+        ends = np.searchsorted(said.lane[order], np.arange(len(said.names) + 1))
+        for k, name in enumerate(said.names):
             mine = order[ends[k] : ends[k + 1]]
-            runs.setdefault((said["hop"], name), []).append((said["fault"], said["start"][mine], said["end"][mine]))
+            runs.setdefault((said.hop, name), []).append((said.fault, said.start[mine], said.end[mine]))
     found = []
     for (hop, name), pieces in sorted(runs.items()):
         events = [piece[1:] for piece in pieces if not piece[0]]
@@ -63,9 +63,9 @@ def survey(packed: Iterable[bytes]) -> bytes:
     return msgspec.msgpack.encode((found, summaries))
 
 
-def surveyed(packed: bytes) -> tuple[list[Process], list[bytes]]:
+def surveyed(packed: bytes) -> tuple[list[Process], list[Summary]]:
     """The processes of a survey, and the summaries."""
-    return msgspec.msgpack.decode(packed, type=tuple[list[Process], list[bytes]])
+    return msgspec.msgpack.decode(packed, type=tuple[list[Process], list[Summary]])
 
 
 def _overlaps(pieces: list[tuple[Longs, Longs]]) -> tuple[int, int, list[tuple[int, int]]]:

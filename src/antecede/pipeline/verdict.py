@@ -6,7 +6,7 @@ leaves the task is a bounded summary in places (process and index), and, if aske
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antecede.pipeline import judge
-from antecede.pipeline.lines import Lines, Piece, Scratch, assemble
-from antecede.pipeline.packing import pack, unpack
+from antecede.pipeline.lines import ClockRows, Lines, Scratch, assemble
+from antecede.pipeline.packing import pack
+from antecede.pipeline.pieces import Counted, Piece, Region, read_matched
 
 Longs = NDArray[np.int64]
 
@@ -39,14 +40,13 @@ class Docket(msgspec.Struct, frozen=True):
     lanes_max: int | None = None
 
 
-def assembled(packed: Iterable[bytes], docket: Docket) -> tuple[Lines, list[Piece], list[dict[str, Any]]]:
-    """The lines of a trace from what its buckets said, their clocks, and the buckets' summaries."""
-    summaries: list[dict[str, Any]] = []
+def assembled(packed: Iterable[bytes], docket: Docket) -> tuple[Lines, list[ClockRows], list[Counted]]:
+    """The lines of a trace from what its buckets said, their clocks, and what the buckets counted."""
+    summaries: list[Counted] = []
 
-    def pieces() -> Iterator[Piece]:
-        for blob in packed:
-            said = unpack(blob)
-            if "named" in said:
+    def pieces() -> Iterator[Piece | Region]:
+        for said in map(read_matched, packed):
+            if isinstance(said, Counted):
                 summaries.append(said)
             else:
                 yield said
@@ -56,17 +56,18 @@ def assembled(packed: Iterable[bytes], docket: Docket) -> tuple[Lines, list[Piec
     return lines, clocks, summaries
 
 
-def counted(summaries: list[dict[str, Any]]) -> dict[str, Any]:
-    """The sum of what all buckets counted, with ``named``: which names are destinations, as bits."""
+def counted(summaries: Sequence[Counted]) -> Counted:
+    """The sum of what all buckets counted."""
     reasons: Counter[str] = Counter()
     for one in summaries:
-        reasons.update(one["reasons"])
-    sums: dict[str, Any] = {
-        name: sum(one[name] for one in summaries) for name in ("messages", "deliveries", "undelivered")
-    }
-    # A DataFrame without any valid row has no bucket that could say something.
-    named = np.bitwise_or.reduce([one["named"] for one in summaries] or [np.zeros(0, np.uint8)])
-    return sums | {"reasons": dict(reasons), "named": named}
+        reasons.update(one.reasons)
+    return Counted(
+        dict(reasons),
+        sum(one.messages for one in summaries),
+        sum(one.deliveries for one in summaries),
+        sum(one.undelivered for one in summaries),
+        np.bitwise_or.reduce([one.named for one in summaries]),
+    )
 
 
 def judged(packed: Iterable[bytes], docket: Docket) -> Iterator[tuple[int, bytes]]:
@@ -82,7 +83,7 @@ def judged(packed: Iterable[bytes], docket: Docket) -> Iterator[tuple[int, bytes
     if sure is not lines:
         causal = _causal_found(sure, docket)
         assert causal is not None, "what is certain is not circular"
-    summary: dict[str, Any] = counted(summaries) | {
+    summary: dict[str, Any] = msgspec.structs.asdict(counted(summaries)) | {
         "cycle_process": lines.process_at(circular),
         "cycle_index": lines.index_at(circular),
     }
