@@ -14,11 +14,11 @@ import pytest
 
 from antecede import pipeline
 from antecede.errors import TraceError, UsageError
-from antecede.pipeline.chunks import Grain
-from antecede.pipeline.files import flow_of
-from antecede.pipeline.flow import SparkFrames
-from antecede.pipeline.run import Trace, layout_for, verdict_on
-from antecede.pipeline.splits import plan
+from antecede.pipeline.judge.chunks import Grain
+from antecede.pipeline.judge.files import flow_of
+from antecede.pipeline.judge.trace import Trace, layout_for, verdict_on
+from antecede.pipeline.read.splits import plan
+from antecede.pipeline.spark.flow import SparkFrames
 from antecede.trace import Event, verify, write_trace
 
 _traces_a_job = 150
@@ -294,8 +294,8 @@ def test_real_mail(running: Any, root: Path, spoken: Any) -> None:
     assert report["orders"]["total"]["holds"] is False
     with gzip.open(path) as lines:
         rows = [json.loads(line) for line in lines]
-    from antecede.pipeline.encode import Layout
-    from antecede.pipeline.flow import Here
+    from antecede.pipeline.read.encode import Layout
+    from antecede.pipeline.spark.flow import Here
 
     trace = Trace(Here(), plan([str(path)]), Layout(1, 3))
     late = [
@@ -307,8 +307,8 @@ def test_real_mail(running: Any, root: Path, spoken: Any) -> None:
 
 def test_a_file_that_workers_do_not_see_is_named_before_the_work(running: Any, tmp_path: Path) -> None:
     from antecede.errors import TraceError
-    from antecede.pipeline.files import check_seen
-    from antecede.pipeline.splits import plan
+    from antecede.pipeline.judge.files import check_seen
+    from antecede.pipeline.read.splits import plan
 
     for name in ("a.jsonl", "b.jsonl"):
         (tmp_path / name).write_text("{}\n")
@@ -320,7 +320,7 @@ def test_a_file_that_workers_do_not_see_is_named_before_the_work(running: Any, t
 
 
 def test_splits_name_their_files_wherever_a_task_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from antecede.pipeline.splits import plan
+    from antecede.pipeline.read.splits import plan
 
     (tmp_path / "a.jsonl").write_text("{}\n")
     monkeypatch.chdir(tmp_path)

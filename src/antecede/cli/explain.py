@@ -63,7 +63,7 @@ def register(app: typer.Typer) -> None:
             chosen = chosen_engine(engine, master, conf, paths)
             with progress("reading the trace and looking for chains") as say:
                 if chosen == "spark":
-                    from antecede.pipeline.explaining import explain_files
+                    from antecede.pipeline.explaining.explain import explain_files
 
                     report = explain_files(paths, asked, master=master, conf=settings, say=say)
                 else:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from antecede.errors import SparkError
 
 if TYPE_CHECKING:
-    from antecede.pipeline.files import verify_files, verify_in
     from antecede.pipeline.frames import explain, late, matched, measure, verify
+    from antecede.pipeline.judge.files import verify_files, verify_in
     from antecede.pipeline.sessions import session
 
 _homes = {
@@ -30,8 +30,8 @@ _homes = {
     "measure": "frames",
     "session": "sessions",
     "verify": "frames",
-    "verify_files": "files",
-    "verify_in": "files",
+    "verify_files": "judge.files",
+    "verify_in": "judge.files",
 }
 
 __all__ = [

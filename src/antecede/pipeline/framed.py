@@ -10,18 +10,18 @@ A table has no metadata, so significant order needs a table of conflicts from th
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from antecede import limits
 from antecede.errors import TraceError, UsageError
-from antecede.pipeline.columns import without_views
-from antecede.pipeline.encode import Layout
-from antecede.pipeline.flow import Here, SparkFrames
-from antecede.pipeline.run import Trace, layout_for
-from antecede.pipeline.splits import Batches, Input
+from antecede.pipeline.judge.trace import Trace, layout_for
+from antecede.pipeline.read.columns import without_views
+from antecede.pipeline.read.encode import Layout
+from antecede.pipeline.read.splits import Batches, Input
+from antecede.pipeline.spark.flow import Here, SparkFrames
 from antecede.trace.conflicts import Conflicts, conflicts_in
 from antecede.trace.quarantine import unreadable_rows
 from antecede.trace.schema import COLUMNS, case_matched
@@ -53,14 +53,18 @@ def framed(table: Any, local_max: int = limits.frame_rows_local_max, **layout: A
     if rows <= local_max:
         return _here(table.toArrow(), **layout)
     given = Input([], [], [], 0, rows)
-    return Trace(SparkFrames(table.sparkSession, table), given, layout_for(given, **layout))
+    return Trace(SparkFrames(table.sparkSession, table, _split), given, layout_for(given, **layout))
+
+
+def _split(number: int, batches: Iterable[Any]) -> Batches:
+    """A partition as a split that has been read already."""
+    return Batches(number, 0, "", "batches", 0, 0, batches=batches)
 
 
 def _here(table: Any, **layout: Any) -> Trace:
     _check_columns(table.schema.names)
     table = without_views(table.select(_read_columns(table.schema.names)))
-    split = Batches(0, 0, "", "batches", 0, 0, batches=table.to_batches(), name="row")
-    given = Input([], [split], [], 0, table.num_rows)
+    given = Input([], [_split(0, table.to_batches())], [], 0, table.num_rows)
     return Trace(Here(), given, Layout(places=1, buckets=layout_for(given).buckets, **layout))
 
 

@@ -12,20 +12,20 @@ import pyarrow as pa
 
 from antecede import __version__, limits
 from antecede.errors import UsageError
-from antecede.pipeline.aside import LATE_SCHEMA
-from antecede.pipeline.buckets import Numbering, bucket_of
-from antecede.pipeline.columns import KIND_NUMBERS
-from antecede.pipeline.explaining import explained_on
-from antecede.pipeline.flow import FrameParts, ddl
+from antecede.pipeline.explaining.explain import explained_on
 from antecede.pipeline.framed import Table, framed, is_spark, required, table_of, warn_of_unread
+from antecede.pipeline.judge.aside import LATE_SCHEMA
+from antecede.pipeline.judge.significant import significant_on
+from antecede.pipeline.judge.trace import late_in, verdict_on
+from antecede.pipeline.judge.verdict import LATE_PARTS
 from antecede.pipeline.kernels.match import ARRIVE, LEFT_OUT, REASON_NAMES, SEND, VALID
-from antecede.pipeline.measuring import measured_on
-from antecede.pipeline.orderings import orderings_on
+from antecede.pipeline.match.buckets import Numbering, bucket_of
+from antecede.pipeline.measuring.measure import measured_on
+from antecede.pipeline.measuring.orderings import orderings_on
 from antecede.pipeline.packing import unpack
-from antecede.pipeline.run import late_in, verdict_on
+from antecede.pipeline.read.columns import KIND_NUMBERS
 from antecede.pipeline.shown import Report
-from antecede.pipeline.significant import significant_on
-from antecede.pipeline.verdict import LATE_PARTS
+from antecede.pipeline.spark.flow import FrameParts, ddl
 from antecede.trace.explain import Asked
 from antecede.trace.verdicts import known_orders
 

@@ -19,6 +19,10 @@ Longs = NDArray[Any]
 Bytes = NDArray[np.uint8]
 
 
+REGION_EVENTS = 1 << 23
+"""Events of the lines that are looked at together: 64 MiB of ``source`` and ``argument``."""
+
+
 class Places(msgspec.Struct):
     """Events by their places."""
 

@@ -14,19 +14,19 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.buckets import Numbering
-from antecede.pipeline.chains import Chains
-from antecede.pipeline.costs import Excluded, Rows, lookup
-from antecede.pipeline.files import open_trace, spark_for
-from antecede.pipeline.judge import blocks, cut_cycles
+from antecede.pipeline.explaining.chains import Chains
+from antecede.pipeline.judge.files import open_trace, spark_for
+from antecede.pipeline.judge.orders import blocks, cut_cycles
+from antecede.pipeline.judge.trace import Trace, verdict_on
+from antecede.pipeline.judge.verdict import Docket
 from antecede.pipeline.kernels import races as kernel
 from antecede.pipeline.kernels.slots import Vectors, grown, slots_of
-from antecede.pipeline.lines import Lines, Scratch, Walk, assemble, lend_slots, recounted
+from antecede.pipeline.match.buckets import Numbering
+from antecede.pipeline.match.lines import Lines, Scratch, Walk, assemble, lend_slots, recounted
+from antecede.pipeline.measuring.costs import Excluded, Rows, lookup
 from antecede.pipeline.packing import decoder, pack, pack_struct, unpack
 from antecede.pipeline.pieces import Piece, Places
-from antecede.pipeline.run import Trace, verdict_on
 from antecede.pipeline.sessions import Session
-from antecede.pipeline.verdict import Docket
 from antecede.trace.chain import Link
 from antecede.trace.race_search import Found, Wanted, resolution_of
 from antecede.trace.races import Declare, Declared, assembled, race_of

@@ -4,7 +4,7 @@ A session owns a scratch directory: Spark's shuffle files, its temporary files, 
 memory live there, and it goes with the session, also after Ctrl-C. The JVM writes to its log and not to a person's
 terminal. Python workers get this interpreter and this package.
 
-What a remote master needs besides is in :mod:`antecede.pipeline.remote`.
+What a remote master needs besides is in :mod:`antecede.pipeline.spark.remote`.
 """
 
 import logging
@@ -24,8 +24,8 @@ from typing import Any
 import antecede
 from antecede import errors
 from antecede.errors import AntecedeError, SparkError
-from antecede.pipeline.java import java_home
-from antecede.pipeline.remote import answering, outfit
+from antecede.pipeline.spark.java import java_home
+from antecede.pipeline.spark.remote import answering, outfit
 
 
 class Session:

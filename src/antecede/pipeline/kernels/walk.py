@@ -26,7 +26,7 @@ MORE, DONE, STUCK = 0, 1, 2
 
 
 class Flat(NamedTuple):
-    """The lines of all processes (:mod:`antecede.pipeline.lines`)."""
+    """The lines of all processes (:mod:`antecede.pipeline.match.lines`)."""
 
     offsets: Longs
     source: Ints
