@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antecede.pipeline.explaining.chains import Chains
-from antecede.pipeline.judge.files import open_trace, spark_for
+from antecede.pipeline.judge.files import Given, open_trace, spark_for
 from antecede.pipeline.judge.orders import blocks, cut_cycles
 from antecede.pipeline.judge.trace import Trace, verdict_on
 from antecede.pipeline.judge.verdict import Docket
@@ -70,16 +70,16 @@ def races_files(
 ) -> dict[str, Any]:
     """Find the races of the traces that the paths name, as one trace, on a Spark session of its own; the report."""
     wanted.check()
-    with spark_for(paths, master, conf, say) as running:
-        return races_in(running, [os.fspath(path) for path in paths], declare, wanted, say)
+    with spark_for(paths, master, conf, say) as (running, given):
+        return races_in(running, given, declare, wanted, say)
 
 
 def races_in(
-    running: Session, paths: Sequence[str], declare: Declare, wanted: Wanted, say: Say = lambda _: None
+    running: Session, given: Given, declare: Declare, wanted: Wanted, say: Say = lambda _: None
 ) -> dict[str, Any]:
     """The same in a session that is running."""
     started = time.perf_counter()
-    trace = open_trace(running, paths, say, figures=True, numbered=True)
+    trace = open_trace(running, given, say, figures=True, numbered=True)
     say(f"looking for races among {trace.rows:,} rows")
     return {
         **races_on(trace, declare(trace.given.metadata), wanted),

@@ -16,12 +16,11 @@ import pyarrow.compute as pc
 from antecede import __version__
 from antecede.pipeline.explaining.chains import Sought, explained
 from antecede.pipeline.explaining.significant import explained_significant
-from antecede.pipeline.judge.files import open_trace, spark_for
+from antecede.pipeline.judge.files import Given, open_trace, spark_for
 from antecede.pipeline.judge.trace import Trace, verdict_on
 from antecede.pipeline.kernels.match import DELIVER, SEND, VALID
 from antecede.pipeline.match.buckets import Numbering, bucket_of
 from antecede.pipeline.packing import pack, unpack, unpack_batch
-from antecede.pipeline.read.splits import plan
 from antecede.pipeline.sessions import Session
 from antecede.trace.chain import Link
 from antecede.trace.conflicts import needed
@@ -41,17 +40,15 @@ def explain_files(
 ) -> dict[str, Any]:
     """Explain what broke an order in the traces that the paths name, on a Spark session of its own; the report."""
     asked.check()
-    named = [os.fspath(path) for path in paths]
-    if asked.order == "significant" and "-" not in named:
-        needed(asked.conflicts, plan(named).metadata)
-    with spark_for(paths, master, conf, say) as running:
-        return explain_in(running, named, asked, say)
+    check = partial(needed, asked.conflicts) if asked.order == "significant" else None
+    with spark_for(paths, master, conf, say, check) as (running, given):
+        return explain_in(running, given, asked, say)
 
 
-def explain_in(running: Session, paths: Sequence[str], asked: Asked, say: Say = lambda _: None) -> dict[str, Any]:
+def explain_in(running: Session, given: Given, asked: Asked, say: Say = lambda _: None) -> dict[str, Any]:
     """The same in a session that is running."""
     started = time.perf_counter()
-    trace = open_trace(running, paths, say, instances=asked.order == "significant")
+    trace = open_trace(running, given, say, instances=asked.order == "significant")
     say(f"looking for chains among {trace.rows:,} rows")
     report = explained_on(trace, asked)
     return {

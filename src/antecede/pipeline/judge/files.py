@@ -1,6 +1,7 @@
 """``verify`` for files on Spark: a session, the stages, and the report with its timings."""
 
 import os
+import re
 import shutil
 import socket
 import sys
@@ -8,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,15 +24,20 @@ from antecede.pipeline.sessions import Session, session
 from antecede.pipeline.spark.flow import Flow, SparkFiles, SparkFrames
 from antecede.trace.conflicts import Conflicts, needed
 from antecede.trace.cut import Cut
+from antecede.trace.schema import Metadata
 from antecede.trace.sources import shown
 from antecede.trace.verdicts import known_orders
 
 Say = Callable[[str], None]
 
+Given = Sequence[str] | Input
+"""Paths, or what they name where that was looked up already."""
+
 WAYS = ("auto", "walk", "chunks")
 """How FIFO and causal order can be judged: in one walk with carried state, or by chunks of time."""
 
 _chunk_cores_min = 16
+_cluster_tasks = 512
 _bytes_a_row = 100
 _files_asked_about = 20
 
@@ -54,35 +61,52 @@ def verify_files(
     """
     named = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     orders = known_orders(orders)
-    if "significant" in orders and "-" not in named:
-        needed(conflicts, plan(named).metadata)
-    with spark_for(named, master, conf, say) as running:
-        return verify_in(running, named, orders, quarantine, late, cut, causal, conflicts, say)
+    check = partial(needed, conflicts) if "significant" in orders else None
+    with spark_for(named, master, conf, say, check) as (running, given):
+        return verify_in(running, given, orders, quarantine, late, cut, causal, conflicts, say)
 
 
 @contextmanager
 def spark_for(
-    paths: Sequence[str | os.PathLike[str]], master: str | None, conf: Mapping[str, str] | None, say: Say
-) -> Iterator[Session]:
-    """A session for these paths; what is wrong with them is said before it is started."""
+    paths: Sequence[str | os.PathLike[str]],
+    master: str | None,
+    conf: Mapping[str, str] | None,
+    say: Say,
+    check: Callable[[list[Metadata]], Any] | None = None,
+) -> Iterator[tuple[Session, Given]]:
+    """A session for these paths, and what they name; what is wrong with them, or with their metadata, is said before
+    it is started."""
     named = [os.fspath(path) for path in paths]
-    if "-" in named and master is not None and not master.startswith("local"):
-        raise UsageError("standard input cannot be read by the workers of a remote master; give a path they all have")
+    given: Given = named
     if "-" not in named:
-        plan(named)
+        given = plan(named, _tasks(master))
+        if check is not None:
+            check(given.metadata)
+    elif master is not None and not master.startswith("local"):
+        raise UsageError("standard input cannot be read by the workers of a remote master; give a path they all have")
     say("starting Spark")
     with session(master, conf, lean=True) as running:
-        yield running
+        yield running, given
 
 
-def open_trace(running: Session, paths: Sequence[str], say: Say = lambda _: None, **layout: Any) -> Trace:
-    """Read, encode and survey what the paths name; ``layout`` says what the stages are to carry."""
-    return _read(running, _given(running, paths), running.scratch, say, **layout)
+def _tasks(master: str | None) -> int:
+    """Into how many splits text files are cut at least, where that leaves a split large enough: two for each core, or
+    what keeps a large cluster busy."""
+    if master is not None and not master.startswith("local"):
+        return _cluster_tasks
+    cores = re.fullmatch(r"local\[(\d+)\]", master or "")
+    return 2 * (int(cores[1]) if cores else os.cpu_count() or 1)
 
 
-def _given(running: Session, paths: Sequence[str]) -> Input:
+def open_trace(running: Session, given: Given, say: Say = lambda _: None, **layout: Any) -> Trace:
+    """Read, encode and survey a trace; ``layout`` says what the stages are to carry."""
+    return _read(running, _planned(running, given), running.scratch, say, **layout)
+
+
+def _planned(running: Session, given: Given) -> Input:
     tasks = running.context.defaultParallelism
-    given = plan([_spooled(path, running.scratch) for path in paths], tasks=2 * tasks)
+    if not isinstance(given, Input):
+        given = plan([_spooled(path, running.scratch) for path in given], tasks=2 * tasks)
     if not running.local:
         check_seen(running.context, given, tasks)
     return given
@@ -113,7 +137,7 @@ def _read(running: Session, given: Input, scratch: Path, say: Say, **layout: Any
 
 def verify_in(
     running: Session,
-    paths: Sequence[str],
+    given: Given,
     orders: Sequence[str] = ("fifo", "causal"),
     quarantine: str | None = None,
     late: str | None = None,
@@ -125,7 +149,7 @@ def verify_in(
     """The same in a session that is running."""
     orders = known_orders(orders)
     started = time.perf_counter()
-    given = _given(running, paths)
+    given = _planned(running, given)
     way = chosen_way(causal, given, running.context.defaultParallelism)
     instances = "significant" in orders
     table = needed(conflicts, given.metadata) if instances else None

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from antecede import __version__
-from antecede.pipeline.judge.files import flow_of, open_trace, spark_for
+from antecede.pipeline.judge.files import Given, flow_of, open_trace, spark_for
 from antecede.pipeline.judge.trace import Trace, layout_for, verdict_on
 from antecede.pipeline.measuring.costs import LINES, PARTS, SENDERS, SUMMARY, Excluded, contested_hops, measured
 from antecede.pipeline.measuring.orderings import orderings_on
@@ -38,20 +38,20 @@ def measure_files(
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
     """Measure the traces that the paths name, as one trace, on a Spark session of its own; the report."""
-    with spark_for(paths, master, conf, say) as running:
-        return measure_in(running, [os.fspath(path) for path in paths], tables, conflicts, say)
+    with spark_for(paths, master, conf, say) as (running, given):
+        return measure_in(running, given, tables, conflicts, say)
 
 
 def measure_in(
     running: Session,
-    paths: Sequence[str],
+    given: Given,
     tables: str | os.PathLike[str] | None = None,
     conflicts: Conflicts | None = None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
     """The same in a session that is running."""
     started = time.perf_counter()
-    trace = open_trace(running, paths, say, figures=True, numbered=True)
+    trace = open_trace(running, given, say, figures=True, numbered=True)
     say(f"measuring {trace.rows:,} rows")
     table = conflicts if conflicts is not None else conflicts_of(trace.given.metadata)
     report, tidy = measured_on(trace)
