@@ -180,7 +180,7 @@ def test_a_notebook_shows_tables_and_drawings() -> None:
     assert "<td>p</td><td>q</td><td>2</td>" in pipeline.measure(table)._repr_html_()
 
 
-def test_workers_with_another_python_are_told_what_to_set() -> None:
+def test_failures_of_workers_say_what_to_do() -> None:
     from antecede.pipeline.sessions import one_line
 
     class PySparkError(Exception):
@@ -189,3 +189,5 @@ def test_workers_with_another_python_are_told_what_to_set() -> None:
     for said in ("[PYTHON_VERSION_MISMATCH] Python in worker", "ModuleNotFoundError: No module named 'antecede'"):
         with pytest.raises(SparkError, match=r"set PYSPARK_PYTHON to one .* before the session starts"), one_line():
             raise PySparkError(said)
+    with pytest.raises(SparkError, match=r"an executor was lost, .* run it again"), one_line():
+        raise PySparkError("org.apache.spark.SparkException: Checkpoint block rdd_7_1 not found!")

@@ -353,6 +353,11 @@ def _translated(error: Exception) -> AntecedeError:
     if missing := re.search(r"ModuleNotFoundError: No module named '(\w+)", text):
         hint = f"set PYSPARK_PYTHON to one that has it before the session starts, as {sys.executable}"
         return SparkError(f"the workers' Python has no module {missing[1]}: {hint}")
+    if "Checkpoint block" in text or "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in text:
+        return SparkError(
+            "an executor was lost, and with it what the stages had handed over: run it again, "
+            "with spark.dynamicAllocation.enabled=false if executors come and go"
+        )
     if "OutOfMemoryError" in text:
         return SparkError("Spark ran out of memory: give it more with --conf spark.driver.memory=4g")
     if "No space left on device" in text:
