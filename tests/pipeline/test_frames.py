@@ -1,6 +1,7 @@
 """``measure``, ``explain`` and ``late`` on a DataFrame say what the plain engine says of the same rows."""
 
 import importlib.util
+import inspect
 import json
 import sys
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from antecede import pipeline
+from antecede import limits, pipeline
 from antecede.errors import SparkError, TraceError, UsageError
 from antecede.trace import Event, verify, write_trace
 from antecede.trace.explain import Asked
@@ -191,3 +192,17 @@ def test_failures_of_workers_say_what_to_do() -> None:
             raise PySparkError(said)
     with pytest.raises(SparkError, match=r"an executor was lost, .* run it again"), one_line():
         raise PySparkError("org.apache.spark.SparkException: Checkpoint block rdd_7_1 not found!")
+
+
+def test_rows_up_to_the_bound_are_judged_in_the_driver(running: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = running.spark.range(3).selectExpr("'p' process", "id index", "'local' kind")
+
+    def refused(*_: Any) -> None:
+        raise UsageError("a job on Spark")
+
+    monkeypatch.setattr("antecede.pipeline.framed.SparkFrames", refused)
+    assert pipeline.verify(frame, local_max=3)["events"] == 3
+    with pytest.raises(UsageError, match="a job on Spark"):
+        pipeline.verify(frame, local_max=2)
+    default = inspect.signature(pipeline.verify).parameters["local_max"].default
+    assert default == limits.frame_rows_local_max == 100_000
