@@ -371,6 +371,10 @@ trace_segments_behind_max: Final = 8
 contested_runs_max: Final = 1_000_000
 """Index ranges claimed by several rows of a trace that are reported to the driver of a Spark job."""
 
+frame_rows_local_max: Final = 100_000
+"""Rows of a DataFrame that are collected and judged in the driver: about 20 MB, judged in less time than a job on Spark
+takes to start."""
+
 walk_events_max: Final = 2_000_000_000
 """Events of a trace above which no single task reads all of it: 16 GB of lines on the disk of one machine."""
 

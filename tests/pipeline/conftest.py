@@ -5,6 +5,7 @@ their own way or that lie, and with indices that leave gaps.
 """
 
 import importlib.util
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -22,12 +23,37 @@ ALL = ("fifo", "causal", "total", "synchronous")
 
 
 @pytest.fixture(scope="session")
-def running() -> Iterator[Any]:
-    """A Spark session on this machine."""
+def connect_port() -> int:
+    """A port for Spark Connect that nobody listens at."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def running(connect_port: int) -> Iterator[Any]:
+    """A Spark session on this machine, which serves Spark Connect as well."""
     from antecede.pipeline import session
 
-    with session("local[2]", {"spark.sql.shuffle.partitions": "3"}) as started:
+    conf = {
+        "spark.sql.shuffle.partitions": "3",
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(connect_port),
+    }
+    with session("local[2]", conf) as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def connected(running: Any, connect_port: int) -> Iterator[Any]:
+    """A Spark Connect session: it has no ``sparkContext``, and its DataFrames have no ``rdd``."""
+    pytest.importorskip("grpc")
+    from pyspark.sql.connect.session import SparkSession
+
+    spark = SparkSession.builder.remote(f"sc://127.0.0.1:{connect_port}").create()
+    yield spark
+    spark.stop()
 
 
 @pytest.fixture(scope="session")

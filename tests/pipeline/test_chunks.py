@@ -14,17 +14,18 @@ import msgspec
 import numpy as np
 import pytest
 
-from antecede.pipeline import chunks
-from antecede.pipeline.chunks import Grain, dealt, planned
-from antecede.pipeline.cuts import Cuts
-from antecede.pipeline.encode import Layout
-from antecede.pipeline.flow import Here, HereParts
+from antecede.pipeline.judge import chunks
+from antecede.pipeline.judge.chunks import Grain, dealt, planned
+from antecede.pipeline.judge.cuts import Cuts
+from antecede.pipeline.judge.trace import Trace, verdict_on
 from antecede.pipeline.kernels.cuts import lower
 from antecede.pipeline.kernels.texts import WIDE
-from antecede.pipeline.lines import Lines, Walk
-from antecede.pipeline.packing import pack, unpack
-from antecede.pipeline.run import Trace, verdict_on
-from antecede.pipeline.splits import plan
+from antecede.pipeline.match.lines import Lines, Walk
+from antecede.pipeline.packing import pack, pack_struct, unpack
+from antecede.pipeline.pieces import Dealt, Deliveries, Timed, read_dealt
+from antecede.pipeline.read.encode import Layout
+from antecede.pipeline.read.splits import plan
+from antecede.pipeline.spark.flow import Here, HereParts
 from antecede.trace import Event, verify, write_trace
 
 
@@ -50,7 +51,7 @@ def _every_cut(lines: Lines) -> bytes:
     bounds = []
     at = np.zeros(lines.processes, np.int64)
     for count in walk:
-        for process, begin, end in zip(walk.process[:count], walk.begin[:count], walk.end[:count], strict=True):
+        for process, begin, end in zip(*(column[:count] for column in walk.segments), strict=True):
             for position in range(begin + 1, end + 1):
                 at[process] = lines.index_at(lines.offsets[[process]] + position - 1)[0] + 1
                 bounds.append(at.copy())
@@ -153,11 +154,11 @@ def test_a_cycle_lies_within_a_chunk_and_is_told_once(
 def _forgetful(packed: Any, plan: Any) -> Any:
     """Deal the rows, but leave out the messages that are sent in a halo."""
     for number, blob in dealt(packed, plan):
-        said = unpack(blob)
+        said = read_dealt(blob)
         task = plan.tasks[number]
         core = plan.cuts.edge(task.core) - plan.cuts.edge(task.start)
-        keep = said["d_sent"] < core[said["d_source"]]
-        yield number, pack({name: array[keep] if name[:2] == "d_" else array for name, array in said.items()})
+        keep = said.deliveries.sent < core[said.deliveries.source]
+        yield number, pack_struct(Dealt(number, said.deliveries.some(keep), said.mine[keep]))
 
 
 def test_a_halo_that_carries_nothing_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoken: Any) -> None:
@@ -189,16 +190,10 @@ def test_counters_at_their_bound(sends: int, halo: int, monkeypatch: pytest.Monk
 
 def _late_of_the_last_two(sends: int, halo: int) -> int:
     delivered = np.array([sends - 1, sends - 2, *range(sends, sends + halo)])
-    piece = {
-        "processes": 2,
-        "rows": sends + halo,
-        "d_process": np.ones(len(delivered), np.int32),
-        "d_index": np.arange(len(delivered)),
-        "d_source": np.zeros(len(delivered), np.int32),
-        "d_sent": delivered,
-    }
+    receiver, sender = np.ones(len(delivered), np.int32), np.zeros(len(delivered), np.int32)
+    piece = Timed(2, sends + halo, Deliveries(receiver, np.arange(len(delivered)), sender, delivered))
     ends = np.array([sends + halo, len(delivered)])
-    parts = HereParts([(0, pack(piece))], 1)
+    parts = HereParts([(0, pack_struct(piece))], 1)
     # One cut, right behind the last send and before all deliveries: they are the halo.
     cuts = Cuts.of(np.array([[sends], [0]]), ends)
     grain = Grain(chunk_units=1)

@@ -34,7 +34,7 @@ def _free_port() -> int:
 def master(tmp_path: Path) -> Iterator[str]:
     import pyspark
 
-    from antecede.pipeline.java import java_home
+    from antecede.pipeline.spark.java import java_home
 
     launcher = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
     port = _free_port()

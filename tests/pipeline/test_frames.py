@@ -1,14 +1,19 @@
 """``measure``, ``explain`` and ``late`` on a DataFrame say what the plain engine says of the same rows."""
 
+import importlib.util
+import inspect
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from antecede import pipeline
-from antecede.errors import TraceError, UsageError
+from antecede import limits, pipeline
+from antecede.errors import SparkError, TraceError, UsageError
 from antecede.trace import Event, verify, write_trace
 from antecede.trace.explain import Asked
 from antecede.trace.explain import explain as explain_here
@@ -25,12 +30,14 @@ def test_a_frame_is_measured_and_explained_alike(
     path = tmp_path / "t.parquet"
     write_trace(path, spoken.several([random_trace(seed) for seed in range(2000, 2060)]))
     frame = running.spark.read.parquet(str(path)).repartition(3)
-    assert _said(pipeline.measure(frame)) == _said(measure_here([path]))
     wanted = explain_here([path], Asked(first=3))
     assert wanted["shown"] == 3
-    assert _said(pipeline.explain(frame, first=3)) == _said(wanted)
     late = wanted["explanations"][0]["message"]
-    assert _said(pipeline.explain(frame, message=late)) == _said(explain_here([path], Asked(message=late)))
+    for most in (0, 10**6):
+        assert _said(pipeline.measure(frame, local_max=most)) == _said(measure_here([path]))
+        assert _said(pipeline.explain(frame, first=3, local_max=most)) == _said(wanted)
+        found = pipeline.explain(frame, message=late, local_max=most)
+        assert _said(found) == _said(explain_here([path], Asked(message=late)))
 
 
 def test_late_deliveries_of_a_frame(
@@ -42,9 +49,11 @@ def test_late_deliveries_of_a_frame(
     write_trace(path, [*events, *(event for event in events[:200] if event.kind == "send")])
     verify([path], ("fifo", "causal"), late=tmp_path)
     wanted = [json.loads(line) for line in (tmp_path / "late.jsonl").read_text().splitlines()]
-    found = [row.asDict() for row in pipeline.late(running.spark.read.parquet(str(path)).repartition(3)).collect()]
-    assert {row["order"] for row in found} == {"fifo", "causal"}
-    assert sorted(found, key=repr) == sorted(({key: row[key] for key in found[0]} for row in wanted), key=repr)
+    frame = running.spark.read.parquet(str(path)).repartition(3)
+    for most in (0, 10**6):
+        found = [row.asDict() for row in pipeline.late(frame, local_max=most).collect()]
+        assert {row["order"] for row in found} == {"fifo", "causal"}
+        assert sorted(found, key=repr) == sorted(({key: row[key] for key in found[0]} for row in wanted), key=repr)
     with pytest.raises(UsageError, match="order total: in a DataFrame only"):
         pipeline.late(running.spark.read.parquet(str(path)), ("total",))
 
@@ -61,9 +70,10 @@ def test_clocks_that_spark_reads_as_structures(running: Any, tmp_path: Path, spo
         Event("q", 3, "local"),
     ]
     write_trace(path, rows)
-    found = pipeline.verify(running.spark.read.json(str(path)), spoken.ALL)
-    assert found["clocks"] == {"checked": 4, "disagree": 2, "rule": "exact"}
-    assert spoken.judged(found) == spoken.judged(verify([path], spoken.ALL))
+    for most in (0, 10**6):
+        found = pipeline.verify(running.spark.read.json(str(path)), spoken.ALL, local_max=most)
+        assert found["clocks"] == {"checked": 4, "disagree": 2, "rule": "exact"}
+        assert spoken.judged(found) == spoken.judged(verify([path], spoken.ALL))
 
 
 def test_a_structure_with_what_is_no_integer_is_no_clock(running: Any) -> None:
@@ -93,3 +103,106 @@ def test_exact_equivalents_and_names_in_other_case(running: Any) -> None:
     assert (report["deliveries"], report["quarantined"], report["nulled"]) == (1, {}, {"hop": 1})
     assert report["orders"]["causal"]["holds"]
     assert pipeline.measure(frame)["delay"]["mean"] == pytest.approx(1.0)
+
+
+def test_tables_of_other_libraries(tmp_path: Path, random_trace: Callable[[int], list[Event]], spoken: Any) -> None:
+    """Whatever hands over Arrow batches is judged in this process, and no session is started."""
+    path = tmp_path / "t.parquet"
+    write_trace(path, spoken.several([random_trace(seed) for seed in range(5000, 5020)]))
+    table = pq.read_table(path)
+    # pandas has no column of maps or whole numbers with nulls: what it can hold is judged.
+    tables = [table, table.to_batches()[0], table.select(_simple).to_pandas()]
+    if polars := sys.modules.get("polars") or _imported("polars"):
+        tables.append(polars.from_arrow(table.select([*_simple, "lamport"])))
+    for given in tables:
+        names = [name for name in pa.table(given).schema.names if name in table.schema.names]
+        write_trace(tmp_path / "some.parquet", [])
+        pq.write_table(table.select(names), tmp_path / "some.parquet")
+        wanted = verify([tmp_path / "some.parquet"], spoken.ALL)
+        found = pipeline.verify(given, spoken.ALL)
+        assert found["engine"] == "local"
+        assert spoken.judged(found) == spoken.judged(wanted), type(given)
+    found = pipeline.late(table)
+    assert found.num_rows == sum(verify([path])["orders"][order]["late"] for order in ("fifo", "causal"))
+    assert _said(pipeline.measure(table)) == _said(measure_here([path]))
+    assert _said(pipeline.explain(table, first=3)) == _said(explain_here([path], Asked(first=3)))
+
+
+_simple = ["process", "index", "kind", "message", "to"]
+
+
+def _imported(name: str) -> Any:
+    return importlib.import_module(name) if importlib.util.find_spec(name) else None
+
+
+def test_messages_matched(running: Any) -> None:
+    rows = [
+        ("p", 0, "send", "x", ["q"]),
+        ("q", 0, "deliver", "x", None),
+        ("q", 1, "deliver", "y", None),
+        ("q", 2, "local", None, None),
+        ("q", 3, "arrive", "x", None),
+        ("q", 4, "send", "z", []),
+        ("q", 4, "send", "w", []),
+    ]
+    frame = running.spark.createDataFrame(
+        rows, "process string, index bigint, kind string, message string, to array<string>"
+    )
+    wanted = {
+        ("p", 0, "send", "x", "p", 0, None),
+        ("q", 0, "deliver", "x", "p", 0, None),
+        ("q", 1, "deliver", "y", None, None, "orphan_delivery"),
+        ("q", 3, "arrive", "x", None, None, None),
+    }
+    for most in (0, 10**6):
+        found = pipeline.matched(frame, local_max=most)
+        assert found.columns == ["process", "index", "kind", "message", "from", "send_index", "reason"]
+        assert {tuple(row) for row in found.collect()} == wanted
+    found = pipeline.matched(frame.toArrow())
+    assert {tuple(row.values()) for row in found.to_pylist()} == wanted
+
+
+def test_a_notebook_shows_tables_and_drawings() -> None:
+    rows = [
+        {"process": "p", "index": 0, "kind": "send", "message": "<x>", "to": ["q"]},
+        {"process": "p", "index": 1, "kind": "send", "message": "y", "to": ["q"]},
+        {"process": "q", "index": 0, "kind": "deliver", "message": "y", "to": None},
+        {"process": "q", "index": 1, "kind": "deliver", "message": "<x>", "to": None},
+    ]
+    table = pa.Table.from_pylist(rows)
+    report = pipeline.verify(table)
+    assert json.loads(json.dumps(report)) == report
+    shown = report._repr_html_()
+    assert "<td>causal</td>" in shown
+    assert "&lt;x&gt;" in shown
+    assert "<x>" not in shown
+    assert "</svg>" in pipeline.explain(table)._repr_html_()
+    assert "<th>traffic" not in pipeline.measure(table)._repr_html_()
+    assert "<td>p</td><td>q</td><td>2</td>" in pipeline.measure(table)._repr_html_()
+
+
+def test_failures_of_workers_say_what_to_do() -> None:
+    from antecede.pipeline.sessions import one_line
+
+    class PySparkError(Exception):
+        __module__ = "pyspark.errors"
+
+    for said in ("[PYTHON_VERSION_MISMATCH] Python in worker", "ModuleNotFoundError: No module named 'antecede'"):
+        with pytest.raises(SparkError, match=r"set PYSPARK_PYTHON to one .* before the session starts"), one_line():
+            raise PySparkError(said)
+    with pytest.raises(SparkError, match=r"an executor was lost, .* run it again"), one_line():
+        raise PySparkError("org.apache.spark.SparkException: Checkpoint block rdd_7_1 not found!")
+
+
+def test_rows_up_to_the_bound_are_judged_in_the_driver(running: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = running.spark.range(3).selectExpr("'p' process", "id index", "'local' kind")
+
+    def refused(*_: Any) -> None:
+        raise UsageError("a job on Spark")
+
+    monkeypatch.setattr("antecede.pipeline.framed.SparkFrames", refused)
+    assert pipeline.verify(frame, local_max=3)["events"] == 3
+    with pytest.raises(UsageError, match="a job on Spark"):
+        pipeline.verify(frame, local_max=2)
+    default = inspect.signature(pipeline.verify).parameters["local_max"].default
+    assert default == limits.frame_rows_local_max == 100_000

@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from antecede.pipeline.aside import write_late, write_quarantine
-from antecede.pipeline.encode import Layout
-from antecede.pipeline.flow import Here
+from antecede.pipeline.judge.aside import write_late, write_quarantine
+from antecede.pipeline.judge.trace import Trace, verdict_on
 from antecede.pipeline.kernels.texts import WIDE, mix, number
-from antecede.pipeline.lines import Scratch, spans
-from antecede.pipeline.packing import unpack
-from antecede.pipeline.run import Trace, verdict_on
-from antecede.pipeline.splits import plan, read
+from antecede.pipeline.match.lines import Scratch, spans
+from antecede.pipeline.pieces import Region, read_matched
+from antecede.pipeline.read.encode import Layout
+from antecede.pipeline.read.splits import plan, read
+from antecede.pipeline.spark.flow import Here
 from antecede.trace import Event, verify, write_trace
 
 
@@ -113,7 +113,7 @@ def test_splits_of_lines_give_each_line_once(tmp_path: Path, step: int, end: byt
     whole = [said for items in read(plan([str(path)]).splits[0]) for _, _, said in items]
     given = plan([str(path)])
     size = path.stat().st_size
-    from antecede.pipeline.splits import Split
+    from antecede.pipeline.read.splits import Split
 
     pieces = [Split(k, 0, str(path), "lines", a, min(a + step, size)) for k, a in enumerate(range(0, size, step))]
     assert given.files == [str(path)]
@@ -121,7 +121,7 @@ def test_splits_of_lines_give_each_line_once(tmp_path: Path, step: int, end: byt
 
 
 def test_large_arrays_live_in_files_and_can_be_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("antecede.pipeline.lines._mapped_bytes_min", 1000)
+    monkeypatch.setattr("antecede.pipeline.match.lines._mapped_bytes_min", 1000)
     scratch = Scratch(str(tmp_path))
     array = scratch.array((100, 7), np.int32, -1)
     array[3] = 5
@@ -137,14 +137,14 @@ def test_each_region_is_assembled_once_and_from_its_own_rows(tmp_path: Path) -> 
     sends = [Event("p", k, "send", f"m{k}", ("q",)) for k in range(400)]
     write_trace(path, [*sends, *(Event("q", k, "deliver", f"m{k}") for k in range(400))])
     trace = Trace(Here(), plan([path]), Layout(places=2, buckets=7, region_events=50))
-    pieces = [piece for piece in map(unpack, _blobs(trace.matched())) if "region" in piece]
-    order = [piece["region"] for piece in pieces]
+    pieces = [piece for piece in map(read_matched, _blobs(trace.matched())) if isinstance(piece, Region)]
+    order = [piece.number for piece in pieces]
     assert len(set(order)) > 10
     assert order == sorted(order)
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(trace._lengths)])
     for piece in pieces:
-        for mark in ("s_", "d_"):
-            assert {*(ends[piece[mark + "process"]] + piece[mark + "index"]) // 50} <= {piece["region"]}
+        for rows in (piece.sends, piece.deliveries):
+            assert {*(ends[rows.process] + rows.index) // 50} <= {piece.number}
 
 
 def _blobs(parts: Any) -> list[bytes]:
@@ -160,4 +160,4 @@ def test_processes_are_looked_at_in_groups_of_bounded_size() -> None:
 
 @pytest.fixture(autouse=True)
 def _small_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("antecede.pipeline.lines._mapped_bytes_min", 64)
+    monkeypatch.setattr("antecede.pipeline.match.lines._mapped_bytes_min", 64)

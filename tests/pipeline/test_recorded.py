@@ -5,7 +5,7 @@ from typing import Any
 
 from antecede.engine import Reaction
 from antecede.live.application import plan_of
-from antecede.pipeline.files import verify_in
+from antecede.pipeline.judge.files import verify_in
 from antecede.recording.converting import convert
 from antecede.recording.gathering import gathered
 from antecede.recording.segments import begin

@@ -12,14 +12,14 @@ import pytest
 
 from antecede import pipeline
 from antecede.errors import UsageError
-from antecede.pipeline.encode import Layout
-from antecede.pipeline.explaining import explained_on
-from antecede.pipeline.flow import Here
-from antecede.pipeline.measuring import measure_in
-from antecede.pipeline.orderings import orderings_on
-from antecede.pipeline.run import Trace, verdict_on
-from antecede.pipeline.significant import significant_on
-from antecede.pipeline.splits import plan
+from antecede.pipeline.explaining.explain import explained_on
+from antecede.pipeline.judge.significant import significant_on
+from antecede.pipeline.judge.trace import Trace, verdict_on
+from antecede.pipeline.measuring.measure import measure_in
+from antecede.pipeline.measuring.orderings import orderings_on
+from antecede.pipeline.read.encode import Layout
+from antecede.pipeline.read.splits import plan
+from antecede.pipeline.spark.flow import Here
 from antecede.trace import Event, Metadata, verify, write_trace
 from antecede.trace.conflicts import conflicts_in
 from antecede.trace.explain import Asked, explain
@@ -173,12 +173,14 @@ def test_a_frame_brings_its_table(tmp_path: Path, traces: Any, running: Any) -> 
     wanted = verify([path], ("causal", "significant"))
     assert wanted["orders"]["significant"]["late"]
     for table in (trace.conflicts, conflicts_in(trace.conflicts, "here")):
-        found = pipeline.verify(frame, ("causal", "significant"), conflicts=table)
+        found = pipeline.verify(frame, ("causal", "significant"), conflicts=table, local_max=0)
         assert json.dumps(found["orders"]) == json.dumps(wanted["orders"])
     assert pipeline.verify(frame, ("significant",), conflicts=[])["orders"]["significant"]["holds"] is not None
-    told = pipeline.explain(frame, "significant", first=5, conflicts=trace.conflicts)["explanations"]
-    assert told == explain([path], Asked("significant", first=5))["explanations"]
-    assert pipeline.measure(frame, conflicts=trace.conflicts)["significance"] == measure([path])["significance"]
+    for most in (0, 10**6):
+        told = pipeline.explain(frame, "significant", first=5, conflicts=trace.conflicts, local_max=most)
+        assert told["explanations"] == explain([path], Asked("significant", first=5))["explanations"]
+        found = pipeline.measure(frame, conflicts=trace.conflicts, local_max=most)
+        assert found["significance"] == measure([path])["significance"]
     assert pipeline.measure(frame)["significance"] is None
     for ask in (lambda: pipeline.verify(frame, ("significant",)), lambda: pipeline.explain(frame, "significant")):
         with pytest.raises(UsageError, match="the significant order needs conflicts="):

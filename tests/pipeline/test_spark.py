@@ -1,4 +1,4 @@
-"""Both paths on Spark against the plain oracle: random traces, many in one job; real ones; broken ones."""
+"""Files and DataFrames on Spark against the plain oracle: random traces, many in one job; real ones; broken ones."""
 
 import gzip
 import json
@@ -14,17 +14,17 @@ import pytest
 
 from antecede import pipeline
 from antecede.errors import TraceError, UsageError
-from antecede.pipeline.chunks import Grain
-from antecede.pipeline.files import flow_of
-from antecede.pipeline.flow import SparkShuffle
-from antecede.pipeline.run import Trace, layout_for, verdict_on
-from antecede.pipeline.splits import plan
+from antecede.pipeline.judge.chunks import Grain
+from antecede.pipeline.judge.files import flow_of
+from antecede.pipeline.judge.trace import Trace, layout_for, verdict_on
+from antecede.pipeline.read.splits import plan
+from antecede.pipeline.spark.flow import SparkFrames
 from antecede.trace import Event, verify, write_trace
 
 _traces_a_job = 150
 
 
-def test_both_paths_say_what_the_oracle_says(
+def test_files_and_frames_say_what_the_oracle_says(
     running: Any, tmp_path: Path, random_trace: Callable[[int], list[Event]], seeds: int, spoken: Any
 ) -> None:
     """Some hundred traces in one job. Every late delivery is compared, so that each trace has its own answer."""
@@ -41,8 +41,11 @@ def test_both_paths_say_what_the_oracle_says(
             assert spoken.judged(found) == wanted, f"seeds from {start}, {way}"
             assert _lines(tmp_path / "late.parquet", late[0]) == late, f"seeds from {start}, {way}"
         frame = running.spark.read.parquet(*paths)
-        found = pipeline.verify(frame, spoken.ALL, narrow=15 if start else 2**64 - 1, partitions=3)
-        assert spoken.judged(found) == wanted, f"seeds from {start}, DataFrame"
+        for local_max in (0, len(rows)):
+            found = pipeline.verify(frame, spoken.ALL, local_max=local_max)
+            assert spoken.judged(found) == wanted, (
+                f"seeds from {start}, DataFrame, up to {local_max} rows in the driver"
+            )
 
 
 def _lines(path: Path, like: str) -> list[str]:
@@ -52,13 +55,13 @@ def _lines(path: Path, like: str) -> list[str]:
     return sorted(msgspec.json.encode(row).decode() for row in rows)
 
 
-def test_the_shuffle_gives_what_the_files_give(
+def test_frames_between_stages_give_what_the_files_give(
     running: Any, tmp_path: Path, random_trace: Callable[[int], list[Event]], spoken: Any
 ) -> None:
     path = tmp_path / "t.jsonl"
     write_trace(path, spoken.several([random_trace(seed) for seed in range(1000, 1030)]))
     given = plan([str(path)], bytes_max=5000)
-    for flow in (SparkShuffle(running.context), flow_of(running)):
+    for flow in (SparkFrames(running.spark), flow_of(running)):
         outcome = verdict_on(Trace(flow, given, layout_for(given, region_events=500)), spoken.ALL, every_late=True)
         assert spoken.judged(outcome.report) == spoken.judged(verify([path], spoken.ALL))
         late = sum(outcome.report["orders"][order]["late"] for order in ("fifo", "causal"))
@@ -169,7 +172,9 @@ def test_planted_faults_are_reported_by_their_names(
         [(r.process, r.index, r.kind, r.message, list(r.to) if r.to else None, r.lamport) for r in mutation(good)],
         "process string, index bigint, kind string, message string, to array<string>, lamport bigint",
     )
-    assert spoken.judged(pipeline.verify(frame, ("fifo", "causal", "total"))) == spoken.judged(report)
+    for local_max in (0, len(good) + 1):
+        found_in_frame = pipeline.verify(frame, ("fifo", "causal", "total"), local_max=local_max)
+        assert spoken.judged(found_in_frame) == spoken.judged(report)
 
 
 def test_a_file_cut_in_the_middle_of_a_line(running: Any, tmp_path: Path, good: list[Event]) -> None:
@@ -237,11 +242,20 @@ def test_columns_of_other_types(running: Any, spoken: Any, tmp_path: Path) -> No
     assert wanted["quarantined"] == {"missing_field": 2, "wrong_type": 2, "unknown_kind": 1}
     assert spoken.judged(pipeline.verify_in(running, [str(path)], spoken.ALL)) == wanted
     assert spoken.judged(pipeline.verify(frame, spoken.ALL)) == wanted
+    assert spoken.judged(pipeline.verify(frame, spoken.ALL, local_max=0)) == wanted
 
 
 def test_a_frame_that_is_no_trace(running: Any) -> None:
     with pytest.raises(TraceError, match="none of the columns process, index and kind"):
         pipeline.verify(running.spark.range(3))
+    with pytest.raises(TraceError, match=r"lacks the column kind .* rename"):
+        pipeline.verify(running.spark.range(3).selectExpr("'p' process", "id index"))
+    with pytest.raises(TraceError, match="column process of the DataFrame is given twice"):
+        pipeline.verify(running.spark.range(3).selectExpr("'p' process", "id index", "'local' kind", "'q' process"))
+    with pytest.raises(UsageError, match=r"not the path 't.parquet': read it first .*verify_files"):
+        pipeline.verify("t.parquet")
+    with pytest.raises(UsageError, match=r"pandas, Polars, pyarrow.* not list"):
+        pipeline.verify([])
 
 
 def test_a_frame_without_a_single_event(running: Any, tmp_path: Path, good: list[Event], spoken: Any) -> None:
@@ -249,9 +263,12 @@ def test_a_frame_without_a_single_event(running: Any, tmp_path: Path, good: list
     write_trace(path, good)
     frame = running.spark.read.parquet(str(path))
     assert spoken.judged(pipeline.verify(frame.limit(0)))["events"] == 0
-    report = pipeline.verify(frame.drop("kind"))
-    assert report["quarantined"] == {"missing_field": len(good)}
-    assert report["orders"]["causal"]["holds"] is None
+    nothing = frame.selectExpr("process", "index", "cast(null as string) kind", "message")
+    for local_max in (0, len(good)):
+        with pytest.warns(UserWarning, match="missing_field"):
+            report = pipeline.verify(nothing, local_max=local_max)
+        assert report["quarantined"] == {"missing_field": len(good)}
+        assert report["orders"]["causal"]["holds"] is None
 
 
 def test_a_misspelt_order_is_not_passed_over(running: Any) -> None:
@@ -277,8 +294,8 @@ def test_real_mail(running: Any, root: Path, spoken: Any) -> None:
     assert report["orders"]["total"]["holds"] is False
     with gzip.open(path) as lines:
         rows = [json.loads(line) for line in lines]
-    from antecede.pipeline.encode import Layout
-    from antecede.pipeline.flow import Here
+    from antecede.pipeline.read.encode import Layout
+    from antecede.pipeline.spark.flow import Here
 
     trace = Trace(Here(), plan([str(path)]), Layout(1, 3))
     late = [
@@ -290,8 +307,8 @@ def test_real_mail(running: Any, root: Path, spoken: Any) -> None:
 
 def test_a_file_that_workers_do_not_see_is_named_before_the_work(running: Any, tmp_path: Path) -> None:
     from antecede.errors import TraceError
-    from antecede.pipeline.files import check_seen
-    from antecede.pipeline.splits import plan
+    from antecede.pipeline.judge.files import check_seen
+    from antecede.pipeline.read.splits import plan
 
     for name in ("a.jsonl", "b.jsonl"):
         (tmp_path / name).write_text("{}\n")
@@ -303,7 +320,7 @@ def test_a_file_that_workers_do_not_see_is_named_before_the_work(running: Any, t
 
 
 def test_splits_name_their_files_wherever_a_task_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from antecede.pipeline.splits import plan
+    from antecede.pipeline.read.splits import plan
 
     (tmp_path / "a.jsonl").write_text("{}\n")
     monkeypatch.chdir(tmp_path)

@@ -43,7 +43,7 @@ def test_a_link_to_a_folder_is_followed_and_a_loop_ends(linked: Path, capsys: py
 
 def test_spark_reads_the_same_files(linked: Path) -> None:
     pytest.importorskip("pyarrow")
-    from antecede.pipeline.splits import plan
+    from antecede.pipeline.read.splits import plan
 
     given = plan([str(linked)])
     assert given.files == trace_files([str(linked)])[0]

@@ -3,15 +3,12 @@
 import json
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from antecede.cli.engines import chosen_engine, progress, spark_settings, trace_inputs
 from antecede.errors import DiagramError
-
-if TYPE_CHECKING:
-    from antecede.diagram import Diagram
 
 
 def register(app: typer.Typer) -> None:
@@ -66,7 +63,7 @@ def register(app: typer.Typer) -> None:
             chosen = chosen_engine(engine, master, conf, paths)
             with progress("reading the trace and looking for chains") as say:
                 if chosen == "spark":
-                    from antecede.pipeline.explaining import explain_files
+                    from antecede.pipeline.explaining.explain import explain_files
 
                     report = explain_files(paths, asked, master=master, conf=settings, say=say)
                 else:
@@ -95,6 +92,7 @@ def _exit_code(report: dict[str, Any], paths: list[str]) -> int:
 def _show(report: dict[str, Any], each: bool) -> None:
     from antecede.cli.drawing import print_diagram
     from antecede.cli.wording import set_aside
+    from antecede.diagram.explained import of_explanation
 
     print("\n".join(_heading(report)))
     for number, explanation in enumerate(report["explanations"], 1):
@@ -103,7 +101,7 @@ def _show(report: dict[str, Any], each: bool) -> None:
         if each or report["shown"] == 1:
             print()
             try:
-                print_diagram(_diagram(explanation), sys.stdout)
+                print_diagram(of_explanation(explanation), sys.stdout)
             except DiagramError as error:
                 print(f"     (not drawn: {error})")
     aside = set_aside(report, "every chain is real, but there may be more late deliveries, and shorter chains")
@@ -183,27 +181,11 @@ def _circle(said: dict[str, Any], report: dict[str, Any]) -> Iterator[str]:
         yield f"       {shown_name(step['process'])} {first} before {then}"
 
 
-def _diagram(explanation: dict[str, Any]) -> "Diagram":
-    from antecede.cli.wording import counted
-    from antecede.diagram import from_events
-    from antecede.diagram.layout import shorten
-    from antecede.trace.explain import rows_of
-
-    rows = rows_of(explanation)
-    if "chain" not in explanation:
-        return from_events(rows, title=f"a cycle of {explanation['length']} messages")
-    chain = explanation["chain"]
-    way = [explanation["from"], *(end for link in chain for end in (link["from"], link["to"]) if end is not None)]
-    message, to = explanation["message"], explanation["to"]
-    called, source, target = (shorten(explanation[key], 40) for key in ("message", "from", "to"))
-    title = f"{called} from {source} to {target}, overtaken by {counted(explanation['length'], 'message')}"
-    return from_events(rows, processes=list(dict.fromkeys(way)), late={(message, to)}, title=title)
-
-
 def _write(report: dict[str, Any], path: str) -> None:
     from antecede.cli.drawing import write_svgs
+    from antecede.diagram.explained import of_explanation
 
     if not report["explanations"]:
         print(f"antecede: nothing to draw, {path} is not written", file=sys.stderr)
         return
-    write_svgs([_diagram(explanation) for explanation in report["explanations"]], path)
+    write_svgs([of_explanation(explanation) for explanation in report["explanations"]], path)

@@ -59,7 +59,7 @@ def register(app: typer.Typer) -> None:
             chosen = chosen_engine(engine, master, conf, paths)
             with progress("reading and measuring the trace") as say:
                 if chosen == "spark":
-                    from antecede.pipeline.measuring import measure_files
+                    from antecede.pipeline.measuring.measure import measure_files
 
                     report = measure_files(paths, tables, master=master, conf=settings, conflicts=table, say=say)
                 else:

@@ -197,7 +197,7 @@ def _read(
         return traffics.of_rows(rows, _home(known, homes), known.servers if known else ()), None
     with trace_inputs(source) as paths:
         if chosen_engine(engine, None, None, paths) == "spark":
-            from antecede.pipeline.measuring import measure_files
+            from antecede.pipeline.measuring.measure import measure_files
 
             rows = measure_files(paths, master=master, conf=settings)["traffic"]
             return traffics.of_rows(rows, _home(known, homes), known.servers if known else ()), None

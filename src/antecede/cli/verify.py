@@ -211,7 +211,7 @@ def _judge_here(
 
     report = verify(paths, orders, quarantine, late, cut.keeps if cut else None, table)
     if late is not None and not {"numba", "numpy", "pyarrow"} & set(missing()):
-        import_module("antecede.pipeline.aside").late_to_parquet(late)
+        import_module("antecede.pipeline.judge.aside").late_to_parquet(late)
     return report
 
 

@@ -3,9 +3,9 @@
 This room knows traces, arrays and Spark; verification judges from the trace alone and knows no orders and no servers.
 
 * :func:`verify_files` judges files on a Spark session of its own (``antecede verify --engine spark``).
-* :func:`verify` judges a DataFrame with the columns of a trace, on whatever session it belongs to; its stages
-  (:func:`events`, :func:`matched`, …) are functions from DataFrames to DataFrames. :func:`late`,
-  :func:`measure` and :func:`explain` answer the other questions about a DataFrame.
+* :func:`verify` judges a DataFrame with the columns of a trace, on whatever session it belongs to, classic or of Spark
+  Connect; or a table of pandas, Polars or pyarrow. :func:`late`, :func:`measure` and :func:`explain` answer the other
+  questions about it, and :func:`matched` gives its messages matched.
 * :func:`session` is the one place that makes a Spark session.
 * :func:`missing` lists what of the extra ``spark`` is not installed, and :func:`require` refuses to go on without it.
 
@@ -19,41 +19,29 @@ from typing import TYPE_CHECKING, Any
 from antecede.errors import SparkError
 
 if TYPE_CHECKING:
-    from antecede.pipeline.dataframe import verify
-    from antecede.pipeline.files import verify_files, verify_in
-    from antecede.pipeline.frames import explain, late, measure
+    from antecede.pipeline.frames import explain, late, matched, measure, verify
+    from antecede.pipeline.judge.files import verify_files, verify_in
     from antecede.pipeline.sessions import session
-    from antecede.pipeline.stages import events, judged, linked, matched, places, settled
 
 _homes = {
-    "events": "stages",
     "explain": "frames",
-    "judged": "stages",
     "late": "frames",
-    "linked": "stages",
-    "matched": "stages",
+    "matched": "frames",
     "measure": "frames",
-    "places": "stages",
     "session": "sessions",
-    "settled": "stages",
-    "verify": "dataframe",
-    "verify_files": "files",
-    "verify_in": "files",
+    "verify": "frames",
+    "verify_files": "judge.files",
+    "verify_in": "judge.files",
 }
 
 __all__ = [
-    "events",
     "explain",
-    "judged",
     "late",
-    "linked",
     "matched",
     "measure",
     "missing",
-    "places",
     "require",
     "session",
-    "settled",
     "verify",
     "verify_files",
     "verify_in",

@@ -18,14 +18,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from antecede.pipeline import judge
 from antecede.pipeline.bench_trace import write_bench_trace
-from antecede.pipeline.dataframe import verify as verify_frame
-from antecede.pipeline.files import open_trace, verify_in
-from antecede.pipeline.flow import FileParts, pieces_of
-from antecede.pipeline.lines import recounted
+from antecede.pipeline.frames import verify as verify_frame
+from antecede.pipeline.judge import orders as judge
+from antecede.pipeline.judge.files import open_trace, verify_in
+from antecede.pipeline.judge.verdict import assembled
+from antecede.pipeline.match.lines import recounted
 from antecede.pipeline.sessions import Session, session
-from antecede.pipeline.verdict import assembled
+from antecede.pipeline.spark.flow import FileParts, pieces_of
 
 _columns = ("process", "index", "kind", "message", "to")
 _sample_seconds = 0.2

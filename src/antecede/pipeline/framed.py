@@ -1,38 +1,114 @@
-"""A DataFrame as a trace: its partitions are the splits, and it is read on its own session.
+"""Tables as traces: a Spark DataFrame, classic or of Spark Connect, or anything that hands over Arrow batches.
 
-The stages are those of the files' path. What differs is where rows come from: each partition is encoded where it is,
-as the Arrow batches that Spark hands to Python, and what it says goes into a shuffle as for files on a cluster. A
-DataFrame has no metadata, so whoever asks about significant order brings the table of conflicts.
+The stages are those of the files' path. What differs is where rows come from: each partition of a DataFrame is a split
+that has been read already, as the Arrow batches that Spark hands to Python. A small DataFrame is collected and judged
+in this process, for a job on Spark takes seconds however little it has to do; so is every other table (pandas, Polars,
+pyarrow), which is in this process already.
+
+A table has no metadata, so significant order needs a table of conflicts from the caller.
 """
 
+import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext
-from pyspark.sql import DataFrame
 
+from antecede import limits
 from antecede.errors import TraceError, UsageError
-from antecede.pipeline.flow import Emit, SparkParts
-from antecede.pipeline.run import Trace, layout_for
-from antecede.pipeline.splits import Batches, Input
-from antecede.pipeline.typed import named
+from antecede.pipeline.judge.trace import Trace, layout_for
+from antecede.pipeline.read.columns import without_views
+from antecede.pipeline.read.encode import Layout
+from antecede.pipeline.read.splits import Batches, Input
+from antecede.pipeline.spark.flow import Here, SparkFrames
 from antecede.trace.conflicts import Conflicts, conflicts_in
 from antecede.trace.quarantine import unreadable_rows
+from antecede.trace.schema import COLUMNS, case_matched
 
 Table = Conflicts | Mapping[str, Any] | Sequence[Any] | None
 """A table of conflicts, read already or as the document that says it."""
 
+_needed = ("process", "index", "kind")
+_payload = ("bytes", "size", "extra")
+"""Columns that may tell the size of a payload, which is measured."""
 
-def framed(df: DataFrame, **layout: Any) -> Trace:
-    """The trace in a DataFrame; ``layout`` says what its stages are to carry."""
-    df = named(df)
-    if not {"process", "index", "kind"} & set(df.columns):
+
+def is_spark(table: Any) -> bool:
+    """Whether this is a Spark DataFrame, of a classic session or of Spark Connect."""
+    return hasattr(table, "sparkSession") and hasattr(table, "mapInArrow")
+
+
+def framed(table: Any, local_max: int = limits.frame_rows_local_max, **layout: Any) -> Trace:
+    """The trace in a table; ``layout`` says what its stages are to carry.
+
+    A Spark DataFrame of more than ``local_max`` rows is judged by Spark tasks, everything else in this process.
+    """
+    if not is_spark(table):
+        return _here(_arrow_table(table), **layout)
+    _check_columns(table.columns)
+    wanted = [f"`{name}`" for name in _read_columns(table.columns)]
+    table = table.select(*wanted)
+    rows = table.count()
+    if rows <= local_max:
+        return _here(table.toArrow(), **layout)
+    given = Input([], [], [], 0, rows)
+    return Trace(SparkFrames(table.sparkSession, table, _split), given, layout_for(given, **layout))
+
+
+def _split(number: int, batches: Iterable[Any]) -> Batches:
+    """A partition as a split that has been read already."""
+    return Batches(number, 0, "", "batches", 0, 0, batches=batches)
+
+
+def _here(table: Any, **layout: Any) -> Trace:
+    _check_columns(table.schema.names)
+    table = without_views(table.select(_read_columns(table.schema.names)))
+    given = Input([], [_split(0, table.to_batches())], [], 0, table.num_rows)
+    return Trace(Here(), given, Layout(places=1, buckets=layout_for(given).buckets, **layout))
+
+
+def _arrow_table(table: Any) -> Any:
+    if isinstance(table, str | os.PathLike):
+        path = os.fspath(table)
+        raise UsageError(
+            f"expected a DataFrame, not the path {path!r}: read it first (spark.read.parquet, pandas.read_parquet), "
+            "or judge the file itself with pipeline.verify_files"
+        )
+    if isinstance(table, pa.RecordBatch):
+        return pa.Table.from_batches([table])
+    if not hasattr(table, "__arrow_c_stream__"):
+        raise UsageError(
+            f"expected a Spark DataFrame or a table that Arrow can read (pandas, Polars, pyarrow), "
+            f"not {type(table).__name__}"
+        )
+    try:
+        return pa.RecordBatchReader.from_stream(table).read_all()
+    except (pa.ArrowException, ValueError, TypeError, NotImplementedError) as error:
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        raise TraceError(f"the table cannot be read as Arrow: {said[:200]}") from None
+
+
+def _check_columns(columns: Sequence[str]) -> None:
+    other = case_matched(columns)
+    named = [other.get(name, name) for name in columns]
+    lacking = [name for name in _needed if name not in named]
+    if len(lacking) == len(_needed):
         raise TraceError("the DataFrame has none of the columns process, index and kind of a trace")
-    given = Input([], [], [], 0, df.count())
-    return Trace(FrameFlow(df), given, layout_for(given, **layout))
+    if lacking:
+        raise TraceError(
+            f"the DataFrame lacks the column {lacking[0]} of a trace, which every row needs: "
+            "rename the column that holds it, or add one"
+        )
+    twice = [name for name in COLUMNS if named.count(name) > 1]
+    if twice:
+        raise TraceError(f"column {twice[0]} of the DataFrame is given twice")
+
+
+def _read_columns(columns: Sequence[str]) -> list[str]:
+    """The columns that are read: what a trace has, and what may tell a payload's size."""
+    other = case_matched(columns)
+    return [name for name in columns if other.get(name, name) in COLUMNS or name in _payload]
 
 
 def table_of(conflicts: Table) -> Conflicts | None:
@@ -54,41 +130,4 @@ def warn_of_unread(report: Mapping[str, Any]) -> None:
     """Warn whoever called the pipeline if too many rows of the DataFrame are no events."""
     too_many = unreadable_rows(report)
     if too_many is not None:
-        warnings.warn(f"{too_many}: the report is about the other rows", stacklevel=4)
-
-
-@contextmanager
-def unweighed(df: DataFrame) -> Iterator[None]:
-    """Keep Spark from weighing each Arrow batch after every row of it, which is quadratic where a column has nulls."""
-    key, conf = "spark.sql.execution.arrow.maxBytesPerBatch", df.sparkSession.conf
-    before = conf.get(key, None)
-    conf.set(key, str(2**31 - 1))
-    try:
-        yield
-    finally:
-        if before is None:
-            conf.unset(key)
-        else:
-            conf.set(key, before)
-
-
-class FrameFlow:
-    """Work as Spark tasks, on the partitions of a DataFrame."""
-
-    def __init__(self, df: DataFrame) -> None:
-        self._df = df
-
-    def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], onto: int) -> SparkParts:
-        def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            context = TaskContext.get()
-            assert context is not None
-            number = context.partitionId()
-            for part, blob in stage(Batches(number, 0, "", "batches", 0, 0, batches=batches)):
-                yield pa.record_batch([pa.array([part], pa.int32()), pa.array([blob], pa.binary())], ["part", "blob"])
-
-        def pairs(_: int, rows: Iterable[Any]) -> Emit:
-            for row in rows:
-                yield row.part, bytes(row.blob)
-
-        source = self._df.mapInArrow(read, "part int, blob binary").rdd
-        return SparkParts.shuffled(self._df.sparkSession.sparkContext, source, pairs, onto)
+        warnings.warn(f"{too_many}: the report is about the other rows", stacklevel=5)

@@ -1,103 +1,239 @@
-"""``measure``, ``explain`` and ``late`` on a DataFrame, on its own session."""
+"""``verify``, ``measure``, ``explain``, ``late`` and ``matched`` on a table: a Spark DataFrame on its own session, or
+anything that hands over Arrow batches (:mod:`antecede.pipeline.framed`)."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as fn
+import numpy as np
+import pyarrow as pa
 
+from antecede import __version__, limits
 from antecede.errors import UsageError
-from antecede.pipeline.explaining import explained_on
-from antecede.pipeline.flow import SparkParts
-from antecede.pipeline.framed import Table, framed, required, table_of, unweighed, warn_of_unread
-from antecede.pipeline.measuring import measured_on
-from antecede.pipeline.orderings import orderings_on
+from antecede.pipeline.explaining.explain import explained_on
+from antecede.pipeline.framed import Table, framed, is_spark, required, table_of, warn_of_unread
+from antecede.pipeline.judge.aside import LATE_SCHEMA
+from antecede.pipeline.judge.significant import significant_on
+from antecede.pipeline.judge.trace import late_in, verdict_on
+from antecede.pipeline.judge.verdict import LATE_PARTS
+from antecede.pipeline.kernels.match import ARRIVE, LEFT_OUT, REASON_NAMES, SEND, VALID
+from antecede.pipeline.match.buckets import Numbering, bucket_of
+from antecede.pipeline.measuring.measure import measured_on
+from antecede.pipeline.measuring.orderings import orderings_on
 from antecede.pipeline.packing import unpack
-from antecede.pipeline.sessions import one_line
-from antecede.pipeline.stages import events, settled
-from antecede.pipeline.verdict import LATE_PARTS
+from antecede.pipeline.read.columns import KIND_NUMBERS
+from antecede.pipeline.shown import Report
+from antecede.pipeline.spark.flow import FrameParts, ddl
 from antecede.trace.explain import Asked
 from antecede.trace.verdicts import known_orders
 
+MATCHED_SCHEMA = pa.schema(
+    [
+        ("process", pa.string()),
+        ("index", pa.int64()),
+        ("kind", pa.string()),
+        ("message", pa.string()),
+        ("from", pa.string()),
+        ("send_index", pa.int64()),
+        ("reason", pa.string()),
+    ]
+)
+"""The columns of :func:`matched`."""
 
-def measure(df: DataFrame, *, conflicts: Table = None) -> dict[str, Any]:
-    """Measure the trace in a DataFrame; the report of ``antecede measure``, with ``significance`` if there is a table
-    of conflicts.
+_places_schema = pa.schema(
+    [
+        ("order", pa.string()),
+        ("from", pa.string()),
+        ("send_index", pa.int64()),
+        ("to", pa.string()),
+        ("deliver_index", pa.int64()),
+        ("over_from", pa.string()),
+        ("over_index", pa.int64()),
+    ]
+)
+_sends_schema = pa.schema([("process", pa.string()), ("index", pa.int64()), ("message", pa.string())])
+_kind_names = np.array(sorted(KIND_NUMBERS, key=KIND_NUMBERS.__getitem__), object)
+_reasons = np.array([name or None for name in REASON_NAMES], object)
+_rows_at_once = 65_536
+_local_max = limits.frame_rows_local_max
 
-    The DataFrame may be read more than once: cache it if it is costly to compute.
+
+def verify(
+    df: Any, orders: Sequence[str] = ("fifo", "causal"), *, conflicts: Table = None, local_max: int = _local_max
+) -> Report:
+    """Judge the trace in a table; the report of ``antecede verify``, without what only files have.
+
+    ``conflicts`` is the table that the significant order is judged by, as ``--conflicts FILE`` has it:
+    ``{"*": [["deposit", "audit"]]}``. If more than one row in ten is no event, a warning says so and the report's
+    ``readable`` is false. A Spark DataFrame of at most ``local_max`` rows is collected and judged in this process. It
+    is read more than once: cache it if it is costly to compute.
     """
+    orders = known_orders(orders)
+    table = required(conflicts) if "significant" in orders else None
+
+    def work() -> dict[str, Any]:
+        trace = framed(df, local_max, instances=table is not None)
+        report = verdict_on(trace, orders).report
+        if table is not None:
+            report["orders"]["significant"], _ = significant_on(trace, table, report["deliveries"])
+        return {"version": __version__, "engine": _engine(df), **report}
+
+    return _reported(df, work)[0]
+
+
+def measure(df: Any, *, conflicts: Table = None, local_max: int = _local_max) -> Report:
+    """Measure the trace in a table; the report of ``antecede measure``, with ``significance`` if there is a table of
+    conflicts."""
     table = table_of(conflicts)
 
     def work() -> dict[str, Any]:
-        report = measured_on(framed(df, figures=True, numbered=True))[0]
+        report = measured_on(framed(df, local_max, figures=True, numbered=True))[0]
         if table is not None:
-            report["significance"] = orderings_on(framed(df, instances=True), table)
-        return report
+            report["significance"] = orderings_on(framed(df, local_max, instances=True), table)
+        return report | {"engine": _engine(df)}
 
-    return _reported(df, work)
+    return _timed(df, work)
 
 
 def explain(
-    df: DataFrame, order: str = "causal", *, message: str | None = None, first: int = 10, conflicts: Table = None
-) -> dict[str, Any]:
-    """Explain what broke an order in a DataFrame: the ``first`` late deliveries, or those of one message; the report
+    df: Any,
+    order: str = "causal",
+    *,
+    message: str | None = None,
+    first: int = 10,
+    conflicts: Table = None,
+    local_max: int = _local_max,
+) -> Report:
+    """Explain what broke an order in a table: the ``first`` late deliveries, or those of one message; the report
     of ``antecede explain``. Significant order needs a table of conflicts."""
     significant = order == "significant"
     asked = Asked(order, message, first, required(conflicts) if significant else None)
     asked.check()
-    return _reported(df, lambda: explained_on(framed(df, instances=significant), asked))
+
+    def work() -> dict[str, Any]:
+        return explained_on(framed(df, local_max, instances=significant), asked) | {"engine": _engine(df)}
+
+    return _timed(df, work)
 
 
-def late(df: DataFrame, orders: Sequence[str] = ("fifo", "causal")) -> DataFrame:
-    """Every late delivery of a trace, as a DataFrame with the columns that ``antecede verify --late`` writes.
+def late(df: Any, orders: Sequence[str] = ("fifo", "causal"), *, local_max: int = _local_max) -> Any:
+    """Every late delivery of a trace, with the columns that ``antecede verify --late`` writes: a DataFrame if one was
+    given, else a :class:`pyarrow.Table`.
 
-    It is judged now; the late deliveries stay where they are until the DataFrame is used.
+    It is judged now; the late deliveries of a large DataFrame stay where they are until the result is used.
     """
     asked = known_orders(orders)
     other = next((order for order in asked if order not in ("fifo", "causal")), None)
     if other is not None:
         raise UsageError(f"late deliveries of order {other}: in a DataFrame only those of fifo and causal")
-    with one_line(), unweighed(df):
-        trace = framed(df)
-        _, parts = trace.judge(asked, every_late=True)
-        names = trace.names
-        assert isinstance(parts, SparkParts)
-        found = parts.spread(partial(_late_places, names=names), range(1, 1 + LATE_PARTS))
-        places = df.sparkSession.createDataFrame(found, _late_places_schema)
-        rows = settled(events(df)) if trace.again or trace.different else events(df)
-        sends = rows.filter(fn.col("reason").isNull() & (fn.col("kind") == "send"))
-        return places.join(_named(sends, "message", "from", "send_index"), ["from", "send_index"]).join(
-            _named(sends, "overtaken_by", "over_from", "over_index"), ["over_from", "over_index"]
-        ).select("order", "message", "from", "to", "send_index", "deliver_index", "overtaken_by")  # fmt: skip
+    with _translated(df):
+        trace = framed(df, local_max)
+        parts = trace.judge(tuple(asked), every_late=True)[1]
+        if not isinstance(parts, FrameParts):
+            assert parts is not None
+            rows = list(late_in(trace, parts, LATE_PARTS))
+            return _as_given(df, pa.Table.from_pylist(rows, schema=LATE_SCHEMA))
+        places = parts.frame(partial(_late_places, names=trace.names), _places_schema, range(1, 1 + LATE_PARTS))
+        sends = trace.bucket_rows(partial(_sends, numbering=trace.numbering, names=trace.names), _sends_schema)
+        own = sends.selectExpr("process `from`", "index send_index", "message")
+        over = sends.selectExpr("process over_from", "index over_index", "message overtaken_by")
+        found = places.join(own, ["from", "send_index"]).join(over, ["over_from", "over_index"])
+        return found.select(*LATE_SCHEMA.names)
 
 
-_late_places_schema = (
-    "order string, from string, send_index bigint, to string, deliver_index bigint, over_from string, over_index bigint"
-)
+def matched(df: Any, *, local_max: int = _local_max) -> Any:
+    """The rows of messages in a trace, each with the place of its message's send (``from``, ``send_index``) or the
+    ``reason`` why it is set aside: a DataFrame if one was given, else a :class:`pyarrow.Table`.
+
+    Rows that are set aside for their place (``duplicate_row``, ``duplicate_index``) are not among them. Deliveries on
+    a cycle with their send are found by :func:`verify` alone.
+    """
+    with _translated(df):
+        trace = framed(df, local_max)
+        stage = partial(_matched, numbering=trace.numbering, names=trace.names)
+        found = trace.bucket_rows(stage, MATCHED_SCHEMA)
+        return _as_given(df, found) if isinstance(found, pa.Table) else found
 
 
-def _late_places(blobs: Iterable[bytes], names: list[str]) -> Iterator[tuple[Any, ...]]:
+def _as_given(df: Any, table: Any) -> Any:
+    """A table as a DataFrame, if that is what was given."""
+    return df.sparkSession.createDataFrame(table, ddl(table.schema)) if is_spark(df) else table
+
+
+def _late_places(blobs: Iterable[bytes], names: list[str]) -> Iterator[Any]:
+    known = np.array(names, object)
     for blob in blobs:
         said = unpack(blob)
-        columns = (
-            said["source"], said["send_index"], said["process"], said["index"], said["over_process"], said["over_index"]
-        )  # fmt: skip
-        for source, sent, process, index, over, over_sent in zip(*(c.tolist() for c in columns), strict=True):
-            yield said["order"], names[source], sent, names[process], index, names[over], over_sent
+        yield pa.record_batch(
+            [
+                pa.array([said["order"]] * len(said["index"]), pa.string()),
+                pa.array(known[said["source"]], pa.string()),
+                pa.array(said["send_index"]),
+                pa.array(known[said["process"]], pa.string()),
+                pa.array(said["index"]),
+                pa.array(known[said["over_process"]], pa.string()),
+                pa.array(said["over_index"]),
+            ],
+            schema=_places_schema,
+        )
 
 
-def _named(sends: DataFrame, message: str, process: str, index: str) -> DataFrame:
-    """The ids of sends by their places, under these names."""
-    return sends.select(
-        fn.col("process").alias(process), fn.col("index").alias(index), fn.col("message").alias(message)
-    )
+def _sends(blobs: Iterable[bytes], numbering: Numbering, names: list[str]) -> Iterator[Any]:
+    bucket = bucket_of(blobs, numbering)
+    rows = bucket.valid(SEND)
+    process = pa.array(np.array(names, object)[bucket.process[rows]], pa.string())
+    message = bucket.message.take(pa.array(rows)).cast(pa.string())
+    yield from _some_at_a_time(pa.record_batch([process, pa.array(bucket.index[rows]), message], schema=_sends_schema))
 
 
-def _reported(df: DataFrame, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _matched(blobs: Iterable[bytes], numbering: Numbering, names: list[str]) -> Iterator[Any]:
+    bucket = bucket_of(blobs, numbering)
+    known = np.array(names, object)
+    rows = np.flatnonzero((bucket.kind <= ARRIVE) & (bucket.reason != LEFT_OUT))
+    send = np.where(bucket.kind[rows] == SEND, rows, bucket.send_row[rows])
+    linked = (bucket.reason[rows] == VALID) & (send >= 0)
+    columns = [
+        pa.array(known[bucket.process[rows]], pa.string()),
+        pa.array(bucket.index[rows]),
+        pa.array(_kind_names[bucket.kind[rows]], pa.string()),
+        bucket.message.take(pa.array(rows)).cast(pa.string()),
+        pa.array(known[bucket.process[send]], pa.string(), mask=~linked),
+        pa.array(bucket.index[send], mask=~linked),
+        pa.array(_reasons[bucket.reason[rows]], pa.string()),
+    ]
+    yield from _some_at_a_time(pa.record_batch(columns, schema=MATCHED_SCHEMA))
+
+
+def _some_at_a_time(batch: Any) -> Iterator[Any]:
+    for start in range(0, batch.num_rows, _rows_at_once):
+        yield batch.slice(start, _rows_at_once)
+
+
+def _engine(df: Any) -> str:
+    return "spark" if is_spark(df) else "local"
+
+
+def _translated(df: Any) -> AbstractContextManager[None]:
+    """Turn what a Spark job dies of into an error of ours; without Spark there is nothing to turn."""
+    if not is_spark(df):
+        return nullcontext()
+    from antecede.pipeline.sessions import one_line
+
+    return one_line()
+
+
+def _reported(df: Any, work: Callable[[], dict[str, Any]]) -> tuple[Report, float]:
+    """The report, and the seconds that it took."""
     started = time.perf_counter()
-    with one_line(), unweighed(df):
-        report = work()
+    with _translated(df):
+        report = Report(work())
     warn_of_unread(report)
-    return report | {"seconds": round(time.perf_counter() - started, 3)}
+    return report, time.perf_counter() - started
+
+
+def _timed(df: Any, work: Callable[[], dict[str, Any]]) -> Report:
+    report, seconds = _reported(df, work)
+    report["seconds"] = round(seconds, 3)
+    return report

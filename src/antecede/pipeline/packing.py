@@ -1,6 +1,7 @@
-"""What travels between stages: bytes, with arrays or Arrow batches inside. No classes, no pickle."""
+"""What travels between stages: bytes, with arrays or Arrow batches inside. No pickle."""
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -27,6 +28,27 @@ def unpack(packed: bytes) -> dict[str, Any]:
     return {name: value if kind is None else np.frombuffer(value, kind) for name, (kind, value) in said.items()}
 
 
+def pack_struct(one: msgspec.Struct) -> bytes:
+    """A struct with arrays in it."""
+    return msgspec.msgpack.encode(one, enc_hook=_plain)
+
+
+def decoder(kinds: Any) -> Callable[[bytes], Any]:
+    """A function that reads structs of these kinds, packed, told apart by their tags."""
+    return msgspec.msgpack.Decoder(kinds, dec_hook=_array).decode
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return [value.dtype.str, np.ascontiguousarray(value).data.cast("B") if value.size else b""]
+    raise NotImplementedError(f"no way to pack {type(value).__name__}")
+
+
+def _array(_: Any, value: Any) -> Any:
+    kind, data = value
+    return np.frombuffer(data, kind)
+
+
 def pack_batch(batch: Any, split: int, sequence: int) -> bytes:
     """An Arrow batch with the split that it came from and its number there."""
     sink = pa.BufferOutputStream()
@@ -41,10 +63,3 @@ def unpack_batch(packed: bytes) -> tuple[int, int, Any]:
     split, sequence = _head.unpack_from(packed)
     with pa.ipc.open_stream(pa.py_buffer(packed).slice(_head.size)) as reader:
         return split, sequence, reader.read_next_batch()
-
-
-def packed_row(packed: bytes) -> Any:
-    """Return an Arrow batch of one row that holds packed bytes, beside empty columns."""
-    numbers = [pa.nulls(1, kind) for kind in (pa.int32(), pa.int64(), pa.int32(), pa.int64())]
-    names = ["process", "index", "source", "sent", "said"]
-    return pa.record_batch([*numbers, pa.array([packed], pa.binary())], names=names)

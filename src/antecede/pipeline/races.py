@@ -14,17 +14,19 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.buckets import Numbering
-from antecede.pipeline.chains import Chains
-from antecede.pipeline.costs import Excluded, Rows, lookup
-from antecede.pipeline.files import open_trace, spark_for
-from antecede.pipeline.judge import blocks, cut_cycles
+from antecede.pipeline.explaining.chains import Chains
+from antecede.pipeline.judge.files import Given, open_trace, spark_for
+from antecede.pipeline.judge.orders import blocks, cut_cycles
+from antecede.pipeline.judge.trace import Trace, verdict_on
+from antecede.pipeline.judge.verdict import Docket
 from antecede.pipeline.kernels import races as kernel
-from antecede.pipeline.lines import Lines, Piece, Scratch, Walk, assemble, lend_slots, recounted
-from antecede.pipeline.packing import pack, unpack
-from antecede.pipeline.run import Trace, verdict_on
+from antecede.pipeline.kernels.slots import Vectors, grown, slots_of
+from antecede.pipeline.match.buckets import Numbering
+from antecede.pipeline.match.lines import Lines, Scratch, Walk, assemble, lend_slots, recounted
+from antecede.pipeline.measuring.costs import Excluded, Rows, lookup
+from antecede.pipeline.packing import decoder, pack, pack_struct, unpack
+from antecede.pipeline.pieces import Piece, Places
 from antecede.pipeline.sessions import Session
-from antecede.pipeline.verdict import Docket
 from antecede.trace.chain import Link
 from antecede.trace.race_search import Found, Wanted, resolution_of
 from antecede.trace.races import Declare, Declared, assembled, race_of
@@ -42,6 +44,21 @@ class Question(msgspec.Struct, frozen=True):
     wanted: Wanted
 
 
+class TimedPiece(msgspec.Struct):
+    """The piece of a bucket with the times of its deliveries."""
+
+    piece: Piece
+    rows: Places
+    """Its deliveries."""
+    arrived: Longs
+    delivered: Longs
+    resolution: int | None
+    """Of the clocks, as far as the bucket can tell."""
+
+
+_read = decoder(TimedPiece)
+
+
 def races_files(
     paths: Sequence[str | os.PathLike[str]],
     declare: Declare,
@@ -53,16 +70,16 @@ def races_files(
 ) -> dict[str, Any]:
     """Find the races of the traces that the paths name, as one trace, on a Spark session of its own; the report."""
     wanted.check()
-    with spark_for(paths, master, conf, say) as running:
-        return races_in(running, [os.fspath(path) for path in paths], declare, wanted, say)
+    with spark_for(paths, master, conf, say) as (running, given):
+        return races_in(running, given, declare, wanted, say)
 
 
 def races_in(
-    running: Session, paths: Sequence[str], declare: Declare, wanted: Wanted, say: Say = lambda _: None
+    running: Session, given: Given, declare: Declare, wanted: Wanted, say: Say = lambda _: None
 ) -> dict[str, Any]:
     """The same in a session that is running."""
     started = time.perf_counter()
-    trace = open_trace(running, paths, say, figures=True, numbered=True)
+    trace = open_trace(running, given, say, figures=True, numbered=True)
     say(f"looking for races among {trace.rows:,} rows")
     return {
         **races_on(trace, declare(trace.given.metadata), wanted),
@@ -95,37 +112,39 @@ def timed(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> 
         known &= (rows.index[found] < rows.index[delivers]) & rows.timed[found]
         arrived[known] = rows.time[found[known]]
     used = np.concatenate([rows.time[some[rows.timed[some]]] for some in (delivers, arrives)])
-    yield 0, pack({
-        **rows.bucket.piece(),
-        "t_process": rows.process[delivers].astype(np.int32), "t_index": rows.index[delivers],
-        "t_arrived": arrived,
-        "t_delivered": np.where(rows.timed[delivers], rows.time[delivers], kernel.UNKNOWN),
-        "resolution": resolution_of(iter(np.unique(used).tolist())),
-    })  # fmt: skip
+    yield (
+        0,
+        pack_struct(
+            TimedPiece(
+                rows.bucket.piece(),
+                Places(rows.process[delivers].astype(np.int32), rows.index[delivers]),
+                arrived,
+                np.where(rows.timed[delivers], rows.time[delivers], kernel.UNKNOWN),
+                resolution_of(iter(np.unique(used).tolist())),
+            )
+        ),
+    )
 
 
 def raced(packed: Iterable[bytes], docket: Docket, question: Question | None) -> bytes:
     """Assemble the lines and find the races; those with the smallest slack by places, with their chains."""
-    times: list[Piece] = []
-    units: list[int] = []
+    times: list[TimedPiece] = []
 
     def pieces() -> Iterator[Piece]:
-        for blob in packed:
-            said = unpack(blob)
-            if said["resolution"] is not None:
-                units.append(said["resolution"])
-            times.append({name: said[name] for name in ("t_process", "t_index", "t_arrived", "t_delivered")})
-            yield said
+        for said in map(_read, packed):
+            times.append(said)
+            yield said.piece
 
     lengths, sparse = np.frombuffer(docket.lengths, np.int64), np.frombuffer(docket.sparse, np.int32)
     lines, _ = assemble(lengths, sparse, pieces(), Scratch(docket.scratch))
     cut_cycles(lines)
-    counts, heap = np.zeros(5, np.int64), np.zeros((0, 5), np.int64)
+    units = [one.resolution for one in times if one.resolution is not None]
+    counts, heap = np.zeros(4, np.int64), np.zeros((0, 5), np.int64)
     if question is not None:
         arrived, delivered = (lines.scratch.array(len(lines.source), np.int64, kernel.UNKNOWN) for _ in range(2))
         for piece in times:
-            at = lines.flat(piece["t_process"], piece["t_index"])
-            arrived[at], delivered[at] = piece["t_arrived"], piece["t_delivered"]
+            at = lines.flat(piece.rows.process, piece.rows.index)
+            arrived[at], delivered[at] = piece.arrived, piece.delivered
         counts, heap = _Search(lines, question, arrived, delivered).run(docket.lanes_max, docket.segments)
     return pack({
         "pairs": int(counts[kernel.PAIRS]), "untimed": int(counts[kernel.UNTIMED]), "late": int(counts[kernel.LATE]),
@@ -139,15 +158,10 @@ class _Search:
     def __init__(self, lines: Lines, question: Question, arrived: Longs, delivered: Longs) -> None:
         self._lines, self._question = lines, question
         events, scratch = len(lines.source), lines.scratch
-        self._arrived, self._delivered = arrived, delivered
-        self._released = scratch.array(events, np.int64, kernel.UNKNOWN)
-        count = lines.processes
-        last, seen = np.zeros(count, np.int64), np.full(count, -1, np.int32)
-        kernel.release(lines.offsets, lines.source, arrived, question.fifo, last, seen, self._released)
-        self._reach = scratch.array(events, np.int32)
-        self._before = scratch.array(events, np.int32)
-        self._counts = np.zeros(5, np.int64)
-        self._heap = np.zeros((question.wanted.first, 5), np.int64)
+        self._times = kernel.Times(arrived, scratch.array(events, np.int64, kernel.UNKNOWN), delivered)
+        kernel.release(lines.arrays, self._times, question.fifo)
+        self._reach, self._before = (scratch.array(events, np.int32) for _ in range(2))
+        self._found = kernel.Races(np.zeros(4, np.int64), np.zeros((question.wanted.first, 5), np.int64))
 
     def run(self, lanes_max: int | None, segments: int) -> tuple[Longs, Longs]:
         """What was counted, and the races with the smallest slack, ascending."""
@@ -157,35 +171,29 @@ class _Search:
             for lane_of, lanes in blocks(lines, senders, lanes_max):
                 self._walk(lane_of, lanes, second, segments)
         recounted(lines)
-        heap = self._heap[: self._counts[kernel.KEPT]]
-        return self._counts, heap[np.lexsort(heap.T[::-1])]
+        heap = self._found.heap[: self._found.counts[kernel.KEPT]]
+        return self._found.counts, heap[np.lexsort(heap.T[::-1])]
 
     def _walk(self, lane_of: Ints, lanes: int, second: bool, segments: int) -> None:
-        lines, wanted, size = self._lines, self._question.wanted, 64
-        sender_of = np.flatnonzero(lane_of >= 0).astype(np.int32)
-        known = lines.scratch.array((lines.processes, lanes), np.int32)
-        head = lines.scratch.array((lines.processes, lanes if second else 1), np.int32)
-        slots, owed = np.zeros((size, lanes), np.int32), np.zeros(size, np.int32)
-        slot_of, free = np.full(lines.processes, -1, np.int32), np.arange(size, dtype=np.int32)
-        self._counts[kernel.FREE] = size
+        lines, question = self._lines, self._question
+        make = lines.scratch.array
+        vectors = Vectors(lane_of, make((lines.processes, lanes), np.int32), np.full(lines.processes, -1, np.int32))
+        slots = slots_of(lanes, np.int32)
+        head = make((lines.processes, lanes if second else 1), np.int32)
+        seen = kernel.Before(self._reach, head, self._before, np.flatnonzero(lane_of >= 0).astype(np.int32))
+        within = kernel.UNKNOWN if question.wanted.within is None else question.wanted.within
+        wanted = kernel.Wanted(question.fifo, question.wanted.every, within)
         lend_slots(lines)
         walk = Walk(lines, segments)
-        within = kernel.UNKNOWN if wanted.within is None else wanted.within
-        for count in walk:
-            begin = 0
-            while begin < count:
-                begin = kernel.races(
-                    lines.offsets, lines.source, lines.argument, walk.process, walk.begin, walk.end, begin, count,
-                    lane_of, sender_of, known, slot_of, slots, owed, free, self._counts, second, self._reach, head,
-                    self._before, self._arrived, self._released, self._delivered, self._question.fifo, wanted.every,
-                    within, self._heap,
-                )  # fmt: skip
-                if begin < count:
-                    slots = np.concatenate([slots, np.zeros_like(slots)])
-                    owed = np.concatenate([owed, np.zeros(size, np.int32)])
-                    free = np.concatenate([np.arange(size, 2 * size, dtype=np.int32), np.zeros(size, np.int32)])
-                    self._counts[kernel.FREE] = size
-                    size *= 2
+
+        def look(begin: int, end: int) -> int:
+            return kernel.races(
+                lines.arrays, walk.segments, begin, end, vectors, slots, second, seen, self._times, wanted, self._found
+            )
+
+        for stopped in walk.through(look):
+            if stopped:
+                slots = grown(slots)
 
 
 class _Reaching(Chains):

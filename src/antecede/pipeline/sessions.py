@@ -4,7 +4,7 @@ A session owns a scratch directory: Spark's shuffle files, its temporary files, 
 memory live there, and it goes with the session, also after Ctrl-C. The JVM writes to its log and not to a person's
 terminal. Python workers get this interpreter and this package.
 
-What a remote master needs besides is in :mod:`antecede.pipeline.remote`.
+What a remote master needs besides is in :mod:`antecede.pipeline.spark.remote`.
 """
 
 import logging
@@ -24,8 +24,8 @@ from typing import Any
 import antecede
 from antecede import errors
 from antecede.errors import AntecedeError, SparkError
-from antecede.pipeline.java import java_home
-from antecede.pipeline.remote import answering, outfit
+from antecede.pipeline.spark.java import java_home
+from antecede.pipeline.spark.remote import answering, outfit
 
 
 class Session:
@@ -347,11 +347,17 @@ def _translated(error: Exception) -> AntecedeError:
             return AntecedeError(found.group(2).strip())
     if "PYTHON_VERSION_MISMATCH" in text:
         return SparkError(
-            f"the workers run another Python than {sys.version_info[0]}.{sys.version_info[1]}, the driver's"
+            f"the workers run another Python than {sys.version_info[0]}.{sys.version_info[1]}, the driver's: "
+            f"set PYSPARK_PYTHON to one of that version before the session starts, as {sys.executable}"
         )
     if missing := re.search(r"ModuleNotFoundError: No module named '(\w+)", text):
-        hint = f"set PYSPARK_PYTHON to one that has it, as {sys.executable}"
+        hint = f"set PYSPARK_PYTHON to one that has it before the session starts, as {sys.executable}"
         return SparkError(f"the workers' Python has no module {missing[1]}: {hint}")
+    if "Checkpoint block" in text or "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in text:
+        return SparkError(
+            "an executor was lost, and with it what the stages had handed over: run it again, "
+            "with spark.dynamicAllocation.enabled=false if executors come and go"
+        )
     if "OutOfMemoryError" in text:
         return SparkError("Spark ran out of memory: give it more with --conf spark.driver.memory=4g")
     if "No space left on device" in text:

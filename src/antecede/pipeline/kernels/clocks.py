@@ -5,79 +5,80 @@ disagrees if it does so in one of them. ``known`` is, for each entry, how far in
 ``floor`` the largest that the entry was in the past.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from antecede.pipeline.kernels import compiled
+from antecede.pipeline.kernels.slots import Flat, Ints, Longs, Segments, Slots, give_back, take
 from antecede.pipeline.kernels.walk import SENT
 
-Ints = NDArray[np.int32]
-Longs = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
+
+
+class Recorded(NamedTuple):
+    """Recorded vectors, in the order of their rows."""
+
+    at: Longs
+    """The flat positions that have a clock, ascending."""
+    first: Longs
+    """Where the entries of each begin."""
+    name: Ints
+    entry: Longs
+    own: Longs
+    """Process by process the own entries, ascending."""
+    indices: Longs
+    """The index at each flat position; empty where positions are indices."""
 
 
 @compiled
 def clocks(
-    offsets: Longs,
-    source: Ints,
-    argument: Ints,
-    indices: Longs,
-    seg_process: Ints,
-    seg_from: Longs,
-    seg_to: Longs,
+    lines: Flat,
+    segments: Segments,
     begin: int,
     end: int,
     low: int,
     exact: bool,
-    clocked: Longs,
-    first: Longs,
-    name: Ints,
-    entry: Longs,
-    own_sorted: Longs,
+    recorded: Recorded,
     known: Longs,
     floor: Longs,
-    slots: Longs,
-    owed: Ints,
-    free: Ints,
-    counts: Longs,
+    slots: Slots,
     disagrees: Bytes,
 ) -> int:
     """Check the segments from ``begin`` to ``end``; the segment to go on with, early where no slot is free.
 
-    ``clocked`` are the flat positions that have a clock, ascending, their entries from ``first`` on. ``own_sorted``
-    are, process by process as in ``clocked``, the own entries in ascending order. ``indices`` gives the index at a flat
-    position, or is empty where positions are indices. The block is of the names from ``low`` on.
+    The block is of the names from ``low`` on. A slot has what is known first and the floor after it.
     """
+    offsets, source, argument = lines.offsets, lines.source, lines.argument
+    clocked, first, indices, carried = recorded.at, recorded.first, recorded.indices, slots.rows
     lanes = known.shape[1]
     processes = len(offsets) - 1
     said = np.zeros(lanes, np.int64)
     for s in range(begin, end):
-        process = seg_process[s]
+        process = segments.process[s]
         base = offsets[process]
-        c = np.searchsorted(clocked, base + seg_from[s])
-        for position in range(seg_from[s], seg_to[s]):
+        c = np.searchsorted(clocked, base + segments.begin[s])
+        for position in range(segments.begin[s], segments.end[s]):
             at = base + position
             sender = source[at]
-            if sender == SENT and argument[at] > 0 and counts[0] == 0:
-                seg_from[s] = position
+            if sender == SENT and argument[at] > 0 and slots.left[0] == 0:
+                segments.begin[s] = position
                 return s
             if sender >= 0:
                 sent = argument[at]
                 slot = argument[offsets[sender] + sent]
                 for k in range(lanes):
-                    known[process, k] = max(known[process, k], slots[slot, k])
-                    floor[process, k] = max(floor[process, k], slots[slot, lanes + k])
+                    known[process, k] = max(known[process, k], carried[slot, k])
+                    floor[process, k] = max(floor[process, k], carried[slot, lanes + k])
                 if low <= sender < low + lanes:
                     known[process, sender - low] = max(known[process, sender - low], sent + 1)
-                owed[slot] -= 1
-                if owed[slot] == 0:
-                    free[counts[0]] = slot
-                    counts[0] += 1
+                give_back(slots, slot)
             if c < len(clocked) and clocked[c] == at:
                 said[:] = 0
                 for e in range(first[c], first[c + 1]):
-                    if low <= name[e] < low + lanes:
-                        said[name[e] - low] = entry[e]
+                    if low <= recorded.name[e] < low + lanes:
+                        said[recorded.name[e] - low] = recorded.entry[e]
                 for k in range(lanes):
                     other = low + k
                     reached = 0
@@ -96,24 +97,23 @@ def clocks(
                             a = np.searchsorted(clocked, offsets[other])
                             b = np.searchsorted(clocked, offsets[other + 1])
                             past = np.searchsorted(clocked, offsets[other] + reached)
-                            if np.searchsorted(own_sorted[a:b], said[k], side="right") != past - a:
+                            if np.searchsorted(recorded.own[a:b], said[k], side="right") != past - a:
                                 disagrees[c] = 1
                     floor[process, k] = max(floor[process, k], said[k])
                 c += 1
             if sender == SENT and argument[at] > 0:
-                counts[0] -= 1
-                slot = free[counts[0]]
+                slot = take(slots, argument[at])
                 for k in range(lanes):
-                    slots[slot, k] = known[process, k]
-                    slots[slot, lanes + k] = floor[process, k]
-                owed[slot] = argument[at]
+                    carried[slot, k] = known[process, k]
+                    carried[slot, lanes + k] = floor[process, k]
                 argument[at] = slot
     return end
 
 
 @compiled
-def lamport(offsets: Longs, source: Ints, argument: Ints, clocked: Longs, value: Longs) -> int:
+def lamport(lines: Flat, clocked: Longs, value: Longs) -> int:
     """How many Lamport clocks don't rise from the row before them in their process, or from their send."""
+    offsets, source, argument = lines.offsets, lines.source, lines.argument
     disagree = 0
     for process in range(len(offsets) - 1):
         start = np.searchsorted(clocked, offsets[process])

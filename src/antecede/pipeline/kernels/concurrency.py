@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antecede.pipeline.kernels import compiled
+from antecede.pipeline.kernels.slots import Flat, Ints, Longs, Segments, Slots, give_back, take
 from antecede.pipeline.kernels.walk import SENT
 
-Ints = NDArray[np.int32]
-Longs = NDArray[np.int64]
 Sets = NDArray[np.uint64]
 
 
@@ -28,57 +27,46 @@ def bits_in(word: int) -> int:
 
 @compiled
 def ordered_pairs(
-    offsets: Longs,
-    source: Ints,
-    argument: Ints,
-    seg_process: Ints,
-    seg_from: Longs,
-    seg_to: Longs,
+    lines: Flat,
+    segments: Segments,
     begin: int,
     end: int,
     drawn: Longs,
     known: Sets,
     slot_of: Ints,
-    slots: Sets,
-    owed: Ints,
-    free: Ints,
-    counts: Longs,
+    slots: Slots,
+    ordered: Longs,
 ) -> int:
     """Go through the segments from ``begin`` to ``end``; the segment to go on with, ``end`` when all are done.
 
-    It stops early when no slot is free, having cut the segment to what is left of it. ``drawn`` are the flat positions
-    of the drawn sends, ascending; ``slot_of`` is a send's slot while it is on its way. ``counts`` holds how many slots
-    are free, and how many pairs are ordered.
+    It stops early when no slot is free. ``drawn`` are the flat positions of the drawn sends, ascending; ``slot_of`` is
+    a send's slot while it is on its way. ``ordered`` counts the pairs that are.
     """
+    offsets, source, argument = lines.offsets, lines.source, lines.argument
     words = known.shape[1]
     for s in range(begin, end):
-        process = seg_process[s]
+        process = segments.process[s]
         base = offsets[process]
-        for position in range(seg_from[s], seg_to[s]):
+        for position in range(segments.begin[s], segments.end[s]):
             at = base + position
             sender = source[at]
             if sender == SENT:
-                if argument[at] > 0 and counts[0] == 0:
-                    seg_from[s] = position
+                if argument[at] > 0 and slots.left[0] == 0:
+                    segments.begin[s] = position
                     return s
                 number = np.searchsorted(drawn, at)
                 if number < len(drawn) and drawn[number] == at:
                     for k in range(words):
-                        counts[1] += bits_in(known[process, k])
+                        ordered[0] += bits_in(known[process, k])
                     known[process, number >> 6] |= np.uint64(1) << np.uint64(number & 63)
                 if argument[at] > 0:
-                    counts[0] -= 1
-                    slot = free[counts[0]]
+                    slot = take(slots, argument[at])
                     slot_of[at] = slot
-                    owed[slot] = argument[at]
                     for k in range(words):
-                        slots[slot, k] = known[process, k]
+                        slots.rows[slot, k] = known[process, k]
             elif sender >= 0:
                 slot = slot_of[offsets[sender] + argument[at]]
                 for k in range(words):
-                    known[process, k] |= slots[slot, k]
-                owed[slot] -= 1
-                if owed[slot] == 0:
-                    free[counts[0]] = slot
-                    counts[0] += 1
+                    known[process, k] |= slots.rows[slot, k]
+                give_back(slots, slot)
     return end

@@ -10,126 +10,134 @@ The pairs with the smallest slack are a heap with the largest on top, one row fo
 position of the second delivery, position of the first.
 """
 
+from typing import NamedTuple
+
 import numpy as np
-from numpy.typing import NDArray
 
 from antecede.pipeline.kernels import compiled
-from antecede.pipeline.kernels.causal import arrive, depart, renew
+from antecede.pipeline.kernels.slots import Flat, Ints, Longs, Segments, Slots, Vectors, arrive, depart, renew
 from antecede.pipeline.kernels.walk import SENT
-
-Ints = NDArray[np.int32]
-Longs = NDArray[np.int64]
 
 UNKNOWN = np.iinfo(np.int64).min
 """A time that was not recorded."""
 
-FREE, LATE, PAIRS, UNTIMED, KEPT = 0, 1, 2, 3, 4
-"""What ``counts`` holds: free slots, late deliveries, races, those without times, and the size of the heap."""
+LATE, PAIRS, UNTIMED, KEPT = 0, 1, 2, 3
+"""What ``counts`` holds: late deliveries, races, those without times, and the size of the heap."""
+
+
+class Times(NamedTuple):
+    """When each delivered message arrived, was free to be delivered, and was delivered."""
+
+    arrived: Longs
+    released: Longs
+    delivered: Longs
+
+
+class Before(NamedTuple):
+    """Which deliveries came before one."""
+
+    reach: Ints
+    """For each delivery how far the past of its send reaches in its own process."""
+    head: Ints
+    """The last delivery at a process of a lane."""
+    before: Ints
+    """For each delivery the one before it of the same sender."""
+    sender_of: Ints
+    """The sender of each lane."""
+
+
+class Wanted(NamedTuple):
+    """Which races are counted."""
+
+    fifo: bool
+    every: bool
+    within: int
+
+
+class Races(NamedTuple):
+    """What was found."""
+
+    counts: Longs
+    heap: Longs
 
 
 @compiled
 def races(
-    offsets: Longs,
-    source: Ints,
-    argument: Ints,
-    seg_process: Ints,
-    seg_from: Longs,
-    seg_to: Longs,
+    lines: Flat,
+    segments: Segments,
     begin: int,
     end: int,
-    lane_of: Ints,
-    sender_of: Ints,
-    known: Ints,
-    slot_of: Ints,
-    slots: Ints,
-    owed: Ints,
-    free: Ints,
-    counts: Longs,
+    vectors: Vectors,
+    slots: Slots,
     second_walk: bool,
-    reach: Ints,
-    head: Ints,
-    before: Ints,
-    arrived: Longs,
-    released: Longs,
-    delivered: Longs,
-    fifo: bool,
-    every: bool,
-    within: int,
-    heap: Longs,
+    seen: Before,
+    times: Times,
+    wanted: Wanted,
+    found: Races,
 ) -> int:
     """Look at the segments from ``begin`` to ``end``; the segment to go on with when there is a free slot again."""
+    offsets, source, argument = lines.offsets, lines.source, lines.argument
+    known, carried = vectors.known, slots.rows
     lanes = known.shape[1]
     for s in range(begin, end):
-        process = seg_process[s]
+        process = segments.process[s]
         base = offsets[process]
-        own = lane_of[process]
-        for position in range(seg_from[s], seg_to[s]):
+        own = vectors.lane_of[process]
+        for position in range(segments.begin[s], segments.end[s]):
             at = base + position
             sender = source[at]
             if sender == SENT:
-                if argument[at] > 0 and not depart(process, at, argument, known, slot_of, slots, owed, free, counts):
-                    seg_from[s] = position
+                if argument[at] > 0 and not depart(process, at, argument, vectors, slots):
+                    segments.begin[s] = position
                     return s
             elif sender >= 0:
                 sent = argument[at]
                 slot = argument[offsets[sender] + sent]
-                lane = lane_of[sender]
+                lane = vectors.lane_of[sender]
                 if not second_walk:
                     if sender == process:
-                        reach[at] = sent + 1
+                        seen.reach[at] = sent + 1
                     elif own >= 0:
-                        reach[at] = slots[slot, own]
+                        seen.reach[at] = carried[slot, own]
                     if lane >= 0 and known[process, lane] > sent:
-                        counts[LATE] += 1
+                        found.counts[LATE] += 1
                 else:
                     for k in range(lanes):
-                        limit = sent + 1 if k == lane else slots[slot, k]
-                        if limit == 0 or (fifo and sender_of[k] == sender):
+                        limit = sent + 1 if k == lane else carried[slot, k]
+                        if limit == 0 or (wanted.fifo and seen.sender_of[k] == sender):
                             continue
-                        other = head[process, k] - 1
-                        while other >= reach[at]:
+                        other = seen.head[process, k] - 1
+                        while other >= seen.reach[at]:
                             if argument[base + other] < limit:
-                                _count(
-                                    process, position, other, base, arrived, released, delivered, within, counts, heap
-                                )
-                                if not every:
+                                _count(process, position, other, base, times, wanted.within, found)
+                                if not wanted.every:
                                     break
-                            other = before[base + other] - 1
+                            other = seen.before[base + other] - 1
                     if lane >= 0:
-                        before[at] = head[process, lane]
-                        head[process, lane] = position + 1
+                        seen.before[at] = seen.head[process, lane]
+                        seen.head[process, lane] = position + 1
                 if lane < 0 or known[process, lane] <= sent:
                     if sender != process:
                         for k in range(lanes):
-                            known[process, k] = max(known[process, k], slots[slot, k])
-                        renew(process, slot_of, owed, free, counts)
+                            known[process, k] = max(known[process, k], carried[slot, k])
+                        renew(process, vectors, slots)
                     if lane >= 0:
                         known[process, lane] = sent + 1
-                arrive(slot, sender, slot_of, owed, free, counts)
-        if seg_to[s] == offsets[process + 1] - base:
-            renew(process, slot_of, owed, free, counts)
+                arrive(slot, sender, vectors, slots)
+        if segments.end[s] == offsets[process + 1] - base:
+            renew(process, vectors, slots)
     return end
 
 
 @compiled
-def _count(
-    process: int,
-    second: int,
-    first: int,
-    base: int,
-    arrived: Longs,
-    released: Longs,
-    delivered: Longs,
-    within: int,
-    counts: Longs,
-    heap: Longs,
-) -> None:
+def _count(process: int, second: int, first: int, base: int, times: Times, within: int, found: Races) -> None:
     """Count one race, and keep it if it is among those with the smallest slack."""
+    counts, heap = found.counts, found.heap
     untimed, slack = 0, 0
-    if released[base + second] != UNKNOWN and arrived[base + first] != UNKNOWN:
-        slack = released[base + second] - arrived[base + first]
-    elif delivered[base + second] != UNKNOWN and delivered[base + first] != UNKNOWN:
-        slack = delivered[base + second] - delivered[base + first]
+    if times.released[base + second] != UNKNOWN and times.arrived[base + first] != UNKNOWN:
+        slack = times.released[base + second] - times.arrived[base + first]
+    elif times.delivered[base + second] != UNKNOWN and times.delivered[base + first] != UNKNOWN:
+        slack = times.delivered[base + second] - times.delivered[base + first]
     else:
         untimed = 1
     if within != UNKNOWN and (untimed or slack > within):
@@ -181,8 +189,10 @@ def _less(a: Longs, b: Longs) -> bool:
 
 
 @compiled
-def release(offsets: Longs, source: Ints, arrived: Longs, fifo: bool, last: Longs, seen: Ints, released: Longs) -> None:
+def release(lines: Flat, times: Times, fifo: bool) -> None:
     """Fill in when each delivered message was free: under FIFO order not before its sender's earlier ones arrived."""
+    offsets, source, arrived, released = lines.offsets, lines.source, times.arrived, times.released
+    last, seen = np.zeros(len(offsets), np.int64), np.full(len(offsets), -1, np.int32)
     for process in range(len(offsets) - 1):
         for at in range(offsets[process], offsets[process + 1]):
             sender = source[at]

@@ -18,19 +18,20 @@ lanes.
 whatever is delivered there looks through that list, until an answer is found or the late delivery itself has come.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from antecede.pipeline.kernels import compiled
+from antecede.pipeline.kernels.slots import Flat, Ints, Longs, Segments, Slots, give_back, take
 from antecede.pipeline.kernels.walk import SENT
 
-Ints = NDArray[np.int32]
-Longs = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
-SLOTS, LANES, RUNS, LATE, PUT_OFF, SERIAL = range(6)
-"""In ``counts``: free slots of messages, free lanes, free rows of running instances, late deliveries found, instances
-put off, the last serial."""
+LANES, RUNS, LATE, PUT_OFF, SERIAL = range(5)
+"""In ``counts``: free lanes, free rows of running instances, late deliveries found, instances put off, the last
+serial."""
 
 BY_INSTANCE, BY_CONFLICT = 1, 2
 
@@ -38,74 +39,104 @@ REQUEST, RESPONSE = 1, 2
 """What a delivery is, 0 where no order asks about it."""
 
 
+class Instances(NamedTuple):
+    """Operation instances: which event belongs to which, where they begin and end, what they conflict with."""
+
+    of: Ints
+    """That of each event, or -1; a message that no instance sends has one of its own, without first and last."""
+    received_as: Bytes
+    first: Longs
+    last: Longs
+    cell: Ints
+    aborted: Bytes
+    rival_from: Longs
+    rivals: Ints
+    request_rival_from: Longs
+    request_rivals: Ints
+
+
+class Lanes(NamedTuple):
+    """Which instance has which lane."""
+
+    wanted: Bytes
+    awaits: Longs
+    of: Ints
+    free: Ints
+
+
+class Running(NamedTuple):
+    """Rows of vectors of the instances that run."""
+
+    of: Ints
+    free: Ints
+    base: Longs
+    known: Longs
+    received: Longs
+
+
+class Cells(NamedTuple):
+    """Rows of vectors of operations of objects."""
+
+    done: Longs
+    requests: Longs
+
+
+class Asked(NamedTuple):
+    """Questions, sorted by ``send``, with lists of the open ones of each process."""
+
+    send: Longs
+    late: Longs
+    serial: Longs
+    next: Ints
+    head: Ints
+    answer: Longs
+    broken: Bytes
+
+
 @compiled
 def significant(
-    offsets: Longs,
-    source: Ints,
-    argument: Ints,
-    seg_process: Ints,
-    seg_from: Longs,
-    seg_to: Longs,
+    lines: Flat,
+    segments: Segments,
     begin: int,
     end: int,
     grow_lanes: bool,
-    instance: Ints,
-    received_as: Bytes,
-    first: Longs,
-    last: Longs,
-    cell: Ints,
-    aborted: Bytes,
-    rival_from: Longs,
-    rivals: Ints,
-    request_rival_from: Longs,
-    request_rivals: Ints,
-    wanted: Bytes,
-    awaits: Longs,
-    lane_of: Ints,
-    run_of: Ints,
-    free_lane: Ints,
-    free_slot: Ints,
-    free_run: Ints,
-    owed: Ints,
-    carried: Longs,
-    base: Longs,
-    known: Longs,
-    received: Longs,
-    done: Longs,
-    requests: Longs,
+    instances: Instances,
+    owners: Lanes,
+    running: Running,
+    cells: Cells,
+    slots: Slots,
+    asked: Asked,
     counts: Longs,
     late: Longs,
-    asked_send: Longs,
-    asked_late: Longs,
-    asked_serial: Longs,
-    next_asked: Ints,
-    head_asked: Ints,
-    answer: Longs,
-    broken: Bytes,
 ) -> int:
     """Judge the segments from ``begin`` to ``end``; the segment to go on with, which is ``end`` when all were judged.
 
-    It stops early when something in ``counts`` ran out or ``late`` is full, having cut the segment to what is left of
-    it. ``instance`` is that of each event or -1; a message that no instance sends has one of its own, without first
-    and last. ``late`` takes flat positions. Questions are sorted by ``asked_send``.
+    It stops early when something in ``counts`` or the slots ran out or ``late`` is full. ``late`` takes flat positions.
     """
+    offsets, source, argument = lines.offsets, lines.source, lines.argument
+    instance, received_as, first, last = instances.of, instances.received_as, instances.first, instances.last
+    cell, rival_from, rivals = instances.cell, instances.rival_from, instances.rivals
+    request_rival_from, request_rivals = instances.request_rival_from, instances.request_rivals
+    wanted, awaits, lane_of, free_lane = owners.wanted, owners.awaits, owners.of, owners.free
+    run_of, free_run, base, known, received = running.of, running.free, running.base, running.known, running.received
+    done, requests, carried = cells.done, cells.requests, slots.rows
     lanes = carried.shape[1]
     for s in range(begin, end):
-        process = seg_process[s]
+        process = segments.process[s]
         offset = offsets[process]
-        for position in range(seg_from[s], seg_to[s]):
+        for position in range(segments.begin[s], segments.end[s]):
             at = offset + position
             own = instance[at]
             sender = source[at]
             if own < 0 and sender < 0:
                 continue
             if (
-                counts[SLOTS] == 0
+                slots.left[0] == 0
                 or counts[RUNS] == 0
                 or counts[LATE] == len(late)
                 or (grow_lanes and counts[LANES] == 0)
             ):
-                seg_from[s] = position
+                segments.begin[s] = position
                 return s
             if own >= 0 and at == first[own]:
                 counts[RUNS] -= 1
@@ -136,21 +167,19 @@ def significant(
                     if lane >= 0:
                         known[run, lane] = counts[SERIAL]
                 if argument[at] > 0:
-                    counts[SLOTS] -= 1
-                    slot = free_slot[counts[SLOTS]]
+                    slot = take(slots, argument[at])
                     for k in range(lanes):
                         carried[slot, k] = known[run, k] if run >= 0 else 0
                     if lane >= 0:
                         carried[slot, lane] = counts[SERIAL]
-                        q = np.searchsorted(asked_send, at)
-                        while q < len(asked_send) and asked_send[q] == at:
+                        q = np.searchsorted(asked.send, at)
+                        while q < len(asked.send) and asked.send[q] == at:
                             # The first to look through the list are the youngest; all are looked at anyway.
-                            receiver = np.searchsorted(offsets, asked_late[q], side="right") - 1
-                            asked_serial[q] = counts[SERIAL]
-                            next_asked[q] = head_asked[receiver]
-                            head_asked[receiver] = q
+                            receiver = np.searchsorted(offsets, asked.late[q], side="right") - 1
+                            asked.serial[q] = counts[SERIAL]
+                            asked.next[q] = asked.head[receiver]
+                            asked.head[receiver] = q
                             q += 1
-                    owed[slot] = argument[at]
                     argument[at] = slot
             elif sender >= 0:
                 sent = offsets[sender] + argument[at]
@@ -171,12 +200,8 @@ def significant(
                         if received_as[at] and (by_instance or by_conflict):
                             late[counts[LATE]] = at
                             counts[LATE] += 1
-                    if head_asked[process] >= 0:
-                        _answer(
-                            process, at, slot, carried, instance, received_as, cell, rival_from, rivals,
-                            request_rival_from, request_rivals, asked_send,
-                            asked_late, asked_serial, next_asked, head_asked, lane_of, answer, broken,
-                        )  # fmt: skip
+                    if asked.head[process] >= 0:
+                        _answer(process, at, slot, carried, instances, lane_of, asked)
                     for k in range(lanes):
                         reached = carried[slot, k]
                         known[run, k] = max(known[run, k], reached)
@@ -186,10 +211,7 @@ def significant(
                     if received_as[at] == REQUEST and cell[own] >= 0:
                         for k in range(lanes):
                             requests[cell[own], k] = max(requests[cell[own], k], carried[slot, k])
-                owed[slot] -= 1
-                if owed[slot] == 0:
-                    free_slot[counts[SLOTS]] = slot
-                    counts[SLOTS] += 1
+                give_back(slots, slot)
                 sending = instance[sent]
                 awaits[sending] -= 1
                 if awaits[sending] == 0 and lane_of[sending] >= 0:
@@ -198,7 +220,7 @@ def significant(
                     lane_of[sending] = -1
             if own >= 0 and at == last[own]:
                 run = run_of[own]
-                if cell[own] >= 0 and not aborted[own]:
+                if cell[own] >= 0 and not instances.aborted[own]:
                     for k in range(lanes):
                         done[cell[own], k] = max(done[cell[own], k], known[run, k])
                 run_of[own] = -1
@@ -209,45 +231,37 @@ def significant(
 
 @compiled
 def _answer(
-    process: int, at: int, slot: int, carried: Longs, instance: Ints, received_as: Bytes, cell: Ints,
-    rival_from: Longs, rivals: Ints, request_rival_from: Longs, request_rivals: Ints,
-    asked_send: Longs, asked_late: Longs, asked_serial: Longs,
-    next_asked: Ints, head_asked: Ints, lane_of: Ints, answer: Longs, broken: Bytes,
-) -> None:  # fmt: skip
+    process: int, at: int, slot: int, carried: Longs, instances: Instances, lane_of: Ints, asked: Asked
+) -> None:
     """Let a delivery answer what questions of its object it can, and close its own."""
     before = -1
-    q = head_asked[process]
+    q = asked.head[process]
     while q >= 0:
-        following = next_asked[q]
-        closed = asked_late[q] == at
+        following = asked.next[q]
+        closed = asked.late[q] == at
         if not closed:
-            lane = lane_of[instance[asked_send[q]]]
-            if carried[slot, lane] >= asked_serial[q]:
-                rule = forbidden(
-                    asked_late[q], at, instance, received_as, cell, rival_from, rivals, request_rival_from,
-                    request_rivals,
-                )  # fmt: skip
+            lane = lane_of[instances.of[asked.send[q]]]
+            if carried[slot, lane] >= asked.serial[q]:
+                rule = forbidden(asked.late[q], at, instances)
                 if rule:
-                    answer[q] = at
-                    broken[q] = rule
+                    asked.answer[q] = at
+                    asked.broken[q] = rule
                     closed = True
         if closed:
             if before < 0:
-                head_asked[process] = following
+                asked.head[process] = following
             else:
-                next_asked[before] = following
+                asked.next[before] = following
         else:
             before = q
         q = following
 
 
 @compiled
-def forbidden(
-    late: int, earlier: int, instance: Ints, received_as: Bytes, cell: Ints, rival_from: Longs, rivals: Ints,
-    request_rival_from: Longs, request_rivals: Ints,
-) -> int:  # fmt: skip
+def forbidden(late: int, earlier: int, instances: Instances) -> int:
     """Which rule forbids these two deliveries at an object in this order, given that one message precedes the other."""
-    one, other = instance[late], instance[earlier]
+    received_as, cell = instances.received_as, instances.cell
+    one, other = instances.of[late], instances.of[earlier]
     if not received_as[late] or not received_as[earlier]:
         return 0
     if one == other:
@@ -255,9 +269,9 @@ def forbidden(
     if received_as[earlier] != REQUEST:
         return 0
     if received_as[late] == REQUEST:
-        clash = are_rivals(cell[one], cell[other], request_rival_from, request_rivals)
+        clash = are_rivals(cell[one], cell[other], instances.request_rival_from, instances.request_rivals)
     else:
-        clash = are_rivals(cell[one], cell[other], rival_from, rivals)
+        clash = are_rivals(cell[one], cell[other], instances.rival_from, instances.rivals)
     return BY_CONFLICT if clash else 0
 
 
@@ -272,44 +286,42 @@ def are_rivals(one: int, other: int, rival_from: Longs, rivals: Ints) -> bool:
     return found
 
 
+class Copies(NamedTuple):
+    """Where messages were delivered, and which of the deliveries are late by precedence."""
+
+    late: Bytes
+    place: Ints
+    """The process of each instance."""
+    first: Longs
+    """Where the deliveries of each send begin in ``delivered``."""
+    delivered: Longs
+
+
 @compiled
-def crossed(
-    offsets: Longs,
-    source: Ints,
-    argument: Ints,
-    instance: Ints,
-    received_as: Bytes,
-    late: Bytes,
-    place: Ints,
-    cell: Ints,
-    rival_from: Longs,
-    rivals: Ints,
-    first: Longs,
-    delivered: Longs,
-    both: Longs,
-    before: Longs,
-) -> None:
+def crossed(lines: Flat, instances: Instances, copies: Copies, both: Longs, before: Longs) -> None:
     """For each request that two objects deliver in different orders, at the object of the later name, which came first.
 
-    ``before`` takes flat positions, -1 where nothing came first. ``place`` is the process of an instance; ``delivered``
-    are the deliveries of each send, from ``first``. ``both`` are the pairs of cells in which a request is received at
-    two objects (see :func:`pair_of`), ascending. Each object is walked backwards, with the earliest delivery,
-    elsewhere, of the requests met so far, by such pairs. Those that are late at the object by precedence are left to
-    :func:`unsettled`.
+    ``before`` takes flat positions, -1 where nothing came first. ``both`` are the pairs of cells in which a request is
+    received at two objects (see :func:`pair_of`), ascending. Each object is walked backwards, with the earliest
+    delivery, elsewhere, of the requests met so far, by such pairs. Those that are late at the object by precedence are
+    left to :func:`unsettled`.
     """
+    offsets, source, argument = lines.offsets, lines.source, lines.argument
+    instance, cell, rival_from, rivals = instances.of, instances.cell, instances.rival_from, instances.rivals
+    late, place, first, delivered = copies.late, copies.place, copies.first, copies.delivered
     cells = len(rival_from) - 1
     earliest = np.zeros(len(both), np.int64)
     met_by = np.full(len(both), -1, np.int32)
     for process in range(len(offsets) - 1):
         for at in range(offsets[process + 1] - 1, offsets[process] - 1, -1):
-            if not is_request(at, source, instance, received_as, cell):
+            if not is_request(at, source, instances):
                 continue
             here = cell[instance[at]]
             send = offsets[source[at]] + argument[at]
             for turn in range(2):
                 for k in range(first[send], first[send + 1]):
                     copy = delivered[k]
-                    if not is_request(copy, source, instance, received_as, cell) or place[instance[copy]] <= process:
+                    if not is_request(copy, source, instances) or place[instance[copy]] <= process:
                         continue
                     there = cell[instance[copy]]
                     if turn == 0 and not late[copy]:
@@ -335,39 +347,27 @@ def pair_of(here: int, there: int, cells: int) -> int:
 
 
 @compiled
-def is_request(at: int, source: Ints, instance: Ints, received_as: Bytes, cell: Ints) -> bool:
+def is_request(at: int, source: Ints, instances: Instances) -> bool:
     """Whether a request of an operation is delivered here."""
-    return bool(source[at] >= 0 and instance[at] >= 0 and received_as[at] == REQUEST and cell[instance[at]] >= 0)
+    own = instances.of[at]
+    return bool(source[at] >= 0 and own >= 0 and instances.received_as[at] == REQUEST and instances.cell[own] >= 0)
 
 
 @compiled
-def unsettled(
-    others: Longs,
-    other: int,
-    offsets: Longs,
-    source: Ints,
-    argument: Ints,
-    instance: Ints,
-    received_as: Bytes,
-    late: Bytes,
-    place: Ints,
-    cell: Ints,
-    rival_from: Longs,
-    rivals: Ints,
-    first: Longs,
-    delivered: Longs,
-    out: Longs,
-) -> int:
+def unsettled(others: Longs, other: int, lines: Flat, instances: Instances, copies: Copies, out: Longs) -> int:
     """Of some requests that an object received before the one at ``other``, those that another object of a later name
     received after it: into ``out`` the positions of both at that other object. How many there are.
 
     ``out`` must have room for all of them at each copy of the request at ``other``.
     """
+    offsets, source, argument = lines.offsets, lines.source, lines.argument
+    instance, cell, rival_from, rivals = instances.of, instances.cell, instances.rival_from, instances.rivals
+    late, place, first, delivered = copies.late, copies.place, copies.first, copies.delivered
     found = 0
     own = offsets[source[other]] + argument[other]
     for k in range(first[own], first[own + 1]):
         twin = delivered[k]
-        if not is_request(twin, source, instance, received_as, cell):
+        if not is_request(twin, source, instances):
             continue
         process = place[instance[twin]]
         if process <= place[instance[other]]:
@@ -378,7 +378,7 @@ def unsettled(
             send = offsets[source[at]] + argument[at]
             for c in range(first[send], first[send + 1]):
                 copy = delivered[c]
-                if not is_request(copy, source, instance, received_as, cell) or place[instance[copy]] != process:
+                if not is_request(copy, source, instances) or place[instance[copy]] != process:
                     continue
                 if copy < twin or late[copy]:
                     continue

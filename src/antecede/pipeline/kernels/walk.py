@@ -8,6 +8,8 @@ The walk is written as *segments* (process, from, to) into arrays of bounded len
 cursors between two calls are a consistent cut of the trace.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,25 +25,44 @@ MORE, DONE, STUCK = 0, 1, 2
 """How a call ended: the arrays are full, all is walked, or an event would have to come before itself."""
 
 
-@compiled
-def step(
-    offsets: Longs,
-    source: Ints,
-    argument: Ints,
-    leaders: Ints,
-    state: Longs,
-    cursors: Longs,
-    waiting: NDArray[np.uint8],
-    stack_process: Ints,
-    stack_target: Longs,
-    out_process: Ints,
-    out_from: Longs,
-    out_to: Longs,
-) -> tuple[int, int]:
-    """Walk on; the number of segments written, and how the call ended.
+class Flat(NamedTuple):
+    """The lines of all processes (:mod:`antecede.pipeline.match.lines`)."""
 
-    ``state`` holds the next leader and the depth of the stack.
-    """
+    offsets: Longs
+    source: Ints
+    argument: Ints
+
+
+class Segments(NamedTuple):
+    """Stretches of lines in causal order, each from ``begin`` to before ``end``. A kernel that stops early moves the
+    beginning of the segment to go on with."""
+
+    process: Ints
+    begin: Longs
+    end: Longs
+
+
+class Cursors(NamedTuple):
+    """How far a walk has come."""
+
+    leaders: Ints
+    """Processes in the order in which they are walked to their ends."""
+    state: Longs
+    """The next leader and the depth of the stack."""
+    at: Longs
+    """For each process the position up to which it is walked."""
+    waiting: NDArray[np.uint8]
+    stack_process: Ints
+    stack_target: Longs
+
+
+@compiled
+def step(lines: Flat, walked: Cursors, segments: Segments) -> tuple[int, int]:
+    """Walk on; the number of segments written, and how the call ended."""
+    offsets, source, argument = lines.offsets, lines.source, lines.argument
+    leaders, state, cursors, waiting = walked.leaders, walked.state, walked.at, walked.waiting
+    stack_process, stack_target = walked.stack_process, walked.stack_target
+    out_process, out_from, out_to = segments.process, segments.begin, segments.end
     written = 0
     next_leader, depth = state[0], state[1]
     status = MORE
@@ -113,11 +134,12 @@ def weigh(offsets: Longs, source: Ints, first: int, last: int, weights: Longs) -
 
 
 @compiled
-def recount(offsets: Longs, source: Ints, argument: Ints, process: Ints, begin: Longs, end: Longs, count: int) -> None:
+def recount(lines: Flat, segments: Segments, count: int) -> None:
     """Write the number of awaited deliveries to the sends of some segments again, where a walk has left slots."""
+    offsets, source, argument = lines.offsets, lines.source, lines.argument
     for s in range(count):
-        base = offsets[process[s]]
-        for position in range(begin[s], end[s]):
+        base = offsets[segments.process[s]]
+        for position in range(segments.begin[s], segments.end[s]):
             sender = source[base + position]
             if sender == SENT:
                 argument[base + position] = 0

@@ -1,0 +1,1 @@
+"""What broke an order: the chains and circles that explain late deliveries."""

@@ -1,0 +1,157 @@
+"""Overtaking chains and circles on assembled lines: what :mod:`antecede.trace.chain` does, on arrays.
+
+The search is the same, message for message: T_h[r] from T_(h−1)[r], each send looked at once, nothing behind the late
+delivery. All sends that a round offers are looked at together. What leaves the task are places (process and index) of
+the few events that explain something.
+"""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.pipeline.judge.orders import Circle, causal_late, certain, fifo_late
+from antecede.pipeline.kernels.merge import deliveries_of
+from antecede.pipeline.kernels.moments import number_segments
+from antecede.pipeline.kernels.walk import NOTHING, SENT
+from antecede.pipeline.match.lines import Lines, Walk
+from antecede.pipeline.packing import pack
+
+Longs = NDArray[np.int64]
+Place = tuple[int, int]
+"""A process and an index."""
+
+
+class Sought(msgspec.Struct, frozen=True):
+    """What is to be explained: the first late deliveries, or all of one message, named by its places."""
+
+    order: str
+    first: int
+    message: bool = False
+    sent: Place | None = None
+    delivered: tuple[Place, ...] = ()
+
+
+def explained(lines: Lines, sought: Sought) -> bytes:
+    """Explanations by places."""
+    if sought.order in ("fifo", "causal"):
+        return _overtakings(lines, certain(lines), sought)
+    lines = certain(lines, sequences=True)
+    circle = Circle(lines, with_sends=sought.order == "synchronous")
+    if circle.merges:
+        return pack({"circle": None})
+    sends = np.array(circle.witness(), np.int64)
+    first, delivered = deliveries_of(lines.offsets, lines.source, lines.argument)
+    homes = []
+    for send in sends.tolist():
+        own = delivered[first[send] : first[send + 1]]
+        homes.append([lines.process_at(own).tolist(), lines.index_at(own).tolist()])
+    return pack({"circle": [*_places(lines, sends), homes]})
+
+
+def _overtakings(trace: Lines, lines: Lines, sought: Sought) -> bytes:
+    """The chains along what is certain of a trace."""
+    total = 0
+    kept = np.zeros(0, np.int64)
+    wanted = trace.flat(*_as_arrays([sought.sent])) if sought.sent is not None else np.zeros(0, np.int64)
+    for late in fifo_late(lines) if sought.order == "fifo" else causal_late(lines):
+        total += len(late)
+        if sought.message:
+            kept = np.concatenate([kept, late[np.isin(lines.home(lines.send_of(late)), wanted)]])
+        else:
+            kept = np.concatenate([kept, late])
+            kept = kept[_ranking(lines, kept)[: sought.first]]
+    kept = kept[_ranking(lines, kept)]
+    chains = Chains(lines) if len(kept) else None
+    found = [chains.shortest(at) for at in kept.tolist()] if chains else []
+    steps = np.array([step for chain in found for step in chain], np.int64).reshape(-1, 2)
+    # A delivery on a cycle with its send has lost its edge by now: it was set aside.
+    circular = 0
+    if sought.delivered:
+        circular = int((trace.source[trace.flat(*_as_arrays(sought.delivered))] == NOTHING).sum())
+    return pack({
+        "late": total, "circular": circular, "lengths": [len(chain) for chain in found],
+        "sent": _places(lines, lines.send_of(kept)), "delivered": _places(lines, kept),
+        "chain_sent": _places(lines, steps[:, 0]), "chain_delivered": _places(lines, steps[:, 1]),
+    })  # fmt: skip
+
+
+def _as_arrays(places: Any) -> tuple[NDArray[np.int32], Longs]:
+    return np.array([place[0] for place in places], np.int32), np.array([place[1] for place in places], np.int64)
+
+
+def _ranking(lines: Lines, flat: Longs) -> Longs:
+    """The sequence in which deliveries are counted: by index, then process."""
+    return np.lexsort((lines.process_at(flat), lines.index_at(flat)))
+
+
+def _places(lines: Lines, flat: Longs) -> list[list[int]]:
+    at = lines.home(flat)
+    return [lines.process_at(at).tolist(), lines.index_at(at).tolist()]
+
+
+class Chains:
+    """The overtaking chains of one trace, in flat positions."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self._first, self._delivered = deliveries_of(lines.offsets, lines.source, lines.argument)
+        self._moments = lines.scratch.array(len(lines.source), np.int64)
+        walk = Walk(lines)
+        moment = 0
+        for count in walk:
+            moment = number_segments(lines.offsets, *walk.segments, count, moment, self._moments)
+
+    def shortest(self, late: int) -> list[tuple[int, int]]:
+        """The messages that overtook a late delivery, first to last: where each was sent and delivered."""
+        return self._between(int(self._lines.send_of(np.array([late]))[0]), late)
+
+    def _between(self, sent: int, until: int) -> list[tuple[int, int]]:
+        """Return the fewest messages that lead from one event, with it or after it, to another process before
+        ``until``: where each was sent and delivered, first to last."""
+        lines = self._lines
+        source, target = lines.process_at(np.array([sent, until])).tolist()
+        reach: dict[int, int] = {}
+        levels: list[dict[int, tuple[int, int]]] = []
+        fresh = [(sent, int(lines.offsets[source + 1]))]
+        while True:
+            reached = self._round(fresh, until, target, reach)
+            if target in reached:
+                steps = [reached[target]]
+                for level in reversed(levels):
+                    steps.append(level[int(lines.process_at(np.array([steps[-1][0]]))[0])])
+                return steps[::-1]
+            reached.pop(source, None)
+            assert reached, "the second event does not follow from the first"
+            levels.append(reached)
+            fresh = []
+            for process, (_, delivered) in reached.items():
+                fresh.append((delivered + 1, reach.get(process, int(lines.offsets[process + 1]))))
+                reach[process] = delivered
+
+    def _round(
+        self, fresh: list[tuple[int, int]], late: int, target: int, reach: dict[int, int]
+    ) -> dict[int, tuple[int, int]]:
+        """For each process the earliest delivery of what was sent in these stretches, if it is an earlier one."""
+        lines = self._lines
+        horizon = self._moments[late]
+        pieces = []
+        for start, stop in fresh:
+            stop = start + int(np.searchsorted(self._moments[start:stop], horizon))
+            pieces.append(start + np.flatnonzero(lines.source[start:stop] == SENT))
+        sends = np.concatenate(pieces)
+        counts = self._first[sends + 1] - self._first[sends]
+        begin = np.cumsum(counts) - counts
+        picked = np.repeat(self._first[sends] - begin, counts) + np.arange(int(counts.sum()))
+        delivered, sent = self._delivered[picked], np.repeat(sends, counts)
+        receiver = lines.process_at(delivered)
+        reached: dict[int, tuple[int, int]] = {}
+        order = np.lexsort((delivered, receiver))
+        earliest = order[np.append(True, receiver[order][1:] != receiver[order][:-1])] if len(order) else order
+        for k in earliest.tolist():
+            process, at = int(receiver[k]), int(delivered[k])
+            limit = late if process == target else reach.get(process)
+            if limit is None or at < limit:
+                reached[process] = int(sent[k]), at
+        return reached

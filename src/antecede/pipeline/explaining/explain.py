@@ -1,0 +1,174 @@
+"""``explain`` on Spark: the places of what explains something, found in one task, and their names and ids.
+
+The report is that of :mod:`antecede.trace.explain`, key for key.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from antecede import __version__
+from antecede.pipeline.explaining.chains import Sought, explained
+from antecede.pipeline.explaining.significant import explained_significant
+from antecede.pipeline.judge.files import Given, open_trace, spark_for
+from antecede.pipeline.judge.trace import Trace, verdict_on
+from antecede.pipeline.kernels.match import DELIVER, SEND, VALID
+from antecede.pipeline.match.buckets import Numbering, bucket_of
+from antecede.pipeline.packing import pack, unpack, unpack_batch
+from antecede.pipeline.sessions import Session
+from antecede.trace.chain import Link
+from antecede.trace.conflicts import needed
+from antecede.trace.explain import Asked, about, circle_of, overtaking, unknown
+from antecede.trace.verdicts import Late
+
+Say = Callable[[str], None]
+
+
+def explain_files(
+    paths: Sequence[str | os.PathLike[str]],
+    asked: Asked,
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    say: Say = lambda _: None,
+) -> dict[str, Any]:
+    """Explain what broke an order in the traces that the paths name, on a Spark session of its own; the report."""
+    asked.check()
+    check = partial(needed, asked.conflicts) if asked.order == "significant" else None
+    with spark_for(paths, master, conf, say, check) as (running, given):
+        return explain_in(running, given, asked, say)
+
+
+def explain_in(running: Session, given: Given, asked: Asked, say: Say = lambda _: None) -> dict[str, Any]:
+    """The same in a session that is running."""
+    started = time.perf_counter()
+    trace = open_trace(running, given, say, instances=asked.order == "significant")
+    say(f"looking for chains among {trace.rows:,} rows")
+    report = explained_on(trace, asked)
+    return {
+        **report,
+        "session_seconds": round(running.seconds, 3),
+        "seconds": round(time.perf_counter() - started, 3),
+    }
+
+
+def explained_on(trace: Trace, asked: Asked) -> dict[str, Any]:
+    """The report without its timings."""
+    sought = Sought(asked.order, asked.first)
+    rows: dict[str, Any] = {}
+    if asked.message is not None:
+        rows = _rows_of(trace, asked.message)
+        sent = list(zip(rows["sent_process"].tolist(), rows["sent_index"].tolist(), strict=True))
+        delivered = zip(rows["delivered_process"].tolist(), rows["delivered_index"].tolist(), strict=True)
+        sought = Sought(asked.order, 0, True, sent[0] if sent else None, tuple(delivered))
+    counted = verdict_on(trace, ()).report
+    if asked.order == "significant":
+        said = explained_significant(
+            trace, needed(asked.conflicts, trace.given.metadata), sought, counted["deliveries"]
+        )
+    else:
+        said = unpack(trace.on_lines(partial(explained, sought=sought)))
+    if asked.order == "significant":
+        explanations, broken = said["explanations"], bool(said["late"])
+    elif asked.by_delivery():
+        explanations, broken = _overtakings(trace, said), bool(said["late"])
+    else:
+        explanations = _circle(trace, said["circle"], asked.order)
+        broken = bool(explanations)
+    message = None
+    if asked.message is not None:
+        message = about(
+            asked.message,
+            len(rows["sent_index"]),
+            len(rows["delivered_index"]) - said["circular"],
+            rows["set_aside"] + said["circular"],
+        )
+    return {
+        "version": __version__,
+        "engine": "spark",
+        "order": asked.order,
+        "holds": not broken if counted["deliveries"] else None,
+        "events": counted["events"],
+        "deliveries": counted["deliveries"],
+        "late": said["late"] if asked.by_delivery() else None,
+        "shown": len(explanations),
+        "explanations": explanations,
+        "message": message,
+        "complete": counted["complete"],
+        "quarantined": counted["quarantined"],
+    }
+
+
+def _rows_of(trace: Trace, message: str) -> dict[str, Any]:
+    """Where a message was sent and delivered, and how many of its rows were set aside."""
+    stage = partial(rows_of, numbering=trace.numbering, message=message)
+    for packed in trace.on_buckets(stage):
+        found = unpack(packed)
+        if found:
+            return found
+    raise unknown(message)
+
+
+def rows_of(packed: Iterable[bytes], numbering: Numbering, message: str) -> bytes:
+    """The rows of one message, if this is its bucket; else nothing."""
+    blobs = list(packed)
+    sought = pa.scalar(message, pa.string())
+    if not any(pc.any(pc.equal(unpack_batch(blob)[2].column("message"), sought)).as_py() for blob in blobs):
+        return pack({})
+    bucket = bucket_of(blobs, numbering)
+    mine = pc.fill_null(pc.equal(bucket.message, sought), False).to_numpy(zero_copy_only=False)
+    valid = mine & (bucket.reason == VALID)
+    sends, delivers = np.flatnonzero(valid & (bucket.kind == SEND)), np.flatnonzero(valid & (bucket.kind == DELIVER))
+    return pack({
+        "sent_process": bucket.process[sends], "sent_index": bucket.index[sends],
+        "delivered_process": bucket.process[delivers], "delivered_index": bucket.index[delivers],
+        "set_aside": int((mine & ~valid).sum()),
+    })  # fmt: skip
+
+
+def _overtakings(trace: Trace, said: dict[str, Any]) -> list[dict[str, Any]]:
+    sent, delivered = said["sent"], said["delivered"]
+    chain_sent, chain_delivered = said["chain_sent"], said["chain_delivered"]
+    ids = trace.ids(sent[0] + chain_sent[0], sent[1] + chain_sent[1])
+    names = trace.names
+    links = [
+        Link(message, names[source], send_index, names[to], deliver_index)
+        for message, source, send_index, to, deliver_index in zip(
+            ids[len(sent[0]) :], *chain_sent, *chain_delivered, strict=True
+        )
+    ]
+    explanations = []
+    begin = 0
+    for k, length in enumerate(said["lengths"]):
+        late = Late(delivered[1][k], names[delivered[0][k]], ids[k], names[sent[0][k]], sent[1][k])
+        explanations.append(overtaking(late, links[begin : begin + length]))
+        begin += length
+    return explanations
+
+
+def _circle(trace: Trace, said: list[Any] | None, order: str) -> list[dict[str, Any]]:
+    if said is None:
+        return []
+    processes, indices, delivered = said
+    ids = trace.ids(processes, indices)
+    homes: dict[str, dict[str, list[tuple[int, str]]]] = {}
+    for message, process, index, (receivers, at) in zip(ids, processes, indices, delivered, strict=True):
+        own = homes[message] = {}
+        events = [
+            (trace.names[receiver], position, "deliver") for receiver, position in zip(receivers, at, strict=True)
+        ]
+        if order == "synchronous":
+            events.append((trace.names[process], index, "send"))
+        for name, position, kind in sorted(events):
+            own.setdefault(name, []).append((position, kind))
+    least = ids.index(min(ids))
+    sends = {
+        message: (trace.names[process], index) for message, process, index in zip(ids, processes, indices, strict=True)
+    }
+    return [circle_of(ids[least:] + ids[:least], homes, sends)]

@@ -1,0 +1,158 @@
+"""Explanations by significant order on Spark: the chains are found where the lines are, the ids are looked up after.
+
+The search is that of :mod:`antecede.trace.significant_chain`, on arrays. In the task a message goes by the place of its
+send, which the driver turns into its id.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.pipeline.explaining.chains import Sought
+from antecede.pipeline.judge.deeds import Bench, Deeds, bench_for
+from antecede.pipeline.judge.significant import RULES, Verdict, instances_of, judged_deeds
+from antecede.pipeline.judge.trace import Trace
+from antecede.pipeline.kernels.merge import deliveries_of
+from antecede.pipeline.kernels.moments import number_segments
+from antecede.pipeline.kernels.significant import REQUEST, are_rivals, forbidden
+from antecede.pipeline.kernels.walk import NOTHING, SENT
+from antecede.pipeline.match.instances import matched_instances
+from antecede.pipeline.match.lines import Walk
+from antecede.trace.conflicts import Conflicts
+from antecede.trace.significant import nothing_to_judge
+from antecede.trace.significant_chain import Acts, shortest
+from antecede.trace.significant_explain import Named, chain_of, disagreement
+
+Longs = NDArray[np.int64]
+
+
+def explained_significant(trace: Trace, conflicts: Conflicts, sought: Sought, deliveries: int) -> dict[str, Any]:
+    """How many deliveries are ``late``, the ``explanations`` of those sought, and how many of them are ``circular``."""
+    pieces = trace.from_buckets(partial(matched_instances, numbering=trace.numbering), 1)
+    packed = pieces.gather(partial(explained, bench=bench_for(trace, conflicts), sought=sought), [0])[0]
+    said: dict[str, Any] = msgspec.msgpack.decode(packed)
+    if deliveries and not said["judged"]:
+        raise nothing_to_judge()
+    places = sorted({tuple(entry["message"]) for one in said["explanations"] for entry in (one, *one["chain"])})
+    ids = dict(zip(places, trace.ids(*_columns(places)), strict=True))
+    for one in said["explanations"]:
+        for entry in (one, *one["chain"]):
+            entry["message"] = ids[tuple(entry["message"])]
+    return said
+
+
+def _columns(places: list[Any]) -> tuple[list[int], list[int]]:
+    return [place[0] for place in places], [place[1] for place in places]
+
+
+def explained(packed: Iterable[bytes], bench: Bench, sought: Sought) -> bytes:
+    """Judge and explain, in one task."""
+    deeds = Deeds(packed, bench)
+    lines = deeds.lines
+    verdict = judged_deeds(deeds, every_late=False, segments=bench.docket.segments)
+    chosen = np.arange(min(sought.first, len(verdict.late)))
+    circular = 0
+    if sought.message:
+        sent = np.zeros(0, np.int64)
+        if sought.sent is not None:
+            sent = lines.flat(np.array([sought.sent[0]], np.int32), np.array([sought.sent[1]], np.int64))
+        chosen = np.flatnonzero(np.isin(lines.send_of(verdict.late), sent))
+        if sought.delivered:
+            process, index = _columns(list(sought.delivered))
+            at = lines.flat(np.array(process, np.int32), np.array(index, np.int64))
+            circular = int((lines.source[at] == NOTHING).sum())
+    explainer = _Explainer(deeds, bench.names) if len(chosen) else None
+    explanations = [explainer.explained(verdict, k) for k in chosen.tolist()] if explainer else []
+    return msgspec.msgpack.encode(
+        {"late": len(verdict.late), "judged": deeds.judged, "circular": circular, "explanations": explanations}
+    )
+
+
+class _Explainer:
+    """Explains late deliveries on assembled lines."""
+
+    def __init__(self, deeds: Deeds, names: list[str]) -> None:
+        self._deeds, self._names = deeds, names
+        self._instances = instances_of(deeds)
+        lines = deeds.lines
+        self._first, self._delivered = deliveries_of(lines.offsets, lines.source, lines.argument)
+        moments = lines.scratch.array(len(lines.source), np.int64)
+        walk, moment = Walk(lines), 0
+        for count in walk:
+            moment = number_segments(lines.offsets, *walk.segments, count, moment, moments)
+        owner = np.where(deeds.instance < deeds.count, deeds.instance, -1)
+        sends = np.flatnonzero((lines.source == SENT) & (owner >= 0))
+        order = np.argsort(owner[sends], kind="stable")
+        begun = np.lexsort((deeds.first, deeds.cell))
+        begun = begun[deeds.cell[begun] >= 0]
+        self._acts = Acts(
+            owner,
+            moments,
+            deeds.first,
+            deeds.last,
+            deeds.aborted,
+            deeds.cell,
+            np.searchsorted(owner[sends][order], np.arange(deeds.count + 1)),
+            sends[order],
+            np.searchsorted(deeds.cell[begun], np.arange(len(deeds.operation) + 1)),
+            begun,
+            deeds.rival_from,
+            deeds.rivals,
+            self._copies,
+        )
+
+    def _copies(self, send: int) -> Any:
+        return np.sort(self._delivered[self._first[send] : self._first[send + 1]]).tolist()
+
+    def explained(self, verdict: Verdict, number: int) -> dict[str, Any]:
+        lines = self._deeds.lines
+        late = int(verdict.late[number])
+        sent = int(lines.send_of(np.array([late]))[0])
+        process = self._process(late)
+        if RULES[verdict.rule[number]] == "agreement":
+            return self._disagreement(late, sent, int(verdict.over[number]), process)
+        receiver = range(int(lines.offsets[process]), int(lines.offsets[process + 1]))
+        found = shortest(self._acts, late, sent, lambda early: self._rule(late, early) > 0, receiver)
+        return chain_of(found, RULES[self._rule(late, found.early)], late, sent, self._named)
+
+    def _rule(self, late: int, early: int) -> int:
+        return int(forbidden(late, early, self._instances)) if self._deeds.instance[early] >= 0 else 0
+
+    def _disagreement(self, late: int, sent: int, early: int, process: int) -> dict[str, Any]:
+        other = int(self._deeds.lines.send_of(np.array([early]))[0])
+        mine, its = ({self._process(copy): copy for copy in self._copies(one)} for one in (sent, other))
+        for number in sorted(mine.keys() & its.keys()):
+            if number >= process or mine[number] > its[number]:
+                continue
+            if self._compared(mine[number], its[number]) and self._compared(late, early):
+                return disagreement(late, sent, early, other, mine[number], its[number], self._named)
+        raise AssertionError("nobody disagrees")
+
+    def _compared(self, *deliveries: int) -> bool:
+        """Whether two deliveries at an object are conflicting requests."""
+        deeds = self._deeds
+        if any(deeds.instance[at] < 0 or deeds.received_as[at] != REQUEST for at in deliveries):
+            return False
+        one, other = (int(deeds.cell[deeds.instance[at]]) for at in deliveries)
+        return bool(are_rivals(one, other, deeds.rival_from, deeds.rivals))
+
+    def _process(self, flat: int) -> int:
+        return int(np.searchsorted(self._deeds.lines.offsets, flat, side="right")) - 1
+
+    def _named(self, flat: int) -> Named:
+        deeds, lines = self._deeds, self._deeds.lines
+        delivered = lines.source[flat] >= 0
+        sent = lines.send_of(np.array([flat])) if delivered else np.array([flat])
+        place = int(lines.process_at(sent)[0]), int(lines.index_at(sent)[0])
+        own = int(self._acts.instance[flat])
+        return Named(
+            self._names[self._process(flat)],
+            int(lines.index_at(np.array([flat]))[0]),
+            "deliver" if delivered else "send",
+            place,
+            deeds.instance_names[deeds.name[own]] if own >= 0 else None,
+        )

@@ -1,0 +1,281 @@
+"""FIFO and causal order by chunks of time: many tasks that each read a part of the trace, and none that reads it all.
+
+Consistent cuts divide the trace into units (:mod:`antecede.pipeline.judge.cuts`). A task reads some units from zero
+vectors on and judges the messages that were sent in its core (:mod:`antecede.pipeline.kernels.causal` says why that is
+exact).
+
+**Tiers.** On tier j the trace is seen in steps of 4^j units. A chunk is ``chunk_units`` steps, and its halo is capped
+at ``halo_units`` more. A message belongs to the lowest tier on which its delivery lies in the chunk of its send or in
+that chunk's halo; on a tier high enough the whole trace is one chunk, so each has one. Nobody waits for a message that
+is not delivered: it is delivered nowhere, so it belongs to no task. A task above tier 0 reads from the first send to
+the last delivery that are its own, and keeps lanes for the senders of its own messages only. A message that spans the
+whole trace is so judged by one task that walks it all with one lane, its lines on disk as those of the one walk are.
+
+**Cycles.** A consistent cut holds all of a cycle or nothing of it, so each cycle lies within a unit; whoever reads that
+unit cuts it, and the task of tier 0 whose core holds it reports it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede import limits
+from antecede.pipeline.judge import orders as judge
+from antecede.pipeline.judge.cuts import Cuts, cuts_of, piece_in
+from antecede.pipeline.judge.verdict import LateRows, counted, late_columns, least
+from antecede.pipeline.kernels.causal import Core
+from antecede.pipeline.kernels.cuts import tally, tiers
+from antecede.pipeline.kernels.match import DELIVER, SEND, VALID
+from antecede.pipeline.match.buckets import Numbering, bucket_of
+from antecede.pipeline.match.lines import Scratch, Walk, assemble
+from antecede.pipeline.packing import pack, pack_struct, unpack
+from antecede.pipeline.pieces import Counted, Dealt, Deliveries, Piece, Timed, read_apart, read_dealt
+from antecede.pipeline.spark.flow import Parts
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+
+
+class Grain(msgspec.Struct, frozen=True):
+    """How finely the trace is divided."""
+
+    chunk_events: int = limits.chunk_events_wanted
+    chunk_units: int = 8
+    """Units of a chunk of tier 0."""
+    halo_units: int = 1
+    """Units of its halo at most."""
+    segments: int = 1 << 18
+    lanes_max: int | None = None
+
+    def cuts(self, events: int) -> int:
+        """How many cuts a trace of so many events should have."""
+        return max(0, -(-events * self.chunk_units // self.chunk_events) - 1)
+
+    def tier_of(self, sent: Any, delivered: Any) -> tuple[Any, Any]:
+        """The tier, and the chunk there, of messages by the units of their send and delivery."""
+        return tiers(sent, delivered, self.chunk_units, self.halo_units)
+
+
+class Task(msgspec.Struct, frozen=True):
+    """The units that one task reads, from ``start`` up to ``end``, and its core, which ends at ``core``."""
+
+    tier: int
+    chunk: int
+    start: int
+    core: int
+    end: int
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """All tasks, and what they need to know."""
+
+    cuts: Cuts
+    grain: Grain
+    sparse: bytes
+    """The processes whose indices are too far apart to be positions, as int32."""
+    tasks: list[Task]
+    orders: tuple[str, ...]
+    every_late: bool = False
+    scratch: str | None = None
+
+
+def matched_apart(
+    packed: Iterable[bytes], numbering: Numbering, narrow_index: bool, onto: int
+) -> Iterator[tuple[int, bytes]]:
+    """Match one bucket of so many, for a part of its own: its piece, with clocks to propose cuts by, its summary."""
+    bucket = bucket_of(packed, numbering)
+    valid = np.flatnonzero(((bucket.kind == SEND) | (bucket.kind == DELIVER)) & (bucket.reason == VALID))
+    deliveries = bucket.deliveries().narrowed() if narrow_index else bucket.deliveries()
+    clocks = (bucket.numbers_at(name, valid) for name in ("lamport", "time"))
+    yield bucket.mark % onto, pack_struct(bucket.counted())
+    yield bucket.mark % onto, pack_struct(Timed(numbering.names, len(valid), deliveries, *clocks))
+
+
+def planned(
+    parts: Parts,
+    buckets: Sequence[int],
+    lengths: Longs,
+    sparse: Ints,
+    events: int,
+    grain: Grain,
+    cuts: Cuts | None = None,
+    **options: Any,
+) -> Plan:
+    """Where to cut, and the tasks that follow from it; ``lengths`` are where the lines end, sparse ones included."""
+    cuts = cuts or cuts_of(parts, buckets, lengths, grain.cuts(events))
+    own: dict[tuple[int, int], list[int]] = {}
+    for packed in parts.gather(partial(_tally, cuts=cuts, grain=grain), buckets):
+        for tier, home, first, last, end in zip(*unpack(packed)["tasks"], strict=True):
+            found = own.setdefault((tier, home), [first, last, end])
+            found[:] = [min(found[0], first), max(found[1], last), max(found[2], end)]
+    tasks = []
+    for home in range(-(-cuts.units // grain.chunk_units)):
+        start = home * grain.chunk_units
+        core = min(start + grain.chunk_units, cuts.units)
+        _, _, last = own.pop((0, home), [0, 0, 0])
+        tasks.append(Task(0, home, start, core, max(core, last + 1)))
+    tasks += [Task(*key, first, last + 1, end + 1) for key, (first, last, end) in sorted(own.items())]
+    return Plan(cuts, grain, sparse.tobytes(), tasks, **options)
+
+
+def _tally(packed: Iterable[bytes], cuts: Cuts, grain: Grain) -> bytes:
+    """By tier and chunk: the first and the last unit in which a message is sent, and the last of a delivery."""
+    piece = piece_in(packed)
+    if piece is None:
+        return pack({"tasks": [[]] * 5})
+    sent = cuts.units_of(piece.deliveries.source, piece.deliveries.sent)
+    delivered = cuts.units_of(piece.deliveries.process, piece.deliveries.index)
+    tier, home = grain.tier_of(sent, delivered)
+    shape = int(tier.max(initial=0)) + 1, int(home.max(initial=0)) + 1
+    first, last, end = np.full(shape, cuts.units, np.int32), np.full(shape, -1, np.int32), np.zeros(shape, np.int32)
+    tally(sent, delivered, tier, home, first, last, end)
+    tier, home = np.nonzero(last >= 0)
+    found: list[Any] = [tier, home, first[tier, home], last[tier, home], end[tier, home]]
+    return pack({"tasks": [column.tolist() for column in found]})
+
+
+def dealt(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
+    """Of one bucket's matched rows, those that each task reads, in indices that begin with 0 where it begins."""
+    piece = piece_in(packed)
+    if piece is None:
+        return
+    cuts = plan.cuts
+    unit = cuts.units_of(piece.deliveries.process, piece.deliveries.index)
+    order = np.argsort(unit, kind="stable")
+    unit = unit[order]
+    found = piece.deliveries.some(order)
+    sent_unit = cuts.units_of(found.source, found.sent)
+    tier, home = plan.grain.tier_of(sent_unit, unit)
+    wide = np.int64 if len(plan.sparse) else np.int32
+    for number, task in enumerate(plan.tasks):
+        begins = cuts.edge(task.start)
+        first, last = np.searchsorted(unit, [task.start, task.end])
+        # A message sent before the task begins carries nothing that the task could ask for.
+        rows = first + np.flatnonzero(sent_unit[first:last] >= task.start)
+        if not len(rows):
+            continue
+        some = found.some(rows)
+        some.index = (some.index - begins[some.process]).astype(wide)
+        some.sent = (some.sent - begins[some.source]).astype(wide)
+        mine = (tier[rows] == task.tier) & (home[rows] == task.chunk)
+        yield number, pack_struct(Dealt(number, some, mine))
+
+
+class _Chunk:
+    """The lines that one task reads."""
+
+    def __init__(self, given: Iterable[Dealt], task: Task, plan: Plan) -> None:
+        begins = plan.cuts.edge(task.start)
+        self._grain = plan.grain
+        own: list[Deliveries] = []
+
+        def pieces() -> Iterator[Piece]:
+            for said in given:
+                own.append(said.deliveries.some(said.mine))
+                yield Piece(said.deliveries)
+
+        sparse = np.frombuffer(plan.sparse, np.int32)
+        lengths = plan.cuts.edge(task.end) - begins
+        lengths[sparse] = 0
+        self.lines, _ = assemble(lengths, sparse, pieces(), Scratch(plan.scratch))
+        self.lines.begins = begins
+        self.core = self._positions(plan.cuts.edge(task.core) - begins)
+        self.mine = np.zeros(len(self.lines.source), np.uint8)
+        for rows in own:
+            self.mine[self.lines.flat(rows.process, rows.index)] = 1
+
+    def _positions(self, index: Longs) -> Longs:
+        """Where in each line the events with these indices and later ones begin."""
+        lines = self.lines
+        if not len(lines.indices):
+            return index
+        spans = zip(lines.offsets[:-1], lines.offsets[1:], index, strict=True)
+        return np.array([np.searchsorted(lines.indices[a:b], i) for a, b, i in spans], np.int64)
+
+    def in_core(self, flat: Longs) -> Longs:
+        """Those of some events that lie in the core."""
+        process = self.lines.process_at(flat)
+        return flat[flat - self.lines.offsets[process] < self.core[process]]
+
+    def causal_late(self) -> Longs:
+        """The deliveries of this chunk's own messages that are late by causal order, ascending."""
+        lines = self.lines
+        senders = np.unique(lines.source[np.flatnonzero((self.mine > 0) & (lines.source >= 0))])
+        found = [np.zeros(0, np.int64)]
+        for lane_of, lanes in judge.blocks(lines, senders, self._grain.lanes_max):
+            walk = Walk(lines, self._grain.segments)
+            counter = counter_type(self.core[lane_of >= 0])
+            found += judge.causal_walk(walk, lane_of, lanes, core=Core(self.core, self.mine), counter=counter)
+        return np.sort(np.concatenate(found))
+
+
+def counter_type(core: Longs) -> Any:
+    """The narrowest type that counts up to the longest of some cores."""
+    return np.uint16 if not len(core) or core.max() <= np.iinfo(np.uint16).max else np.int32
+
+
+def judged(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
+    """Judge what one task reads: its summary for part 0, its late deliveries for the others."""
+    given = map(read_dealt, packed)
+    first = next(given, None)
+    if first is None:
+        return
+    number = first.task
+    task = plan.tasks[number]
+    here = _Chunk(chain([first], given), task, plan)
+    lines, grain = here.lines, plan.grain
+    circular = here.in_core(judge.cut_cycles(lines)) if task.tier == 0 else judge.cut_cycles(lines)[:0]
+    summary: dict[str, Any] = {
+        "cycle_process": lines.process_at(circular),
+        "cycle_index": lines.index_at(circular),
+        "first": None,
+    }
+    writer = LateRows(lines, number)
+    if "fifo" in plan.orders:
+        summary["fifo_late"] = 0
+        for late in judge.fifo_late(lines):
+            late = late[here.mine[late] > 0]
+            summary["fifo_late"] += len(late)
+            if plan.every_late:
+                yield from writer.rows("fifo", late, judge.fifo_overtaking(lines, late))
+    if "causal" in plan.orders:
+        late = here.causal_late()
+        summary["causal_late"] = len(late)
+        if len(late):
+            # Who overtook is in the chunk, too: it was sent after the message and delivered before it.
+            asked = late if plan.every_late else np.array([least(lines, late)])
+            over = judge.causal_overtakers(lines, asked, grain.lanes_max, grain.segments)
+            candidate = asked == least(lines, late)
+            summary["first"] = late_columns(lines, asked[candidate], over[candidate])
+            if plan.every_late:
+                yield from writer.rows("causal", late, over)
+    # As many as there would be if each task before this one had written one, so that all parts in use are counted.
+    summary["late_blobs"] = number + writer.blobs if writer.blobs else 0
+    yield 0, pack(summary)
+
+
+def merged(packed: Iterable[bytes]) -> bytes:
+    """The summaries of all tasks as one."""
+    said = [unpack(blob) for blob in packed]
+    whole: dict[str, Any] = {
+        name: np.concatenate([np.zeros(0, np.int64), *(one[name] for one in said)])
+        for name in ("cycle_process", "cycle_index")
+    }
+    whole |= {name: sum(one.get(name, 0) for one in said) for name in ("fifo_late", "causal_late")}
+    # Traces with assumed rows are judged by the walk.
+    whole |= {"fifo_undecided": 0, "causal_undecided": 0}
+    firsts = [one["first"] for one in said if one["first"]]
+    whole["first"] = min(firsts, key=lambda one: (one["index"], one["process"]), default=None)
+    whole["late_blobs"] = max((one["late_blobs"] for one in said), default=0)
+    return pack(whole)
+
+
+def summed(packed: Iterable[bytes]) -> bytes:
+    """What the buckets of a part counted."""
+    said = [one for one in map(read_apart, packed) if isinstance(one, Counted)]
+    return pack_struct(counted(said)) if said else b""

@@ -1,0 +1,239 @@
+"""Assembled lines with their operation instances: what judging, explaining and measuring by significance start from.
+
+Who ran what is decided as in :mod:`antecede.trace.instances`, on arrays; *cells* are those of
+:mod:`antecede.trace.cells`.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.pipeline.judge.orders import cut_cycles
+from antecede.pipeline.judge.trace import Trace
+from antecede.pipeline.judge.verdict import Docket
+from antecede.pipeline.kernels.match import DELIVER, LOCAL
+from antecede.pipeline.kernels.significant import REQUEST, RESPONSE
+from antecede.pipeline.kernels.walk import NOTHING, SENT
+from antecede.pipeline.match.instances import ABORTED, COMMITTED, REQUESTED, UNSAID
+from antecede.pipeline.match.lines import ClockRows, Scratch, assemble
+from antecede.pipeline.pieces import Ints, Piece, read_piece
+from antecede.trace.cells import check_kin
+from antecede.trace.conflicts import Conflicts
+
+Longs = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+
+_generations = 64
+"""Ancestors that are looked for in all instances at once: twice as many as calls of our own servers are nested."""
+
+
+class Bench(msgspec.Struct, frozen=True):
+    """By what the task judges, and what it is to tell."""
+
+    docket: Docket
+    names: list[str]
+    tables: dict[str, dict[str, list[str]]]
+    everything: list[str]
+    lanes_max: int | None = None
+
+    def conflicts(self) -> Conflicts:
+        tables = {
+            name: {operation: frozenset(others) for operation, others in table.items()}
+            for name, table in self.tables.items()
+        }
+        return Conflicts(tables, frozenset(self.everything))
+
+
+def bench_for(trace: Trace, conflicts: Conflicts, every_late: bool = False, lanes_max: int | None = None) -> Bench:
+    """What the task has to know."""
+    tables = {name: {one: sorted(others) for one, others in own.items()} for name, own in conflicts.tables.items()}
+    docket = trace.docket((), every_late=every_late)
+    return Bench(docket, trace.names, tables, sorted(conflicts.everything), lanes_max)
+
+
+class Deeds:
+    """Assembled lines with their instances: who did what, as arrays.
+
+    ``instance`` is that of each event, -1 without; a message that no instance sends has one of its own, behind all
+    others. Of each instance: ``place`` its process, ``first`` and ``last`` its events, ``cell`` or -1, ``name``. Of
+    each name its ``parent``'s. Of each cell its ``operation``, its rivals, and those of its requests.
+    """
+
+    def __init__(self, packed: Iterable[bytes], bench: Bench) -> None:
+        docket = bench.docket
+        texts: dict[str, dict[str, int]] = {"instance": {}, "operation": {}, "parent": {}}
+        lengths, sparse = np.frombuffer(docket.lengths, np.int64), np.frombuffer(docket.sparse, np.int32)
+        scratch = Scratch(docket.scratch)
+        self.lines, told = assemble(
+            lengths, sparse, map(partial(_renumbered, texts=texts), map(read_piece, packed)), scratch
+        )
+        cut_cycles(self.lines)
+        self.operations = list(texts["operation"])
+        self.instance_names = list(texts["instance"])
+        self._take(told, texts)
+        self._cells(bench)
+
+    def _take(self, told: list[ClockRows], texts: dict[str, dict[str, int]]) -> None:
+        lines = self.lines
+        given = [piece.instances for piece in told if piece.instances is not None]
+        columns = [[piece.instances_flat for piece in told if piece.instances_flat is not None]]
+        columns += [
+            [getattr(rows, field) for rows in given]
+            for field in ("kind", "type", "instance", "operation", "parent", "process")
+        ]
+        flat, kind, *rest = (np.concatenate(column) if column else np.zeros(0, np.int64) for column in columns)
+        # What lies on a cycle was set aside, and has no instance any more.
+        keep = (kind != DELIVER) | (lines.source[flat] != NOTHING)
+        order = np.argsort(flat[keep], kind="stable")
+        flat, kind, type_, name, operation, parent, process = (column[keep][order] for column in (flat, kind, *rest))
+        events = len(lines.source)
+        said = lines.scratch.array(events, np.uint8)
+        said[flat] = type_
+        mine = np.flatnonzero(name >= 0)
+        keys = process[mine].astype(np.int64) * max(1, len(texts["instance"])) + name[mine]
+        unique, start, number = np.unique(keys, return_index=True, return_inverse=True)
+        count = len(unique)
+        self.count = count
+        self.instance = lines.scratch.array(events, np.int32, -1)
+        self.instance[flat[mine]] = number
+        self.place = process[mine][start].astype(np.int32)
+        self.name = name[mine][start].astype(np.int32)
+        self.first = flat[mine][start].astype(np.int64)
+        self.last = np.zeros(count, np.int64)
+        # Rows are ascending, so the last one to be written stays.
+        self.last[number] = flat[mine]
+        self.aborted = np.zeros(count, np.uint8)
+        self.aborted[number[(kind[mine] == LOCAL) & (type_[mine] == ABORTED)]] = 1
+        self.operation_of = _firsts(number, operation[mine], count)
+        self.opening = _firsts(number, np.where(kind[mine] <= DELIVER, flat[mine], -1), count)
+        self.parent = _firsts(name[mine], parent[mine], len(texts["instance"])).astype(np.int32)
+        self._requests(said)
+        alone = np.flatnonzero((lines.source == SENT) & (self.instance < 0))
+        self.instance[alone] = count + np.arange(len(alone))
+
+    def _requests(self, said: Bytes) -> None:
+        """What each delivery is: by its type, or its send's, or by being the first message of its instance."""
+        lines = self.lines
+        self.received_as = lines.scratch.array(len(lines.source), np.uint8)
+        delivered = np.flatnonzero(lines.source >= 0)
+        type_ = said[delivered]
+        type_ = np.where(type_ == UNSAID, said[lines.send_of(delivered)], type_)
+        own = self.instance[delivered]
+        opens = (own >= 0) & (self.opening[np.maximum(own, 0)] == delivered) if self.count else own >= 0
+        request = (type_ == REQUESTED) | ((type_ == UNSAID) & opens)
+        passed = (own < 0) | (type_ == COMMITTED) | (type_ == ABORTED)
+        if self.count:
+            mine = np.maximum(own, 0)
+            begun_by = _firsts(mine, np.where(request & (own >= 0), delivered, -1), self.count)
+            # A request that is not the first to its instance repeats it.
+            passed |= (self.aborted[mine] > 0) | (request & (begun_by[mine] != delivered))
+        self.received_as[delivered] = np.where(passed, 0, np.where(request, REQUEST, RESPONSE))
+        self.judged = int((own >= 0).sum())
+
+    def _cells(self, bench: Bench) -> None:
+        width = max(1, len(self.operations))
+        has = self.operation_of >= 0
+        self.used = sorted({self.operations[k] for k in np.unique(self.operation_of[has]).tolist()})
+        conflicts = bench.conflicts().over(self.used)
+        kin = self._kin(conflicts, bench.names)
+        alone = np.zeros(self.count, bool)
+        alone[list(kin)] = True
+        shared = has & ~alone
+        unique, numbers = np.unique(
+            self.place[shared].astype(np.int64) * width + self.operation_of[shared], return_inverse=True
+        )
+        self.cell = np.full(self.count, -1, np.int32)
+        self.cell[shared] = numbers
+        private = np.flatnonzero(alone)
+        self.cell[private] = len(unique) + np.arange(len(private))
+        self.operation = np.concatenate([unique % width, self.operation_of[private]]).astype(np.int32)
+        place = np.concatenate([unique // width, self.place[private]])
+        by_operation: dict[tuple[int, int], list[int]] = {}
+        for cell, key in enumerate(zip(place.tolist(), self.operation.tolist(), strict=True)):
+            by_operation.setdefault(key, []).append(cell)
+        codes = {text: code for code, text in enumerate(self.operations)}
+        excluded = {int(self.cell[one]): {int(self.cell[k]) for k in others} for one, others in kin.items()}
+        starts, rivals = [0], list[int]()
+        request_starts, request_rivals = [0], list[int]()
+        for cell, (process, operation) in enumerate(zip(place.tolist(), self.operation.tolist(), strict=True)):
+            mine = excluded.get(cell, set())
+            own = cell if cell >= len(unique) else -1
+            for other in sorted(conflicts.at(bench.names[process]).get(self.operations[operation], ())):
+                found = by_operation.get((process, codes[other]), ()) if other in codes else ()
+                rivals += [rival for rival in found if rival not in mine and rival != own]
+                request_rivals += [rival for rival in found if rival != own]
+            starts.append(len(rivals))
+            request_starts.append(len(request_rivals))
+        self.rival_from, self.rivals = np.array(starts, np.int64), np.array(rivals, np.int32)
+        self.request_rival_from = np.array(request_starts, np.int64)
+        self.request_rivals = np.array(request_rivals, np.int32)
+
+    def _kin(self, conflicts: Conflicts, names: list[str]) -> dict[int, set[int]]:
+        """For each instance its ancestors and descendants at its object whose operations conflict with its own."""
+        kin: dict[int, set[int]] = {}
+        for one, other in self._at_one_object():
+            process, mine, its = int(self.place[one]), self.operation_of[one], self.operation_of[other]
+            pairs = conflicts.at(names[process]).get(self.operations[mine], ()) if mine >= 0 else ()
+            if its >= 0 and self.operations[its] in pairs:
+                kin.setdefault(one, set()).add(other)
+                kin.setdefault(other, set()).add(one)
+        for process, count in Counter(int(self.place[one]) for one in kin).items():
+            check_kin(count, names[process])
+        return kin
+
+    def _at_one_object(self) -> Iterator[tuple[int, int]]:
+        """The pairs of an instance and an ancestor of it at the same object."""
+        width = max(1, len(self.parent))
+        keys = self.place.astype(np.int64) * width + self.name
+        order = np.argsort(keys)
+        below = np.arange(self.count)
+        above = self.parent[self.name]
+        for _ in range(_generations):
+            going = (above >= 0) & (above != self.name[below])
+            below, above = below[going], above[going]
+            if not len(below):
+                return
+            sought = self.place[below].astype(np.int64) * width + above
+            found = order[np.minimum(np.searchsorted(keys, sought, sorter=order), len(order) - 1)]
+            hit = keys[found] == sought
+            yield from zip(below[hit].tolist(), found[hit].tolist(), strict=True)
+            above = self.parent[above]
+        # Deeper than anybody calls, or parents in a circle: each for itself.
+        at = {int(key): one for one, key in enumerate(keys.tolist())}
+        for one in below.tolist():
+            seen, climbing = {int(self.name[one])}, int(self.parent[self.name[one]])
+            while climbing >= 0 and climbing not in seen:
+                seen.add(climbing)
+                other = at.get(int(self.place[one]) * width + climbing)
+                if other is not None:
+                    yield one, other
+                climbing = int(self.parent[climbing])
+
+
+def _renumbered(piece: Piece, texts: dict[str, dict[str, int]]) -> Piece:
+    """A bucket's piece with the numbers that all buckets share; parents are numbered among the instances."""
+    rows = piece.instances
+    assert rows is not None
+    rows.instance = _shared(rows.instance, rows.instances, texts["instance"])
+    rows.operation = _shared(rows.operation, rows.operations, texts["operation"])
+    rows.parent = _shared(rows.parent, rows.parents, texts["instance"])
+    return piece
+
+
+def _shared(own: Ints, given: list[str], table: dict[str, int]) -> Ints:
+    codes = np.fromiter((table.setdefault(text, len(table)) for text in given), np.int32, len(given))
+    return np.where(own >= 0, codes[own], np.int32(-1)) if len(codes) else own
+
+
+def _firsts(group: Longs, value: Longs, groups: int) -> Longs:
+    """For each group the first value that is not -1, else -1."""
+    found = np.full(groups, -1, np.int64)
+    some = np.flatnonzero(value >= 0)[::-1]
+    # Written backwards, so that the first one stays.
+    found[group[some]] = value[some]
+    return found

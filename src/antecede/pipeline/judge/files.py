@@ -1,0 +1,215 @@
+"""``verify`` for files on Spark: a session, the stages, and the report with its timings."""
+
+import os
+import re
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from antecede import __version__, limits
+from antecede.errors import TraceError, UsageError
+from antecede.pipeline.judge import aside
+from antecede.pipeline.judge.significant import significant_on
+from antecede.pipeline.judge.trace import Trace, layout_for, verdict_on
+from antecede.pipeline.read.splits import Input, plan
+from antecede.pipeline.sessions import Session, session
+from antecede.pipeline.spark.flow import Flow, SparkFiles, SparkFrames
+from antecede.trace.conflicts import Conflicts, needed
+from antecede.trace.cut import Cut
+from antecede.trace.schema import Metadata
+from antecede.trace.sources import shown
+from antecede.trace.verdicts import known_orders
+
+Say = Callable[[str], None]
+
+Given = Sequence[str] | Input
+"""Paths, or what they name where that was looked up already."""
+
+WAYS = ("auto", "walk", "chunks")
+"""How FIFO and causal order can be judged: in one walk with carried state, or by chunks of time."""
+
+_chunk_cores_min = 16
+_cluster_tasks = 512
+_bytes_a_row = 100
+_files_asked_about = 20
+
+
+def verify_files(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    orders: Sequence[str] = ("fifo", "causal"),
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    quarantine: str | None = None,
+    late: str | None = None,
+    cut: Cut = Cut(),  # noqa: B008 (it cannot be changed)
+    causal: str = "auto",
+    conflicts: Conflicts | None = None,
+    say: Say = lambda _: None,
+) -> dict[str, Any]:
+    """Judge the traces that the paths name, as one trace, on Spark; the report. ``causal`` is one of ``WAYS``.
+
+    ``conflicts`` is the table by which the significant order is judged; without it the trace's metadata give one.
+    """
+    named = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    orders = known_orders(orders)
+    check = partial(needed, conflicts) if "significant" in orders else None
+    with spark_for(named, master, conf, say, check) as (running, given):
+        return verify_in(running, given, orders, quarantine, late, cut, causal, conflicts, say)
+
+
+@contextmanager
+def spark_for(
+    paths: Sequence[str | os.PathLike[str]],
+    master: str | None,
+    conf: Mapping[str, str] | None,
+    say: Say,
+    check: Callable[[list[Metadata]], Any] | None = None,
+) -> Iterator[tuple[Session, Given]]:
+    """A session for these paths, and what they name; what is wrong with them, or with their metadata, is said before
+    it is started."""
+    named = [os.fspath(path) for path in paths]
+    given: Given = named
+    if "-" not in named:
+        given = plan(named, _tasks(master))
+        if check is not None:
+            check(given.metadata)
+    elif master is not None and not master.startswith("local"):
+        raise UsageError("standard input cannot be read by the workers of a remote master; give a path they all have")
+    say("starting Spark")
+    with session(master, conf, lean=True) as running:
+        yield running, given
+
+
+def _tasks(master: str | None) -> int:
+    """Into how many splits text files are cut at least, where that leaves a split large enough: two for each core, or
+    what keeps a large cluster busy."""
+    if master is not None and not master.startswith("local"):
+        return _cluster_tasks
+    cores = re.fullmatch(r"local\[(\d+)\]", master or "")
+    return 2 * (int(cores[1]) if cores else os.cpu_count() or 1)
+
+
+def open_trace(running: Session, given: Given, say: Say = lambda _: None, **layout: Any) -> Trace:
+    """Read, encode and survey a trace; ``layout`` says what the stages are to carry."""
+    return _read(running, _planned(running, given), running.scratch, say, **layout)
+
+
+def _planned(running: Session, given: Given) -> Input:
+    tasks = running.context.defaultParallelism
+    if not isinstance(given, Input):
+        given = plan([_spooled(path, running.scratch) for path in given], tasks=2 * tasks)
+    if not running.local:
+        check_seen(running.context, given, tasks)
+    return given
+
+
+def check_seen(context: Any, given: Input, tasks: int) -> None:
+    """Ask the workers whether they see the files, before they fail in the middle of the work one after the other."""
+    files = list(dict.fromkeys(split.path for split in given.splits if "://" not in split.path))
+    some = files[:: max(1, len(files) // _files_asked_about)]
+
+    def look(_: Any) -> list[tuple[str, str]]:
+        return [(socket.gethostname(), path) for path in some if not os.access(path, os.R_OK)]
+
+    unseen = context.parallelize(range(tasks), tasks).flatMap(look).collect() if some else []
+    if unseen:
+        host, path = sorted(unseen)[0]
+        raise TraceError(
+            f"{shown(path)}: the Spark worker on {host} cannot read this file: "
+            "give a path that every worker has, or an address such as s3://…"
+        )
+
+
+def _read(running: Session, given: Input, scratch: Path, say: Say, **layout: Any) -> Trace:
+    say("reading the trace")
+    lines = str(scratch) if running.local else None
+    return Trace(flow_of(running, scratch), given, layout_for(given, **layout), lines)
+
+
+def verify_in(
+    running: Session,
+    given: Given,
+    orders: Sequence[str] = ("fifo", "causal"),
+    quarantine: str | None = None,
+    late: str | None = None,
+    cut: Cut = Cut(),  # noqa: B008
+    causal: str = "auto",
+    conflicts: Conflicts | None = None,
+    say: Say = lambda _: None,
+) -> dict[str, Any]:
+    """The same in a session that is running."""
+    orders = known_orders(orders)
+    started = time.perf_counter()
+    given = _planned(running, given)
+    way = chosen_way(causal, given, running.context.defaultParallelism)
+    instances = "significant" in orders
+    table = needed(conflicts, given.metadata) if instances else None
+    carried = {"numbered": quarantine is not None, "timed": way == "chunks", "instances": instances}
+    # What the stages hand each other goes when this run ends, not only with the session.
+    with tempfile.TemporaryDirectory(dir=running.scratch, ignore_cleanup_errors=True) as scratch:
+        trace = _read(running, given, Path(scratch), say, cut=cut, **carried)
+        say(f"matching and judging {trace.rows:,} rows" + (" by chunks of time" if way == "chunks" else ""))
+        outcome = verdict_on(trace, orders, every_late=late is not None, causal=way)
+        if table is not None:
+            entry, rows = significant_on(trace, table, outcome.report["deliveries"], every_late=late is not None)
+            outcome.report["orders"]["significant"] = entry
+            outcome.late = chain(outcome.late, rows())
+        if quarantine is not None:
+            say("writing the rows that were set aside")
+            aside.write_quarantine(trace, outcome, quarantine)
+        if late is not None:
+            say("writing late deliveries")
+            aside.write_late(outcome.late, late)
+    seconds = time.perf_counter() - started
+    report = {"version": __version__, "engine": "spark", **outcome.report}
+    return report | {
+        "session_seconds": round(running.seconds, 3),
+        "seconds": round(seconds, 3),
+        "events_per_second": round(report["events"] / seconds),
+    }
+
+
+def chosen_way(causal: str, given: Input, cores: int) -> str:
+    """``walk`` or ``chunks``: how FIFO and causal order are judged, by what was asked for or by what is faster.
+
+    The one walk is one task; chunks of time are many, which together do more. So chunks are taken where there are cores
+    for them and events enough to share out, and where a trace is larger than one task should hold.
+    """
+    if causal not in WAYS:
+        raise UsageError(f"--causal must be one of {', '.join(WAYS)}, not {causal!r}")
+    if causal != "auto":
+        return causal
+    rows = given.rows if given.rows is not None else given.bytes // _bytes_a_row
+    if rows > limits.walk_events_max:
+        return "chunks"
+    return "chunks" if cores >= _chunk_cores_min and rows >= cores * limits.chunk_events_wanted else "walk"
+
+
+def flow_of(running: Session, scratch: Path | None = None) -> Flow:
+    """How stages are joined in a session: by files where all tasks share a machine with us, else by DataFrames."""
+    if running.local:
+        return SparkFiles(running.context, str(scratch or running.scratch))
+    return SparkFrames(running.spark)
+
+
+def _spooled(path: str, scratch: Path) -> str:
+    """A path that can be read from its middle: standard input and pipes are written to a file first."""
+    if path != "-" and (not os.path.exists(path) or os.path.isfile(path) or os.path.isdir(path)):
+        return path
+    target = scratch / f"input-{len(list(scratch.glob('input-*')))}"
+    with open(target, "wb") as out:
+        if path == "-":
+            shutil.copyfileobj(sys.stdin.buffer, out, 1 << 20)
+        else:
+            with open(path, "rb") as pipe:
+                shutil.copyfileobj(pipe, out, 1 << 20)
+    return str(target)

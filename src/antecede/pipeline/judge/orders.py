@@ -1,0 +1,373 @@
+"""Every verdict on assembled lines: which deliveries are late, which messages go in a circle, which clocks disagree.
+
+This is what one task does with a whole matched trace. It speaks of events by their flat position in the lines;
+names and message ids are looked up afterwards, for the few that are reported. The definitions, and what must be equal
+to the last detail, are those of :mod:`antecede.trace`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.pipeline.kernels.causal import Core, Late, Questions, causal, no_questions
+from antecede.pipeline.kernels.clocks import Recorded, clocks, lamport
+from antecede.pipeline.kernels.fifo import fifo, fifo_overtakers
+from antecede.pipeline.kernels.merge import agree_pairwise, deliveries_of, following, merge, message_at, owners
+from antecede.pipeline.kernels.slots import FIRST_SLOTS, Vectors, grown, slots_of
+from antecede.pipeline.kernels.walk import NOTHING, SENT, circular
+from antecede.pipeline.match.lines import ClockRows, Lines, Walk, lend_slots, spans
+from antecede.pipeline.pieces import Clocks, Lamports
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+
+_block_bytes = 256 * 1024 * 1024
+"""What the vectors of all processes may take at one time; more lanes than that are taken in blocks."""
+
+_late_at_once = 1 << 20
+
+
+def is_circular(lines: Lines) -> bool:
+    """Whether some events would have to come before themselves."""
+    return _walked(lines).stuck
+
+
+def _walked(lines: Lines) -> Walk:
+    walk = Walk(lines)
+    for _ in walk:
+        pass
+    return walk
+
+
+def cut_cycles(lines: Lines) -> Longs:
+    """Take the deliveries that lie on a cycle with their send out of the lines; their flat positions."""
+    walk = _walked(lines)
+    if not walk.stuck:
+        return np.zeros(0, np.int64)
+    found = circular(lines.offsets, lines.source, lines.argument, walk.cursors)
+    if not lines.slotted:
+        np.subtract.at(lines.argument, lines.send_of(found), 1)
+    lines.source[found] = NOTHING
+    return found
+
+
+def certain(lines: Lines, sequences: bool = False) -> Lines:
+    """The lines without the edges that rest on assumed positions, as :func:`antecede.trace.assumed.certain` has them.
+
+    The same lines if no position is assumed. All positions stay as they are; sends that stand alone come behind them.
+    For ``sequences`` every certain delivery is left, also where it can make nothing late.
+    """
+    if not len(lines.assumed):
+        return lines
+    events = len(lines.source)
+    source, argument = lines.source.copy(), lines.argument.copy()
+    assumed = np.zeros(events, bool)
+    assumed[lines.assumed] = True
+    delivered = np.flatnonzero(source >= 0)
+    source[delivered[assumed[delivered]]] = NOTHING
+    delivered = delivered[~assumed[delivered]]
+    sends = lines.send_of(delivered)
+    left = np.bincount(sends, minlength=events)
+    lonely = assumed[sends] & (left[sends] < (1 if sequences else 2))
+    source[delivered[lonely]] = NOTHING
+    delivered, sends = delivered[~lonely], sends[~lonely]
+    moving = assumed[sends]
+    moved = np.unique(sends[moving])
+    source[assumed & (source == SENT)] = NOTHING
+    sent = source == SENT
+    argument[sent] = left[sent]
+    source[delivered[moving]] = lines.processes + np.searchsorted(moved, sends[moving])
+    argument[delivered[moving]] = 0
+    alone = np.arange(1, len(moved) + 1)
+    indices = np.concatenate([lines.indices, np.zeros(len(moved), np.int64)]) if len(lines.indices) else lines.indices
+    found = Lines(
+        np.concatenate([lines.offsets, events + alone]),
+        np.concatenate([source, np.full(len(moved), SENT, np.int32)]),
+        np.concatenate([argument, left[moved].astype(np.int32)]),
+        indices,
+        lines.scratch,
+    )
+    found.moved = moved
+    return found
+
+
+class Circular(Exception):
+    """Some deliveries come before their send, by way of others: they must be cut out first."""
+
+
+def causal_late(
+    lines: Lines, lanes_max: int | None = None, segments: int = 1 << 18, slots: int = FIRST_SLOTS
+) -> Iterator[Longs]:
+    """The deliveries that are late by causal order, some at a time."""
+    for lane_of, lanes in blocks(lines, _senders(lines), lanes_max):
+        walk = Walk(lines, segments)
+        yield from causal_walk(walk, lane_of, lanes, slots=slots)
+        if walk.stuck:
+            raise Circular
+
+
+def causal_overtakers(lines: Lines, late: Longs, lanes_max: int | None = None, segments: int = 1 << 18) -> Longs:
+    """For each of these late deliveries, the first one before it of a message sent causally after its own."""
+    answers = np.full(len(late), -1, np.int64)
+    receiver = lines.process_at(late)
+    sender = lines.source[late]
+    sent = lines.argument[late]
+    askers = np.unique(receiver)
+    asker = np.full(lines.processes, -1, np.int32)
+    asker[askers] = np.arange(len(askers))
+    for lane_of, lanes in blocks(lines, np.unique(sender), lanes_max):
+        mine = np.flatnonzero(lane_of[sender] >= 0)
+        row, lane = asker[receiver[mine]].astype(np.int64), lane_of[sender[mine]].astype(np.int64)
+        order = np.lexsort((sent[mine], lane, row))
+        mine, key = mine[order], (row * lanes + lane)[order]
+        cells = np.arange(len(askers) * lanes)
+        shape = len(askers), lanes
+        questions = Questions(
+            asker,
+            np.searchsorted(key, cells).astype(np.int64).reshape(shape),
+            np.searchsorted(key, cells, side="right").astype(np.int64).reshape(shape),
+            sent[mine].astype(np.int32),
+            np.full(len(mine), -1, np.int64),
+        )
+        for _ in causal_walk(Walk(lines, segments), lane_of, lanes, questions=questions):
+            pass
+        answers[mine] = questions.answer
+    return answers
+
+
+def causal_walk(
+    walk: Walk,
+    lane_of: Ints,
+    lanes: int,
+    *,
+    core: Core | None = None,
+    counter: Any = np.int32,
+    questions: Questions | None = None,
+    slots: int = FIRST_SLOTS,
+) -> Iterator[Longs]:
+    """Walk the lines with the causal kernel; the late deliveries, some at a time. Without a core all are judged."""
+    lines = walk.lines
+    make = lines.scratch.array
+    vectors = Vectors(lane_of, make((lines.processes, lanes), counter), np.full(lines.processes, -1, np.int32))
+    carried = slots_of(lanes, counter, slots, make)
+    late = Late(np.zeros(_late_at_once, np.int64), np.zeros(1, np.int64))
+    judged = core or Core(np.diff(lines.offsets), np.zeros(0, np.uint8))
+    asked = questions or no_questions(lines.processes)
+    lend_slots(lines)
+
+    def judge(begin: int, end: int) -> int:
+        return causal(lines.arrays, walk.segments, begin, end, vectors, carried, judged, late, asked)
+
+    for stopped in walk.through(judge):
+        if late.found[0]:
+            yield late.at[: late.found[0]].copy()
+            late.found[0] = 0
+        if stopped:
+            carried = grown(carried, make)
+
+
+def _senders(lines: Lines) -> NDArray[Any]:
+    """The processes whose messages are delivered."""
+    sending = np.zeros(lines.processes, bool)
+    for start in range(0, len(lines.source), 1 << 24):
+        piece = lines.source[start : start + (1 << 24)]
+        sending[np.unique(piece[piece >= 0])] = True
+        lines.scratch.rest()
+    return np.flatnonzero(sending)
+
+
+def blocks(lines: Lines, senders: NDArray[Any], lanes_max: int | None) -> Iterator[tuple[Ints, int]]:
+    """Some senders in blocks that fit into memory: for each process its lane or -1, and the number of lanes."""
+    size = lanes_max or max(64, _block_bytes // (4 * max(1, lines.processes)))
+    for start in range(0, len(senders), size):
+        block = senders[start : start + size]
+        lane_of = np.full(lines.processes, -1, np.int32)
+        lane_of[block] = np.arange(len(block))
+        yield lane_of, len(block)
+
+
+def fifo_late(lines: Lines) -> Iterator[Longs]:
+    """The deliveries that are late by FIFO order, some at a time, process by process."""
+    longest = int(np.diff(lines.offsets).max()) if lines.processes else 0
+    late = lines.scratch.array(max(_late_at_once, longest), np.int64)
+    newest = np.zeros(lines.processes, np.int64)
+    seen_by = np.full(lines.processes, -1, np.int32)
+    counts = np.zeros(1, np.int64)
+    for first, last in spans(lines.offsets):
+        while first < last:
+            first = fifo(lines.offsets, lines.source, lines.argument, first, last, newest, seen_by, late, counts)
+            if counts[0]:
+                yield late[: counts[0]].copy()
+                counts[0] = 0
+            lines.scratch.rest()
+
+
+def fifo_overtaking(lines: Lines, late: Longs) -> Longs:
+    """For each of these deliveries, late by FIFO order and ascending, the first one of a later message before it."""
+    answers = np.full(len(late), -1, np.int64)
+    receiver = lines.process_at(late)
+    for process in np.unique(receiver):
+        a, b = np.searchsorted(receiver, process), np.searchsorted(receiver, process, "right")
+        start, end = lines.offsets[process], lines.offsets[process + 1]
+        fifo_overtakers(start, end, lines.source, lines.argument, lines.processes, late[a:b], answers[a:b])
+    return answers
+
+
+class Circle:
+    """A message sequence that cannot be merged, walked as :mod:`antecede.trace.knots` walks it."""
+
+    def __init__(self, lines: Lines, with_sends: bool) -> None:
+        self._lines = lines
+        self._arrays = lines.offsets, lines.source, lines.argument, with_sends
+        self._with_sends = with_sends
+        self._cursors = np.zeros(lines.processes, np.int64)
+        events = len(lines.source)
+        occurs = lines.scratch.array(events, np.int32)
+        at_head = lines.scratch.array(events, np.int32, -1)
+        self.merges: bool = merge(*self._arrays, occurs, at_head, self._cursors)
+
+    def witness(self) -> list[int]:
+        """The flat positions of the sends of the messages in a circle, each before the next."""
+        lines = self._lines
+        self._first, self._delivered = deliveries_of(lines.offsets, lines.source, lines.argument)
+        lengths = np.diff(lines.offsets)
+        start = int(np.flatnonzero(self._cursors < lengths)[0])
+        message = self._message(start, int(self._cursors[start]))
+        path: list[int] = []
+        seen: dict[int, int] = {}
+        while message not in seen:
+            seen[message] = len(path)
+            path.append(message)
+            message = self._blocker(message)
+        return path[seen[message] :][::-1]
+
+    def _message(self, process: int, position: int) -> int:
+        return int(message_at(*self._arrays, int(self._lines.offsets[process]) + position))
+
+    def _blocker(self, message: int) -> int:
+        flat = self._delivered[self._first[message] : self._first[message + 1]]
+        if self._with_sends:
+            flat = np.append(flat, message)
+        flat = np.sort(flat)
+        owner = self._lines.process_at(flat)
+        # The last event of the message in each process; a process comes once.
+        last = np.append(owner[1:] != owner[:-1], True)
+        for process, at in zip(owner[last].tolist(), flat[last].tolist(), strict=True):
+            head = int(self._cursors[process])
+            position = at - int(self._lines.offsets[process])
+            if position < head:
+                continue
+            first = self._message(process, head)
+            if first != message:
+                return first
+            second = int(following(*self._arrays, process, head, message))
+            if second <= position:
+                return self._message(process, second)
+        raise AssertionError("a stuck message is not blocked")
+
+
+def pairwise(lines: Lines) -> bool:
+    """Whether no two processes deliver two messages in opposite orders."""
+    first, delivered = deliveries_of(lines.offsets, lines.source, lines.argument)
+    owner = owners(lines.offsets)
+    return bool(agree_pairwise(lines.offsets, lines.source, lines.argument, owner, first, delivered))
+
+
+def no_lamport() -> dict[str, Any]:
+    """The ``lamport`` object of a trace without Lamport clocks."""
+    return {"checked": 0, "disagree": 0, "used": False}
+
+
+def no_clocks() -> dict[str, Any]:
+    """The ``clocks`` object of a trace without recorded vectors."""
+    return {"checked": 0, "disagree": 0, "rule": None}
+
+
+def check_lamport(lines: Lines, pieces: Sequence[ClockRows]) -> dict[str, Any]:
+    """The ``lamport`` object of a report."""
+    flat = _together(piece.lamport_flat for piece in pieces)
+    value = _together(piece.lamport.value for piece in pieces if piece.lamport is not None)
+    order = np.argsort(flat)
+    disagree = int(lamport(lines.arrays, flat[order], value[order]))
+    return {"checked": len(flat), "disagree": disagree, "used": len(flat) > 0 and not disagree}
+
+
+def check_clocks(
+    lines: Lines, pieces: Sequence[ClockRows], names: int, names_max: int | None = None, segments: int = 1 << 18
+) -> dict[str, Any]:
+    """The ``clocks`` object of a report; ``names`` counts the processes and the other names that occur in clocks."""
+    flat = _together(piece.clocks_flat for piece in pieces)
+    if not len(flat):
+        return no_clocks()
+    recorded_by = [piece.clocks for piece in pieces if piece.clocks is not None]
+    sizes = _together(rows.size for rows in recorded_by)
+    name = _together(rows.name for rows in recorded_by).astype(np.int32)
+    entry = _together(rows.entry for rows in recorded_by)
+    order = np.argsort(flat)
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    first = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes[order])])
+    pick = np.repeat(starts[:-1][order] - first[:-1], sizes[order]) + np.arange(len(name))
+    flat, name, entry = flat[order], name[pick], entry[pick]
+    process = lines.process_at(flat)
+    row = np.repeat(np.arange(len(flat)), np.diff(first))
+    own = np.zeros(len(flat), np.int64)
+    mine = name == process[row]
+    own[row[mine]] = entry[mine]
+    exact = 2 * int((own == lines.index_at(flat) + 1).sum()) > len(flat)
+    recorded = Recorded(flat, first, name, entry, own[np.lexsort((own, process))], lines.indices)
+    disagrees = np.zeros(len(flat), np.uint8)
+    width = names_max or max(16, _block_bytes // (16 * max(1, lines.processes)))
+    for low in range(0, names, width):
+        lanes = min(width, names - low)
+        _check_block(Walk(lines, segments), low, lanes, exact, recorded, disagrees)
+    return {"checked": len(flat), "disagree": int(disagrees.sum()), "rule": "exact" if exact else "order"}
+
+
+def _check_block(
+    walk: Walk, low: int, lanes: int, exact: bool, recorded: Recorded, disagrees: NDArray[np.uint8]
+) -> None:
+    lines = walk.lines
+    known, floor = (np.zeros((lines.processes, lanes), np.int64) for _ in range(2))
+    slots = slots_of(2 * lanes, np.int64)
+    lend_slots(lines)
+
+    def check(begin: int, end: int) -> int:
+        return clocks(
+            lines.arrays, walk.segments, begin, end, low, exact, recorded, known, floor, slots, disagrees
+        )  # fmt: skip
+
+    for stopped in walk.through(check):
+        if stopped:
+            slots = grown(slots)
+
+
+def without(piece: ClockRows, flat: Longs) -> ClockRows:
+    """A piece's clocks without those of the rows at these positions, which were set aside."""
+    left = ClockRows()
+    if piece.lamport is not None and piece.lamport_flat is not None:
+        keep = ~np.isin(piece.lamport_flat, flat)
+        rows = piece.lamport
+        left.lamport = Lamports(rows.process[keep], rows.index[keep], rows.value[keep])
+        left.lamport_flat = piece.lamport_flat[keep]
+    if piece.clocks is not None and piece.clocks_flat is not None:
+        keep = ~np.isin(piece.clocks_flat, flat)
+        clocked = piece.clocks
+        entries = np.repeat(keep, clocked.size)
+        left.clocks = Clocks(
+            *(clocked.process[keep], clocked.index[keep], clocked.size[keep]),
+            *(clocked.name[entries], clocked.entry[entries]),
+        )
+        left.clocks_flat = piece.clocks_flat[keep]
+    return left
+
+
+def _together(arrays: Iterable[NDArray[Any] | None]) -> Longs:
+    found = [array for array in arrays if array is not None]
+    return np.concatenate(found).astype(np.int64) if found else np.zeros(0, np.int64)
+
+
+def sends_in(lines: Lines) -> int:
+    """How many sends the lines hold."""
+    return int((lines.source == SENT).sum())

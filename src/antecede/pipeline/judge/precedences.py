@@ -1,0 +1,55 @@
+"""Which of some messages were sent in the past of which, and which precede which significantly, in one walk."""
+
+from typing import Any
+
+import numpy as np
+
+from antecede.pipeline.judge.deeds import Deeds
+from antecede.pipeline.kernels.orderings import Before, Instances, Running, precedences
+from antecede.pipeline.kernels.slots import FIRST_SLOTS, doubled, free_of, grown, more_free, slots_of
+from antecede.pipeline.match.lines import Walk, lend_slots
+
+
+def precedences_among(deeds: Deeds, picked: Any) -> tuple[list[int], list[int]]:
+    """For each compared message those sent in its past, and those significantly before it, as masks."""
+    lines = deeds.lines
+    lend_slots(lines)
+    words = max(1, -(-len(picked) // 64))
+    past = np.zeros((lines.processes, words), np.uint64)
+    done = np.zeros((len(deeds.operation), words), np.uint64)
+    instances = Instances(
+        np.where(deeds.instance < deeds.count, deeds.instance, -1),
+        *(deeds.first, deeds.last, deeds.cell, deeds.aborted, deeds.rival_from, deeds.rivals),
+    )
+    slots = slots_of(2 * words, np.uint64)
+    running = Running(
+        np.full(deeds.count, -1, np.int32),
+        np.zeros((FIRST_SLOTS, words), np.uint64),
+        np.zeros((FIRST_SLOTS, words), np.uint64),
+        free_of(FIRST_SLOTS),
+        np.array([FIRST_SLOTS], np.int64),
+    )
+    before = Before(*(np.zeros((len(picked), words), np.uint64) for _ in range(2)))
+    walk = Walk(lines)
+
+    def follow(begin: int, end: int) -> int:
+        return precedences(
+            lines.arrays, walk.segments, begin, end, picked, instances, past, done, running, slots, before
+        )
+
+    for stopped in walk.through(follow):
+        if stopped:
+            slots, running = grown(slots), _with_room(running)
+    return _masks(before.causal), _masks(before.significant)
+
+
+def _with_room(running: Running) -> Running:
+    """Twice as many rows, if none is free."""
+    if running.left[0]:
+        return running
+    left = np.array([len(running.free)], np.int64)
+    return Running(running.of, doubled(running.base), doubled(running.known), more_free(running.free), left)
+
+
+def _masks(sets: Any) -> list[int]:
+    return [int.from_bytes(row.astype("<u8").tobytes(), "little") for row in sets]

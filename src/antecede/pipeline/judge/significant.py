@@ -1,0 +1,333 @@
+"""Significant order on Spark: one task judges the assembled lines; names and ids are looked up for what is reported.
+
+The verdict is that of :mod:`antecede.trace.significant`, to the last detail. The task holds the lines, four bytes an
+event for its instance and two for what else it says, some twenty bytes an instance, and the vectors of
+:mod:`antecede.pipeline.kernels.significant`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.pipeline.judge.deeds import Bench, Deeds, bench_for
+from antecede.pipeline.judge.precedences import precedences_among
+from antecede.pipeline.judge.report import late_rows
+from antecede.pipeline.judge.trace import Trace
+from antecede.pipeline.kernels.merge import deliveries_of
+from antecede.pipeline.kernels.significant import (
+    LANES,
+    LATE,
+    PUT_OFF,
+    REQUEST,
+    RUNS,
+    Asked,
+    Cells,
+    Copies,
+    Instances,
+    Lanes,
+    Running,
+    crossed,
+    significant,
+    unsettled,
+)
+from antecede.pipeline.kernels.slots import FIRST_SLOTS, doubled, free_of, grown, more_free, slots_of
+from antecede.pipeline.kernels.walk import SENT
+from antecede.pipeline.match.instances import matched_instances
+from antecede.pipeline.match.lines import Lines, Walk, lend_slots
+from antecede.pipeline.packing import pack, unpack
+from antecede.trace.conflicts import Conflicts
+from antecede.trace.significant import nothing_to_judge, unlisted
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+_late_at_once = 1 << 16
+_rows_at_once = 1 << 18
+_settled_at_once = 1 << 12
+"""Pairs of requests of which one walk tells whether one precedes the other, with a bit for each."""
+
+_vector_bytes = 512 * 1024 * 1024
+"""What all vectors together may take before instances are put off to another walk."""
+
+SUMMARY, ROWS = range(2)
+"""Parts of what the judging task says."""
+
+
+class _Vectors:
+    """What the kernel keeps along one walk, and how it grows."""
+
+    def __init__(
+        self, deeds: Deeds, wanted: Bytes, lanes_max: int | None, lanes: int = 16, rows: int = FIRST_SLOTS
+    ) -> None:
+        self._lanes_max = lanes_max
+        lines = deeds.lines
+        everyone = len(wanted)
+        awaits = np.zeros(everyone, np.int64)
+        sends = np.flatnonzero(lines.source == SENT)
+        np.add.at(awaits, deeds.instance[sends], lines.argument[sends])
+        lanes = min(lanes, lanes_max or lanes)
+        self.owners = Lanes(wanted, awaits, np.full(everyone, -1, np.int32), free_of(lanes))
+        vectors = (np.zeros((rows, lanes), np.int64) for _ in range(3))
+        self.running = Running(np.full(everyone, -1, np.int32), free_of(rows), *vectors)
+        self.cells = Cells(*(np.zeros((len(deeds.operation), lanes), np.int64) for _ in range(2)))
+        self.slots = slots_of(lanes, np.int64, rows)
+        self.counts = np.array([lanes, rows, 0, 0, 0], np.int64)
+
+    @property
+    def grows(self) -> bool:
+        """Whether there may be more lanes."""
+        lanes = len(self.owners.free)
+        rows = len(self.slots.owed) + 3 * len(self.running.free) + 2 * len(self.cells.done)
+        return 2 * lanes <= self._lanes_max if self._lanes_max else 16 * lanes * rows <= _vector_bytes
+
+    def grow(self) -> None:
+        """Make more of what ran out."""
+        self.slots = grown(self.slots)
+        if self.counts[RUNS] == 0:
+            of, free, *vectors = self.running
+            self.counts[RUNS] = len(free)
+            self.running = Running(of, more_free(free), *map(doubled, vectors))
+        if self.counts[LANES] == 0 and self.grows:
+            self.counts[LANES] = len(self.owners.free)
+            self.owners = self.owners._replace(free=more_free(self.owners.free))
+            of, free, *vectors = self.running
+            self.running = Running(of, free, *(doubled(one, axis=1) for one in vectors))
+            self.cells = Cells(*(doubled(one, axis=1) for one in self.cells))
+            self.slots = self.slots._replace(rows=doubled(self.slots.rows, axis=1))
+
+
+class Questions:
+    """Late deliveries whose overtaking message is asked for, and the answers."""
+
+    def __init__(self, deeds: Deeds, late: Longs) -> None:
+        sends = deeds.lines.send_of(late)
+        order = np.argsort(sends, kind="stable")
+        self.late, self.send = late[order], sends[order]
+        self.serial = np.zeros(len(late), np.int64)
+        self.next = np.full(len(late), -1, np.int32)
+        self.answer = np.full(len(late), -1, np.int64)
+        self.rule = np.zeros(len(late), np.uint8)
+
+
+def late_by_precedence(
+    deeds: Deeds, questions: Questions | None = None, lanes_max: int | None = None, segments: int = 1 << 18
+) -> Iterator[Longs]:
+    """The deliveries that break rule (1)."""
+    lines = deeds.lines
+    everyone = int(deeds.instance.max(initial=-1)) + 1
+    wanted = np.ones(everyone, np.uint8)
+    if questions is not None:
+        wanted[:] = 0
+        wanted[deeds.instance[questions.send]] = 1
+    asked = questions or Questions(deeds, np.zeros(0, np.int64))
+    instances = instances_of(deeds)
+    late = np.zeros(_late_at_once, np.int64)
+    while wanted.any():
+        lend_slots(lines, segments)
+        state = _Vectors(deeds, wanted, lanes_max)
+        heads = np.full(lines.processes, -1, np.int32)
+        open_ = Asked(asked.send, asked.late, asked.serial, asked.next, heads, asked.answer, asked.rule)
+        walk = Walk(lines, segments)
+
+        def judge(begin: int, end: int, state: _Vectors = state, open_: Asked = open_, walk: Walk = walk) -> int:
+            return significant(
+                lines.arrays, walk.segments, begin, end, state.grows, instances, state.owners, state.running,
+                state.cells, state.slots, open_, state.counts, late,
+            )  # fmt: skip
+
+        for stopped in walk.through(judge):
+            if state.counts[LATE]:
+                yield late[: state.counts[LATE]].copy()
+                state.counts[LATE] = 0
+            if stopped:
+                state.grow()
+        assert state.counts[PUT_OFF] == (state.owners.of == -2).sum()
+        wanted = (state.owners.of == -2).astype(np.uint8)
+
+
+def instances_of(deeds: Deeds) -> Instances:
+    """The instances as kernels take them; what no instance sends has one of its own, which knows of nothing."""
+    others = max(0, int(deeds.instance.max(initial=-1)) + 1 - deeds.count)
+    return Instances(
+        deeds.instance,
+        deeds.received_as,
+        np.concatenate([deeds.first, np.full(others, -1)]),
+        np.concatenate([deeds.last, np.full(others, -1)]),
+        np.concatenate([deeds.cell, np.full(others, -1, np.int32)]),
+        np.concatenate([deeds.aborted, np.zeros(others, np.uint8)]),
+        deeds.rival_from,
+        deeds.rivals,
+        deeds.request_rival_from,
+        deeds.request_rivals,
+    )
+
+
+class Verdict(msgspec.Struct):
+    """Flat positions of all late deliveries, ascending, and the rule that each breaks, where it is known."""
+
+    late: Longs
+    over: Longs
+    """The delivery that came too early, -1 where nobody asked."""
+    rule: Bytes
+    """0 where nobody asked; 3 is agreement."""
+
+
+RULES = ("", "instance", "conflict", "agreement")
+
+
+def judged_deeds(deeds: Deeds, every_late: bool, lanes_max: int | None = None, segments: int = 1 << 18) -> Verdict:
+    """Judge; who overtook is found for the first late delivery, or for all."""
+    lines = deeds.lines
+    told = [*late_by_precedence(deeds, lanes_max=lanes_max, segments=segments)]
+    late = np.concatenate(told) if told else np.zeros(0, np.int64)
+    over, rule = np.full(len(late), -1), np.zeros(len(late), np.uint8)
+    before = _crossed(deeds, late)
+    disagree = np.flatnonzero(before >= 0)
+    late, over = np.concatenate([late, disagree]), np.concatenate([over, before[disagree]])
+    rule = np.concatenate([rule, np.full(len(disagree), 3, np.uint8)])
+    order = np.lexsort((lines.process_at(late), lines.index_at(late)))
+    verdict = Verdict(late[order], over[order], rule[order])
+    open_ = np.flatnonzero(verdict.rule == 0)
+    open_ = open_ if every_late else open_[open_ == 0]
+    if len(open_):
+        asked = _asked(deeds, verdict.late[open_], lanes_max, segments)
+        back = open_[np.argsort(verdict.late[open_])]
+        order = np.argsort(asked.late)
+        verdict.over[back], verdict.rule[back] = asked.answer[order], asked.rule[order]
+    return verdict
+
+
+def _crossed(deeds: Deeds, late: Longs) -> Longs:
+    """For each delivery that breaks rule (2), which one came first at its object; -1 for the others."""
+    lines = deeds.lines
+    mark = lines.scratch.array(len(lines.source), np.uint8)
+    mark[late] = 1
+    before = lines.scratch.array(len(lines.source), np.int64, -1)
+    first, delivered = deliveries_of(lines.offsets, lines.source, lines.argument)
+    instances, copies_of = instances_of(deeds), Copies(mark, deeds.place, first, delivered)
+    crossed(lines.arrays, instances, copies_of, _pairs_of_cells(deeds), before)
+    # A request m′ that is late by precedence may have come too late for m here, and so have been right before m there.
+    pairs = []
+    requests = _requests(deeds)
+    sends = lines.send_of(requests)
+    copies = first[sends + 1] - first[sends]
+    requests, copies = requests[copies > 1], copies[copies > 1]
+    for number in np.flatnonzero(mark[requests]).tolist():
+        other = int(requests[number])
+        begin = np.searchsorted(requests, lines.offsets[deeds.place[deeds.instance[other]]])
+        others = requests[begin:number]
+        found = np.empty((len(others) * int(copies[number]), 2), np.int64)
+        pairs.append(found[: unsettled(others, other, lines.arrays, instances, copies_of, found)].copy())
+    if pairs:
+        _settle(deeds, np.concatenate(pairs), before)
+    return before
+
+
+def _requests(deeds: Deeds) -> Longs:
+    """The deliveries of requests of operations, ascending."""
+    at = np.flatnonzero(deeds.received_as == REQUEST)
+    return at[deeds.cell[deeds.instance[at]] >= 0] if len(at) else at
+
+
+def _pairs_of_cells(deeds: Deeds) -> Longs:
+    """The pairs of cells in which a request is received at two objects."""
+    lines = deeds.lines
+    at = _requests(deeds)
+    cell = deeds.cell[deeds.instance[at]].astype(np.int64)
+    order = np.lexsort((at, lines.send_of(at)))
+    send, cell = lines.send_of(at)[order], cell[order]
+    found = [np.zeros(0, np.int64)]
+    # The copies of a send come one after the other: compare those at each distance, until none are that far apart.
+    for distance in range(1, len(send)):
+        same = np.flatnonzero(send[distance:] == send[:-distance])
+        if not len(same):
+            break
+        found.append(np.unique(cell[same] * len(deeds.operation) + cell[same + distance]))
+    return np.unique(np.concatenate(found))
+
+
+def _settle(deeds: Deeds, pairs: Longs, before: Longs) -> None:
+    """Take in those pairs of a late request and the one that came first of which the second does not precede the
+    first."""
+    sends = deeds.lines.send_of(pairs.reshape(-1)).reshape(-1, 2)
+    start = 0
+    while start < len(pairs):
+        end = start + _settled_at_once
+        some, picked = sends[start:end], np.unique(sends[start:end])
+        _, significant = precedences_among(deeds, picked)
+        for (copy, twin), (later, earlier) in zip(pairs[start:end].tolist(), some.tolist(), strict=True):
+            at, other = int(np.searchsorted(picked, later)), int(np.searchsorted(picked, earlier))
+            if not significant[at] >> other & 1 and (before[copy] < 0 or twin < before[copy]):
+                before[copy] = twin
+        start = end
+
+
+def _asked(deeds: Deeds, late: Longs, lanes_max: int | None, segments: int) -> Questions:
+    questions = Questions(deeds, late)
+    if len(late):
+        for _ in late_by_precedence(deeds, questions, lanes_max, segments):
+            pass
+    return questions
+
+
+def judged(packed: Iterable[bytes], bench: Bench) -> Iterator[tuple[int, bytes]]:
+    """Judge a trace from what its buckets said: the summary, and every late delivery if asked for."""
+    deeds = Deeds(packed, bench)
+    verdict = judged_deeds(deeds, bench.docket.every_late, bench.lanes_max, bench.docket.segments)
+    summary = {
+        "late": len(verdict.late),
+        "crossed": int((verdict.rule == 3).sum()),
+        "judged": deeds.judged,
+        "operations": deeds.used,
+        "first": _columns(deeds.lines, verdict, slice(0, 1)) if len(verdict.late) else None,
+        "rule": RULES[verdict.rule[0]] if len(verdict.late) else None,
+    }
+    yield SUMMARY, pack(summary)
+    if bench.docket.every_late:
+        for start in range(0, len(verdict.late), _rows_at_once):
+            yield ROWS, pack(_columns(deeds.lines, verdict, slice(start, start + _rows_at_once)))
+
+
+def _columns(lines: Lines, verdict: Verdict, some: slice) -> dict[str, Any]:
+    """Late deliveries by places, as the report's rows are made of them."""
+    late, over = verdict.late[some], verdict.over[some]
+    sent, other = lines.send_of(late), lines.send_of(over)
+    return {
+        "process": lines.process_at(late).tolist(), "index": lines.index_at(late).tolist(),
+        "source": lines.process_at(sent).tolist(), "send_index": lines.index_at(sent).tolist(),
+        "over_process": lines.process_at(other).tolist(), "over_index": lines.index_at(other).tolist(),
+    }  # fmt: skip
+
+
+def significant_on(
+    trace: Trace, conflicts: Conflicts, deliveries: int, every_late: bool = False, lanes_max: int | None = None
+) -> tuple[dict[str, Any], Callable[[], Iterator[dict[str, Any]]]]:
+    """The report's entry of significant order, and the way to every late delivery."""
+    bench = bench_for(trace, conflicts, every_late, lanes_max)
+    pieces = trace.from_buckets(partial(matched_instances, numbering=trace.numbering), 1)
+    parts = pieces.scatter(partial(judged, bench=bench), [0], 2)
+    said = unpack(parts.gather(b"".join, [SUMMARY])[0])
+    if deliveries and not said["judged"]:
+        raise nothing_to_judge()
+    first = None
+    if said["first"] is not None:
+        first = next(late_rows(said["first"], trace.names, trace.ids)) | {"rule": said["rule"]}
+    entry = {
+        "holds": not said["late"] if deliveries else None,
+        "late": said["late"],
+        "crossed": said["crossed"],
+        "first": first,
+        "unlisted": unlisted(said["operations"], conflicts.over(said["operations"])),
+    }
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for packed in parts.stream(lambda blobs: blobs, [ROWS]):
+            for row in late_rows(unpack(packed), trace.names, trace.ids):
+                yield {"order": "significant", **row}
+
+    return entry, rows

@@ -1,0 +1,323 @@
+"""A whole verification: the stages in their order, on whatever flow carries them out, and the report.
+
+Stages and what passes between them::
+
+    splits ── encode ──▶ summaries, runs of indices, encoded rows by bucket
+    runs ──── survey ──▶ processes, missing and contested places   (a second reading settles contested ones)
+    buckets ─ matched ─▶ matched rows, reasons
+    matched ─ judged ──▶ verdicts in places ── look_up ──▶ message ids of what is reported
+
+A :class:`Trace` is a trace that was encoded and surveyed; verdicts, explanations and figures are asked for
+through :meth:`Trace.judge`, :meth:`Trace.on_lines` and :meth:`Trace.ids`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.pipeline.judge import chunks, verdict
+from antecede.pipeline.judge import orders as judge
+from antecede.pipeline.judge.chunks import Grain
+from antecede.pipeline.judge.cuts import Cuts
+from antecede.pipeline.judge.report import assemble_report, late_rows
+from antecede.pipeline.judge.verdict import LATE_PARTS, Docket
+from antecede.pipeline.kernels.match import DELIVER, SEND
+from antecede.pipeline.match.buckets import Numbering, Sought, ids_at, look_up, marks_of, matched, place_keys, set_aside
+from antecede.pipeline.match.lines import Lines, Regions
+from antecede.pipeline.packing import pack, unpack
+from antecede.pipeline.pieces import read_apart
+from antecede.pipeline.read.encode import Layout, Summary, encode
+from antecede.pipeline.read.splits import Batches, Input, line_before
+from antecede.pipeline.read.survey import Contest, Process, claims, settle, survey, surveyed
+from antecede.pipeline.spark.flow import Flow, FrameParts, HereParts, Parts
+from antecede.trace.verdicts import ORDERS
+
+Longs = NDArray[np.int64]
+
+_bucket_rows = 500_000
+_bucket_bytes = 48 * 1024 * 1024
+_few_places = 64
+
+
+def layout_for(given: Input, **options: Any) -> Layout:
+    """Buckets that fit a worker's memory and the processor's caches."""
+    buckets = given.rows // _bucket_rows if given.rows is not None else given.bytes // _bucket_bytes
+    return Layout(places=min(4, len(given.splits)) or 1, buckets=int(min(4096, max(2, buckets))), **options)
+
+
+class Trace:
+    """A trace, encoded and surveyed; its matched rows are made when first asked for."""
+
+    def __init__(self, flow: Flow, given: Input, layout: Layout, scratch: str | None = None) -> None:
+        self.given, self.layout, self._scratch = given, layout, scratch
+        self._flow = flow
+        self._encoded = flow.scatter(partial(encode, layout=layout), given.splits, layout.parts)
+        self.places: list[Process] = []
+        summaries: list[Summary] = []
+        for packed in self._encoded.gather(survey, range(layout.places)):
+            processes, told = surveyed(packed)
+            self.places += processes
+            summaries += told
+        self.unread: Counter[str] = Counter()
+        self.rows = self.outside = 0
+        self.clocked = any(said.clocked for said in summaries)
+        self.assumed = any(said.assumed for said in summaries)
+        self.nulled: Counter[str] = Counter()
+        for said in summaries:
+            self.unread.update(said.reasons)
+            self.nulled.update(said.nulled)
+            self.rows += said.rows
+            self.outside += said.outside
+        self.unread_first = self._first((said.split, said.unread_first) for said in summaries)
+        self.nulled_first = self._first((said.split, said.nulled_first) for said in summaries)
+        self._number([(said.split, said.names) for said in summaries])
+        self._settle()
+        self._matched: Parts | None = None
+        self._regions: tuple[Regions, Parts] | None = None
+        """Of a large trace that was matched: its regions, and what the buckets said of each."""
+
+    def _first(self, told: Iterable[tuple[int, dict[str, tuple[int, str]]]]) -> dict[str, str]:
+        """By reason or column, the first row in the order of the files that has something wrong, and what it is."""
+        found: dict[str, tuple[int, int, str]] = {}
+        for split, firsts in told:
+            for name, (number, detail) in firsts.items():
+                found[name] = min(found.get(name, (split + 1, 0, "")), (split, number, detail))
+        # The partitions of a DataFrame are in no file.
+        splits = {split.number: split for split in self.given.splits if not isinstance(split, Batches)}
+        return {
+            name: f"{splits[split].name}:{line_before(splits[split]) + number}: {detail}"
+            for name, (split, number, detail) in found.items()
+            if split in splits
+        }
+
+    def _number(self, told: list[tuple[int, list[str]]]) -> None:
+        own = {process.name: process for process in self.places if not process.hop}
+        self.names = sorted({name for _, names in told for name in names} | own.keys())
+        numbers = {name: number for number, name in enumerate(self.names)}
+        splits = {split: np.array([numbers[name] for name in names], np.int32).tobytes() for split, names in told}
+        self.numbering = Numbering(len(self.names), splits, narrow=self.layout.narrow)
+        self.has_rows = np.zeros(len(self.names), bool)
+        lengths = np.zeros(len(self.names), np.int64)
+        self.ends = lengths.copy()
+        sparse = []
+        for name, process in own.items():
+            number = numbers[name]
+            self.has_rows[number] = True
+            self.ends[number] = min(process.largest + 1, np.iinfo(np.int64).max)
+            if process.largest + 1 > 4 * process.distinct + 1024:
+                sparse.append(number)
+            else:
+                lengths[number] = process.largest + 1
+        self._lengths, self._sparse = lengths, np.array(sorted(sparse), np.int32)
+        self._narrow_index = not sparse
+        self._numbers = numbers
+
+    def _settle(self) -> None:
+        self.again = self.different = 0
+        self.contested_rows: list[tuple[int, int, bool]] = []
+        contest = {("h" if p.hop else "p") + p.name: p.contested for p in self.places if p.contested}
+        if not contest:
+            return
+        stage = partial(claims, layout=self.layout, contest=Contest(contest))
+        parts = self._flow.scatter(stage, self.given.splits, self.layout.parts)
+        settled = parts.gather(partial(settle, with_rows=self.layout.numbered), range(self.layout.places))
+        runs = []
+        for packed in settled:
+            said = unpack(packed)
+            self.again += said["again"]
+            self.different += said["different"]
+            self.contested_rows += [tuple(row) for row in said["rows"]]
+            runs += [(self._numbers[name], first, end - 1, once) for name, first, end, once in said["runs"]]
+        runs.sort()
+        columns = list(zip(*runs, strict=True)) or [(), (), (), ()]
+        self.numbering = msgspec.structs.replace(
+            self.numbering,
+            run_process=np.array(columns[0], np.int32).tobytes(),
+            run_first=np.array(columns[1], np.int64).tobytes(),
+            run_last=np.array(columns[2], np.int64).tobytes(),
+            run_once=np.array(columns[3], np.uint8).tobytes(),
+        )
+
+    @property
+    def _buckets(self) -> range:
+        return range(self.layout.places, self.layout.parts)
+
+    def matched(self) -> Parts:
+        """In one part: what each bucket counted, and the pieces from which lines are assembled."""
+        if self._matched is None:
+            ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(self._lengths)])
+            regions = Regions(ends.tobytes(), self.layout.region_events)
+            stage = partial(matched, numbering=self.numbering, narrow_index=self._narrow_index)
+            if regions.count == 1 or len(self._sparse):
+                self._matched = self._encoded.scatter(stage, self._buckets, 1)
+            else:
+                by_region = self._encoded.scatter(partial(stage, regions=regions), self._buckets, regions.count)
+                self._regions, self._matched = (regions, by_region), by_region.joined()
+        return self._matched
+
+    def docket(self, orders: tuple[str, ...], **options: Any) -> Docket:
+        """What there is to know before the lines are assembled."""
+        return Docket(self._lengths.tobytes(), self._sparse.tobytes(), orders, scratch=self._scratch, **options)
+
+    def judge(self, orders: tuple[str, ...], every_late: bool = False, **options: Any) -> tuple[bytes, Parts | None]:
+        """Verdicts: the summary, and if asked for the late deliveries, in all parts but the first."""
+        docket = self.docket(orders, every_late=every_late, **options)
+        if not every_late:
+            return self.matched().gather(partial(verdict.only_summary, docket=docket), [0])[0], None
+        parts = self.matched().scatter(partial(verdict.judged, docket=docket), [0], 1 + LATE_PARTS)
+        return parts.gather(b"".join, [0])[0], parts
+
+    def judge_by_chunks(
+        self,
+        orders: tuple[str, ...],
+        every_late: bool = False,
+        grain: Grain | None = None,
+        cuts: Cuts | None = None,
+    ) -> tuple[bytes, Parts | None]:
+        """The same verdicts, FIFO and causal order by chunks of time; the others, if asked for, by the one walk.
+
+        A trace with assumed rows is an import, which one walk can hold, and is judged by the walk alone.
+        """
+        if self.assumed:
+            return self.judge(orders, every_late)
+        onto = self.layout.buckets
+        stage = partial(chunks.matched_apart, numbering=self.numbering, narrow_index=self._narrow_index, onto=onto)
+        rows = self._encoded.scatter(stage, self._buckets, onto)
+        by_time = tuple(order for order in orders if order in ("fifo", "causal"))
+        others = tuple(order for order in orders if order not in by_time)
+        plan = chunks.planned(
+            rows, range(onto), self.ends, self._sparse, self.rows, grain or Grain(), cuts,
+            orders=by_time, every_late=every_late, scratch=self._scratch,
+        )  # fmt: skip
+        tasks = len(plan.tasks)
+        dealt = rows.scatter(partial(chunks.dealt, plan=plan), range(onto), tasks)
+        parts = dealt.scatter(partial(chunks.judged, plan=plan), range(tasks), 1 + LATE_PARTS)
+        said = unpack(parts.gather(chunks.merged, [0])[0])
+        sums = [read_apart(packed) for packed in rows.gather(chunks.summed, range(onto)) if packed]
+        rest: dict[str, Any] = {"clocks": judge.no_clocks(), "lamport": judge.no_lamport()}
+        if others or self.clocked:
+            rest = unpack(self.judge(others)[0])
+        return pack(rest | msgspec.structs.asdict(verdict.counted(sums)) | said), parts if every_late else None
+
+    def on_lines(self, work: Callable[[Lines], bytes]) -> bytes:
+        """Have some work done on the assembled lines, where they are; its outcome must be small."""
+        return self.matched().gather(partial(verdict.on_lines, docket=self.docket(()), work=work), [0])[0]
+
+    def on_buckets(self, stage: Callable[[Iterable[bytes]], bytes]) -> list[bytes]:
+        """Have some work done on each bucket of encoded rows; its outcomes must be small."""
+        return self._encoded.gather(stage, self._buckets)
+
+    def from_buckets(self, stage: Callable[[Iterable[bytes]], Iterator[tuple[int, bytes]]], onto: int) -> Parts:
+        """Run a stage on each bucket of encoded rows; what it yields, by part."""
+        return self._encoded.scatter(stage, self._buckets, onto)
+
+    def bucket_rows(self, stage: Callable[[Iterable[bytes]], Iterator[Any]], schema: Any) -> Any:
+        """What a stage makes of each bucket of encoded rows, as a table: an Arrow one, or a DataFrame."""
+        assert isinstance(self._encoded, HereParts | FrameParts)
+        return self._encoded.frame(stage, schema, self._buckets)
+
+    def look_up(self, process: Sequence[int] | Longs, index: Sequence[int] | Longs) -> dict[str, Any]:
+        """The valid deliveries at these places, in the order given: whether their sends' destinations are ``known``,
+        and the rows' ``split`` and ``at``, their number there."""
+        columns = {name: np.zeros(len(process), np.int64) for name in ("known", "split", "at")}
+        for found, back, said in self._sought(look_up, DELIVER, process, index, self._buckets):
+            for name, column in columns.items():
+                values = np.zeros(len(found), np.int64)
+                values[said["found"]] = said[name]
+                hit = np.isin(back, said["found"])
+                column[hit] = values[back[hit]]
+        return columns
+
+    def ids(self, process: Sequence[int] | Longs, index: Sequence[int] | Longs) -> list[str]:
+        """The ids of the messages sent at these places."""
+        ids = [""] * len(process)
+        for _, back, said in self._sought(ids_at, SEND, process, index, self._homes(process, index)):
+            texts = dict(zip(said["found"].tolist(), said["ids"], strict=True))
+            for k in np.flatnonzero(np.isin(back, said["found"])).tolist():
+                ids[k] = texts[back[k]]
+        return ids
+
+    def _homes(self, process: Any, index: Any) -> Sequence[int]:
+        """The buckets of the messages sent at these places; all, if that is not sooner found out."""
+        if self._regions is None or not 0 < len(process) <= _few_places:
+            return self._buckets
+        regions, said = self._regions
+        at, number = np.asarray(process, np.int32), np.asarray(index, np.int64)
+        stage = partial(marks_of, sought=Sought(SEND, at.tobytes(), number.tobytes()))
+        marks = [mark for packed in said.gather(stage, regions.of(at, number)) for mark in unpack(packed)["marks"]]
+        return sorted({self.layout.places + mark % self.layout.buckets for mark in marks})
+
+    def _sought(
+        self, stage: Any, kind: int, process: Any, index: Any, buckets: Sequence[int]
+    ) -> Iterator[tuple[Any, Longs, dict[str, Any]]]:
+        """The places without repeats, for each one given its number among them, and what a bucket says of them."""
+        keys = place_keys(np.asarray(process, np.int64), np.asarray(index, np.int64))
+        unique, back = np.unique(keys, return_inverse=True)
+        if not len(unique):
+            return
+        sought = Sought(kind, unique["process"].astype(np.int32).tobytes(), unique["index"].tobytes())
+        for packed in self._encoded.gather(partial(stage, numbering=self.numbering, sought=sought), buckets):
+            yield unique, back, unpack(packed)
+
+    def set_aside(self) -> Parts:
+        """By split, the rows that matching set aside."""
+        return self._encoded.scatter(
+            partial(set_aside, numbering=self.numbering), self._buckets, len(self.given.splits)
+        )
+
+
+class Outcome(msgspec.Struct):
+    """A report without its timings, and the way to every late delivery."""
+
+    report: dict[str, Any]
+    late: Iterator[dict[str, Any]]
+    circular: list[tuple[int, int]]
+    """Split and row of the deliveries on a cycle, if rows are numbered."""
+
+
+def verdict_on(
+    trace: Trace, orders: Sequence[str], every_late: bool = False, causal: str = "walk", **options: Any
+) -> Outcome:
+    """Judge a trace; the report as :func:`antecede.trace.verify` gives it.
+
+    ``causal`` is ``walk`` or ``chunks``, ``options`` are those of :meth:`Trace.judge` or
+    :meth:`Trace.judge_by_chunks`.
+    """
+    asked = tuple(order for order in ORDERS if order in orders)
+    judging = trace.judge_by_chunks if causal == "chunks" else trace.judge
+    summary, parts = judging(asked, every_late, **options)
+    said = unpack(summary)
+    named = np.unpackbits(said["named"])[: len(trace.names)].astype(bool)
+    circular = trace.look_up(said["cycle_process"], said["cycle_index"])
+    report = assemble_report(
+        names=trace.names,
+        orders=asked,
+        said=said,
+        unread=trace.unread,
+        unread_first=trace.unread_first,
+        nulled=trace.nulled,
+        nulled_first=trace.nulled_first,
+        aside={"duplicate_row": trace.again, "duplicate_index": trace.different},
+        rows=trace.rows,
+        outside=trace.outside,
+        processes=int(trace.has_rows.sum()),
+        silent=int((named & ~trace.has_rows).sum()),
+        missing=sum(process.largest + 1 - process.distinct for process in trace.places),
+        ids=trace.ids,
+        known=lambda _process, _index: int(circular["known"].sum()),
+    )
+    rows = list(zip(circular["split"].tolist(), circular["at"].tolist(), strict=True))
+    return Outcome(report, late_in(trace, parts, said["late_blobs"]) if parts else iter(()), rows)
+
+
+def late_in(trace: Trace, parts: Parts, blobs: int) -> Iterator[dict[str, Any]]:
+    """Every late delivery of so many blobs: ``order`` and the keys of ``first``."""
+    for packed in parts.stream(lambda blobs: blobs, range(1, 1 + min(blobs, LATE_PARTS))):
+        columns = unpack(packed)
+        for row in late_rows(columns, trace.names, trace.ids):
+            yield {"order": columns["order"], **row}

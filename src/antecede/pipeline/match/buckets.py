@@ -1,0 +1,332 @@
+"""The second stage, the larger part: a bucket of messages in, matched rows out, by process and index.
+
+Every row of a message is in its bucket, so the bucket decides which send belongs to which delivery and which rows
+cannot be right (:mod:`antecede.pipeline.kernels.match`). What is valid goes on as fixed-width numbers to whoever
+assembles the lines; of what is not, only a count by reason, and the rows' numbers if somebody wants to see them.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from antecede.pipeline.kernels.match import (
+    DELIVER,
+    LEFT_OUT,
+    REASON_NAMES,
+    SEND,
+    VALID,
+    leave_out,
+    match,
+)
+from antecede.pipeline.kernels.texts import mix, number
+from antecede.pipeline.match.lines import Regions
+from antecede.pipeline.packing import pack, pack_struct, unpack_batch
+from antecede.pipeline.pieces import (
+    Clocks,
+    Counted,
+    Deliveries,
+    Lamports,
+    Piece,
+    Places,
+    Region,
+    Sends,
+    read_matched,
+)
+from antecede.pipeline.read.columns import joined
+from antecede.pipeline.read.encode import texts
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+
+
+Runs = tuple[Ints, Longs, Longs, NDArray[np.uint8]]
+"""Runs of contested places: process, first and last index, and whether one row claims them again and again."""
+
+
+class Numbering(msgspec.Struct, frozen=True):
+    """What all tasks together said: the trace's own numbers for names, and the places that are contested."""
+
+    names: int
+    splits: dict[int, bytes]
+    """For each split the trace's numbers of its names, as int32."""
+    run_process: bytes = b""
+    run_first: bytes = b""
+    run_last: bytes = b""
+    run_once: bytes = b""
+    narrow: int = 2**64 - 1
+
+    def runs(self) -> Runs:
+        return (
+            np.frombuffer(self.run_process, np.int32),
+            np.frombuffer(self.run_first, np.int64),
+            np.frombuffer(self.run_last, np.int64),
+            np.frombuffer(self.run_once, np.uint8),
+        )
+
+
+def bucket_of(packed: Iterable[bytes], numbering: Numbering) -> "Bucket":
+    """The bucket that encoded rows make."""
+    batches = sorted(map(unpack_batch, packed), key=lambda found: found[:2])
+    split = [np.full(batch.num_rows, split, np.int32) for split, _, batch in batches]
+    table = joined(_renumbered(batch, np.frombuffer(numbering.splits[split], np.int32)) for split, _, batch in batches)
+    numbers = np.concatenate(split) if split else np.zeros(0, np.int32)
+    return Bucket(table, numbers, numbering.names, numbering.narrow, numbering.runs())
+
+
+class Bucket:
+    """The rows of one bucket, with the trace's own numbers, matched."""
+
+    def __init__(self, table: Any, split: Ints, names: int, narrow: int, runs: Runs | None = None) -> None:
+        self.split = split
+        self.names: list[str] = []
+        """What the numbers of names stand for, if the bucket knows."""
+        self.table = table.combine_chunks()
+        self.process = self._numbers("process", np.int32)
+        self.index = self._numbers("index", np.int64)
+        self.kind = self._numbers("kind", np.uint8)
+        rows = len(self.process)
+        self.reason = np.zeros(rows, np.uint8)
+        if runs is not None and len(runs[0]):
+            self._leave_out(runs)
+        self.message = _one_chunk(self.table.column("message"))
+        offsets, data = texts(self.message)
+        mixed = np.zeros(rows, np.uint64)
+        mix(offsets, data, np.uint64(narrow), mixed)
+        self.mark = int(mixed[0]) if rows else 0
+        """An id of the bucket, mixed; modulo the number of buckets it is the bucket's own number."""
+        self.code = np.zeros(rows, np.int32)
+        messages = number(offsets, data, mixed, self.code)
+        known, start, end, values = self._destinations(rows)
+        self.to_known, self.to_start, self.to_end, self.to = known, start, end, values
+        self.send_row = np.full(rows, -1, np.int64)
+        self.awaited = np.zeros(rows, np.int32)
+        self.named = np.zeros(names, np.uint8)
+        self.undelivered = match(
+            messages, self.code, self.kind, self.process, self.index, known, start, end, values, self.reason,
+            self.send_row, self.awaited, self.named,
+        )  # fmt: skip
+
+    def column(self, name: str) -> Any:
+        """A column of the rows, in one piece."""
+        return _one_chunk(self.table.column(name))
+
+    def _numbers(self, name: str, kind: Any) -> Any:
+        return _one_chunk(self.table.column(name)).to_numpy(zero_copy_only=False).astype(kind, copy=False)
+
+    def _destinations(self, rows: int) -> tuple[NDArray[np.uint8], Longs, Longs, Ints]:
+        if "to" not in self.table.schema.names:
+            nothing = np.zeros(rows, np.int64)
+            return np.zeros(rows, np.uint8), nothing, nothing.copy(), np.zeros(0, np.int32)
+        to = _one_chunk(self.table.column("to"))
+        known = to.is_valid().to_numpy(zero_copy_only=False).astype(np.uint8)
+        ends = to.offsets.to_numpy().astype(np.int64)
+        values = to.values.to_numpy(zero_copy_only=False).astype(np.int32)
+        return known, ends[:-1].copy(), ends[1:].copy(), values.copy()
+
+    def _leave_out(self, runs: Runs) -> None:
+        once = np.zeros(len(self.process), np.uint8)
+        leave_out(self.process, self.index, self.kind, *runs, self.reason, once)
+        rows = np.flatnonzero(once)
+        # The same row again is the same in every column, so its copies are all in this bucket; the first one stays.
+        order = rows[np.lexsort((rows, self.index[rows], self.process[rows]))]
+        again = (self.process[order][1:] == self.process[order][:-1]) & (
+            self.index[order][1:] == self.index[order][:-1]
+        )
+        self.reason[order[1:][again]] = LEFT_OUT
+
+    def valid(self, kind: int) -> Longs:
+        """The valid rows of a kind."""
+        return np.flatnonzero((self.kind == kind) & (self.reason == VALID))
+
+    def ids(self, rows: Longs) -> list[str]:
+        """The message ids of these rows."""
+        return self.message.take(pa.array(rows)).to_pylist()  # type: ignore[no-any-return]
+
+    def deliveries(self) -> Deliveries:
+        """The valid deliveries, with the places of their sends."""
+        rows = self.valid(DELIVER)
+        sent = self.send_row[rows]
+        return Deliveries(self.process[rows], self.index[rows], self.process[sent], self.index[sent])
+
+    def lonely_sends(self) -> Places:
+        """The valid sends without a delivery."""
+        rows = self.valid(SEND)
+        return self._places(rows[self.awaited[rows] == 0])
+
+    def piece(self) -> Piece:
+        """What the lines are assembled from."""
+        return Piece(self.deliveries(), self.lonely_sends(), self._lamport(), self._clocks(), self._assumed())
+
+    def _places(self, rows: Longs) -> Places:
+        return Places(self.process[rows], self.index[rows])
+
+    def _lamport(self) -> Lamports | None:
+        rows = np.flatnonzero(self.reason == VALID)
+        return self.numbers_at("lamport", rows)
+
+    def numbers_at(self, name: str, rows: Longs) -> Lamports | None:
+        """The numbers in a column at some rows, where there are any; ``None`` if nobody has the column."""
+        if name not in self.table.schema.names:
+            return None
+        column = self.column(name)
+        rows = rows[column.is_valid().to_numpy(zero_copy_only=False)[rows]]
+        return Lamports(self.process[rows], self.index[rows], column.fill_null(0).to_numpy()[rows].astype(np.int64))
+
+    def _assumed(self) -> Places | None:
+        if "assumed" not in self.table.schema.names:
+            return None
+        assumed = self.column("assumed").fill_null(False).to_numpy(zero_copy_only=False)
+        return self._places(np.flatnonzero((self.reason == VALID) & assumed & (self.kind <= DELIVER)))
+
+    def _clocks(self) -> Clocks | None:
+        if "clock_name" not in self.table.schema.names:
+            return None
+        clock = self.column("clock_name")
+        rows = np.flatnonzero((self.reason == VALID) & clock.is_valid().to_numpy(zero_copy_only=False))
+        keep = pa.array(rows)
+        clock, entries = clock.take(keep), self.column("clock_entry").take(keep)
+        return Clocks(
+            self.process[rows],
+            self.index[rows],
+            np.diff(clock.offsets.to_numpy()).astype(np.int64),
+            clock.flatten().to_numpy(zero_copy_only=False),
+            entries.flatten().to_numpy(zero_copy_only=False),
+        )
+
+    def sends(self) -> Sends:
+        """All valid sends, and how many deliveries each has."""
+        rows = self.valid(SEND)
+        return Sends(self.process[rows], self.index[rows].astype(np.int32), self.awaited[rows])
+
+    def counted(self) -> Counted:
+        """What the report needs to know."""
+        counts = np.bincount(self.reason, minlength=len(REASON_NAMES))
+        reasons = {name: int(count) for name, count in zip(REASON_NAMES, counts, strict=True) if name and count}
+        deliveries = len(self.valid(DELIVER))
+        return Counted(reasons, len(self.valid(SEND)), deliveries, int(self.undelivered), np.packbits(self.named))
+
+
+def _renumbered(batch: Any, numbers: Ints) -> Any:
+    """The batch with the trace's own numbers in place of its split's."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    columns["process"] = pa.array(numbers[columns["process"].to_numpy()])
+    columns["index"] = columns["index"].cast(pa.int64())
+    for name in ("to", "clock_name"):
+        if name in columns:
+            lists = columns[name]
+            values = lists.values.to_numpy(zero_copy_only=False)
+            renamed = pa.array(numbers[values] if len(values) else np.zeros(0, np.int32))
+            columns[name] = pa.ListArray.from_arrays(
+                lists.offsets, renamed, mask=lists.is_null() if lists.null_count else None
+            )
+    return pa.record_batch(list(columns.values()), names=list(columns))
+
+
+def _one_chunk(column: Any) -> Any:
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks) if chunks else pa.array([], column.type)
+
+
+def matched(
+    packed: Iterable[bytes], numbering: Numbering, narrow_index: bool, regions: Regions | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """Match one bucket: its piece for the lines, and its summary. With regions, what it says of each is for the part of
+    that number."""
+    bucket = bucket_of(packed, numbering)
+    piece = bucket.piece()
+    yield 0, pack_struct(bucket.counted())
+    if regions is not None:
+        for region in regions.parted(bucket.sends(), piece.deliveries.narrowed(), bucket.mark):
+            yield region.number, pack_struct(region)
+        if piece.lamport is None and piece.clocks is None and piece.assumed is None:
+            return
+        # The sends and deliveries are in their regions.
+        piece.sends, piece.deliveries = None, piece.deliveries.some(slice(0))
+    elif narrow_index:
+        piece.deliveries = piece.deliveries.narrowed()
+        piece.sends = piece.sends.narrowed() if piece.sends is not None else None
+    yield 0, pack_struct(piece)
+
+
+class Sought(msgspec.Struct, frozen=True):
+    """Places, sorted by process and then index, whose rows of a kind are sought."""
+
+    kind: int
+    process: bytes
+    index: bytes
+
+
+def look_up(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> bytes:
+    """The valid rows at the places sought, as far as they are in this bucket: which place (``found``), message ids,
+    whether the send's destinations are known, and the row's split and number (-1 if rows don't carry theirs)."""
+    key = place_keys(np.frombuffer(sought.process, np.int32), np.frombuffer(sought.index, np.int64))
+    bucket = bucket_of(packed, numbering)
+    rows = bucket.valid(sought.kind)
+    mine = place_keys(bucket.process[rows], bucket.index[rows])
+    found = np.searchsorted(key, mine)
+    hit = key[np.minimum(found, len(key) - 1)] == mine if len(key) else np.zeros(len(rows), bool)
+    rows = rows[hit]
+    sends = bucket.send_row[rows] if sought.kind == DELIVER else rows
+    numbered = "at" in bucket.table.schema.names
+    return pack({
+        "found": found[hit].astype(np.int64),
+        "ids": bucket.ids(rows),
+        "known": bucket.to_known[sends],
+        "split": bucket.split[rows],
+        "at": _one_chunk(bucket.table.column("at")).to_numpy()[rows] if numbered else np.full(len(rows), -1, np.int64),
+    })  # fmt: skip
+
+
+def ids_at(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> bytes:
+    """The ids of the messages sent at the places sought, which are known to be valid, without matching anything."""
+    process, index = np.frombuffer(sought.process, np.int32), np.frombuffer(sought.index, np.int64)
+    key = place_keys(process, index)
+    asked = np.zeros(numbering.names, bool)
+    asked[process] = True
+    found: list[int] = []
+    ids: list[str] = []
+    for blob in packed:
+        split, _, batch = unpack_batch(blob)
+        numbers = np.frombuffer(numbering.splits[split], np.int32)
+        local = batch.column("process").to_numpy()
+        rows = np.flatnonzero(asked[numbers][local] & (batch.column("kind").to_numpy() == SEND))
+        mine = place_keys(numbers[local[rows]], batch.column("index").to_numpy()[rows])
+        at = np.searchsorted(key, mine)
+        hit = key[np.minimum(at, len(key) - 1)] == mine
+        if hit.any():
+            found += at[hit].tolist()
+            ids += batch.column("message").take(pa.array(rows[hit])).to_pylist()
+    return pack({"found": np.array(found, np.int64), "ids": ids})
+
+
+def marks_of(packed: Iterable[bytes], sought: Sought) -> bytes:
+    """The marks of the buckets that said of one region that there are sends at these places."""
+    places = list(zip(np.frombuffer(sought.process, np.int32), np.frombuffer(sought.index, np.int64), strict=True))
+    marks = set()
+    for said in map(read_matched, packed):
+        if isinstance(said, Region):
+            sends = said.sends
+            if any(((sends.process == p) & (sends.index == i)).any() for p, i in places):
+                marks.add(said.mark)
+    return pack({"marks": sorted(marks)})
+
+
+def place_keys(process: Any, index: Any) -> Any:
+    """Places as values that sort by process and then index."""
+    keys = np.zeros(len(process), [("process", np.int64), ("index", np.int64)])
+    keys["process"], keys["index"] = process, index
+    return keys
+
+
+def set_aside(packed: Iterable[bytes], numbering: Numbering) -> Iterator[tuple[int, bytes]]:
+    """The rows of a bucket that were set aside: for each split (its number is the part) their numbers and reasons."""
+    bucket = bucket_of(packed, numbering)
+    rows = np.flatnonzero((bucket.reason != VALID) & (bucket.reason != LEFT_OUT))
+    at = bucket.table.column("at").combine_chunks().to_numpy() if len(rows) else np.zeros(0, np.int64)
+    for split in np.unique(bucket.split[rows]):
+        mine = rows[bucket.split[rows] == split]
+        yield int(split), pack({"at": at[mine], "reason": bucket.reason[mine]})

@@ -1,0 +1,57 @@
+"""Buckets of rows with their operation instances: the matching when significant order is asked for.
+
+A bucket numbers its texts, and whoever assembles the lines puts the numbers of all buckets together. What belongs to
+whom is decided there, as :mod:`antecede.trace.instances` says.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from antecede.pipeline.kernels.match import DELIVER, LOCAL, SEND, VALID
+from antecede.pipeline.match.buckets import Numbering, bucket_of
+from antecede.pipeline.packing import pack_struct
+from antecede.pipeline.pieces import Instances, Piece
+from antecede.pipeline.read.instances import CARRIED
+
+_nothing = pa.array([], pa.string())
+
+UNSAID, REQUESTED, OTHERWISE, COMMITTED, ABORTED = range(5)
+"""What the type of a row comes to."""
+
+
+def matched_instances(packed: Iterable[bytes], numbering: Numbering) -> Iterator[tuple[int, bytes]]:
+    """Match one bucket: the piece for the lines, with what its rows say of instances in the place of clocks."""
+    bucket = bucket_of(packed, numbering)
+    kinds = (bucket.kind == SEND) | (bucket.kind == DELIVER) | (bucket.kind == LOCAL)
+    told = np.flatnonzero(kinds & (bucket.reason == VALID))
+    # A bucket without rows has no columns of ours either.
+    columns = {
+        name: _one(bucket.table.column(name)).take(pa.array(told)) if len(told) else _nothing for name in CARRIED
+    }
+    # A row without an instance matters only as a send that says what type its message is of.
+    some = columns["instance"].is_valid().to_numpy(zero_copy_only=False) | (bucket.kind[told] == SEND)
+    rows = told[some]
+    columns = {name: column.filter(pa.array(some)) for name, column in columns.items()}
+    encoded = [columns[name].dictionary_encode() for name in CARRIED[:3]]
+    codes = [one.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32) for one in encoded]
+    texts = [one.dictionary.to_pylist() for one in encoded]
+    about = Instances(
+        bucket.process[rows], bucket.index[rows], bucket.kind[rows], _types(columns["type"]), *codes, *texts
+    )
+    yield 0, pack_struct(Piece(bucket.deliveries(), bucket.lonely_sends(), instances=about))
+
+
+def _one(column: Any) -> Any:
+    chunks = column.chunks
+    return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks) if chunks else pa.array([], column.type)
+
+
+def _types(column: Any) -> NDArray[np.uint8]:
+    table = {"request": REQUESTED, "commit": COMMITTED, "abort": ABORTED}
+    encoded = column.dictionary_encode()
+    codes = np.array([table.get(text, OTHERWISE) for text in encoded.dictionary.to_pylist()] + [UNSAID], np.uint8)
+    return np.asarray(codes[encoded.indices.fill_null(len(codes) - 1).to_numpy(zero_copy_only=False)])

@@ -1,0 +1,364 @@
+"""A matched trace as arrays: every process a line of events, every delivery pointing at its send.
+
+All lines lie one after the other in flat arrays; process p's line is from ``offsets[p]`` to ``offsets[p + 1]``.
+Processes are numbered in the order of their names, so that whatever is decided by number is decided by name.
+
+* ``source`` is -1 at an event without edges, -2 at a send, else the sender of the message delivered there.
+* ``argument`` is, at a send, how many valid deliveries it has; at a delivery, the position of its send in the sender's
+  line.
+* A position is an index wherever a process's indices are dense enough. Where they are not, a line holds only the events
+  that matter, and ``indices`` gives their indices back.
+
+The arrays of a large trace are files in a scratch directory, mapped into memory, and given back to the system's page
+cache as the work moves on (:meth:`Scratch.rest`): what they cost in memory is what is being looked at. So everybody
+looks at a *region* at a time (:data:`REGION_EVENTS`) or follows the walk, along which all lines are read from their
+beginnings to their ends. Buckets hold messages of all times; what they say of a large trace is sorted into regions
+(:class:`Regions`), for else each of them would have all of it read and written.
+"""
+
+import mmap
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.errors import TraceError
+from antecede.pipeline.kernels.walk import (
+    DONE,
+    MORE,
+    NOTHING,
+    SENT,
+    STUCK,
+    Cursors,
+    Flat,
+    Segments,
+    place,
+    recount,
+    step,
+    weigh,
+)
+from antecede.pipeline.pieces import (
+    REGION_EVENTS,
+    Clocks,
+    Deliveries,
+    Instances,
+    Lamports,
+    Piece,
+    Places,
+    Region,
+    Sends,
+)
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+
+_mapped_bytes_min = 64 * 1024 * 1024
+_segments_at_once = 1 << 18
+
+
+class Scratch:
+    """Arrays that may be larger than memory should be; they vanish with the process, however it ends."""
+
+    def __init__(self, directory: str | None = None) -> None:
+        self._directory = directory
+        self._maps: list[mmap.mmap] = []
+
+    def array(self, shape: int | tuple[int, ...], dtype: Any, fill: int = 0) -> NDArray[Any]:
+        """An array of that shape, in memory if it is small and in an unnamed file if it is not."""
+        dtype = np.dtype(dtype)
+        size = int(np.prod(shape)) * dtype.itemsize
+        if size < _mapped_bytes_min:
+            return np.full(shape, fill, dtype)
+        with tempfile.TemporaryFile(dir=self._directory) as file:
+            file.truncate(size)
+            mapped = mmap.mmap(file.fileno(), size)
+        self._maps.append(mapped)
+        array = np.frombuffer(mapped, dtype).reshape(shape)
+        if fill:
+            flat = array.reshape(-1)
+            for start in range(0, len(flat), REGION_EVENTS):
+                flat[start : start + REGION_EVENTS] = fill
+                self.rest()
+        return array
+
+    def rest(self) -> None:
+        """Let the pages of all mapped arrays go out of this process, into the page cache."""
+        for mapped in self._maps:
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+
+class Lines:
+    """The lines of all processes."""
+
+    def __init__(self, offsets: Longs, source: Ints, argument: Ints, indices: Longs, scratch: Scratch) -> None:
+        self.offsets = offsets
+        self.source = source
+        self.argument = argument
+        self.indices = indices
+        self.scratch = scratch
+        self.slotted = False
+        """Whether a walk has left slots at sends, where the number of their deliveries belongs."""
+        self.assumed: Longs = np.zeros(0, np.int64)
+        """The flat positions of sends and deliveries whose place in the line an import had to assume."""
+        self.moved: Longs = np.zeros(0, np.int64)
+        """Where the sends belong that stand alone behind all lines (:func:`antecede.pipeline.judge.orders.certain`)."""
+        self.begins: Longs | None = None
+        """For each process the index with which its line begins, if it is not 0; ``indices`` count from there."""
+
+    @property
+    def processes(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def arrays(self) -> Flat:
+        """What kernels take."""
+        return Flat(self.offsets, self.source, self.argument)
+
+    def process_at(self, flat: Longs) -> Longs:
+        """The process of each flat position."""
+        return np.searchsorted(self.offsets, flat, side="right").astype(np.int64) - 1
+
+    def index_at(self, flat: Longs) -> Longs:
+        """The index of the event at each flat position."""
+        process = self.process_at(flat)
+        counted: Longs = self.indices[flat] if len(self.indices) else flat - self.offsets[process]
+        return counted if self.begins is None else counted + self.begins[process]
+
+    def home(self, flat: Longs) -> Longs:
+        """Flat positions with those of moved sends replaced by where the trace has them."""
+        end = len(self.source) - len(self.moved)
+        return np.where(flat < end, flat, self.moved[np.maximum(flat - end, 0)]) if len(self.moved) else flat
+
+    def send_of(self, flat: Longs) -> Longs:
+        """The flat position of the send of each delivery."""
+        return self.offsets[self.source[flat]] + self.argument[flat]
+
+    def flat(self, process: Ints, index: Longs) -> Longs:
+        """The flat position of the events with these places, which must be in the lines."""
+        if not len(self.indices):
+            return self.offsets[process] + index
+        return _search(self.offsets, self.indices, process, index)
+
+
+def spans(offsets: Longs, events: int = REGION_EVENTS) -> Iterator[tuple[int, int]]:
+    """All processes in groups, first and last + 1, of about so many events at most; one with more is a group alone."""
+    first, processes = 0, len(offsets) - 1
+    while first < processes:
+        last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + events, side="right")) - 1)
+        yield first, last
+        first = last
+
+
+class Walk:
+    """All events in causal order, as segments in reused arrays: ``for count in walk: …walk.segments…``."""
+
+    def __init__(self, lines: Lines, segments: int = _segments_at_once) -> None:
+        self.lines = lines
+        count = lines.processes
+        weights = np.zeros(count, np.int64)
+        for first, last in spans(lines.offsets):
+            weigh(lines.offsets, lines.source, first, last, weights)
+            lines.scratch.rest()
+        self._walked = Cursors(
+            np.argsort(-weights, kind="stable").astype(np.int32),
+            np.zeros(2, np.int64),
+            np.zeros(count, np.int64),
+            np.zeros(count, np.uint8),
+            np.zeros(count + 1, np.int32),
+            np.zeros(count + 1, np.int64),
+        )
+        self.cursors = self._walked.at
+        self.segments = Segments(
+            np.zeros(segments, np.int32), np.zeros(segments, np.int64), np.zeros(segments, np.int64)
+        )
+        self.stuck = False
+        """Whether the walk ended at an event that would have to come before itself."""
+
+    def __iter__(self) -> Iterator[int]:
+        lines = self.lines
+        status = MORE
+        while status == MORE:
+            count, status = step(lines.arrays, self._walked, self.segments)
+            self.stuck = status == STUCK
+            if count:
+                yield count
+            lines.scratch.rest()
+        assert self.stuck or status == DONE
+
+    def through(self, kernel: Callable[[int, int], int]) -> Iterator[bool]:
+        """Call a kernel for all segments, from one to before another; it returns the segment to go on with. After each
+        call, whether it stopped early."""
+        for count in self:
+            begin = 0
+            while begin < count:
+                begin = kernel(begin, count)
+                yield begin < count
+
+
+def recounted(lines: Lines, segments: int = _segments_at_once) -> None:
+    """Have every send say again how many deliveries it has, if a walk has left its slots there."""
+    if lines.slotted:
+        walk = Walk(lines, segments)
+        for count in walk:
+            recount(lines.arrays, walk.segments, count)
+        lines.slotted = False
+
+
+def lend_slots(lines: Lines, segments: int = _segments_at_once) -> None:
+    """Let a walk begin that reads at each send how many deliveries it has, and leaves slots there."""
+    recounted(lines, segments)
+    lines.slotted = True
+
+
+class ClockRows(msgspec.Struct):
+    """The clocks of a piece, and what it says of instances, with the flat positions of their rows."""
+
+    lamport: Lamports | None = None
+    lamport_flat: Longs | None = None
+    clocks: Clocks | None = None
+    clocks_flat: Longs | None = None
+    instances: Instances | None = None
+    instances_flat: Longs | None = None
+
+
+def assemble(
+    lengths: Longs, sparse: Ints, pieces: Iterable[Piece | Region], scratch: Scratch
+) -> tuple[Lines, list[ClockRows]]:
+    """Put matched rows into their places; the lines, and the pieces' clocks with their flat positions.
+
+    ``lengths`` are the largest index + 1 of each process, ``sparse`` the processes whose indices are too far apart to
+    be positions.
+    """
+    indices = np.zeros(0, np.int64)
+    if len(sparse):
+        held = list(pieces)
+        pieces = held
+        offsets, indices = _ranks(lengths, sparse, held)
+    else:
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    if len(lengths) and int(np.diff(offsets).max()) > np.iinfo(np.int32).max:
+        raise TraceError("a process has more than 2,147,483,647 events: more than one line can hold")
+    events = int(offsets[-1])
+    lines = Lines(
+        offsets,
+        scratch.array(events, np.int32, NOTHING),
+        scratch.array(events, np.int32),
+        indices,
+        scratch,
+    )
+    clocks: list[ClockRows] = []
+    assumed: list[Longs] = []
+    region = 0
+    for piece in pieces:
+        if isinstance(piece, Region):
+            if piece.number != region:
+                region = piece.number
+                scratch.rest()
+            _place_region(lines, piece)
+            continue
+        if piece.sends is not None:
+            lines.source[lines.flat(piece.sends.process, piece.sends.index)] = SENT
+        given = piece.deliveries
+        position, sent = given.index, given.sent
+        if len(sparse):
+            position = lines.flat(given.process, position) - offsets[given.process]
+            sent = lines.flat(given.source, sent) - offsets[given.source]
+        place(offsets, lines.source, lines.argument, given.process, position, given.source, sent)
+        if piece.assumed is not None:
+            assumed.append(lines.flat(piece.assumed.process, piece.assumed.index))
+        if piece.lamport is not None or piece.clocks is not None or piece.instances is not None:
+            clocks.append(
+                ClockRows(
+                    piece.lamport, _flat_of(lines, piece.lamport), piece.clocks, _flat_of(lines, piece.clocks),
+                    piece.instances, _flat_of(lines, piece.instances),
+                )
+            )  # fmt: skip
+        scratch.rest()
+    scratch.rest()
+    lines.assumed = np.concatenate(assumed) if assumed else lines.assumed
+    return lines, clocks
+
+
+def _flat_of(lines: Lines, rows: Places | None) -> Longs | None:
+    return lines.flat(rows.process, rows.index) if rows is not None else None
+
+
+def _place_region(lines: Lines, piece: Region) -> None:
+    """Put the rows of one region into their places, and touch no other."""
+    at = lines.offsets[piece.sends.process] + piece.sends.index
+    lines.source[at], lines.argument[at] = SENT, piece.sends.count
+    at = lines.offsets[piece.deliveries.process] + piece.deliveries.index
+    lines.source[at], lines.argument[at] = piece.deliveries.source, piece.deliveries.sent
+
+
+class Regions(msgspec.Struct, frozen=True):
+    """Where the regions of large lines are, for those who sort what they say by them."""
+
+    offsets: bytes
+    events: int = REGION_EVENTS
+
+    @property
+    def count(self) -> int:
+        return max(1, -(-int(np.frombuffer(self.offsets, np.int64)[-1]) // self.events))
+
+    def of(self, process: Ints, index: Longs) -> list[int]:
+        """The regions of some places."""
+        at = np.frombuffer(self.offsets, np.int64)[process] + index
+        return [int(region) for region in np.unique(at // self.events)]
+
+    def parted(self, sends: Sends, deliveries: Deliveries, mark: int) -> Iterator[Region]:
+        """These sends and deliveries, by region."""
+        sent, delivered = (self._split(rows) for rows in (sends, deliveries))
+        for number, (some, others) in enumerate(zip(sent, delivered, strict=True)):
+            if len(some) or len(others):
+                own = Sends(sends.process[some], sends.index[some], sends.count[some])
+                yield Region(number, mark, own, deliveries.some(others))
+
+    def _split(self, rows: Places) -> list[Longs]:
+        """For each region the rows in it, in their order."""
+        region = (np.frombuffer(self.offsets, np.int64)[rows.process] + rows.index) // self.events
+        order = np.argsort(region.astype(np.uint16), kind="stable")
+        ends = np.searchsorted(region[order], np.arange(self.count + 1))
+        return [order[ends[k] : ends[k + 1]] for k in range(self.count)]
+
+
+def _ranks(lengths: Longs, sparse: Ints, pieces: list[Piece | Region]) -> tuple[Longs, Longs]:
+    """Offsets and indices of lines in which a sparse process holds only the events that matter."""
+    is_sparse = np.zeros(len(lengths), bool)
+    is_sparse[sparse] = True
+    places = []
+    for piece in pieces:
+        assert isinstance(piece, Piece), "only a trace without sparse processes has regions"
+        for rows in piece.places():
+            keep = is_sparse[rows.process]
+            places.append((rows.process[keep], rows.index[keep]))
+    process = np.concatenate([place[0] for place in places]) if places else np.zeros(0, np.int32)
+    index = np.concatenate([place[1] for place in places]).astype(np.int64) if places else np.zeros(0, np.int64)
+    order = np.lexsort((index, process))
+    process, index = process[order], index[order]
+    new = np.ones(len(process), bool)
+    new[1:] = (process[1:] != process[:-1]) | (index[1:] != index[:-1])
+    process, index = process[new], index[new]
+    sizes = np.where(is_sparse, 0, lengths)
+    np.add.at(sizes, process, 1)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    indices = np.arange(offsets[-1], dtype=np.int64) - np.repeat(offsets[:-1], sizes)
+    for p in sparse:
+        indices[offsets[p] : offsets[p + 1]] = index[np.searchsorted(process, p) : np.searchsorted(process, p, "right")]
+    return offsets, indices
+
+
+def _search(offsets: Longs, indices: Longs, process: Ints, index: Longs) -> Longs:
+    low = offsets[process].copy()
+    high = offsets[process.astype(np.int64) + 1].copy()
+    while True:
+        middle = (low + high) // 2
+        going = low < high
+        if not going.any():
+            return low
+        smaller = going & (indices[np.minimum(middle, len(indices) - 1)] < index)
+        low = np.where(smaller, middle + 1, low)
+        high = np.where(going & ~smaller, middle, high)

@@ -1,0 +1,1 @@
+"""What order cost: traffic, stamps, delays, waits and concurrency of a trace."""

@@ -1,0 +1,64 @@
+"""``measure`` on Spark: how many orderings significance did not need, as in :mod:`antecede.trace.orderings`."""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from antecede.pipeline.judge.deeds import Bench, Deeds, bench_for
+from antecede.pipeline.judge.precedences import precedences_among
+from antecede.pipeline.judge.trace import Trace
+from antecede.pipeline.kernels.significant import REQUEST, RESPONSE
+from antecede.pipeline.kernels.walk import SENT
+from antecede.pipeline.match.instances import matched_instances
+from antecede.pipeline.packing import pack, unpack
+from antecede.trace.conflicts import Conflicts
+from antecede.trace.costs import drawn
+from antecede.trace.orderings import Received, counted_at, figures
+
+_received_as = {0: None, REQUEST: "request", RESPONSE: "response"}
+
+
+def orderings_on(trace: Trace, conflicts: Conflicts) -> dict[str, Any] | None:
+    """The report's ``significance``; ``None`` if no delivery names its instance. Rows must carry their instances."""
+    pieces = trace.from_buckets(partial(matched_instances, numbering=trace.numbering), 1)
+    said = unpack(pieces.gather(partial(counted, bench=bench_for(trace, conflicts)), [0])[0])
+    return figures(said["messages"], said["causal"], said["significant"]) if said["judged"] else None
+
+
+def counted(packed: Iterable[bytes], bench: Bench) -> bytes:
+    """Count the orderings of a whole trace, in one task."""
+    deeds = Deeds(packed, bench)
+    lines = deeds.lines
+    sends = np.flatnonzero(lines.source == SENT)
+    picked = sends[np.array(drawn(len(sends)), np.int64)]
+    # Where each delivery's message was sent must be known before the walk puts slots in its place.
+    delivered = np.flatnonzero(lines.source >= 0)
+    number = np.searchsorted(picked, lines.send_of(delivered))
+    some = picked[np.minimum(number, len(picked) - 1)] == lines.send_of(delivered) if len(picked) else number < 0
+    delivered, number = delivered[some], number[some]
+    causal, significant = precedences_among(deeds, picked)
+    rivals = np.split(deeds.rivals, deeds.rival_from[1:-1])
+    request_rivals = np.split(deeds.request_rivals, deeds.request_rival_from[1:-1])
+    total = needed = 0
+    process = lines.process_at(delivered)
+    for p in np.unique(process).tolist():
+        received = [
+            _received(deeds, int(at), int(which)) for at, which in zip(*_of(p, process, delivered, number), strict=True)
+        ]
+        found = counted_at(received, causal, significant, rivals, request_rivals)
+        total, needed = total + found[0], needed + found[1]
+    return pack({"judged": deeds.judged, "messages": len(picked), "causal": total, "significant": needed})
+
+
+def _of(process: int, owner: Any, delivered: Any, number: Any) -> tuple[Any, Any]:
+    return delivered[owner == process], number[owner == process]
+
+
+def _received(deeds: Deeds, at: int, number: int) -> Received:
+    own = int(deeds.instance[at])
+    if own < 0:
+        return Received(number)
+    name = deeds.instance_names[deeds.name[own]]
+    return Received(number, name, int(deeds.cell[own]), _received_as[int(deeds.received_as[at])])

@@ -1,0 +1,200 @@
+"""The second half of measuring: what is summed by sender, the ranks of delays, and what the lines are asked.
+
+**Exact quantiles without gathering all values.** Each part sorts its delays and tells some of them, evenly spaced. With
+s of them from n values, a value's rank in the part is known to within n/s, and so is its rank among all. That gives an
+interval which must hold the quantile; each part then tells how many values lie below it, and those inside.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.pipeline.judge.orders import cut_cycles
+from antecede.pipeline.judge.verdict import Docket
+from antecede.pipeline.kernels.concurrency import ordered_pairs
+from antecede.pipeline.kernels.slots import grown, slots_of
+from antecede.pipeline.kernels.walk import SENT
+from antecede.pipeline.match.lines import Lines, Scratch, Walk, assemble
+from antecede.pipeline.packing import pack, unpack
+from antecede.pipeline.pieces import Piece, Waits, read_waits
+from antecede.trace.costs import drawn
+
+Longs = NDArray[np.int64]
+
+_told = 2_048
+"""Delays that a part tells in the first round."""
+
+_safe = 2**62
+"""Sums below this cannot overflow."""
+
+
+def _columns(packed: Iterable[bytes], names: Sequence[str]) -> list[Longs]:
+    found: list[list[Longs]] = [[] for _ in names]
+    for blob in packed:
+        said = unpack(blob)
+        for column, name in zip(found, names, strict=True):
+            column.append(said[name])
+    return [np.concatenate(column) if column else np.zeros(0, np.int64) for column in found]
+
+
+def _starts(*keys: Longs) -> Longs:
+    """Where a new combination of keys begins, in arrays sorted by them; and the end."""
+    count = len(keys[0])
+    if not count:
+        return np.zeros(1, np.int64)
+    new = np.zeros(count, bool)
+    new[0] = True
+    for key in keys:
+        new[1:] |= key[1:] != key[:-1]
+    return np.append(np.flatnonzero(new), count)
+
+
+def exact_sum(values: Longs) -> int:
+    """The sum, however large."""
+    return sum(_sums(values, np.array([0, len(values)]))) if len(values) else 0
+
+
+def _sums(values: Longs, starts: Longs) -> list[int]:
+    """The exact sum of each group."""
+    if len(starts) == 1:
+        return []
+    if max(int(values.max()), -int(values.min())) < _safe // len(values):
+        return [int(one) for one in np.add.reduceat(values, starts[:-1])]
+    return [sum(values[a:b].tolist()) for a, b in pairwise(starts.tolist())]
+
+
+def by_sender(packed: Iterable[bytes], first: int | None) -> bytes:
+    """The sums of one part of senders; ``first`` is the first time of the trace."""
+    blobs = list(packed)
+    source, to, weighed, size = _columns(blobs, ("from", "to", "weighed", "bytes"))
+    order = np.lexsort((to, source))
+    source, to, weighed, size = source[order], to[order], weighed[order], size[order]
+    starts = _starts(source, to)
+    traffic = {
+        "from": source[starts[:-1]], "to": to[starts[:-1]], "messages": np.diff(starts),
+        "weighed": _sums(weighed, starts), "bytes": [str(one) for one in _sums(size, starts)],
+    }  # fmt: skip
+    process, time = _columns(blobs, ("process", "time"))
+    # No time is before the first one, but it may be further from it than a signed number reaches.
+    since = time.astype(np.uint64) - np.array(first or 0, np.int64).astype(np.uint64)
+    second = (since // np.uint64(10**9)).astype(np.int64)
+    order = np.lexsort((second, process))
+    process, second = process[order], second[order]
+    starts = _starts(process, second)
+    rates = {"process": process[starts[:-1]], "second": second[starts[:-1]], "sent": np.diff(starts)}
+    return pack({**traffic, **rates, **_delays(blobs)})
+
+
+def _delays(blobs: list[bytes]) -> dict[str, Any]:
+    """For each sender and receiver a summary of delays; and delays of the whole part, evenly spaced."""
+    source, to, delay = _columns(blobs, ("d_from", "d_to", "delay"))
+    order = np.lexsort((delay, to, source))
+    source, to, delay = source[order], to[order], delay[order]
+    starts = _starts(source, to)
+    begin, count = starts[:-1], np.diff(starts)
+    negative = np.add.reduceat((delay < 0).astype(np.int64), begin) if len(begin) else begin
+    ascending = np.sort(delay)
+    return {
+        "d_from": source[begin], "d_to": to[begin], "d_count": count, "d_negative": negative,
+        "d_sum": [str(one) for one in _sums(delay, starts)],
+        "d_min": delay[begin], "d_max": delay[begin + count - 1],
+        "d_p50": delay[begin + _rank(count, 50)], "d_p99": delay[begin + _rank(count, 99)],
+        "ranks": _spaced(len(ascending)), "values": ascending[_spaced(len(ascending))],
+    }  # fmt: skip
+
+
+def _rank(count: Any, percent: int) -> Any:
+    return np.maximum(0, -(-count * percent // 100) - 1)
+
+
+def _spaced(count: int) -> Longs:
+    if count <= _told:
+        return np.arange(count)
+    return np.unique(np.linspace(0, count - 1, _told).astype(np.int64))
+
+
+def interval(parts: Sequence[tuple[int, Longs, Longs]], rank: int) -> tuple[int, int]:
+    """Values between which, both included, the one of this rank among all lies.
+
+    A part is how many values it has, and the ranks and values of those that it told, its least and largest among them.
+    """
+    told = np.unique(np.concatenate([values for _, _, values in parts]))
+    at_least = np.zeros(len(told), np.int64)
+    at_most = np.zeros(len(told), np.int64)
+    for count, ranks, values in parts:
+        if not count:
+            continue
+        # How many of the part's values are not larger than each told value: at least, at most.
+        upto = np.searchsorted(values, told, side="right")
+        at_least += np.where(upto > 0, ranks[np.maximum(upto - 1, 0)] + 1, 0)
+        at_most += np.where(upto < len(values), ranks[np.minimum(upto, len(values) - 1)], count)
+    # The value of this rank has more than ``rank`` values up to it, and everything below it has fewer.
+    high = told[int(np.searchsorted(at_least, rank + 1))]
+    below = int(np.searchsorted(at_most, rank, side="right"))
+    return int(told[below]), int(high)
+
+
+def inside(packed: Iterable[bytes], bounds: Sequence[tuple[int, int]]) -> bytes:
+    """For each interval how many delays of a part lie below it, and those inside, ascending."""
+    (delay,) = _columns(packed, ("delay",))
+    ascending = np.sort(delay)
+    said: dict[str, Any] = {}
+    for number, (low, high) in enumerate(bounds):
+        a, b = np.searchsorted(ascending, low), np.searchsorted(ascending, high, side="right")
+        said |= {f"below{number}": int(a), f"values{number}": ascending[a:b]}
+    return pack(said)
+
+
+def on_lines(packed: Iterable[bytes], docket: Docket) -> bytes:
+    """What the sequence of events decides: direct deliveries among the waits, and pairs of messages in order."""
+    waits: list[Waits] = []
+
+    def pieces() -> Iterable[Piece]:
+        for said in map(read_waits, packed):
+            waits.append(said)
+            yield said.piece
+
+    lengths, sparse = np.frombuffer(docket.lengths, np.int64), np.frombuffer(docket.sparse, np.int32)
+    lines, _ = assemble(lengths, sparse, pieces(), Scratch(docket.scratch))
+    cut_cycles(lines)
+    process, arrived, delivered = (
+        np.concatenate([getattr(wait, name) for wait in waits]) if waits else np.zeros(0, np.int64)
+        for name in ("process", "arrived", "delivered")
+    )
+    compared, ordered = concurrency(lines)
+    return pack({
+        "direct": _direct(lines, process.astype(np.int32), arrived, delivered),
+        "compared": compared, "ordered": ordered,
+    })  # fmt: skip
+
+
+def _direct(lines: Lines, process: NDArray[np.int32], arrived: Longs, delivered: Longs) -> Longs:
+    """For each process, how many of these waits have nothing but deliveries inside."""
+    if not len(process):
+        return np.zeros(lines.processes, np.int64)
+    before = lines.scratch.array(len(lines.source) + 1, np.int64)
+    np.cumsum(lines.source >= 0, out=before[1:])
+    between = before[lines.flat(process, delivered)] - before[lines.flat(process, arrived + 1)]
+    return np.bincount(process[between == delivered - arrived - 1], minlength=lines.processes)
+
+
+def concurrency(lines: Lines) -> tuple[int, int]:
+    """How many messages were compared, and of how many pairs one was sent in the past of the other."""
+    sends = np.flatnonzero(lines.source == SENT)
+    picked = sends[np.array(drawn(len(sends)), np.int64)]
+    words = max(1, -(-len(picked) // 64))
+    known = lines.scratch.array((lines.processes, words), np.uint64)
+    slot_of = lines.scratch.array(len(lines.source), np.int32)
+    slots, ordered = slots_of(words, np.uint64), np.zeros(1, np.int64)
+    walk = Walk(lines)
+
+    def count(begin: int, end: int) -> int:
+        return ordered_pairs(lines.arrays, walk.segments, begin, end, picked, known, slot_of, slots, ordered)
+
+    for stopped in walk.through(count):
+        if stopped:
+            slots = grown(slots)
+    return len(picked), int(ordered[0])

@@ -1,0 +1,182 @@
+"""What stages hand each other: structs of arrays, each kind with a tag of its own.
+
+A *piece* is what a bucket says of its valid rows, from which lines are assembled; of a large trace it is sorted into
+*regions*. What a bucket counted goes beside it.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.pipeline.packing import decoder
+
+Ints = NDArray[np.int32]
+Longs = NDArray[Any]
+"""Indices: of 64 bits, or of half that where each of them is a position in a line."""
+Bytes = NDArray[np.uint8]
+
+
+REGION_EVENTS = 1 << 23
+"""Events of the lines that are looked at together: 64 MiB of ``source`` and ``argument``."""
+
+
+class Places(msgspec.Struct):
+    """Events by their places."""
+
+    process: Ints
+    index: Longs
+
+    def narrowed(self) -> "Places":
+        """The same with indices of half the width."""
+        return Places(self.process, self.index.astype(np.int32))
+
+
+class Sends(Places):
+    """Sends, and how many deliveries each has."""
+
+    count: Ints
+
+
+class Deliveries(Places):
+    """Deliveries, each with the place of its send."""
+
+    source: Ints
+    sent: Longs
+
+    def some(self, rows: Any) -> "Deliveries":
+        """Those at some rows."""
+        return Deliveries(self.process[rows], self.index[rows], self.source[rows], self.sent[rows])
+
+    def narrowed(self) -> "Deliveries":
+        """The same with indices of half the width."""
+        return Deliveries(self.process, self.index.astype(np.int32), self.source, self.sent.astype(np.int32))
+
+
+class Lamports(Places):
+    """Rows with Lamport clocks (or with times)."""
+
+    value: Longs
+
+
+class Clocks(Places):
+    """Rows with vector clocks: how many entries each has, and the entries of all, one after the other."""
+
+    size: Longs
+    name: Ints
+    entry: Longs
+
+
+class Instances(Places):
+    """What rows say of operation instances, as numbers into texts of the bucket's own, -1 for nothing."""
+
+    kind: Bytes
+    type: Bytes
+    instance: Ints
+    operation: Ints
+    parent: Ints
+    instances: list[str]
+    operations: list[str]
+    parents: list[str]
+
+
+class Piece(msgspec.Struct, tag="piece"):
+    """The valid rows of a bucket."""
+
+    deliveries: Deliveries
+    sends: Places | None = None
+    """Sends without a delivery; the others are named by their deliveries."""
+    lamport: Lamports | None = None
+    clocks: Clocks | None = None
+    assumed: Places | None = None
+    """Rows whose position an import had to assume."""
+    instances: Instances | None = None
+
+    def places(self) -> Iterator[Places]:
+        """All places that it names."""
+        for one in (self.sends, self.deliveries, self.lamport, self.clocks, self.instances):
+            if one is not None:
+                yield one
+        yield Places(self.deliveries.source, self.deliveries.sent)
+
+
+class Region(msgspec.Struct, tag="region"):
+    """What a bucket says of one region of the lines: all sends and deliveries there."""
+
+    number: int
+    mark: int
+    """The bucket's own: an id of it, mixed."""
+    sends: Sends
+    deliveries: Deliveries
+
+
+class Counted(msgspec.Struct, tag="counted"):
+    """What buckets counted."""
+
+    reasons: dict[str, int]
+    messages: int
+    deliveries: int
+    undelivered: int
+    named: Bytes
+    """Which names are destinations, as bits."""
+
+
+class Waits(msgspec.Struct, tag="waits"):
+    """A piece, and the arrivals of its messages that may have been delivered at once, with their deliveries."""
+
+    piece: Piece
+    process: Ints
+    arrived: Longs
+    delivered: Longs
+
+
+class Timed(msgspec.Struct, tag="timed"):
+    """The deliveries of a bucket that is judged by chunks of time, with clocks to propose cuts by."""
+
+    processes: int
+    rows: int
+    deliveries: Deliveries
+    lamport: Lamports | None = None
+    time: Lamports | None = None
+
+    def clock(self, name: str) -> Lamports | None:
+        """``lamport`` or ``time``."""
+        return self.lamport if name == "lamport" else self.time
+
+
+class Dealt(msgspec.Struct, tag="dealt"):
+    """Deliveries that one task of a chunk reads, in indices that begin with 0 where it begins."""
+
+    task: int
+    deliveries: Deliveries
+    mine: NDArray[np.bool_]
+    """Which of them are the task's to judge."""
+
+
+read_matched = decoder(Piece | Region | Counted)
+read_piece = decoder(Piece)
+read_waits = decoder(Waits)
+read_apart = decoder(Timed | Counted)
+read_dealt = decoder(Dealt)
+
+
+def joined(pieces: Iterable[Timed]) -> Timed | None:
+    """Several pieces as one."""
+    found = list(pieces)
+    if len(found) < 2:
+        return found[0] if found else None
+
+    def of(name: str, kind: Any) -> Any:
+        parts = [part for piece in found if (part := getattr(piece, name)) is not None]
+        columns = ([getattr(part, field) for part in parts] for field in kind.__struct_fields__)
+        return kind(*map(np.concatenate, columns)) if parts else None
+
+    return Timed(
+        found[0].processes,
+        sum(piece.rows for piece in found),
+        of("deliveries", Deliveries),
+        of("lamport", Lamports),
+        of("time", Lamports),
+    )

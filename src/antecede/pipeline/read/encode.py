@@ -1,0 +1,342 @@
+"""The first stage: a split in; encoded rows for the buckets, runs of indices for the places, and a summary out.
+
+Parts are numbered: first the places (a process name is at home in one of them; the first one also gathers the
+summaries), then the buckets (a message id is at home in one of them). Rows that no later stage asks about stay here:
+``hop`` rows, and ``local`` rows without clocks, are counted and leave nothing but their index.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+from zlib import crc32
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from antecede.pipeline.kernels.match import HOP, LOCAL
+from antecede.pipeline.kernels.texts import WIDE, mix, runs
+from antecede.pipeline.packing import decoder, pack_batch, pack_struct
+from antecede.pipeline.pieces import REGION_EVENTS
+from antecede.pipeline.read.columns import Encoder, Names
+from antecede.pipeline.read.splits import Arrow, Split, read
+from antecede.trace.cut import Cut
+from antecede.trace.jsonl import Item
+from antecede.trace.parquet import items_in
+from antecede.trace.schema import COLUMNS, NEEDED_BY_INSTANCES, Event, Fault, Nulled
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+
+_runs_at_once = 1 << 20
+_piece_rows = 2048
+"""Rows of one bucket that should travel together: a piece of any size has its price, where it is made and where it is
+read."""
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """How many parts of each sort there are, and what the stages are to carry."""
+
+    places: int
+    buckets: int
+    cut: Cut = Cut()
+    narrow: int = WIDE
+    """Bits of the mixed ids that are kept; fewer in tests."""
+    numbered: bool = False
+    """Whether rows carry their number, for the quarantine."""
+    timed: bool = False
+    """Whether rows carry their time, by which cuts are proposed."""
+    figures: bool = False
+    """Whether rows carry what is measured: times, sizes, hops."""
+    instances: bool = False
+    """Whether rows carry what significant order asks about: instances, operations, parents, types."""
+    region_events: int = REGION_EVENTS
+    """Events of the lines that are assembled together; fewer in tests."""
+
+    @property
+    def parts(self) -> int:
+        return self.places + self.buckets
+
+    def place(self, name: str) -> int:
+        return crc32(name.encode("utf-8", "surrogatepass")) % self.places
+
+
+class Runs(msgspec.Struct, tag="runs"):
+    """Runs of indices of some processes, or of some servers' hops, from and up to."""
+
+    names: list[str]
+    hop: bool
+    fault: bool
+    """Whether the rows are no events."""
+    lane: Ints
+    """For each run the number of its name."""
+    start: Longs
+    end: Longs
+
+
+class Summary(msgspec.Struct, tag="split"):
+    """What a split says in sum."""
+
+    split: int
+    names: list[str]
+    rows: int
+    """Events, but for those outside of the cut."""
+    outside: int
+    reasons: dict[str, int]
+    unread_first: dict[str, tuple[int, str]]
+    """By reason the first row that is no event: its number in the split, and what is wrong."""
+    nulled: dict[str, int]
+    nulled_first: dict[str, tuple[int, str]]
+    clocked: bool
+    assumed: bool
+
+
+read_places = decoder(Runs | Summary)
+
+
+class _Runs:
+    """Runs of indices, by lane: the processes' own, the servers' hops, and the places of rows that are no events."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._start = np.zeros(0, np.int64)
+        self._end = np.zeros(0, np.int64)
+        self._closed: list[tuple[Ints, Longs, Longs]] = []
+        self.count = 0
+
+    def take(self, lane: Ints, index: Longs) -> None:
+        if len(self._names) > len(self._start):
+            room = np.zeros(2 * len(self._names) - len(self._start), np.int64)
+            self._start, self._end = np.concatenate([self._start, room]), np.concatenate([self._end, room])
+        out = np.zeros(len(index), np.int32), np.zeros(len(index), np.int64), np.zeros(len(index), np.int64)
+        closed = runs(lane, index, self._start, self._end, *out)
+        if closed:
+            self._keep((out[0][:closed].copy(), out[1][:closed].copy(), out[2][:closed].copy()))
+
+    def _keep(self, closed: tuple[Ints, Longs, Longs]) -> None:
+        self._closed.append(closed)
+        self.count += len(closed[0])
+
+    def drain(self, layout: Layout, hop: bool, fault: bool) -> Iterator[tuple[int, bytes]]:
+        """All runs, for the parts in which their names are at home."""
+        open_ = np.flatnonzero(self._start != self._end)
+        self._keep((open_.astype(np.int32), self._start[open_], self._end[open_]))
+        self._start[open_] = self._end[open_]
+        lane, start, end = (np.concatenate([run[k] for run in self._closed]) for k in range(3))
+        self._closed, self.count = [], 0
+        names = self._names.list()
+        home = np.array([layout.place(name) for name in names], np.int64)
+        if not len(lane):
+            return
+        for part in np.unique(home[lane]):
+            mine = home[lane] == part
+            lanes, numbers = np.unique(lane[mine], return_inverse=True)
+            named = [names[k] for k in lanes]
+            yield int(part), pack_struct(Runs(named, hop, fault, numbers.astype(np.int32), start[mine], end[mine]))
+
+
+class Task:
+    """One split on its way to the parts."""
+
+    columns: Sequence[str] = COLUMNS
+    """What is read of Parquet files."""
+
+    def __init__(self, split: Split, layout: Layout) -> None:
+        self.split, self.layout = split, layout
+        self.encoder = Encoder()
+        self.fault_names = {False: Names(), True: Names()}
+        self.runs = {False: _Runs(self.encoder.names), True: _Runs(self.encoder.servers)}
+        self.fault_runs = {hop: _Runs(names) for hop, names in self.fault_names.items()}
+        self.reasons: Counter[str] = Counter()
+        self.unread_first: dict[str, tuple[int, str]] = {}
+        self.nulled = Nulled(NEEDED_BY_INSTANCES if layout.instances else ())
+        self.kinds = np.zeros(5, np.int64)
+        self.outside = 0
+        """Events that the cut leaves out."""
+        self.sequence = 0
+        self._waiting: list[Any] = []
+        """Batches that travel together."""
+        self.clocked = self.lamported = self.assumed = False
+
+    def run(self) -> Iterator[tuple[int, bytes]]:
+        for piece in read(self.split, self.columns):
+            for batch in self.batches(piece):
+                yield from self._take(batch)
+        yield from self._depart()
+        for hop in (False, True):
+            yield from self.runs[hop].drain(self.layout, hop, fault=False)
+            yield from self.fault_runs[hop].drain(self.layout, hop, fault=True)
+        yield 0, pack_struct(
+            Summary(
+                self.split.number, self.encoder.names.list(), int(self.kinds.sum()), self.outside, dict(self.reasons),
+                self.unread_first, dict(self.nulled.counts), self.nulled.first, self.clocked or self.lamported,
+                self.assumed,
+            )
+        )  # fmt: skip
+
+    def batches(self, piece: Arrow | list[Item]) -> Iterator[Any]:
+        if isinstance(piece, list):
+            yield from self.take_items(piece)
+        elif piece.plain:
+            batch, odd = self.encoder.from_arrow(piece.batch, piece.first, piece.folded)
+            yield batch
+            yield from self.take_items(odd)
+        else:
+            yield from self.take_items(list(items_in(piece.batch, piece.folded, piece.first + 1, False)))
+
+    def take_items(self, items: Sequence[Item]) -> Iterator[Any]:
+        """Rows that were read one by one, without their values of a wrong type."""
+        return self.from_items([(number, raw, self.nulled.take(number, said)) for number, raw, said in items])
+
+    def from_items(self, items: Sequence[Item]) -> Iterator[Any]:
+        events, at = [], []
+        for number, _, said in items:
+            if isinstance(said, Event):
+                events.append(said)
+                at.append(number - 1)
+            else:
+                self.unread_first.setdefault(said.reason, (number, said.detail))
+                self.fault(said)
+        if events:
+            yield self.encoder.from_events(events, at)
+
+    def fault(self, fault: Fault) -> None:
+        self.reasons[fault.reason] += 1
+        if fault.process is not None and fault.index is not None:
+            lane = self.fault_names[fault.hop].of(fault.process)
+            self.fault_runs[fault.hop].take(np.array([lane], np.int32), np.array([fault.index], np.int64))
+
+    def _take(self, batch: Any) -> Iterator[tuple[int, bytes]]:
+        whole = batch.num_rows
+        batch = self._cut(batch)
+        self.outside += whole - batch.num_rows
+        if not batch.num_rows:
+            return
+        kind = batch.column("kind").to_numpy()
+        self.kinds += np.bincount(kind, minlength=5)
+        process, index = batch.column("process").to_numpy(), batch.column("index").to_numpy()
+        hop = kind == HOP
+        if hop.any():
+            self.runs[True].take(process[hop], index[hop])
+            self.runs[False].take(process[~hop], index[~hop])
+        else:
+            self.runs[False].take(process, index)
+        for lanes, is_hop in ((self.runs[False], False), (self.runs[True], True)):
+            if lanes.count > _runs_at_once:
+                yield from lanes.drain(self.layout, is_hop, fault=False)
+        yield from self._gather(self.asked(batch, kind))
+
+    def _cut(self, batch: Any) -> Any:
+        cut = self.layout.cut
+        if not cut:
+            return batch
+        keep = np.ones(batch.num_rows, bool)
+        if "time" in batch.schema.names and (cut.since is not None or cut.until is not None):
+            time = batch.column("time")
+            known = time.is_valid().to_numpy(zero_copy_only=False)
+            value = time.fill_null(0).to_numpy()
+            if cut.since is not None:
+                keep &= ~known | (value >= cut.since)
+            if cut.until is not None:
+                keep &= ~known | (value < cut.until)
+        if cut.processes is not None:
+            wanted = set(cut.processes)
+            process = batch.column("process").to_numpy()
+            hop = batch.column("kind").to_numpy() == HOP
+            for names, lane in ((self.encoder.names, ~hop), (self.encoder.servers, hop)):
+                table = np.array([name in wanted for name in names.list()] or [False], bool)
+                keep[lane] &= table[process[lane]]
+        return batch if keep.all() else batch.filter(pa.array(keep))
+
+    def asked(self, batch: Any, kind: NDArray[np.uint8]) -> Any:
+        """The rows that a later stage asks about, with the columns that it needs."""
+        keep = kind < LOCAL
+        drop = set() if self.layout.timed else {"time"}
+        drop |= set() if self.layout.numbered else {"at"}
+        for mark, flag in (("lamport", "lamported"), ("clock_name", "clocked")):
+            if mark in batch.schema.names and batch.column(mark).null_count < batch.num_rows:
+                keep = keep | batch.column(mark).is_valid().to_numpy(zero_copy_only=False)
+                setattr(self, flag, True)
+            elif mark in batch.schema.names:
+                drop |= {mark, "clock_entry"} if mark == "clock_name" else {mark}
+        if "assumed" in batch.schema.names:
+            self.assumed = self.assumed or bool(pc.any(batch.column("assumed")).as_py())
+        if self.layout.instances:
+            keep = keep | ((kind == LOCAL) & batch.column("instance").is_valid().to_numpy(zero_copy_only=False))
+        batch = batch.select([name for name in batch.schema.names if name not in drop])
+        return batch if keep.all() else batch.filter(pa.array(keep))
+
+    def _gather(self, batch: Any) -> Iterator[tuple[int, bytes]]:
+        """Let rows wait for others, until there are enough for all buckets."""
+        if self._waiting and self._waiting[0].schema != batch.schema:
+            yield from self._depart()
+        self._waiting.append(batch)
+        if sum(one.num_rows for one in self._waiting) >= _piece_rows * self.layout.buckets:
+            yield from self._depart()
+
+    def _depart(self) -> Iterator[tuple[int, bytes]]:
+        together, self._waiting = self._waiting, []
+        if len(together) > 1:
+            whole = pa.Table.from_batches(together).combine_chunks()
+            together = whole.to_batches()
+        for batch in together:
+            yield from self._scatter(batch)
+
+    def _scatter(self, batch: Any) -> Iterator[tuple[int, bytes]]:
+        """Each row to the bucket of its message; a local one, which has none, to any."""
+        if not batch.num_rows:
+            return
+        buckets = self.layout.buckets
+        first = self.layout.places
+        if buckets == 1:
+            yield first, self._packed(batch)
+            return
+        batch = _slim(batch)
+        message = batch.column("message")
+        offsets, data = texts(message)
+        mixed = np.zeros(len(message), np.uint64)
+        mix(offsets, data, np.uint64(self.layout.narrow), mixed)
+        bucket = (mixed % np.uint64(buckets)).astype(np.uint16)
+        order = np.argsort(bucket, kind="stable")
+        batch = batch.take(pa.array(order))
+        ends = np.searchsorted(bucket[order], np.arange(buckets + 1))
+        for b in range(buckets):
+            if ends[b + 1] > ends[b]:
+                yield first + b, self._packed(batch.slice(ends[b], ends[b + 1] - ends[b]))
+
+    def _packed(self, batch: Any) -> bytes:
+        self.sequence += 1
+        return pack_batch(batch, self.split.number, self.sequence)
+
+
+def _slim(batch: Any) -> Any:
+    """A batch whose numbers are as wide as they must be: less is written and read."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    for name, kind, limit in (("process", pa.uint16(), 1 << 16), ("index", pa.int32(), 1 << 31)):
+        if (pc.max(columns[name]).as_py() or 0) < limit:
+            columns[name] = columns[name].cast(kind)
+    return pa.record_batch(list(columns.values()), names=list(columns))
+
+
+def texts(column: Any) -> tuple[Ints, NDArray[np.uint8]]:
+    """The offsets and bytes of an Arrow array of texts; a null is an empty text."""
+    if column.null_count:
+        column = pc.fill_null(column, "")
+    _, offsets, data = column.buffers()
+    found = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+    return found, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+
+
+def encode(split: Split, layout: Layout) -> Iterator[tuple[int, bytes]]:
+    """Read one split; what it says, for the parts."""
+    if layout.figures:
+        from antecede.pipeline.read.figures import FigureTask
+
+        return FigureTask(split, layout).run()
+    if layout.instances:
+        from antecede.pipeline.read.instances import InstanceTask
+
+        return InstanceTask(split, layout).run()
+    return Task(split, layout).run()

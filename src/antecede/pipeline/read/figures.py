@@ -1,0 +1,128 @@
+"""The first stage when a trace is measured: rows carry their times, sizes and hops as well.
+
+Rows of routers go to the bucket of their message too; a router is numbered among the names then. Clocks stay behind,
+for nobody asks about them.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from antecede.pipeline.kernels.match import HOP, LOCAL, SEND
+from antecede.pipeline.read.encode import Task
+from antecede.pipeline.read.splits import Arrow
+from antecede.trace.costs import payload_bytes
+from antecede.trace.jsonl import Item
+from antecede.trace.parquet import items_in
+from antecede.trace.schema import COLUMNS, INT64_MAX, Event
+
+CARRIED = ("stamp_bytes", "hop", "domain", "payload")
+"""Columns of encoded rows besides those that matching needs."""
+
+_folded = "extra"
+
+
+class FigureTask(Task):
+    """One split on its way to the parts, with everything that is measured."""
+
+    columns = (*COLUMNS, "bytes", "size", _folded)
+
+    def batches(self, piece: Arrow | list[Item]) -> Iterator[Any]:
+        if isinstance(piece, list):
+            yield from self.take_items(piece)
+        elif piece.plain:
+            batch, odd = self.encoder.from_arrow(piece.batch, piece.first, piece.folded)
+            yield _with_figures(batch, piece)
+            yield from self.take_items(odd)
+        else:
+            yield from self.take_items(list(items_in(piece.batch, piece.folded, piece.first + 1, False)))
+
+    def from_items(self, items: Sequence[Item]) -> Iterator[Any]:
+        events = [said for _, _, said in items if isinstance(said, Event)]
+        for batch in super().from_items(items):
+            sizes = [payload_bytes(event) if event.kind == "send" else None for event in events]
+            yield _extended(
+                batch,
+                pa.array([event.stamp_bytes for event in events], pa.int64()),
+                pa.array([event.hop for event in events], pa.int64()),
+                pa.array([event.domain for event in events], pa.string()),
+                pa.array(sizes, pa.int64()),
+            )
+
+    def asked(self, batch: Any, kind: NDArray[np.uint8]) -> Any:
+        hop = kind == HOP
+        if hop.any():
+            servers, process = self.encoder.servers.list(), batch.column("process").to_numpy().copy()
+            table = np.array([self.encoder.names.of(name) for name in servers], np.int32)
+            process[hop] = table[process[hop]]
+            at = batch.schema.get_field_index("process")
+            batch = batch.set_column(at, "process", pa.array(process, pa.int32()))
+        dropped = ("lamport", "clock_name", "clock_entry")
+        batch = batch.select([name for name in batch.schema.names if name not in dropped])
+        keep = kind != LOCAL
+        return batch if keep.all() else batch.filter(pa.array(keep))
+
+
+def _extended(batch: Any, *columns: Any) -> Any:
+    for name, column in zip(CARRIED, columns, strict=True):
+        batch = batch.append_column(name, column)
+    return batch
+
+
+def _with_figures(batch: Any, piece: Arrow) -> Any:
+    """An encoded batch with the columns that its rows have in the file."""
+    rows = pa.array(batch.column("at").to_numpy() - piece.first)
+    given = piece.batch.take(rows)
+    present = given.schema.names
+
+    def column(name: str, kind: Any) -> Any:
+        if name not in present:
+            return pa.nulls(given.num_rows, kind)
+        found = given.column(name)
+        return (found.dictionary_decode() if pa.types.is_dictionary(found.type) else found).cast(kind)
+
+    send = batch.column("kind").to_numpy() == SEND
+    return _extended(
+        batch,
+        column("stamp_bytes", pa.int64()),
+        column("hop", pa.int64()),
+        column("domain", pa.string()),
+        _payload(given, send, piece.folded),
+    )
+
+
+def _payload(given: Any, send: NDArray[np.bool_], folded: set[str]) -> Any:
+    """The payload of each send, as :func:`antecede.trace.costs.payload_bytes` finds it."""
+    found = pa.nulls(given.num_rows, pa.int64())
+    for name in ("bytes", "size"):
+        if name in given.schema.names and pa.types.is_integer(given.column(name).type):
+            column = given.column(name)
+            low = pc.greater_equal(column, pa.scalar(0, column.type))
+            if pa.types.is_uint64(column.type):
+                low = pc.less_equal(column, pa.scalar(INT64_MAX, pa.uint64()))
+            good = pc.if_else(pc.fill_null(low, False), column, pa.scalar(None, column.type))
+            found = pc.coalesce(found, good.cast(pa.int64()))
+    if _folded in folded and _folded in given.schema.names:
+        found = _unfolded(given.column(_folded), found)
+    return pc.if_else(pa.array(send), found, pa.scalar(None, pa.int64()))
+
+
+def _unfolded(texts: Any, found: Any) -> Any:
+    """The same for rows whose other columns are folded into one as JSON."""
+    if texts.null_count == len(texts):
+        return found
+    sizes = found.to_pylist()
+    for row, text in enumerate(texts.to_pylist()):
+        if text is not None and ('"bytes"' in text or '"size"' in text):
+            try:
+                extra = msgspec.json.decode(text)
+            except (msgspec.MsgspecError, RecursionError):
+                continue
+            if type(extra) is dict:
+                sizes[row] = payload_bytes(Event("", 0, "send", extra=extra))
+    return pa.array(sizes, pa.int64())

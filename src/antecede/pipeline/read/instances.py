@@ -1,0 +1,52 @@
+"""Rows with their operation instances: the first stage when significant order is asked for.
+
+Encoded rows carry ``instance``, ``operation``, ``parent`` and ``type`` as text to the bucket of their message, and so
+do ``local`` rows of an instance.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from antecede.pipeline.read.encode import Task
+from antecede.pipeline.read.splits import Arrow
+from antecede.trace.jsonl import Item
+from antecede.trace.parquet import items_in
+from antecede.trace.schema import Event
+
+CARRIED = ("instance", "operation", "parent", "type")
+"""Columns of encoded rows besides those that matching needs."""
+
+
+class InstanceTask(Task):
+    """One split on its way to the parts, with the instances of its rows."""
+
+    def batches(self, piece: Arrow | list[Item]) -> Iterator[Any]:
+        if isinstance(piece, list):
+            yield from self.take_items(piece)
+        elif piece.plain:
+            batch, odd = self.encoder.from_arrow(piece.batch, piece.first, piece.folded)
+            given = piece.batch.take(pa.array(batch.column("at").to_numpy() - piece.first))
+            yield _extended(batch, [_texts(given, name) for name in CARRIED])
+            yield from self.take_items(odd)
+        else:
+            yield from self.take_items(list(items_in(piece.batch, piece.folded, piece.first + 1, False)))
+
+    def from_items(self, items: Sequence[Item]) -> Iterator[Any]:
+        events = [said for _, _, said in items if isinstance(said, Event)]
+        for batch in super().from_items(items):
+            yield _extended(batch, [pa.array([getattr(e, name) for e in events], pa.string()) for name in CARRIED])
+
+
+def _texts(given: Any, name: str) -> Any:
+    if name not in given.schema.names:
+        return pa.nulls(given.num_rows, pa.string())
+    column = given.column(name)
+    return (column.dictionary_decode() if pa.types.is_dictionary(column.type) else column).cast(pa.string())
+
+
+def _extended(batch: Any, columns: Sequence[Any]) -> Any:
+    for name, column in zip(CARRIED, columns, strict=True):
+        batch = batch.append_column(name, column)
+    return batch

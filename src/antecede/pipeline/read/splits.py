@@ -1,0 +1,392 @@
+"""Input as splits: pieces of files that tasks can read apart from each other, each row with a number of its own.
+
+A Parquet file splits at its row groups. A plain JSON Lines file splits at any byte: a split begins behind the first
+end of line after its start (the first one at its start) and ends with the line that is under way at its end. A gzip
+stream does not split. Lines are numbered within a split; how many each split had is known after it was read, and with
+that the number of a line in its file.
+
+What can be read is a path of the machine that reads (so, on a cluster, one that every worker has), or an address that
+Arrow's file systems know (``s3://``, ``gs://``, ``hdfs://``, ``file://``). Splits name their files by absolute paths,
+for the tasks that read them have a working directory of their own.
+"""
+
+import io
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, cast
+
+import msgspec
+import pyarrow as pa
+import pyarrow.fs as fs
+import pyarrow.parquet as pq
+
+from antecede import limits
+from antecede.errors import TraceError
+from antecede.trace import jsonl
+from antecede.trace.parquet import conformed, folded_in
+from antecede.trace.schema import COLUMNS, Fault, Metadata, case_matched, metadata_of
+from antecede.trace.sources import shown, trace_files
+
+batch_rows = 131_072
+_items_at_once = 32_768
+_piece = 1 << 20
+
+
+class Split(msgspec.Struct, frozen=True):
+    """A piece of one file."""
+
+    number: int
+    file: int
+    path: str
+    kind: str
+    """``parquet``, ``lines`` or ``gzip``."""
+    start: int
+    """The first row group, or the first byte."""
+    end: int
+    first_row: int = 0
+    """The number of the first row in a Parquet file; lines are numbered from the start of the split."""
+    rows: int = 0
+    """How many rows a Parquet split has; 0 where only reading can tell."""
+    name: str = ""
+    """The file as it was named, to be shown."""
+
+
+class Input(msgspec.Struct, frozen=True):
+    """What is to be read."""
+
+    files: list[str]
+    splits: list[Split]
+    metadata: list[Metadata]
+    bytes: int
+    rows: int | None
+    """How many rows there are, if the files say so."""
+
+
+def plan(paths: Sequence[str], tasks: int = 8, rows_max: int = 1_000_000, bytes_max: int = 64 * 1024 * 1024) -> Input:
+    """Split the files that the paths name; only footers are read."""
+    local = [path for path in paths if "://" not in path]
+    files, metadata = trace_files(local) if local else ([], [])
+    files += [file for path in paths if "://" in path for file in _remote(path)]
+    names = [shown(path) for path in files]
+    # A worker's own directory is another one than ours.
+    files = [path if "://" in path else os.path.abspath(path) for path in files]
+    splits: list[Split] = []
+    size = rows = 0
+    counted = True
+    sizes = [_size(path) for path in files]
+    share = max(1 << 20, min(bytes_max, sum(sizes) // max(1, tasks)))
+    for number, path in enumerate(files):
+        size += sizes[number]
+        kind = _kind(path)
+        if kind == "parquet":
+            rows += _split_parquet(path, number, names[number], splits, metadata, rows_max)
+        else:
+            counted = False
+            step = share if kind == "lines" else max(1, sizes[number])
+            for start in range(0, max(1, sizes[number]), step):
+                end = min(start + step, sizes[number])
+                splits.append(Split(len(splits), number, path, kind, start, end, name=names[number]))
+    return Input(names, splits, metadata, size, rows if counted else None)
+
+
+def _split_parquet(
+    path: str, file: int, name: str, splits: list[Split], metadata: list[Metadata], rows_max: int
+) -> int:
+    with _open(path) as stream:
+        footer, schema = _footer(stream, name)
+    twice = [column for column in COLUMNS if schema.names.count(column) > 1]
+    if twice:
+        raise TraceError(f"{name}: column {twice[0]} is given twice")
+    text = (footer.metadata or {}).get(b"antecede")
+    if text is not None:
+        metadata.append(metadata_of(text, name))
+    first = start = first_row = row = 0
+    for group in range(footer.num_row_groups):
+        row += footer.row_group(group).num_rows
+        last = group + 1 == footer.num_row_groups
+        if row - first_row >= rows_max // 2 or last:
+            splits.append(Split(len(splits), file, path, "parquet", start, group + 1, first_row, row - first_row, name))
+            start, first_row = group + 1, row
+    return row - first
+
+
+def _footer(stream: Any, where: str) -> tuple[Any, Any]:
+    try:
+        opened = pq.ParquetFile(stream)
+        return opened.metadata, opened.schema_arrow
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise TraceError(f"{where}: not a readable Parquet file: {_first_line(error)}") from None
+
+
+def _kind(path: str) -> str:
+    if path.lower().endswith(".parquet"):
+        return "parquet"
+    with _open(path) as stream:
+        magic = stream.read(4)
+    if magic == b"PAR1":
+        return "parquet"
+    return "gzip" if magic[:2] == b"\x1f\x8b" else "lines"
+
+
+def _filesystem(path: str) -> tuple[Any, str]:
+    if "://" not in path:
+        return fs.LocalFileSystem(), path
+    try:
+        found, inner = fs.FileSystem.from_uri(path)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise TraceError(f"{shown(path)}: cannot be read: {_first_line(error)}") from None
+    return found, inner
+
+
+def _open(path: str) -> Any:
+    system, inner = _filesystem(path)
+    try:
+        return system.open_input_file(inner)
+    except (OSError, pa.ArrowException) as error:
+        raise TraceError(f"{shown(path)}: cannot be read: {_reason(error)}") from None
+
+
+def _size(path: str) -> int:
+    system, inner = _filesystem(path)
+    try:
+        about = system.get_file_info(inner)
+    except (OSError, pa.ArrowException) as error:
+        raise TraceError(f"{shown(path)}: cannot be read: {_reason(error)}") from None
+    if about.type != fs.FileType.File:
+        raise TraceError(f"{shown(path)}: no file that can be read from several places; give a regular file")
+    return int(about.size)
+
+
+def _remote(address: str) -> list[str]:
+    """The trace files at an address, which may be a directory."""
+    system, inner = _filesystem(address)
+    scheme = address.split("://", 1)[0]
+    if isinstance(system, fs.LocalFileSystem):
+        # Arrow's own walk does not end where a link leads back.
+        return [f"{scheme}://{os.path.abspath(path)}" for path in trace_files([inner])[0]]
+    try:
+        about = system.get_file_info(inner)
+        if about.type == fs.FileType.File:
+            return [address]
+        below = (
+            system.get_file_info(fs.FileSelector(inner, recursive=True)) if about.type == fs.FileType.Directory else []
+        )
+    except (OSError, pa.ArrowException) as error:
+        raise TraceError(f"{address}: cannot be read: {_reason(error)}") from None
+    endings = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz", ".json", ".json.gz", ".parquet")
+    found = [
+        f"{scheme}://{one.path}"
+        for one in below
+        if one.type == fs.FileType.File and one.path.lower().endswith(endings) and one.base_name[0] not in "._"
+        if not one.path.endswith(".meta.json") and one.base_name != "antecede.json"
+    ]
+    if not found:
+        raise TraceError(f"{address}: no trace there")
+    return sorted(found)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or _first_line(error)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+class Arrow(msgspec.Struct):
+    """A batch as Parquet has it; ``first`` is the number of its first row in the file, from 0."""
+
+    batch: Any
+    first: int
+    folded: set[str]
+    plain: bool
+
+
+class Batches(Split, frozen=True):
+    """A split that has been read already: a partition of a DataFrame, as Arrow batches."""
+
+    batches: Any = ()
+
+
+def read(split: Split, columns: Sequence[str] = COLUMNS, keep_raw: bool = False) -> Iterator[Arrow | list[jsonl.Item]]:
+    """The rows of a split: Arrow batches of a Parquet file, items of lines with their numbers within the split."""
+    if isinstance(split, Batches):
+        yield from _read_batches(split.batches)
+    elif split.kind == "parquet":
+        yield from _read_parquet(split, columns, keep_raw)
+    else:
+        yield from _read_lines(split)
+
+
+def _read_batches(batches: Iterable[Any]) -> Iterator[Arrow]:
+    from antecede.pipeline.read.columns import plain_types
+
+    row = 0
+    for given in batches:
+        batch = conformed(given)
+        yield Arrow(batch, row, folded_in(given.schema), plain_types(batch.schema))
+        row += batch.num_rows
+
+
+def _read_parquet(split: Split, columns: Sequence[str], keep_raw: bool) -> Iterator[Arrow]:
+    from antecede.pipeline.read.columns import plain_types
+
+    where = split.name or shown(split.path)
+    with _open(split.path) as stream:
+        try:
+            footer = pq.read_metadata(stream)
+            schema = footer.schema.to_arrow_schema()
+            texts = [
+                name
+                for name in ("process", "kind")
+                if name in schema.names and pa.types.is_string(schema.field(name).type)
+            ]
+            encoded = [*texts, *_destinations(schema, footer)]
+            opened = pq.ParquetFile(stream, metadata=footer, read_dictionary=encoded)
+            wanted = None if keep_raw else _needed(opened.metadata, schema, columns, range(split.start, split.end))
+            # One row group at a time: the reader cannot join the dictionaries of a nested column across groups.
+            batches = (
+                batch
+                for group in range(split.start, split.end)
+                for batch in opened.iter_batches(
+                    batch_size=batch_rows, row_groups=[group], columns=wanted, use_threads=False
+                )
+            )
+            row = split.first_row
+            # What the columns are is said by the file, not by the ones that were worth reading.
+            nothing = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+            plain = plain_types(conformed(nothing).schema)
+            for given in batches:
+                batch = conformed(given)
+                yield Arrow(batch, row, folded_in(schema), plain and plain_types(batch.schema))
+                row += batch.num_rows
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise TraceError(f"{where}: damaged Parquet file: {_first_line(error)}") from None
+
+
+def _destinations(schema: Any, footer: Any) -> list[str]:
+    """The path of the names in ``to``, if it is a list of them: writers differ in what they call an entry of a list."""
+    if "to" not in schema.names or not pa.types.is_list(schema.field("to").type):
+        return []
+    if not pa.types.is_string(schema.field("to").type.value_type):
+        return []
+    paths = [footer.schema.column(i).path for i in range(footer.num_columns)]
+    return [path for path in paths if path.startswith("to.")]
+
+
+def _needed(footer: Any, schema: Any, columns: Sequence[str], groups: range) -> list[str]:
+    """The columns that say something in these row groups, and those that every row needs."""
+    silent = set()
+    names = {column: name for name, column in case_matched(schema.names).items()}
+    columns = [names.get(column, column) for column in columns]
+    always = {names.get(column, column) for column in ("process", "index", "kind")}
+    for name in columns:
+        if name not in schema.names or name in always:
+            continue
+        leaves = [
+            i for i in range(footer.num_columns) if footer.row_group(0).column(i).path_in_schema.split(".")[0] == name
+        ]
+        if all(_is_null(footer.row_group(g).column(i)) for g in groups for i in leaves):
+            silent.add(name)
+    return [name for name in columns if name in schema.names and name not in silent]
+
+
+def _is_null(chunk: Any) -> bool:
+    about = chunk.statistics
+    # An empty list counts as a null of its leaf, so only flat columns can be told to be null everywhere.
+    flat = "." not in chunk.path_in_schema
+    return flat and about is not None and about.has_null_count and about.null_count == chunk.num_values
+
+
+def _read_lines(split: Split) -> Iterator[list[jsonl.Item]]:
+    with _open(split.path) as stream:
+        raw = io.BufferedReader(_Readable(stream), _piece)
+        if split.kind == "gzip":
+            source: Iterator[jsonl.Item] = jsonl.read(cast(BinaryIO, raw))
+        elif split.start == 0 and split.end >= stream.size():
+            source = jsonl.read(cast(BinaryIO, raw))
+        else:
+            source = _range(raw, split)
+        held: list[jsonl.Item] = []
+        size = 0
+        for item in source:
+            held.append(item)
+            size += len(item[1])
+            if len(held) >= _items_at_once or size > 64 * _piece:
+                yield held
+                held, size = [], 0
+        if held:
+            yield held
+
+
+class _Readable(io.RawIOBase):
+    """An Arrow file as Python's own reader wants one."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+
+def _range(stream: Any, split: Split) -> Iterator[jsonl.Item]:
+    """The items of the lines that begin behind the first end of line in [start - 1, end)."""
+    bound = limits.trace_line_bytes_max
+    position = split.start
+    if split.start:
+        # The byte before the start: if it ends a line, ours begins at the start.
+        stream.seek(split.start - 1)
+        position -= 1
+        ended = False
+        while not ended:
+            rest = stream.readline(_piece)
+            position += len(rest)
+            ended = not rest or rest.endswith(b"\n")
+    number = 0
+    while position < split.end:
+        line = stream.readline(bound + 1)
+        if not line:
+            return
+        position += len(line)
+        whole = len(line) <= bound
+        ended = whole or line.endswith(b"\n")
+        while not ended:
+            rest = stream.readline(_piece)
+            position += len(rest)
+            ended = not rest or rest.endswith(b"\n")
+        number += 1
+        if split.start == 0 and number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if not whole:
+            yield number, line[: limits.raw_text_bytes_max], Fault("unreadable_line", f"longer than {bound} bytes")
+        elif text := line.strip(b" \t\r\n"):
+            yield number, text[: limits.raw_text_bytes_max], jsonl.decode(text)
+
+
+def line_before(split: Split) -> int:
+    """How many lines come before the first of a split; 0 for Parquet, whose rows are numbered in the file."""
+    if split.kind != "lines" or not split.start:
+        return 0
+    count = 0
+    with _open(split.path) as stream:
+        left = split.start - 1
+        while left:
+            piece = stream.read(min(left, _piece))
+            count += piece.count(b"\n")
+            left -= len(piece)
+    # The end of line from which the split went on: in [start - 1, ...) there is one, or the split has no lines.
+    return count + 1

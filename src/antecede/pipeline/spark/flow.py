@@ -1,0 +1,345 @@
+"""How stages are joined: work on inputs, what comes out by part, work on the parts.
+
+A stage yields (part, bytes); the next one gets all bytes of a part. There are three ways to carry that out, and nothing
+else of the pipeline knows which it is:
+
+* :class:`Here`: in this process, one after the other.
+* :class:`SparkFiles`: as Spark tasks on one machine, which hand each other files in the session's scratch directory.
+* :class:`SparkFrames`: as Spark tasks anywhere, by DataFrames alone, so that it works with Spark Connect too.
+
+On one machine files are the cheaper way: between DataFrames every byte passes two sockets and a JVM. Stages are
+functions of the installed package with plain arguments, so that a Spark worker finds them by name.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+Emit = Iterator[tuple[int, bytes]]
+
+_tasks_a_core = 4
+
+
+class Parts(Protocol):
+    """Bytes by part."""
+
+    def gather(self, stage: Callable[[Iterable[bytes]], bytes], parts: Sequence[int]) -> list[bytes]:
+        """Run a stage on some parts; its small outcomes, in the order of the parts."""
+        ...
+
+    def stream(self, stage: Callable[[Iterable[bytes]], Iterable[bytes]], parts: Sequence[int]) -> Iterator[bytes]:
+        """Run a stage on some parts, one after the other; all that it yields, without holding more than one part."""
+        ...
+
+    def scatter(self, stage: Callable[[Iterable[bytes]], Emit], parts: Sequence[int], onto: int) -> "Parts":
+        """Run a stage on some parts; what it yields, by part."""
+        ...
+
+    def joined(self) -> "Parts":
+        """All parts as one, in their order if it can be had."""
+        ...
+
+
+class Flow(Protocol):
+    """Where the work is done."""
+
+    def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], onto: int) -> Parts:
+        """Run a stage on each input; what it yields, by part."""
+        ...
+
+
+class Here:
+    """All work in this process: for tests of the stages, and for traces too small to be worth a session."""
+
+    def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], onto: int) -> "HereParts":
+        return HereParts((pair for one in inputs for pair in stage(one)), onto)
+
+
+class HereParts:
+    """Parts in the memory of this process."""
+
+    def __init__(self, pairs: Iterable[tuple[int, bytes]], onto: int) -> None:
+        self._parts: list[list[bytes]] = [[] for _ in range(onto)]
+        for part, blob in pairs:
+            self._parts[part].append(blob)
+
+    def gather(self, stage: Callable[[Iterable[bytes]], bytes], parts: Sequence[int]) -> list[bytes]:
+        return [stage(self._parts[part]) for part in parts]
+
+    def stream(self, stage: Callable[[Iterable[bytes]], Iterable[bytes]], parts: Sequence[int]) -> Iterator[bytes]:
+        for part in parts:
+            yield from stage(self._parts[part])
+
+    def scatter(self, stage: Callable[[Iterable[bytes]], Emit], parts: Sequence[int], onto: int) -> "HereParts":
+        return HereParts((pair for part in parts for pair in stage(self._parts[part])), onto)
+
+    def frame(self, stage: Callable[[Iterable[bytes]], Iterator[Any]], schema: Any, parts: Sequence[int]) -> Any:
+        """An Arrow table of the batches that a stage makes of some parts."""
+        return pa.Table.from_batches([batch for part in parts for batch in stage(self._parts[part])], schema)
+
+    def joined(self) -> "HereParts":
+        return HereParts(((0, blob) for blobs in self._parts for blob in blobs), 1)
+
+
+class SparkFiles:
+    """Work as Spark tasks that share a directory with us."""
+
+    def __init__(self, context: Any, directory: str) -> None:
+        self._context = context
+        self._directory = directory
+
+    def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], onto: int) -> "FileParts":
+        return FileParts.made_by(self._context, self._directory, stage, list(inputs), onto)
+
+
+Piece = tuple[str, int, int]
+"""Bytes in a file: its name, where they begin, how many there are."""
+
+
+class FileParts:
+    """Parts that are pieces of files, one file a task, with its pieces in the order in which they were made."""
+
+    def __init__(self, context: Any, directory: str, pieces: list[list[Piece]]) -> None:
+        self._context, self._directory = context, directory
+        self.pieces = pieces
+
+    @classmethod
+    def made_by(
+        cls, context: Any, directory: str, stage: Callable[[Any], Emit], inputs: list[Any], onto: int
+    ) -> "FileParts":
+        """What a stage makes of each input."""
+
+        def run(given: Iterable[Any]) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+            for one in given:
+                yield written(directory, stage(one))
+
+        made: list[list[Piece]] = [[] for _ in range(onto)]
+        for name, pieces in _shared_out(context, inputs).mapPartitions(run).collect():
+            start = 0
+            for part, size in pieces:
+                made[part].append((name, start, size))
+                start += size
+        return cls(context, directory, made)
+
+    def gather(self, stage: Callable[[Iterable[bytes]], bytes], parts: Sequence[int]) -> list[bytes]:
+        if not parts:
+            return []
+        inputs = [self.pieces[part] for part in parts]
+        return list(_shared_out(self._context, inputs).map(lambda given: stage(pieces_of(given))).collect())
+
+    def stream(self, stage: Callable[[Iterable[bytes]], Iterable[bytes]], parts: Sequence[int]) -> Iterator[bytes]:
+        for part in parts:
+            given = self._context.parallelize([self.pieces[part]], 1)
+            yield from given.flatMap(lambda pieces: stage(pieces_of(pieces))).collect()
+
+    def scatter(self, stage: Callable[[Iterable[bytes]], Emit], parts: Sequence[int], onto: int) -> "FileParts":
+        def run(pieces: list[Piece]) -> Emit:
+            return stage(pieces_of(pieces))
+
+        inputs = [self.pieces[part] for part in parts]
+        return FileParts.made_by(self._context, self._directory, run, inputs, onto)
+
+    def joined(self) -> "FileParts":
+        return FileParts(self._context, self._directory, [[piece for part in self.pieces for piece in part]])
+
+
+def _shared_out(context: Any, inputs: list[Any]) -> Any:
+    """Inputs as tasks: enough of them to keep all cores busy to the end, but a task has its price, and a core does one
+    at a time anyway."""
+    return context.parallelize(inputs, max(1, min(len(inputs), _tasks_a_core * context.defaultParallelism)))
+
+
+def written(directory: str, blobs: Emit) -> tuple[str, list[tuple[int, int]]]:
+    """Write what a stage yields to a new file: its name, and of each piece the part and the size."""
+    sizes = []
+    with tempfile.NamedTemporaryFile(dir=directory, prefix="stage-", delete=False) as file:
+        for part, blob in blobs:
+            file.write(blob)
+            sizes.append((part, len(blob)))
+    return file.name, sizes
+
+
+def pieces_of(pieces: Iterable[Piece]) -> Iterator[bytes]:
+    """The bytes of pieces, one after the other."""
+    opened: dict[str, int] = {}
+    try:
+        for name, start, size in pieces:
+            if name not in opened:
+                opened[name] = os.open(name, os.O_RDONLY)
+            yield os.pread(opened[name], size, start)
+    finally:
+        for descriptor in opened.values():
+            os.close(descriptor)
+
+
+Run = Callable[[Iterator[Any]], Emit]
+"""What is done with the Arrow batches of one partition."""
+
+Found = list[tuple[int, bytes]]
+"""Parts and what was made of them."""
+
+_rows_schema = "part int, blob binary"
+_blob_rows_max, _blob_batch_bytes = 1024, 64 * 1024 * 1024
+
+
+class SparkFrames:
+    """Work as Spark tasks that share nothing: parts are the partitions of a DataFrame.
+
+    The inputs of the first stage are given, or they are the partitions of somebody's DataFrame, which ``as_input``
+    makes inputs of: the number of a partition, and its Arrow batches.
+    """
+
+    def __init__(
+        self, spark: Any, given: Any = None, as_input: Callable[[int, Iterator[Any]], Any] | None = None
+    ) -> None:
+        self._spark, self._given, self._as_input = spark, given, as_input
+
+    def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], onto: int) -> "FrameParts":
+        if self._as_input is None:
+            return self._from_inputs(stage, list(inputs), onto)
+        # Spark weighs an Arrow batch after each row of it, which takes quadratic time where a column has nulls.
+        with _batches(self._spark, None, 2**31 - 1):
+            return FrameParts.made_by(self._spark, self._given, _from_partitions(stage, self._as_input), onto)
+
+    def _from_inputs(self, stage: Callable[[Any], Emit], inputs: list[Any], onto: int) -> "FrameParts":
+        def run(batches: Iterator[Any]) -> Emit:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield from stage(inputs[number])
+
+        tasks = max(1, len(inputs))
+        source = self._spark.range(len(inputs)).selectExpr("int(id) number").repartitionById(tasks, "number")
+        return FrameParts.made_by(self._spark, source, run, onto)
+
+
+def _from_partitions(stage: Callable[[Any], Emit], as_input: Callable[[int, Iterator[Any]], Any]) -> Run:
+    """A stage on inputs as work on the partitions of a DataFrame."""
+
+    def run(batches: Iterator[Any]) -> Emit:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        return stage(as_input(context.partitionId(), batches))
+
+    return run
+
+
+class FrameParts:
+    """Parts as the partitions of a DataFrame with a row for each blob.
+
+    What a stage made is kept on the executors' disks (a local checkpoint), so that it can be read again without doing
+    the work again; Spark removes it when nobody refers to it any more.
+    """
+
+    def __init__(self, spark: Any, frame: Any, count: int) -> None:
+        self._spark, self._frame, self._count = spark, frame, count
+
+    @classmethod
+    def made_by(cls, spark: Any, source: Any, run: Run, onto: int) -> "FrameParts":
+        """What is made of the partitions of a DataFrame, each blob in the part that it is for."""
+        from pyspark import StorageLevel
+
+        def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for part, blob in run(batches):
+                yield pa.record_batch([pa.array([part], pa.int32()), pa.array([blob], pa.binary())], ["part", "blob"])
+
+        # A part of which there is nothing to say has a row all the same, or its stage would not be run.
+        empty = spark.range(0, onto, 1, 1).selectExpr("int(id) part", "X'' blob")
+        frame = source.mapInArrow(rows, _rows_schema).union(empty).repartitionById(onto, "part")
+        return cls(spark, frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY), onto)
+
+    def _chosen(self, parts: Sequence[int]) -> Any:
+        """The rows of some parts, in as many partitions as there are parts at most."""
+        if len(parts) == self._count:
+            return self._frame
+        return self._frame.filter(f"part in ({', '.join(map(str, parts))})").coalesce(len(parts))
+
+    def gather(self, stage: Callable[[Iterable[bytes]], bytes], parts: Sequence[int]) -> list[bytes]:
+        found = dict(self._collected(lambda blobs: [stage(blobs)], parts))
+        return [found[part] for part in parts]
+
+    def stream(self, stage: Callable[[Iterable[bytes]], Iterable[bytes]], parts: Sequence[int]) -> Iterator[bytes]:
+        for part in parts:
+            yield from (blob for _, blob in self._collected(stage, [part]))
+
+    def _collected(self, stage: Callable[[Iterable[bytes]], Iterable[bytes]], parts: Sequence[int]) -> Found:
+        """What a stage makes of some parts, with the numbers of the parts."""
+        if not parts:
+            return []
+
+        def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for part, blobs in _by_part(batches):
+                made = list(stage(blobs))
+                numbers = pa.array([part] * len(made), pa.int32())
+                yield pa.record_batch([numbers, pa.array(made, pa.binary())], ["part", "blob"])
+
+        with _batches(self._spark, _blob_rows_max, _blob_batch_bytes):
+            table = self._chosen(parts).mapInArrow(rows, _rows_schema).toArrow()
+        return [
+            pair
+            for batch in table.to_batches()
+            for pair in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+        ]
+
+    def scatter(self, stage: Callable[[Iterable[bytes]], Emit], parts: Sequence[int], onto: int) -> "FrameParts":
+        def run(batches: Iterator[Any]) -> Emit:
+            for _, blobs in _by_part(batches):
+                yield from stage(blobs)
+
+        with _batches(self._spark, _blob_rows_max, _blob_batch_bytes):
+            return FrameParts.made_by(self._spark, self._chosen(parts), run, onto)
+
+    def frame(self, stage: Callable[[Iterable[bytes]], Iterator[Any]], schema: Any, parts: Sequence[int]) -> Any:
+        """A DataFrame of the Arrow batches that a stage makes of some parts."""
+
+        def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for _, blobs in _by_part(batches):
+                yield from stage(blobs)
+
+        return self._chosen(parts).mapInArrow(rows, ddl(schema))
+
+    def joined(self) -> "FrameParts":
+        return FrameParts(self._spark, self._frame.selectExpr("0 part", "blob").coalesce(1), 1)
+
+
+def ddl(schema: Any) -> str:
+    """An Arrow schema of texts and numbers, as Spark wants it written."""
+    kinds = {pa.string(): "string", pa.int64(): "bigint"}
+    return ", ".join(f"`{field.name}` {kinds[field.type]}" for field in schema)
+
+
+def _by_part(batches: Iterator[Any]) -> Iterator[tuple[int, Iterator[bytes]]]:
+    """The parts of a partition with their blobs; the rows of a part come one after the other."""
+    rows = (
+        (part, blob.as_py())
+        for batch in batches
+        for part, blob in zip(batch.column(0).to_pylist(), batch.column(1), strict=True)
+    )
+    for part, group in groupby(rows, itemgetter(0)):
+        yield part, filter(None, map(itemgetter(1), group))
+
+
+@contextmanager
+def _batches(spark: Any, rows: int | None, size: int) -> Iterator[None]:
+    """Have Spark make Arrow batches of at most so many rows and about so many bytes for Python."""
+    wanted = {"maxBytesPerBatch": size} | ({"maxRecordsPerBatch": rows} if rows else {})
+    before = {}
+    for name, value in wanted.items():
+        key = f"spark.sql.execution.arrow.{name}"
+        before[key] = spark.conf.get(key, None)
+        spark.conf.set(key, str(value))
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, value)
