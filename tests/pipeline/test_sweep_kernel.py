@@ -70,7 +70,7 @@ def _drawn(order: str, seed: int) -> Setup:
     )
 
 
-@pytest.mark.parametrize("order", ["matrix", "pruned"])
+@pytest.mark.parametrize("order", ["matrix", "pruned", "direct", "updates"])
 def test_same_deliveries_and_figures_as_the_order(order: str) -> None:
     held = 0.0
     for seed in range(80):
@@ -82,7 +82,7 @@ def test_same_deliveries_and_figures_as_the_order(order: str) -> None:
     assert held > 5, "the schedules hold messages back"
 
 
-@pytest.mark.parametrize("order", ["matrix", "pruned"])
+@pytest.mark.parametrize("order", ["matrix", "pruned", "direct", "updates"])
 @pytest.mark.parametrize("workload", ["unicast", "multicast"])
 def test_same_as_the_order_with_the_most_processes(order: str, workload: str) -> None:
     messages = 2_000 if workload == "unicast" else 60
@@ -90,7 +90,7 @@ def test_same_as_the_order_with_the_most_processes(order: str, workload: str) ->
     assert _by_the_kernel(setup) == _by_the_order(setup)
 
 
-@pytest.mark.parametrize("order", ["matrix", "pruned"])
+@pytest.mark.parametrize("order", ["matrix", "pruned", "direct", "updates"])
 def test_arrays_that_are_too_small_are_enlarged(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for size in ("_slots", "_entries_per_member", "_window"):
         monkeypatch.setattr(arrays, size, 1)
@@ -109,7 +109,7 @@ def test_runs_that_cannot_end_are_errors_and_no_figures(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     "settings",
     [
-        {"order": parse("direct")},
+        {"order": parse("fifo")},
         {"processes": PROCESSES_MAX + 1},
         {"loss": 0.1},
         {"fifo_links": True},

@@ -9,15 +9,19 @@ from typing import Any
 import numpy as np
 
 from antecede.pipeline.sweep import kernel
-from antecede.pipeline.sweep.kernel import Figures, Messages, Rows
-from antecede.pipeline.sweep.pruned_log import DONE, ENTRIES, SLOTS, WINDOW, Ints, Logs
+from antecede.pipeline.sweep.basics import DONE, ENTRIES, SLOTS, WINDOW, Ints, Masks, Shorts
+from antecede.pipeline.sweep.direct_sets import Sets
+from antecede.pipeline.sweep.kernel import Figures, Messages
+from antecede.pipeline.sweep.matrix_rows import Rows
+from antecede.pipeline.sweep.pruned_log import Logs
 from antecede.pipeline.sweep.schedule import PROCESSES_MAX, Schedule, make
+from antecede.pipeline.sweep.updates_entries import Entries
 from antecede.simulator.figures import INSTANT
 from antecede.simulator.figures import Figures as Report
 from antecede.simulator.run import Setup
 from antecede.simulator.workloads import SHAPES
 
-_kinds = {"matrix": kernel.MATRIX, "pruned": kernel.PRUNED}
+_kinds = {"matrix": kernel.MATRIX, "pruned": kernel.PRUNED, "direct": kernel.DIRECT, "updates": kernel.UPDATES}
 _slots, _entries_per_member, _window = 1_024, 8, 1_024
 """Sizes of arrays to begin with; each is doubled as often as it is too small."""
 
@@ -53,13 +57,11 @@ def walk(setup: Setup, plan: Schedule, record: bool = False) -> tuple[Report, li
     sizes = {SLOTS: _slots, ENTRIES: _entries_per_member, WINDOW: _window}
     for _ in range(_doublings_max):
         found = _figures(len(plan.arrival) if record else 0)
-        n, slots, entries = setup.processes, sizes[SLOTS], sizes[ENTRIES]
+        kept = _messages(setup.processes, len(plan.source), len(plan.arrival), sizes[SLOTS])
+        delivered = np.zeros((setup.processes, setup.processes), np.int64)
+        state = _state(setup, sizes, len(kept.copy_free))
         kind = _kinds[setup.order.name]
-        rows = _rows(n, slots, sizes[WINDOW] if kind == kernel.MATRIX else 1)
-        logs = _logs(n, slots if kind == kernel.PRUNED else 1, entries)
-        delivered = np.zeros((n, n), np.int64)
-        kept = _messages(n, len(plan.source), len(plan.arrival), slots)
-        ended = kernel.run(kernel.Run(kind, setup.warmup, plan, found, kept, rows, logs, delivered))
+        ended = kernel.run(kernel.Run(kind, setup.warmup, plan, found, kept, delivered, *state))
         if ended == DONE:
             pairs = zip(found.delivered_at.tolist(), found.delivered_message.tolist(), strict=True)
             return _Counted(setup.warmup, found, kept), list(pairs)
@@ -105,53 +107,92 @@ def _figures(recorded: int) -> Figures:
 def _messages(n: int, sends: int, copies: int, slots: int) -> Messages:
     several = slots * max(1, min(n, -(-copies // max(1, sends))))
     return Messages(
-        np.zeros(sends, np.int32),
-        np.arange(slots)[::-1].copy(),
-        np.zeros(slots, np.int64),
-        np.zeros(slots, np.int64),
-        np.zeros((slots, 3), np.int64),
-        np.zeros(copies, np.int32),
-        np.arange(several)[::-1].copy(),
-        np.array([slots, several]),
-        np.zeros(several, np.int64),
-        np.zeros(several, np.int64),
-        np.full((n, n), -1, np.int64),
-        np.full((n, n), -1, np.int64),
-        np.zeros(several, np.int32),
+        slot_of=np.zeros(sends, np.int32),
+        free=np.arange(slots)[::-1].copy(),
+        remaining=_ints(slots),
+        weight=_ints(slots, 3),
+        copy_slot_of=np.zeros(copies, np.int32),
+        copy_free=np.arange(several)[::-1].copy(),
+        number=_ints(several),
+        left=np.array([slots, several]),
+        next_parked=_ints(several),
+        awaited=_ints(several),
+        first_parked=np.full((n, n), -1, np.int64),
+        last_parked=np.full((n, n), -1, np.int64),
+        parked=np.zeros(several, np.int32),
+    )
+
+
+def _state(setup: Setup, sizes: dict[int, int], copies: int) -> tuple[Rows, Logs, Sets, Entries]:
+    """The state of the order; those of the other orders are as small as can be."""
+    n, kind, slots = setup.processes, _kinds[setup.order.name], sizes[SLOTS]
+    return (
+        _rows(n, slots, sizes[WINDOW]) if kind == kernel.MATRIX else _rows(1, 1, 1),
+        _logs(n, slots, copies, sizes[ENTRIES]) if kind == kernel.PRUNED else _logs(1, 1, 1, 1),
+        _sets(n, slots) if kind == kernel.DIRECT else _sets(1, 1),
+        _entries(n, copies) if kind == kernel.UPDATES else _entries(1, 1),
     )
 
 
 def _rows(n: int, slots: int, window: int) -> Rows:
     return Rows(
-        np.zeros(n, np.int64),
-        np.zeros((n, window, n), np.int32),
-        np.full((n, window), n, np.int64),
-        np.zeros((n, n), np.int64),
-        np.zeros((slots, n), np.int64),
+        newest=_ints(n),
+        counts=_shorts(n, window, n),
+        size=np.full((n, window), n, np.int64),
+        known=_ints(n, n),
+        stamp=_ints(slots, n),
     )
 
 
-def _logs(n: int, slots: int, entries: int) -> Logs:
+def _logs(n: int, slots: int, copies: int, entries: int) -> Logs:
     room = max(4, entries * n // 8)
-    several = slots * n
-
-    def masks(*shape: int) -> Any:
-        return np.zeros(shape, np.uint64)
-
-    def ints(*shape: int) -> Ints:
-        return np.zeros(shape, np.int64)
-
     return Logs(
-        ints(n),
-        ints(n, n),
-        ints(n, n, room),
-        masks(n, n, room),
-        ints(slots, n + 1),
-        ints(slots, entries * n),
-        masks(slots, entries * n),
-        ints(several),
-        ints(several, 2 * room),
-        ints(several, 2 * room),
-        ints(2 * room + 2),
-        masks(2 * room + 2),
+        clock=_ints(n),
+        length=_ints(n, n),
+        time=_ints(n, n, room),
+        mask=_masks(n, n, room),
+        stamp_first=_ints(slots, n + 1),
+        stamp_time=_ints(slots, entries * n),
+        stamp_mask=_masks(slots, entries * n),
+        constraints=_ints(copies),
+        constraint_sender=_ints(copies, 2 * room),
+        constraint_time=_ints(copies, 2 * room),
+        scratch_time=_ints(2 * room + 2),
+        scratch_mask=_masks(2 * room + 2),
     )
+
+
+def _sets(n: int, slots: int) -> Sets:
+    return Sets(
+        clock=_ints(n),
+        recent=_shorts(n, n),
+        before=_shorts(n, n, n),
+        known=_shorts(n, n, n),
+        stamp_recent=_shorts(slots, n),
+        stamp_before=_shorts(slots, n, n),
+    )
+
+
+def _entries(n: int, copies: int) -> Entries:
+    return Entries(
+        state=np.ones(n, np.int64),
+        stamped=_ints(n, n),
+        value=_shorts(n, n * n),
+        when=_shorts(n, n * n),
+        node=_shorts(n, n * n),
+        changes=_ints(copies),
+        change_key=_shorts(copies, n * n),
+        change_value=_shorts(copies, n * n),
+    )
+
+
+def _ints(*shape: int) -> Ints:
+    return np.zeros(shape, np.int64)
+
+
+def _shorts(*shape: int) -> Shorts:
+    return np.zeros(shape, np.int32)
+
+
+def _masks(*shape: int) -> Masks:
+    return np.zeros(shape, np.uint64)

@@ -1,16 +1,15 @@
-"""``matrix`` and ``pruned`` as loops over arrays, for studies that the simulator is too slow for.
+"""Four orders as loops over arrays, for studies that the simulator is too slow for.
 
-This is a second implementation of :mod:`antecede.orders.matrix` and :mod:`antecede.orders.pruned`, and of what
+This is a second implementation of ``matrix``, ``pruned``, ``direct`` and ``updates``, and of what
 :mod:`antecede.simulator.bare` and :mod:`antecede.simulator.figures` do with them. It is there for speed alone and
 judges nothing. It may be used only because ``tests/pipeline/test_sweep_kernel.py`` compares it with the orders
 themselves: the same deliveries in the same sequence, and the same figures to the last bit.
 
-A row of a matrix changes only when its owner sends, so a row is named by its owner and the number of its sends, and a
-stamp is one such number per process. The rows of the last ``window`` sends are kept. The steps of ``pruned`` are in
-:mod:`antecede.pipeline.sweep.pruned_log`.
+Here is what they share: the walk through the schedule, copies that wait, and figures. The steps of each order are in a
+module of its own.
 
-Arrays have a fixed size. Where one is too small the run ends with the :data:`status <SLOTS>` that names it, and
-the caller starts again with a larger one.
+Arrays have a fixed size. Where one is too small the run ends with a status that names it, and the caller starts again
+with a larger one.
 """
 
 from math import log
@@ -20,26 +19,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antecede.pipeline.kernels import compiled
-from antecede.pipeline.sweep.pruned_log import (
-    DONE,
-    ENTRIES,
-    IMPOSSIBLE,
-    SLOTS,
-    WINDOW,
-    Ints,
-    Logs,
-    bits,
-    constraints_size,
-    control_size,
-    learn_log,
-    number_size,
-    replace,
-    stamp_log,
-)
+from antecede.pipeline.sweep.basics import DONE, FORGOTTEN, IMPOSSIBLE, NOTHING, SLOTS, WINDOW, Ints, Shorts
+from antecede.pipeline.sweep.direct_sets import Sets, learn_sets, missing_sets, send_sets, weigh_sets
+from antecede.pipeline.sweep.matrix_rows import Rows, learn_row, missing_row, number_row, send_row, weigh_row
+from antecede.pipeline.sweep.pruned_log import Logs, learn_log, missing_log, send_log, weigh_log
 from antecede.pipeline.sweep.schedule import Schedule
+from antecede.pipeline.sweep.updates_entries import (
+    Entries,
+    learn_entries,
+    missing_entry,
+    number_entry,
+    send_entries,
+    weigh_entries,
+)
 from antecede.simulator.figures import BUCKETS_PER_E
 
-MATRIX, PRUNED = range(2)
+MATRIX, PRUNED, DIRECT, UPDATES = range(4)
 
 SENDS, DELIVERIES, ARRIVALS, HELD, COPIES, BYTES_TOTAL, BYTES_MAX, WEIGHED, COUNTS = range(9)
 DEPENDENTS, BYTES, PAPER_BYTES, LATENCY, SUMS = range(5)
@@ -63,14 +58,15 @@ class Figures(NamedTuple):
 class Messages(NamedTuple):
     """Messages that are not delivered everywhere, by slot, and their copies that have not been delivered."""
 
-    slot_of: NDArray[np.int32]
+    slot_of: Shorts
     free: Ints
-    number: Ints
     remaining: Ints
     weight: Ints
     """Of all copies of the message: dependents, bytes, and bytes as the paper counts."""
-    copy_slot_of: NDArray[np.int32]
+    copy_slot_of: Shorts
     copy_free: Ints
+    number: Ints
+    """The number of the message in a copy slot, among those from its source to its target."""
     left: Ints
     """How many slots and copy slots are free."""
     next_parked: Ints
@@ -79,60 +75,8 @@ class Messages(NamedTuple):
     first_parked: Ints
     last_parked: Ints
     """For each process and sender: the copies that wait for a message of that sender, oldest first; −1 for none."""
-    parked: NDArray[np.int32]
+    parked: Shorts
     """The copy in a copy slot."""
-
-
-class Rows(NamedTuple):
-    """The state of ``matrix``."""
-
-    newest: Ints
-    counts: NDArray[np.int32]
-    size: Ints
-    known: Ints
-    stamp: Ints
-
-
-# The matrix.
-
-
-@compiled
-def _send_row(rows: Rows, slot: int, source: int, to: int, members: int) -> int:
-    """Count all destinations in the sender's row, and stamp with the rows that it knows. Return how it ended."""
-    window = rows.size.shape[1]
-    before, after = rows.newest[source] % window, (rows.newest[source] + 1) % window
-    rows.newest[source] += 1
-    size = rows.size[source, before]
-    for target in range(members):
-        count = rows.counts[source, before, target]
-        if (to >> np.uint64(target)) & np.uint64(1):
-            size += number_size(count + 1) - number_size(count)
-            count += 1
-        rows.counts[source, after, target] = count
-    rows.size[source, after] = size
-    rows.known[source, source] = rows.newest[source]
-    for k in range(members):
-        if rows.newest[k] - rows.known[source, k] >= window:
-            return WINDOW
-        rows.stamp[slot, k] = rows.known[source, k]
-    return DONE
-
-
-@compiled
-def _missing_row(rows: Rows, delivered: Ints, slot: int, source: int, target: int, members: int) -> tuple[int, int]:
-    """The first message that a stamp counts and that is missing: sender and number; (−1, 0) if none is, and (−2, 0) if
-    a row is too old to be known."""
-    window = rows.size.shape[1]
-    for k in range(members):
-        version = rows.stamp[slot, k]
-        if rows.newest[k] - version >= window:
-            return -2, 0
-        count = int(rows.counts[k, version % window, target])
-        if k == source:
-            count -= 1
-        if count > delivered[target, k]:
-            return k, count
-    return -1, 0
 
 
 class Run(NamedTuple):
@@ -143,19 +87,83 @@ class Run(NamedTuple):
     plan: Schedule
     found: Figures
     kept: Messages
+    delivered: Ints
     rows: Rows
     logs: Logs
-    delivered: Ints
-
-
-# Both.
+    sets: Sets
+    entries: Entries
 
 
 @compiled
-def _send(state: Run, message: int, copy_slots: Ints) -> int:
+def _stamp(state: Run, slot: int, source: int, to: int, copy_slots: Ints) -> int:
+    """Stamp a message. Return how it ended."""
+    if state.kind == MATRIX:
+        return send_row(state.rows, slot, source, to)
+    if state.kind == PRUNED:
+        return send_log(state.logs, slot, source, to, copy_slots)
+    if state.kind == DIRECT:
+        send_sets(state.sets, slot, source, to)
+    else:
+        send_entries(state.entries, source, to, copy_slots)
+    return DONE
+
+
+@compiled
+def _number(state: Run, source: int, target: int) -> int:
+    """Return the number of the message that was just sent, among those from its source to its target."""
+    if state.kind == MATRIX:
+        return number_row(state.rows, source, target)
+    if state.kind == PRUNED:
+        return int(state.logs.clock[source])
+    if state.kind == DIRECT:
+        return int(state.sets.clock[source])
+    return number_entry(state.entries, source, target)
+
+
+@compiled
+def _missing(state: Run, slot: int, place: int, source: int, target: int) -> tuple[int, int]:
+    """Return a message that must be delivered before: sender and number."""
+    if state.kind == MATRIX:
+        return missing_row(state.rows, state.delivered, slot, source, target)
+    if state.kind == PRUNED:
+        return missing_log(state.logs, state.delivered, place, target)
+    if state.kind == DIRECT:
+        return missing_sets(state.sets, state.delivered, slot, target)
+    return missing_entry(state.entries, state.delivered, place, state.kept.number[place], source, target)
+
+
+@compiled
+def _learn(state: Run, slot: int, place: int, source: int, to: int, target: int) -> int:
+    """Merge the stamp of a copy that is delivered. Return how it ended."""
+    number = state.kept.number[place]
+    if state.kind == MATRIX:
+        learn_row(state.rows, slot, target)
+        return DONE
+    if state.kind == PRUNED:
+        return learn_log(state.logs, slot, number, source, to, target)
+    if state.kind == DIRECT:
+        return learn_sets(state.sets, slot, number, source, to, target)
+    return learn_entries(state.entries, place, number, source, target)
+
+
+@compiled
+def _weigh(state: Run, slot: int, copies: int, places: Ints) -> int:
+    """Add up what all copies of a message carry; return the bytes of the largest."""
+    weight, numbers = state.kept.weight[slot], state.kept.number
+    weight[:] = 0
+    if state.kind == MATRIX:
+        return weigh_row(state.rows, slot, copies, weight)
+    if state.kind == PRUNED:
+        return weigh_log(state.logs, slot, numbers[places[0]], places, copies, weight)
+    if state.kind == DIRECT:
+        return weigh_sets(state.sets, slot, numbers[places[0]], copies, weight)
+    return weigh_entries(state.entries, places, numbers, copies, weight)
+
+
+@compiled
+def _send(state: Run, message: int, copy_slots: Ints, places: Ints) -> int:
     """Send a message: stamp its copies, and weigh them."""
-    kind, plan, found, kept, rows, logs = state.kind, state.plan, state.found, state.kept, state.rows, state.logs
-    members = rows.known.shape[0]
+    plan, kept = state.plan, state.kept
     source, to = plan.source[message], plan.to[message]
     first, end = plan.first_copy[message], plan.first_copy[message + 1]
     if kept.left[0] < 1 or kept.left[1] < end - first:
@@ -170,66 +178,17 @@ def _send(state: Run, message: int, copy_slots: Ints) -> int:
         kept.copy_slot_of[copy] = place
         kept.parked[place] = copy
         copy_slots[plan.copy_target[copy]] = place
-        if kind == PRUNED:
-            logs.constraints[place] = 0
-    if kind == MATRIX:
-        ended = _send_row(rows, slot, source, to, members)
-    else:
-        logs.clock[source] += 1
-        kept.number[slot] = logs.clock[source]
-        ended = replace(logs, source, to, members, copy_slots)
-        if ended == DONE:
-            ended = stamp_log(logs, slot, source, members)
-        if ended == DONE:
-            # S5, with S3 of the next send.
-            length = logs.length[source, source]
-            if length and not logs.mask[source, source, length - 1]:
-                length -= 1
-            if length == logs.time.shape[2]:
-                return ENTRIES
-            logs.time[source, source, length] = logs.clock[source]
-            logs.mask[source, source, length] = to
-            logs.length[source, source] = length + 1
-    if ended != DONE or message < state.warmup:
+        places[copy - first] = place
+    ended = _stamp(state, slot, source, to, copy_slots)
+    if ended != DONE:
         return ended
-    found.counts[SENDS] += 1
-    copies = end - first
-    if kind == MATRIX:
-        size = 0
-        for k in range(members):
-            size += rows.size[k, rows.stamp[slot, k] % rows.size.shape[1]]
-        kept.weight[slot, 0] = copies * members * members
-        kept.weight[slot, 1] = copies * size
-        kept.weight[slot, 2] = copies * 4 * members * members
-        found.counts[BYTES_MAX] = max(found.counts[BYTES_MAX], size)
-        return DONE
-    entries = logs.stamp_first[slot, members]
-    destinations = 0
-    for at in range(entries):
-        destinations += bits(logs.stamp_mask[slot, at])
-    control = control_size(logs, slot, logs.clock[source], members)
-    kept.weight[slot, :] = 0
     for copy in range(first, end):
-        place = kept.copy_slot_of[copy]
-        count = logs.constraints[place]
-        size = control + constraints_size(logs, slot, place)
-        kept.weight[slot, 0] += entries + count
-        kept.weight[slot, 1] += size
-        kept.weight[slot, 2] += 4 * entries + 2 * destinations + 6 * count
-        found.counts[BYTES_MAX] = max(found.counts[BYTES_MAX], size)
+        kept.number[places[copy - first]] = _number(state, source, plan.copy_target[copy])
+    if message >= state.warmup:
+        counts = state.found.counts
+        counts[SENDS] += 1
+        counts[BYTES_MAX] = max(counts[BYTES_MAX], _weigh(state, slot, end - first, places))
     return DONE
-
-
-@compiled
-def _missing(state: Run, slot: int, place: int, source: int, target: int) -> tuple[int, int]:
-    rows, logs, delivered = state.rows, state.logs, state.delivered
-    if state.kind == MATRIX:
-        return _missing_row(rows, delivered, slot, source, target, rows.known.shape[0])
-    for at in range(logs.constraints[place]):
-        k = logs.constraint_sender[place, at]
-        if logs.constraint_time[place, at] > delivered[target, k]:
-            return k, logs.constraint_time[place, at]
-    return -1, 0
 
 
 @compiled
@@ -301,17 +260,15 @@ def _count_delivery(state: Run, copy: int, slot: int, now: float, seen: int) -> 
 @compiled
 def run(state: Run) -> int:
     """Walk the schedule under one of the orders. Return how the run ended."""
-    kind, plan, found, kept, rows, logs = state.kind, state.plan, state.found, state.kept, state.rows, state.logs
-    delivered = state.delivered
-    members = rows.known.shape[0]
+    plan, found, kept, delivered = state.plan, state.found, state.kept, state.delivered
     sends = len(plan.source)
-    window = rows.size.shape[1]
-    copy_slots = np.zeros(members, np.int64)
+    copy_slots = np.zeros(len(delivered), np.int64)
+    places = np.zeros(len(delivered), np.int64)
     freed = np.zeros(len(kept.copy_free), np.int64)
     seen = 0
     for event in plan.events:
         if event < sends:
-            ended = _send(state, event, copy_slots)
+            ended = _send(state, event, copy_slots, places)
             if ended != DONE:
                 return ended
             continue
@@ -321,33 +278,25 @@ def run(state: Run) -> int:
         while at < count:
             place = freed[at]
             at += 1
-            copy = kept.parked[place]
+            copy, number = kept.parked[place], kept.number[place]
             message, target = plan.copy_message[copy], plan.copy_target[copy]
             source, slot = plan.source[message], kept.slot_of[message]
-            sender, number = _missing(state, slot, place, source, target)
-            if sender == -2:
+            sender, awaited = _missing(state, slot, place, source, target)
+            if sender == FORGOTTEN:
                 return WINDOW
             if at == 1 and message >= state.warmup:
                 found.counts[ARRIVALS] += 1
-                found.counts[HELD] += sender >= 0
-            if sender >= 0:
-                _park(kept, place, target, sender, number)
+                found.counts[HELD] += sender != NOTHING
+            if sender != NOTHING:
+                _park(kept, place, target, sender, awaited)
                 continue
-            if kind == MATRIX:
-                own = int(rows.counts[source, rows.stamp[slot, source] % window, target])
-            else:
-                own = kept.number[slot]
-            if own <= delivered[target, source]:
+            if number <= delivered[target, source]:
                 return IMPOSSIBLE
-            delivered[target, source] = own
-            if kind == MATRIX:
-                for k in range(members):
-                    rows.known[target, k] = max(rows.known[target, k], rows.stamp[slot, k])
-            else:
-                ended = learn_log(logs, slot, own, source, plan.to[message], target, members)
-                if ended != DONE:
-                    return ended
+            delivered[target, source] = number
+            ended = _learn(state, slot, place, source, plan.to[message], target)
+            if ended != DONE:
+                return ended
             _count_delivery(state, copy, slot, now, seen)
             seen += 1
-            count = _unpark(kept, target, source, own, freed, count)
+            count = _unpark(kept, target, source, number, freed, count)
     return DONE

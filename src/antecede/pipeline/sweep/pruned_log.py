@@ -5,18 +5,12 @@ Steps are those of Jang et al. §4.2, as in :mod:`antecede.orders.pruned`. Sizes
 entries, ascending, and how many there are.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from antecede.pipeline.kernels import compiled
-
-DONE, SLOTS, ENTRIES, WINDOW, IMPOSSIBLE = range(5)
-"""How a run ended: well; too few slots, entries or rows; or in a state that the order cannot reach."""
-
-Ints = NDArray[np.int64]
-Masks = NDArray[np.uint64]
+from antecede.pipeline.sweep.basics import DONE, ENTRIES, NOTHING, Ints, Masks, bits, number_size, within
 
 
 class Logs(NamedTuple):
@@ -37,32 +31,13 @@ class Logs(NamedTuple):
 
 
 @compiled
-def number_size(value: int) -> int:
-    size = 1
-    while value >= 0x80:
-        value >>= 7
-        size += 1
-    return size
-
-
-@compiled
-def bits(mask: Any) -> int:
-    """The number of members in a set."""
-    count = 0
-    while mask:
-        mask &= mask - np.uint64(1)
-        count += 1
-    return count
-
-
-@compiled
 def _set_size(mask: int, members: int) -> int:
     count = bits(mask)
     return min(number_size(count + 1) + count, 1 + ((members + 7) >> 3))
 
 
 @compiled
-def replace(logs: Logs, process: int, to: int, members: int, copy_slots: Ints) -> int:
+def _replace(logs: Logs, process: int, to: int, members: int, copy_slots: Ints) -> int:
     """S2 and S3: extract each destination's constraints; what is sent now replaces them."""
     room = logs.constraint_time.shape[1]
     for k in range(members):
@@ -79,7 +54,7 @@ def replace(logs: Logs, process: int, to: int, members: int, copy_slots: Ints) -
             hit = mask & to
             if hit:
                 for target in range(members):
-                    if (hit >> np.uint64(target)) & np.uint64(1):
+                    if within(hit, target):
                         copy = copy_slots[target]
                         place = logs.constraints[copy]
                         if place == room:
@@ -97,7 +72,7 @@ def replace(logs: Logs, process: int, to: int, members: int, copy_slots: Ints) -
 
 
 @compiled
-def stamp_log(logs: Logs, slot: int, process: int, members: int) -> int:
+def _stamp_log(logs: Logs, slot: int, process: int, members: int) -> int:
     """Copy the sender's log into the stamp."""
     room = logs.stamp_time.shape[1]
     place = 0
@@ -115,7 +90,7 @@ def stamp_log(logs: Logs, slot: int, process: int, members: int) -> int:
 
 
 @compiled
-def control_size(logs: Logs, slot: int, time: int, members: int) -> int:
+def _control_size(logs: Logs, slot: int, time: int, members: int) -> int:
     """``Control.size``."""
     size = number_size(time) + 2 * ((members + 7) >> 3)
     for k in range(members):
@@ -139,7 +114,7 @@ def control_size(logs: Logs, slot: int, time: int, members: int) -> int:
 
 
 @compiled
-def constraints_size(logs: Logs, slot: int, copy: int) -> int:
+def _constraints_size(logs: Logs, slot: int, copy: int) -> int:
     """``constraints_size``."""
     count = logs.constraints[copy]
     size = number_size(count)
@@ -198,8 +173,9 @@ def _merge(logs: Logs, process: int, k: int, times: Ints, masks: Masks, first: i
 
 
 @compiled
-def learn_log(logs: Logs, slot: int, number: int, source: int, to: int, process: int, members: int) -> int:
+def learn_log(logs: Logs, slot: int, number: int, source: int, to: int, process: int) -> int:
     """Merge a stamp into the log of the process that delivers it."""
+    members = logs.length.shape[0]
     times, masks = logs.stamp_time[slot], logs.stamp_mask[slot]
     for k in range(members):
         if k != source:
@@ -220,3 +196,57 @@ def learn_log(logs: Logs, slot: int, number: int, source: int, to: int, process:
     own_time[end - first] = number
     own_mask[end - first] = to & ~(np.uint64(1) << np.uint64(process))
     return _merge(logs, process, source, own_time, own_mask, 0, end - first + 1)
+
+
+@compiled
+def send_log(logs: Logs, slot: int, source: int, to: int, copy_slots: Ints) -> int:
+    """Stamp a message. Return how it ended."""
+    members = logs.length.shape[0]
+    logs.clock[source] += 1  # S1
+    for target in range(members):
+        if within(to, target):
+            logs.constraints[copy_slots[target]] = 0
+    ended = _replace(logs, source, to, members, copy_slots)  # S2, S3
+    if ended == DONE:
+        ended = _stamp_log(logs, slot, source, members)
+    if ended != DONE:
+        return ended
+    length = logs.length[source, source]
+    if length and not logs.mask[source, source, length - 1]:
+        length -= 1
+    if length == logs.time.shape[2]:
+        return ENTRIES
+    logs.time[source, source, length] = logs.clock[source]  # S5, with S3 of the next send
+    logs.mask[source, source, length] = to
+    logs.length[source, source] = length + 1
+    return DONE
+
+
+@compiled
+def missing_log(logs: Logs, delivered: Ints, place: int, target: int) -> tuple[int, int]:
+    """Return the first constraint of a copy that is not met: sender and number (R1)."""
+    for at in range(logs.constraints[place]):
+        k = logs.constraint_sender[place, at]
+        if logs.constraint_time[place, at] > delivered[target, k]:
+            return k, logs.constraint_time[place, at]
+    return NOTHING, 0
+
+
+@compiled
+def weigh_log(logs: Logs, slot: int, time: int, places: Ints, copies: int, weight: Ints) -> int:
+    """Add up dependents, bytes and the paper's bytes of all copies; return the bytes of the largest."""
+    members = logs.length.shape[0]
+    entries = logs.stamp_first[slot, members]
+    destinations = 0
+    for at in range(entries):
+        destinations += bits(logs.stamp_mask[slot, at])
+    control = _control_size(logs, slot, time, members)
+    largest = 0
+    for at in range(copies):
+        count = logs.constraints[places[at]]
+        size = control + _constraints_size(logs, slot, places[at])
+        weight[0] += entries + count
+        weight[1] += size
+        weight[2] += 4 * entries + 2 * destinations + 6 * count
+        largest = max(largest, size)
+    return largest
