@@ -80,7 +80,7 @@ def register(app: typer.Typer) -> None:
         from antecede.pipeline.sweep.grids import study as grids_of
         from antecede.pipeline.sweep.results import results
         from antecede.pipeline.sweep.running import Failure, Progress, carry_out
-        from antecede.pipeline.sweep.summary import summary
+        from antecede.pipeline.sweep.summary import stamp_table, summary
 
         chosen = {
             "orders": orders,
@@ -117,7 +117,7 @@ def register(app: typer.Typer) -> None:
                     carry_out(running.context, left, kept.add, report, progress, tell)
             kept.join()
             rows = [kept.rows[cell.key] for cell in cells if cell.key in kept.rows]
-            document = {
+            document: dict[str, Any] = {
                 "study": study,
                 "scale": scale,
                 "cells": len(cells),
@@ -131,6 +131,8 @@ def register(app: typer.Typer) -> None:
                 "table": str(kept.table),
                 "summary": summary(rows),
             }
+            if study == "stamps":
+                document["stamp_bytes"] = stamp_table(document["summary"])
         if as_json:
             print(json.dumps(document, indent=2))
         else:
@@ -200,6 +202,8 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     for row in table:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
     yield "mean ± half the confidence interval of 95 % (Student's t over the runs)"
+    for order, by_size in document.get("stamp_bytes", {}).items():
+        yield f"{order}: {', '.join(map(str, by_size.values()))} bytes for {', '.join(map(str, by_size))} processes"
 
 
 def _interval(figure: dict[str, Any] | None, name: str) -> str:

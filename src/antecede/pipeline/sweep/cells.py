@@ -127,8 +127,12 @@ class Cell(msgspec.Struct, frozen=True):
             return deliveries * 600.0
         family = self.order.partition(":")[0]
         if self.engine() == "kernel":
-            return deliveries * 0.1 * n + 4.0 * self.messages + 1.0
+            return deliveries * n * _kernel_us.get(family, 0.3) + 4.0 * self.messages + 1.0
         return deliveries * {"direct": 20.0 * n, "updates": 40.0 * n, "pruned": 5.0 * n}.get(family, 40.0 + n)
+
+
+_kernel_us = {"matrix": 0.05, "pruned": 0.25, "direct": 0.2, "updates": 0.35}
+"""Microseconds of one delivery in the array kernel, for each process."""
 
 
 def receivers(workload: str, processes: int) -> float:

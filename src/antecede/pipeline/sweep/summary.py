@@ -42,3 +42,11 @@ def _figure(values: Sequence[float | None]) -> dict[str, float | None] | None:
         "low": None if reach is None else mean - reach,
         "high": None if reach is None else mean + reach,
     }
+
+
+def stamp_table(entries: Iterable[dict[str, Any]]) -> dict[str, dict[int, float]]:
+    """Return the mean stamp in bytes by order and number of processes, as the planner's model has it."""
+    table: dict[str, dict[int, float]] = {}
+    for entry in entries:
+        table.setdefault(entry["order"], {})[entry["processes"]] = round(entry["figures"]["bytes_mean"]["mean"], 1)
+    return table
