@@ -169,7 +169,7 @@ def test_a_killed_sweep_goes_on_where_it_was(command: Callable[..., Said], tmp_p
     started = [sys.executable, "-m", "antecede", "sweep", *grid.split(), "--master", "local[1]"]
     with open(tmp_path / "log", "wb") as log:
         process = subprocess.Popen(started, env=environment, stdout=log, stderr=log)
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + 900
         cells = tmp_path / "sweep" / "cells"
         while process.poll() is None and not list(cells.glob("*.json")) and time.monotonic() < deadline:
             time.sleep(0.02)
