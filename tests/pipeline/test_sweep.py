@@ -20,11 +20,13 @@ import pytest
 from antecede import limits
 from antecede.cli import run as antecede
 from antecede.errors import UsageError
+from antecede.pipeline.planning.model import SIZES, STAMP_BYTES
 from antecede.pipeline.sweep import running as tasks
 from antecede.pipeline.sweep.cells import Cell, Row, measured
 from antecede.pipeline.sweep.grids import STUDIES, Grid, cells_of, study
 from antecede.pipeline.sweep.intervals import half_width, student
 from antecede.pipeline.sweep.results import results
+from antecede.pipeline.sweep.summary import stamp_table, summary
 
 Said = tuple[int, str, str]
 
@@ -291,3 +293,12 @@ def test_progress_in_numbers() -> None:
     assert progress.text(progress._began + 40.0) == "7 of 10 cells, 25%, 2 min left"
     progress.count(cells[1], True)
     assert progress.text(progress._began + 40.0) == "7 of 10 cells, 50%, 1 failed, 40 s left"
+
+
+def test_the_planner_s_stamps_are_those_of_the_study() -> None:
+    sizes = SIZES[:5]
+    cells = cells_of(study("stamps"), {"processes": sizes}, 1.0)
+    found = stamp_table(summary([measured(cell) for cell in cells]))
+    assert {order: tuple(by_size.values()) for order, by_size in found.items()} == {
+        order: known[: len(sizes)] for order, known in STAMP_BYTES.items()
+    }

@@ -14,9 +14,9 @@ import msgspec
 
 from antecede import __version__
 from antecede.errors import AntecedeError, UsageError
+from antecede.objects.simulation.study import Study
 from antecede.orders import parse
 from antecede.pipeline.sweep import arrays
-from antecede.objects.simulation.study import Study
 from antecede.simulator.run import Setup, simulate
 from antecede.topology import make
 

@@ -22,9 +22,9 @@ import msgspec
 
 from antecede import limits
 from antecede.errors import UsageError
+from antecede.objects.simulation.study import DENSITIES, ORDERS
 from antecede.pipeline.planning.model import SIZES, STAMP_BYTES
 from antecede.pipeline.sweep.cells import FLAT, Cell, receivers
-from antecede.objects.simulation.study import DENSITIES, ORDERS
 
 _usual = ("exponential:0.1",)
 
