@@ -19,6 +19,7 @@ import pytest
 
 from antecede import limits
 from antecede.cli import run as antecede
+from antecede.cli.sweep import studied
 from antecede.errors import UsageError
 from antecede.pipeline.planning.model import SIZES, STAMP_BYTES
 from antecede.pipeline.sweep import running as tasks
@@ -70,7 +71,7 @@ def test_one_row_for_each_cell(command: Callable[..., Said]) -> None:
     assert not any(Path("sweep/cells").iterdir())
     for row in msgspec.convert(rows, list[Row])[::5]:
         cell = msgspec.convert({name: getattr(row, name) for name in Cell.__struct_fields__}, Cell)
-        again = measured(cell)
+        again = measured(cell, studied)
         assert msgspec.structs.replace(again, seconds=row.seconds) == row
 
 
@@ -128,16 +129,16 @@ def test_conflicts_are_a_study_of_objects(command: Callable[..., Said], capsys: 
     assert found["compatible"]["latency_seconds"] == row["compatible_latency"]
 
 
-def _planted(how: str) -> Callable[[bytes], bytes]:
-    def task(given: bytes) -> bytes:
+def _planted(how: str) -> Callable[[Any, bytes], bytes]:
+    def task(study: Any, given: bytes) -> bytes:
         import os
 
         from antecede.pipeline.sweep.running import _task
 
         if b'"seed":2' not in given:
-            return _task(given)
+            return _task(study, given)
         if how == "raises":
-            return _task(given.replace(b'"fifo"', b'"fido"'))
+            return _task(study, given.replace(b'"fifo"', b'"fido"'))
         os._exit(3)
 
     return task
@@ -298,7 +299,7 @@ def test_progress_in_numbers() -> None:
 def test_the_planner_s_stamps_are_those_of_the_study() -> None:
     sizes = SIZES[:5]
     cells = cells_of(study("stamps"), {"processes": sizes}, 1.0)
-    found = stamp_table(summary([measured(cell) for cell in cells]))
+    found = stamp_table(summary([measured(cell, studied) for cell in cells]))
     assert {order: tuple(by_size.values()) for order, by_size in found.items()} == {
         order: known[: len(sizes)] for order, known in STAMP_BYTES.items()
     }

@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from antecede.cli.engines import spark_settings
 from antecede.cli.wording import rounded
 from antecede.crashes import print_error
 from antecede.errors import UsageError
+
+if TYPE_CHECKING:
+    from antecede.pipeline.sweep.cells import Cell
 
 
 def register(app: typer.Typer) -> None:
@@ -114,7 +117,7 @@ def register(app: typer.Typer) -> None:
 
                 with _shown() as tell, session(master, spark_conf, lean=True) as running:
                     progress = Progress(left, len(cells) - len(left))
-                    carry_out(running.context, left, kept.add, report, progress, tell)
+                    carry_out(running.context, left, kept.add, report, progress, tell, studied)
             kept.join()
             rows = [kept.rows[cell.key] for cell in cells if cell.key in kept.rows]
             document: dict[str, Any] = {
@@ -141,6 +144,25 @@ def register(app: typer.Typer) -> None:
         for row in undelivered:
             print_error(f"{row.undelivered} undelivered; repeat it with: {row.command}")
         return 1 if failures or undelivered else 0
+
+
+def studied(cell: "Cell") -> dict[str, Any]:
+    """Run a cell of a study of conflicts, as ``antecede objects study`` does; return its columns of the table."""
+    from antecede.objects.simulation.study import Study
+
+    assert cell.density is not None
+    study = Study(cell.processes, cell.messages, cell.warmup, cell.workload, cell.seed)
+    report = study.run(cell.order, cell.density)
+    found = {
+        "undelivered": report["undelivered"],
+        "bytes_mean": report["stamp_bytes_mean"],
+        "control_packets": report["control_packets_per_message"],
+    }
+    for kind in ("conflicting", "compatible"):
+        if report[kind] is not None:
+            found[f"{kind}_held"] = report[kind]["held"]
+            found[f"{kind}_latency"] = report[kind]["latency_seconds"]
+    return found
 
 
 def _directory(study: str | None) -> str:

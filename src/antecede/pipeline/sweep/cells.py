@@ -5,6 +5,7 @@ density of conflicts what ``antecede objects study`` runs. Where the array kerne
 the figures are the same, and the column ``engine`` says which of the two it was.
 """
 
+from collections.abc import Callable
 from hashlib import sha256
 from shlex import quote
 from time import perf_counter
@@ -14,7 +15,6 @@ import msgspec
 
 from antecede import __version__
 from antecede.errors import AntecedeError, UsageError
-from antecede.objects.simulation.study import Study
 from antecede.orders import parse
 from antecede.pipeline.sweep import arrays
 from antecede.simulator.run import Setup, simulate
@@ -195,11 +195,16 @@ FIGURES = (
 """The columns that are averaged over seeds."""
 
 
-def measured(cell: Cell) -> Row:
+Study = Callable[[Cell], dict[str, Any]]
+"""Runs a cell with a density of conflicts and returns its columns. The command supplies it: simulated groups of objects
+are not known here."""
+
+
+def measured(cell: Cell, study: Study) -> Row:
     """Run a cell."""
     started = perf_counter()
     engine = cell.engine()
-    figures = _studied(cell) if cell.density is not None else None
+    figures = study(cell) if cell.density is not None else None
     if figures is None and engine == "kernel":
         try:
             figures = _simulated(arrays.simulate(cell._setup()))
@@ -225,19 +230,3 @@ def _simulated(report: dict[str, Any]) -> dict[str, Any]:
         "latency_p99": latency["p99"],
         "hops_mean": report["hops"]["mean"] if "hops" in report else None,
     }
-
-
-def _studied(cell: Cell) -> dict[str, Any]:
-    assert cell.density is not None
-    study = Study(cell.processes, cell.messages, cell.warmup, cell.workload, cell.seed)
-    report = study.run(cell.order, cell.density)
-    found = {
-        "undelivered": report["undelivered"],
-        "bytes_mean": report["stamp_bytes_mean"],
-        "control_packets": report["control_packets_per_message"],
-    }
-    for kind in ("conflicting", "compatible"):
-        if report[kind] is not None:
-            found[f"{kind}_held"] = report[kind]["held"]
-            found[f"{kind}_latency"] = report[kind]["latency_seconds"]
-    return found

@@ -22,7 +22,6 @@ import msgspec
 
 from antecede import limits
 from antecede.errors import UsageError
-from antecede.objects.simulation.study import DENSITIES, ORDERS
 from antecede.pipeline.planning.model import SIZES, STAMP_BYTES
 from antecede.pipeline.sweep.cells import FLAT, Cell, receivers
 
@@ -65,7 +64,8 @@ def _gaps(*ratios: float) -> tuple[str, ...]:
 
 _jang = {"workloads": ("unicast", "multicast"), "receives": 50_000, "warmup_receives": 10_000}
 _servers = (10, 50, 100, 150, 250, 500, 1_000)
-_conflicting = tuple(order for order in ORDERS if order.startswith("objects"))
+_conflicting = ("objects:conflicts=set~set", "objects:clocks=asked,conflicts=set~set")
+_densities = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 _enokido = {"processes": (20,), "workloads": ("multicast", "unicast"), "receives": 1_500, "warmup_receives": 500}
 
 STUDIES: dict[str, tuple[Grid, ...]] = {
@@ -86,7 +86,7 @@ STUDIES: dict[str, tuple[Grid, ...]] = {
         Grid(("matrix", "pruned", "updates"), (10, 20, 30, 40, 50), shapes=("bus",), **_jang),  # type: ignore[arg-type]
     ),
     "paper004": (
-        Grid(_conflicting, densities=DENSITIES, **_enokido),  # type: ignore[arg-type]
+        Grid(_conflicting, densities=_densities, **_enokido),  # type: ignore[arg-type]
         # These hold back the same messages whatever conflicts.
         Grid(("pruned", "skeen"), densities=(0.5,), **_enokido),  # type: ignore[arg-type]
     ),

@@ -8,6 +8,7 @@ is done is kept.
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -15,7 +16,7 @@ import msgspec
 
 from antecede.errors import AntecedeError
 from antecede.pipeline.sessions import one_line
-from antecede.pipeline.sweep.cells import Cell, Row, measured
+from antecede.pipeline.sweep.cells import Cell, Row, Study, measured
 
 _patience_seconds = 1.0
 """How often the progress is told while nothing ends."""
@@ -72,12 +73,14 @@ def carry_out(
     report: Callable[[Failure], None],
     progress: Progress,
     tell: Callable[[str], None],
+    study: Study,
 ) -> None:
-    """Run the cells, the longest first; ``keep`` each row and ``report`` each failure as it comes."""
+    """Run the cells, the longest first; ``keep`` each row and ``report`` each failure as it comes. ``study`` is a
+    function of a module, since it travels to the workers."""
     waiting = sorted(cells, key=lambda cell: -cell.effort())
     pool = ThreadPoolExecutor(max(1, context.defaultParallelism))
     try:
-        open_: dict[Future[Row | str], Cell] = {pool.submit(_job, context, cell): cell for cell in waiting}
+        open_: dict[Future[Row | str], Cell] = {pool.submit(_job, context, cell, study): cell for cell in waiting}
         while open_:
             tell(progress.text())
             ended, _ = wait(open_, _patience_seconds, FIRST_COMPLETED)
@@ -97,12 +100,12 @@ def carry_out(
     pool.shutdown()
 
 
-def _job(context: Any, cell: Cell) -> Row | str:
+def _job(context: Any, cell: Cell, study: Study) -> Row | str:
     """Run one cell as a job; its row, or why there is none."""
     given = msgspec.json.encode(cell)
     try:
         with one_line():
-            found = context.parallelize([given], 1).map(_task).collect()[0]
+            found = context.parallelize([given], 1).map(partial(_task, study)).collect()[0]
     except AntecedeError as error:
         if context._jsc is None or context._jsc.sc().isStopped():
             raise
@@ -110,10 +113,10 @@ def _job(context: Any, cell: Cell) -> Row | str:
     return msgspec.json.decode(found[1:], type=Row) if found[:1] == b"+" else found[1:].decode()
 
 
-def _task(given: bytes) -> bytes:
+def _task(study: Study, given: bytes) -> bytes:
     """Run a cell in a worker: ``+`` and its row, or ``-`` and the error, both as bytes."""
     try:
-        return b"+" + msgspec.json.encode(measured(msgspec.json.decode(given, type=Cell)))
+        return b"+" + msgspec.json.encode(measured(msgspec.json.decode(given, type=Cell), study))
     except AntecedeError as error:
         return b"-" + str(error).encode()
     except Exception as error:
