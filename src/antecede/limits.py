@@ -430,3 +430,15 @@ plan_file_bytes_max: Final = 256 * 1024 * 1024
 
 plan_break_even_servers_max: Final = 1_024
 """The largest number of servers tried in the search for the size at which domains pay off with uniform traffic."""
+
+sweep_cells_max: Final = 100_000
+"""Cells of one sweep: about a day of work if each takes a second."""
+
+sweep_seeds_max: Final = 10_000
+"""Runs of one setting of a sweep: half the interval of a mean is then a fiftieth of the deviation."""
+
+sweep_scale_max: Final = 100.0
+"""How much longer a study may be than in its paper: a larger factor is a typing error."""
+
+sweep_file_bytes_max: Final = 1024 * 1024
+"""One file with the axes of a grid: a thousand values of each fit."""

@@ -11,8 +11,8 @@ program are the same, only the package below them differs.
 
 import os
 from collections.abc import Callable, Sequence
-from math import exp, fsum, log, sqrt
-from statistics import NormalDist, fmean, median, stdev
+from math import exp, log
+from statistics import fmean, median
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -22,6 +22,7 @@ from antecede.bench.channel import Ours, Sample, Side, sides
 from antecede.bench.children import SideError
 from antecede.bench.interpreter import interpreter
 from antecede.errors import UsageError
+from antecede.pipeline.sweep.intervals import half_width
 
 usual = ("durable", "stateful", "exchange", "ping-pong")
 """The sides that are compared by default."""
@@ -109,21 +110,9 @@ def interval(ratios: Sequence[float]) -> tuple[float | None, float | None]:
     if len(ratios) < 2:
         return None, None
     logs = [log(ratio) for ratio in ratios]
-    reach = _t(len(logs) - 1) * stdev(logs) / sqrt(len(logs))
+    reach = half_width(logs)
+    assert reach is not None
     return exp(fmean(logs) - reach), exp(fmean(logs) + reach)
-
-
-def _t(freedom: int) -> float:
-    """Return Student's 97.5 % quantile by its expansion around the normal one (Abramowitz and Stegun 26.7.5): correct
-    to 1 % from 4 degrees of freedom, and too small below."""
-    z = NormalDist().inv_cdf(0.975)
-    terms = (
-        z,
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
-    return fsum(term / float(freedom) ** power for power, term in enumerate(terms))
 
 
 def comparison_table(report: dict[str, Any]) -> str:

@@ -28,7 +28,7 @@ from antecede.crashes import broken_pipe, crashed, discard_output, interrupted, 
 from antecede.errors import AntecedeError
 from antecede.interrupts import Terminated
 
-_familiar = ["demo", "play", "simulate", "explore", "orders", "verify", "explain", "measure", "races", "plan"]
+_familiar = ["demo", "play", "simulate", "explore", "orders", "verify", "explain", "measure", "races", "plan", "sweep"]
 """The order of commands in ``--help``: first the ones that a newcomer tries; the rest follows by name."""
 
 

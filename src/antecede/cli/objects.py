@@ -144,6 +144,10 @@ def register(app: typer.Typer) -> None:
         messages: int = typer.Option(1_000, "--messages", min=1, help="Number of requests in total."),
         warmup: int = typer.Option(250, "--warmup", min=0, help="The first K requests are not counted."),
         unicast: bool = typer.Option(False, "--unicast", help="Send each request to one object. Default: to several."),
+        order: str | None = typer.Option(None, "--order", help="Run only this order. Default: all."),
+        density: float | None = typer.Option(
+            None, "--density", min=0.0, max=1.0, help="Only this share of conflicting requests. Default: several."
+        ),
         seed: int = typer.Option(1, "--seed", help="The same seed gives the same schedules."),
         as_json: bool = _json,
     ) -> int:
@@ -152,11 +156,14 @@ def register(app: typer.Typer) -> None:
         For each share of conflicting requests it prints the share of copies held, the mean time they were held, and the
         time from send to delivery, separately for conflicting and compatible requests.
         """
-        from antecede.objects.simulation.study import Study
+        from antecede.objects.simulation.study import DENSITIES, ORDERS, Study
+        from antecede.orders import parse
 
         if warmup >= messages:
             raise UsageError(f"--warmup {warmup} must be smaller than --messages {messages}")
-        plan = Study(processes, messages, warmup, "unicast" if unicast else "multicast", seed)
+        densities = DENSITIES if density is None else (density,)
+        orders = ORDERS if order is None else (str(parse(order)),)
+        plan = Study(processes, messages, warmup, "unicast" if unicast else "multicast", seed, densities, orders)
         rows = []
         if not as_json:
             print(_study_line(None))

@@ -89,10 +89,11 @@ def register(app: typer.Typer) -> None:
 
     @group.command("make")
     def make(
-        shape: str = typer.Argument(..., help="bus, daisy, tree or flat."),
+        shape: str = typer.Argument(..., help="bus, daisy, tree, star or flat."),
         servers: int = typer.Option(..., help="Number of servers."),
         size: int | None = typer.Option(
-            None, help="Servers per domain. Default: 0.84·√n for a bus (the cheapest), √n for a daisy, 4 for a tree."
+            None,
+            help="Servers per domain. Default: for a bus 0.84·√n (the cheapest), a daisy √n, a tree 4, a star 2.",
         ),
         branches: int | None = typer.Option(None, help="Domains below each domain of a tree. Default: size minus one."),
         order: str = typer.Option("pruned", help="The order in every domain: NAME or NAME:option=value,…"),
@@ -102,7 +103,7 @@ def register(app: typer.Typer) -> None:
             None, "-o", "--output", metavar="FILE", help="The file to write. Default: standard output."
         ),
     ) -> None:
-        """Write a topology file: a bus, a daisy or a tree of domains, or one flat domain."""
+        """Write a topology file: a bus, a daisy, a tree or a star of domains, or one flat domain."""
         from antecede.cli.organisation import check_topology
         from antecede.errors import UsageError
         from antecede.topology import make as made

@@ -92,11 +92,9 @@ class Direct(StampedOrder):
         return time
 
     def missing(self, packet: Packet) -> tuple[int, int] | None:
+        # Of the least sender: a set that comes from the wire and one that does not have other sequences.
         delivered = self.delivered
-        for k, time in packet.stamp.before[self.me].items():
-            if time > delivered[k]:
-                return k, time
-        return None
+        return min(((k, time) for k, time in packet.stamp.before[self.me].items() if time > delivered[k]), default=None)
 
     def predecessors(self, packet: Packet) -> list[tuple[int, int]]:
         return [(k, time) for k, time in packet.stamp.before[self.me].items() if time > self.delivered[k]]

@@ -14,8 +14,10 @@ from typing import Any
 from antecede.messages import COPY, Message, Packet
 from antecede.orders.contract import Order
 
-_buckets_per_e = 100
-_instant = -(10**6)
+BUCKETS_PER_E = 100
+"""Buckets of a histogram of latencies per factor of e: each is 1 % wide."""
+
+INSTANT = -(10**6)
 """The bucket of deliveries that took no time."""
 
 
@@ -102,7 +104,7 @@ class Figures:
             latency = now - course.time
             self.deliveries += 1
             self._latency_sum += latency
-            bucket = int(log(latency) * _buckets_per_e) if latency > 1e-9 else _instant
+            bucket = int(log(latency) * BUCKETS_PER_E) if latency > 1e-9 else INSTANT
             self._latencies[bucket] = self._latencies.get(bucket, 0) + 1
 
     def _weigh(self, course: Course) -> None:
@@ -126,7 +128,7 @@ class Figures:
         for bucket in sorted(self._latencies):
             remaining -= self._latencies[bucket]
             if remaining <= 0:
-                return exp((bucket + 0.5) / _buckets_per_e) if bucket > _instant else 0.0
+                return exp((bucket + 0.5) / BUCKETS_PER_E) if bucket > INSTANT else 0.0
         return 0.0
 
     def report(self) -> dict[str, Any]:

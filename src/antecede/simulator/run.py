@@ -57,6 +57,8 @@ class Setup(msgspec.Struct, frozen=True):
                 raise UsageError(f"{name} {share}: expected a share from 0 to 0.9")
         if self.workload not in WORKLOADS:
             raise UsageError(f"unknown workload {self.workload!r}: expected one of {', '.join(WORKLOADS)}")
+        for spec in (self.gap, self.delay):
+            parse_draw(spec, stream(self.seed, "unused"))
         for order in self.used():
             if "broadcast" in order.kind.needs and self.workload != "broadcast":
                 raise BroadcastOnlyError(f"order {order.name} supports broadcasts only: add --broadcast")

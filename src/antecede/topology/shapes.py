@@ -7,6 +7,8 @@
 * **daisy**: a chain of domains of s servers, each sharing one with the next.
 * **tree**: domains of s servers, k of which have a domain below them (``branches``; default s − 1), filled level by
   level. Routes grow with the logarithm of n.
+* **star**: domains of s servers that all share one server, the hub. No route is longer than two domains; every route
+  between two domains passes through the hub.
 
 Every shape is a forest by construction. Servers are s1 … sN; leaves that would contain only their router are left out.
 """
@@ -23,16 +25,16 @@ from antecede.topology.file import DEFAULT_ORDER, Address, DomainEntry, Topology
 Groups = list[tuple[str, list[int]]]
 """Domains by name, their servers by number."""
 
-SHAPES = ("bus", "daisy", "tree", "flat")
+SHAPES = ("bus", "daisy", "tree", "star", "flat")
 
 
 def best_size(shape: str, servers: int) -> int:
-    """Return a good size for the domains of a shape: for a bus the cheapest, for a daisy √n, for a tree 4."""
+    """Return a good size for the domains of a shape: for a bus the cheapest, for a daisy √n, a tree 4, a star 2."""
     if shape == "bus":
         return max(2, round(sqrt(servers) / 2**0.25))
     if shape == "daisy":
         return max(2, round(sqrt(servers)))
-    return 4 if shape == "tree" else max(servers, 1)
+    return {"tree": 4, "star": 2}.get(shape, max(servers, 1))
 
 
 def make(
@@ -101,9 +103,16 @@ def _tree(servers: int, size: int, branches: int | None) -> Groups:
     return groups
 
 
+def _star(servers: int, size: int, branches: int | None) -> Groups:
+    arms = max(1, -(-(servers - 1) // (size - 1)))
+    bounds = [2 + (servers - 1) * arm // arms for arm in range(arms + 1)]
+    return [(f"d{number}", [1, *range(low, high)]) for number, (low, high) in enumerate(pairwise(bounds), 1)]
+
+
 _shapes: dict[str, Callable[[int, int, int | None], Groups]] = {
     "bus": _bus,
     "daisy": _daisy,
     "tree": _tree,
+    "star": _star,
     "flat": _flat,
 }

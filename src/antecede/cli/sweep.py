@@ -1,0 +1,239 @@
+"""``antecede sweep``: many simulated runs as Spark tasks, and one table of what they cost."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from antecede.cli.engines import spark_settings
+from antecede.cli.wording import rounded
+from antecede.crashes import print_error
+from antecede.errors import UsageError
+
+if TYPE_CHECKING:
+    from antecede.pipeline.sweep.cells import Cell
+
+
+def register(app: typer.Typer) -> None:
+    @app.command()
+    def sweep(
+        study: Annotated[
+            str | None,
+            typer.Argument(metavar="[STUDY|FILE.toml]", help="A named study or a grid. Default: a grid by options."),
+        ] = None,
+        orders: Annotated[
+            list[str] | None, typer.Option("--order", help="An order, as NAME:option=value,…; may be repeated.")
+        ] = None,
+        processes: str | None = typer.Option(None, "--processes", metavar="N,N…", help="How many processes."),
+        workloads: Annotated[
+            list[str] | None,
+            typer.Option("--workload", help="unicast, multicast, broadcast, clusters, …; may be repeated."),
+        ] = None,
+        gaps: Annotated[
+            list[str] | None, typer.Option("--gap", metavar="SPEC", help="Time between sends; may be repeated.")
+        ] = None,
+        delays: Annotated[
+            list[str] | None, typer.Option("--delay", metavar="SPEC", help="Time of a packet; may be repeated.")
+        ] = None,
+        shapes: Annotated[
+            list[str] | None,
+            typer.Option("--shape", help="Domains: flat, bus, daisy, tree or star; may be repeated."),
+        ] = None,
+        size: int | None = typer.Option(None, "--size", min=2, help="Servers per domain. Default: that of the shape."),
+        seeds: int | None = typer.Option(None, "--seeds", help="Runs of each setting, with the seeds 1 … N."),
+        receives: float | None = typer.Option(
+            None, "--receives", help="Messages that each process receives and that count."
+        ),
+        warmup_receives: float | None = typer.Option(
+            None, "--warmup-receives", help="Messages that each process receives before."
+        ),
+        scale: float = typer.Option(1.0, "--scale", help="Length of each run as a fraction of the study's."),
+        out: str | None = typer.Option(
+            None, "--out", metavar="DIR", help="Where the table and finished cells are kept. Default: sweep-STUDY."
+        ),
+        master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master. Default: local[*]."),
+        conf: Annotated[
+            list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
+        ] = None,
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> int:
+        """Run a grid of simulations as Spark tasks: orders × processes × workloads × delays × domains × seeds.
+
+        Each cell of the grid is one run of `antecede simulate`. Finished cells are kept in DIR: after Ctrl-C, a kill or
+        a failure the same command goes on where it stopped. In the end DIR/table.parquet has one row per cell, and the
+        report the mean over the seeds of each setting with its confidence interval of 95 %.
+
+        STUDY is a study of a paper: paper000 (domains, Laumay et al.), paper002 (the buffer protocol, Mattern and
+        Fünfrocken), paper003 (pruned stamps, Jang et al.), paper004 (conflicts, Enokido et al.), or stamps (what
+        `antecede plan` needs to know). Options replace the study's own axes. A FILE.toml has the same axes as keys:
+        orders, processes, workloads, gaps, delays, shapes, densities, seeds, receives, warmup_receives.
+
+        Try: antecede sweep paper003 --scale 0.002 --order matrix --order pruned --shape flat
+
+        Exit 0: all cells are done. 1: a cell failed, or left a message undelivered; each is named with the command that
+        repeats it. 2: bad usage.
+        """
+        from antecede.pipeline import require
+
+        require()
+        from antecede.pipeline.sweep.grids import Grid, cells_of
+        from antecede.pipeline.sweep.grids import study as grids_of
+        from antecede.pipeline.sweep.results import results
+        from antecede.pipeline.sweep.running import Failure, Progress, carry_out
+        from antecede.pipeline.sweep.summary import stamp_table, summary
+
+        chosen = {
+            "orders": orders,
+            "processes": None if processes is None else _numbers(processes),
+            "workloads": workloads,
+            "gaps": gaps,
+            "delays": delays,
+            "shapes": shapes,
+            "size": size,
+            "seeds": seeds,
+            "receives": receives,
+            "warmup_receives": warmup_receives,
+        }
+        axes = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in chosen.items()
+            if value is not None and value != []
+        }
+        spark_conf = spark_settings(conf)
+        cells = cells_of((Grid(),) if study is None else grids_of(study), axes, scale)
+        failures: list[Failure] = []
+
+        def report(failure: Failure) -> None:
+            failures.append(failure)
+            print_error(f"cell failed: {failure.error}; repeat it with: {failure.command}")
+
+        with results(out or _directory(study)) as kept:
+            left = [cell for cell in cells if cell.key not in kept.rows]
+            if left:
+                from antecede.pipeline.sessions import session
+
+                with _shown() as tell, session(master, spark_conf, lean=True) as running:
+                    progress = Progress(left, len(cells) - len(left))
+                    carry_out(running.context, left, kept.add, report, progress, tell, studied)
+            kept.join()
+            rows = [kept.rows[cell.key] for cell in cells if cell.key in kept.rows]
+            document: dict[str, Any] = {
+                "study": study,
+                "scale": scale,
+                "cells": len(cells),
+                "done": len(rows),
+                "kept": len(cells) - len(left),
+                "failed": len(failures),
+                "failures": [
+                    {"cell": str(failure.cell), "error": failure.error, "command": failure.command}
+                    for failure in failures
+                ],
+                "table": str(kept.table),
+                "summary": summary(rows),
+            }
+            if study == "stamps":
+                document["stamp_bytes"] = stamp_table(document["summary"])
+        if as_json:
+            print(json.dumps(document, indent=2))
+        else:
+            print("\n".join(_lines(document)))
+        undelivered = [row for row in rows if row.undelivered]
+        for row in undelivered:
+            print_error(f"{row.undelivered} undelivered; repeat it with: {row.command}")
+        return 1 if failures or undelivered else 0
+
+
+def studied(cell: "Cell") -> dict[str, Any]:
+    """Run a cell of a study of conflicts, as ``antecede objects study`` does; return its columns of the table."""
+    from antecede.objects.simulation.study import Study
+
+    assert cell.density is not None
+    study = Study(cell.processes, cell.messages, cell.warmup, cell.workload, cell.seed)
+    report = study.run(cell.order, cell.density)
+    found = {
+        "undelivered": report["undelivered"],
+        "bytes_mean": report["stamp_bytes_mean"],
+        "control_packets": report["control_packets_per_message"],
+    }
+    for kind in ("conflicting", "compatible"):
+        if report[kind] is not None:
+            found[f"{kind}_held"] = report[kind]["held"]
+            found[f"{kind}_latency"] = report[kind]["latency_seconds"]
+    return found
+
+
+def _directory(study: str | None) -> str:
+    from pathlib import Path
+
+    return f"sweep-{Path(study).stem}" if study else "sweep"
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"--processes {text}: expected numbers with commas between them, as in 10,20,50") from None
+
+
+@contextmanager
+def _shown() -> Iterator[Callable[[str], None]]:
+    """One line on a terminal that says how far the sweep is; silence elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("starting Spark") as status:
+        yield lambda text: status.update(text)
+
+
+_shown_figures = {
+    "dependents_mean": "dependents",
+    "paper_bytes_mean": "paper's bytes",
+    "bytes_mean": "bytes",
+    "held": "held %",
+    "latency_mean": "latency ms",
+    "hops_mean": "hops",
+    "control_packets": "controls",
+    "conflicting_latency": "conflicting ms",
+    "compatible_latency": "compatible ms",
+}
+_factors = {"held": 100.0, "latency_mean": 1e3, "conflicting_latency": 1e3, "compatible_latency": 1e3}
+
+
+def _lines(document: dict[str, Any]) -> Iterator[str]:
+    """The report for people: settings that differ, then figures as mean ± half the interval."""
+    entries = document["summary"]
+    done, kept = document["done"], document["kept"]
+    yield f"{done} of {document['cells']} cells done ({kept} were there before): {document['table']}"
+    if not entries:
+        return
+    settings = ["order", "processes"]
+    settings += [
+        name for name in ("shape", "workload", "gap", "delay", "density") if len({entry[name] for entry in entries}) > 1
+    ]
+    figures = [name for name in _shown_figures if any(entry["figures"][name] is not None for entry in entries)]
+    table = [[*settings, "runs", *(_shown_figures[name] for name in figures)]]
+    for entry in entries:
+        named = ["–" if entry[name] is None else str(entry[name]) for name in settings]
+        table.append([*named, str(entry["runs"]), *(_interval(entry["figures"][name], name) for name in figures)])
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield "mean ± half the confidence interval of 95 % (Student's t over the runs)"
+    for order, by_size in document.get("stamp_bytes", {}).items():
+        yield f"{order}: {', '.join(map(str, by_size.values()))} bytes for {', '.join(map(str, by_size))} processes"
+
+
+def _interval(figure: dict[str, Any] | None, name: str) -> str:
+    if figure is None:
+        return "–"
+    factor = _factors.get(name, 1.0)
+    mean = rounded(figure["mean"] * factor)
+    if figure["low"] is None:
+        return mean
+    reach = (figure["high"] - figure["mean"]) * factor
+    return f"{mean} ± {reach:.2g}" if reach < 100 else f"{mean} ± {reach:,.0f}"

@@ -1,0 +1,98 @@
+"""The steps of ``direct`` over arrays (see :mod:`antecede.pipeline.sweep.kernel` and :mod:`antecede.orders.direct`).
+
+A set of newest messages is one number per sender; 0 means that it has none of that sender.
+"""
+
+from typing import NamedTuple
+
+from antecede.pipeline.kernels import compiled
+from antecede.pipeline.sweep.basics import DONE, IMPOSSIBLE, NOTHING, Ints, Shorts, number_size, within
+
+
+class Sets(NamedTuple):
+    """The state of all processes, and the stamps under way. Axes: process, target, sender."""
+
+    clock: Ints
+    recent: Shorts
+    before: Shorts
+    known: Shorts
+    stamp_recent: Shorts
+    stamp_before: Shorts
+
+
+@compiled
+def send_sets(sets: Sets, slot: int, source: int, to: int) -> None:
+    """Stamp a message; it is now the only direct predecessor towards its destinations."""
+    sets.clock[source] += 1
+    sets.stamp_recent[slot] = sets.recent[source]
+    sets.stamp_before[slot] = sets.before[source]
+    for target in range(sets.recent.shape[0]):
+        if within(to, target):
+            sets.before[source, target, :] = 0
+            sets.before[source, target, source] = sets.clock[source]
+
+
+@compiled
+def missing_sets(sets: Sets, delivered: Ints, slot: int, target: int) -> tuple[int, int]:
+    """Return the first direct predecessor that is missing: sender and number."""
+    for k in range(sets.recent.shape[0]):
+        time = int(sets.stamp_before[slot, target, k])
+        if time > delivered[target, k]:
+            return k, time
+    return NOTHING, 0
+
+
+@compiled
+def learn_sets(sets: Sets, slot: int, number: int, source: int, to: int, process: int) -> int:
+    """Merge a stamp into the sets of the process that delivers it. Return how it ended."""
+    members = sets.recent.shape[0]
+    if source == process:
+        # The workloads of studies send nothing to themselves, and the order treats that apart.
+        return IMPOSSIBLE
+    own_known = sets.known[process]
+    for k in range(members):
+        own_known[source, k] = max(own_known[source, k], sets.stamp_recent[slot, k])
+    for p in range(members):
+        if p == process:
+            continue
+        mine, theirs, known = sets.before[process, p], sets.stamp_before[slot, p], own_known[p]
+        if within(to, p):
+            for k in range(members):
+                mine[k] = mine[k] if mine[k] > theirs[k] else 0
+            mine[source] = max(mine[source], number)
+            for k in range(members):
+                mine[k] = mine[k] if mine[k] > known[k] else 0
+        else:
+            for k in range(members):
+                newest = max(mine[k], theirs[k])
+                mine[k] = newest if newest > known[k] else 0
+    recent, implied = sets.recent[process], sets.stamp_before[slot, process]
+    for k in range(members):
+        recent[k] = recent[k] if recent[k] > implied[k] else 0
+    recent[source] = number
+    return DONE
+
+
+@compiled
+def _set_entries(newest: Shorts, weight: Ints) -> int:
+    """Count the entries of a set into ``weight[0]``; return their bytes."""
+    entries, size, previous = 0, 0, 0
+    for k in range(len(newest)):
+        if newest[k]:
+            size += number_size(k - previous) + number_size(newest[k])
+            previous = k
+            entries += 1
+    weight[0] += entries
+    return size + number_size(entries)
+
+
+@compiled
+def weigh_sets(sets: Sets, slot: int, time: int, copies: int, weight: Ints) -> int:
+    """Add up dependents, bytes and the paper's bytes of all copies; return the bytes of one."""
+    size = number_size(time) + _set_entries(sets.stamp_recent[slot], weight)
+    for target in range(sets.recent.shape[0]):
+        size += _set_entries(sets.stamp_before[slot, target], weight)
+    weight[0] *= copies
+    weight[1] += copies * size
+    weight[2] += 6 * weight[0]
+    return size

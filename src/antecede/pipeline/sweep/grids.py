@@ -1,0 +1,151 @@
+"""Grids: which cells a sweep runs, by name, from a file or from options.
+
+A grid is the product of its axes. How long a run is follows from the messages that each process receives, as Jang et
+al. state it: a multicast to k processes counts k times. ``scale`` shortens warm-up and measurement alike.
+
+The named studies repeat those of the papers and go beyond them:
+
+* ``paper003``: Jang et al. §6. 10,000 receives per process as warm-up, 50,000 measured, 5 runs. Beyond the paper:
+  ``updates``, and a bus of domains.
+* ``paper000``: Laumay et al. §6.2, organisations of up to 1,000 servers. The paper stops at 150.
+* ``paper002``: Mattern and Fünfrocken §4.3, which has no measurement: latency over send gap ÷ one-way delay.
+* ``paper004``: Enokido, Higaki and Takizawa, who have none either: what it saves to order only conflicts.
+* ``stamps``: the mean stamp by order and size of a domain, for :mod:`antecede.pipeline.planning.model`.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
+
+import msgspec
+
+from antecede import limits
+from antecede.errors import UsageError
+from antecede.pipeline.planning.model import SIZES, STAMP_BYTES
+from antecede.pipeline.sweep.cells import FLAT, Cell, receivers
+
+_usual = ("exponential:0.1",)
+
+
+class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The axes of a grid, and how long each run is."""
+
+    orders: tuple[str, ...] = ("pruned",)
+    processes: tuple[int, ...] = (8,)
+    workloads: tuple[str, ...] = ("unicast",)
+    gaps: tuple[str, ...] = _usual
+    delays: tuple[str, ...] = _usual
+    shapes: tuple[str, ...] = (FLAT,)
+    size: int | None = None
+    densities: tuple[float | None, ...] = (None,)
+    seeds: int = 5
+    receives: float = 1_000
+    """Messages that each process receives in the mean and that count."""
+    warmup_receives: float = 200
+    """Messages that each process receives before."""
+
+    def cells(self, scale: float) -> Iterator[Cell]:
+        """Yield the cells of the grid."""
+        axes = (self.orders, self.shapes, self.processes, self.workloads, self.gaps, self.delays, self.densities)
+        for order, shape, processes, workload, gap, delay, density in product(*axes):
+            per_receive = processes * scale / receivers(workload, max(2, processes))
+            warmup = round(self.warmup_receives * per_receive)
+            messages = warmup + max(1, round(self.receives * per_receive))
+            size = None if shape == FLAT else self.size
+            for seed in range(1, self.seeds + 1):
+                yield Cell(order, processes, messages, warmup, seed, workload, gap, delay, shape, size, density)
+
+
+def _gaps(*ratios: float) -> tuple[str, ...]:
+    """Send gaps as multiples of a delay of 0.1 s."""
+    return tuple(f"exponential:{ratio / 10:g}" for ratio in ratios)
+
+
+_jang = {"workloads": ("unicast", "multicast"), "receives": 50_000, "warmup_receives": 10_000}
+_servers = (10, 50, 100, 150, 250, 500, 1_000)
+_conflicting = ("objects:conflicts=set~set", "objects:clocks=asked,conflicts=set~set")
+_densities = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
+_enokido = {"processes": (20,), "workloads": ("multicast", "unicast"), "receives": 1_500, "warmup_receives": 500}
+
+STUDIES: dict[str, tuple[Grid, ...]] = {
+    "paper000": (
+        Grid(("matrix",), _servers, shapes=(FLAT, "bus", "daisy", "tree", "star"), receives=20, warmup_receives=10),
+    ),
+    "paper002": (
+        Grid(
+            ("buffer", "buffer:pipelined=true", "matrix"),
+            (10,),
+            gaps=_gaps(20, 10, 5, 3, 2.5, 2.2),
+            receives=5_000,
+            warmup_receives=500,
+        ),
+    ),
+    "paper003": (
+        Grid(("matrix", "direct", "pruned", "updates"), (10, 20, 30, 40, 50), **_jang),  # type: ignore[arg-type]
+        Grid(("matrix", "pruned", "updates"), (10, 20, 30, 40, 50), shapes=("bus",), **_jang),  # type: ignore[arg-type]
+    ),
+    "paper004": (
+        Grid(_conflicting, densities=_densities, **_enokido),  # type: ignore[arg-type]
+        # These hold back the same messages whatever conflicts.
+        Grid(("pruned", "skeen"), densities=(0.5,), **_enokido),  # type: ignore[arg-type]
+    ),
+    "stamps": (Grid(tuple(STAMP_BYTES), SIZES, seeds=3, receives=200, warmup_receives=200),),
+}
+
+
+def study(name: str) -> tuple[Grid, ...]:
+    """Return the grids of a named study, or that of a TOML file."""
+    if not name.lower().endswith(".toml"):
+        if name not in STUDIES:
+            raise UsageError(f"unknown study {name!r}: expected {', '.join(STUDIES)}, or a grid in a file.toml")
+        return STUDIES[name]
+    try:
+        with open(name, "rb") as file:
+            data = file.read(limits.sweep_file_bytes_max + 1)
+    except OSError as error:
+        raise UsageError(f"{name}: cannot be read: {error.strerror}") from None
+    if len(data) > limits.sweep_file_bytes_max:
+        raise UsageError(f"{name}: longer than {limits.sweep_file_bytes_max} bytes")
+    try:
+        return (msgspec.convert(tomllib.loads(data.decode()), Grid),)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{name}: not a TOML file: {error}") from None
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{name}: {error}: expected the keys {', '.join(Grid.__struct_fields__)}") from None
+
+
+def cells_of(grids: tuple[Grid, ...], axes: Mapping[str, Any], scale: float) -> list[Cell]:
+    """Return the cells of all grids, each once; ``axes`` replaces axes of every grid. Refuse a grid that cannot run."""
+    if not 0.0 < scale <= limits.sweep_scale_max:
+        raise UsageError(f"--scale {scale:g}: expected more than 0, at most {limits.sweep_scale_max}")
+    cells: dict[str, Cell] = {}
+    for grid in grids:
+        chosen = msgspec.structs.replace(grid, **axes)
+        _check(chosen)
+        for cell in chosen.cells(scale):
+            cells.setdefault(cell.key, cell)
+    for cell in {msgspec.structs.replace(cell, seed=1).key: cell for cell in cells.values()}.values():
+        cell.check()
+    return list(cells.values())
+
+
+def _check(grid: Grid) -> None:
+    """Refuse axes without a value, too many cells, and lengths that are none."""
+    cells = grid.seeds
+    for name in ("orders", "processes", "workloads", "gaps", "delays", "shapes", "densities"):
+        values = getattr(grid, name)
+        if not values:
+            raise UsageError(f"bad grid: {name} is empty: expected one value or more")
+        cells *= len(values)
+    if not 1 <= grid.seeds <= limits.sweep_seeds_max:
+        raise UsageError(f"bad grid: seeds {grid.seeds}: expected 1 to {limits.sweep_seeds_max}")
+    if cells > limits.sweep_cells_max:
+        raise UsageError(f"bad grid: {cells:,} cells: expected at most {limits.sweep_cells_max:,}")
+    least = min(grid.processes)
+    if least < 2:
+        raise UsageError(f"bad grid: processes {least}: expected 2 or more")
+    for name in ("receives", "warmup_receives"):
+        value = getattr(grid, name)
+        if not 0 <= value <= limits.simulated_messages_max:
+            raise UsageError(f"bad grid: {name} {value:g}: expected 0 to {limits.simulated_messages_max}")

@@ -1,0 +1,302 @@
+"""Four orders as loops over arrays, for studies that the simulator is too slow for.
+
+This is a second implementation of ``matrix``, ``pruned``, ``direct`` and ``updates``, and of what
+:mod:`antecede.simulator.bare` and :mod:`antecede.simulator.figures` do with them. It is there for speed alone and
+judges nothing. It may be used only because ``tests/pipeline/test_sweep_kernel.py`` compares it with the orders
+themselves: the same deliveries in the same sequence, and the same figures to the last bit.
+
+Here is what they share: the walk through the schedule, copies that wait, and figures. The steps of each order are in a
+module of its own.
+
+Arrays have a fixed size. Where one is too small the run ends with a status that names it, and the caller starts again
+with a larger one.
+"""
+
+from math import log
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.pipeline.kernels import compiled
+from antecede.pipeline.sweep.basics import DONE, FORGOTTEN, IMPOSSIBLE, NOTHING, SLOTS, WINDOW, Ints, Shorts
+from antecede.pipeline.sweep.direct_sets import Sets, learn_sets, missing_sets, send_sets, weigh_sets
+from antecede.pipeline.sweep.matrix_rows import Rows, learn_row, missing_row, number_row, send_row, weigh_row
+from antecede.pipeline.sweep.pruned_log import Logs, learn_log, missing_log, send_log, weigh_log
+from antecede.pipeline.sweep.schedule import Schedule
+from antecede.pipeline.sweep.updates_entries import (
+    Entries,
+    learn_entries,
+    missing_entry,
+    number_entry,
+    send_entries,
+    weigh_entries,
+)
+from antecede.simulator.figures import BUCKETS_PER_E
+
+MATRIX, PRUNED, DIRECT, UPDATES = range(4)
+
+SENDS, DELIVERIES, ARRIVALS, HELD, COPIES, BYTES_TOTAL, BYTES_MAX, WEIGHED, COUNTS = range(9)
+DEPENDENTS, BYTES, PAPER_BYTES, LATENCY, SUMS = range(5)
+
+LOWEST_BUCKET = -2_100
+BUCKETS = 4_200
+"""Latencies from 10⁻⁹ to 10⁹ seconds; the last bucket counts deliveries that took no time."""
+
+
+class Figures(NamedTuple):
+    """What is counted, as in :class:`antecede.simulator.figures.Figures`."""
+
+    counts: Ints
+    sums: NDArray[np.float64]
+    latencies: Ints
+    delivered_at: Ints
+    """The deliveries in their sequence, as process and message, if there is room for them."""
+    delivered_message: Ints
+
+
+class Messages(NamedTuple):
+    """Messages that are not delivered everywhere, by slot, and their copies that have not been delivered."""
+
+    slot_of: Shorts
+    free: Ints
+    remaining: Ints
+    weight: Ints
+    """Of all copies of the message: dependents, bytes, and bytes as the paper counts."""
+    copy_slot_of: Shorts
+    copy_free: Ints
+    number: Ints
+    """The number of the message in a copy slot, among those from its source to its target."""
+    left: Ints
+    """How many slots and copy slots are free."""
+    next_parked: Ints
+    awaited: Ints
+    """The number of the message that a parked copy waits for."""
+    first_parked: Ints
+    last_parked: Ints
+    """For each process and sender: the copies that wait for a message of that sender, oldest first; −1 for none."""
+    parked: Shorts
+    """The copy in a copy slot."""
+
+
+class Run(NamedTuple):
+    """All of a run. ``delivered`` is the number of the last message delivered at each process from each sender."""
+
+    kind: int
+    warmup: int
+    plan: Schedule
+    found: Figures
+    kept: Messages
+    delivered: Ints
+    rows: Rows
+    logs: Logs
+    sets: Sets
+    entries: Entries
+
+
+@compiled
+def _stamp(state: Run, slot: int, source: int, to: int, copy_slots: Ints) -> int:
+    """Stamp a message. Return how it ended."""
+    if state.kind == MATRIX:
+        return send_row(state.rows, slot, source, to)
+    if state.kind == PRUNED:
+        return send_log(state.logs, slot, source, to, copy_slots)
+    if state.kind == DIRECT:
+        send_sets(state.sets, slot, source, to)
+    else:
+        send_entries(state.entries, source, to, copy_slots)
+    return DONE
+
+
+@compiled
+def _number(state: Run, source: int, target: int) -> int:
+    """Return the number of the message that was just sent, among those from its source to its target."""
+    if state.kind == MATRIX:
+        return number_row(state.rows, source, target)
+    if state.kind == PRUNED:
+        return int(state.logs.clock[source])
+    if state.kind == DIRECT:
+        return int(state.sets.clock[source])
+    return number_entry(state.entries, source, target)
+
+
+@compiled
+def _missing(state: Run, slot: int, place: int, source: int, target: int) -> tuple[int, int]:
+    """Return a message that must be delivered before: sender and number."""
+    if state.kind == MATRIX:
+        return missing_row(state.rows, state.delivered, slot, source, target)
+    if state.kind == PRUNED:
+        return missing_log(state.logs, state.delivered, place, target)
+    if state.kind == DIRECT:
+        return missing_sets(state.sets, state.delivered, slot, target)
+    return missing_entry(state.entries, state.delivered, place, state.kept.number[place], source, target)
+
+
+@compiled
+def _learn(state: Run, slot: int, place: int, source: int, to: int, target: int) -> int:
+    """Merge the stamp of a copy that is delivered. Return how it ended."""
+    number = state.kept.number[place]
+    if state.kind == MATRIX:
+        learn_row(state.rows, slot, target)
+        return DONE
+    if state.kind == PRUNED:
+        return learn_log(state.logs, slot, number, source, to, target)
+    if state.kind == DIRECT:
+        return learn_sets(state.sets, slot, number, source, to, target)
+    return learn_entries(state.entries, place, number, source, target)
+
+
+@compiled
+def _weigh(state: Run, slot: int, copies: int, places: Ints) -> int:
+    """Add up what all copies of a message carry; return the bytes of the largest."""
+    weight, numbers = state.kept.weight[slot], state.kept.number
+    weight[:] = 0
+    if state.kind == MATRIX:
+        return weigh_row(state.rows, slot, copies, weight)
+    if state.kind == PRUNED:
+        return weigh_log(state.logs, slot, numbers[places[0]], places, copies, weight)
+    if state.kind == DIRECT:
+        return weigh_sets(state.sets, slot, numbers[places[0]], copies, weight)
+    return weigh_entries(state.entries, places, numbers, copies, weight)
+
+
+@compiled
+def _send(state: Run, message: int, copy_slots: Ints, places: Ints) -> int:
+    """Send a message: stamp its copies, and weigh them."""
+    plan, kept = state.plan, state.kept
+    source, to = plan.source[message], plan.to[message]
+    first, end = plan.first_copy[message], plan.first_copy[message + 1]
+    if kept.left[0] < 1 or kept.left[1] < end - first:
+        return SLOTS
+    kept.left[0] -= 1
+    slot = kept.free[kept.left[0]]
+    kept.slot_of[message] = slot
+    kept.remaining[slot] = end - first
+    for copy in range(first, end):
+        kept.left[1] -= 1
+        place = kept.copy_free[kept.left[1]]
+        kept.copy_slot_of[copy] = place
+        kept.parked[place] = copy
+        copy_slots[plan.copy_target[copy]] = place
+        places[copy - first] = place
+    ended = _stamp(state, slot, source, to, copy_slots)
+    if ended != DONE:
+        return ended
+    for copy in range(first, end):
+        kept.number[places[copy - first]] = _number(state, source, plan.copy_target[copy])
+    if message >= state.warmup:
+        counts = state.found.counts
+        counts[SENDS] += 1
+        counts[BYTES_MAX] = max(counts[BYTES_MAX], _weigh(state, slot, end - first, places))
+    return DONE
+
+
+@compiled
+def _park(kept: Messages, place: int, target: int, sender: int, number: int) -> None:
+    kept.awaited[place] = number
+    kept.next_parked[place] = -1
+    last = kept.last_parked[target, sender]
+    if last < 0:
+        kept.first_parked[target, sender] = place
+    else:
+        kept.next_parked[last] = place
+    kept.last_parked[target, sender] = place
+
+
+@compiled
+def _unpark(kept: Messages, target: int, sender: int, number: int, freed: Ints, count: int) -> int:
+    """Append the copies that waited for that very message to ``freed``, oldest first; return how many there are now."""
+    place, before = kept.first_parked[target, sender], -1
+    while place >= 0:
+        after = kept.next_parked[place]
+        if kept.awaited[place] == number:
+            freed[count] = place
+            count += 1
+            if before < 0:
+                kept.first_parked[target, sender] = after
+            else:
+                kept.next_parked[before] = after
+            if after < 0:
+                kept.last_parked[target, sender] = before
+        else:
+            before = place
+        place = after
+    return count
+
+
+@compiled
+def _count_delivery(state: Run, copy: int, slot: int, now: float, seen: int) -> None:
+    """Count as ``Figures.delivered`` does, and free what the message no longer needs."""
+    plan, found, kept = state.plan, state.found, state.kept
+    message = plan.copy_message[copy]
+    if seen < len(found.delivered_at):
+        found.delivered_at[seen] = plan.copy_target[copy]
+        found.delivered_message[seen] = message
+    kept.copy_free[kept.left[1]] = kept.copy_slot_of[copy]
+    kept.left[1] += 1
+    kept.remaining[slot] -= 1
+    counted = message >= state.warmup
+    if not kept.remaining[slot]:
+        kept.free[kept.left[0]] = slot
+        kept.left[0] += 1
+        if counted:
+            copies = plan.first_copy[message + 1] - plan.first_copy[message]
+            found.counts[WEIGHED] += 1
+            found.counts[COPIES] += copies
+            found.counts[BYTES_TOTAL] += kept.weight[slot, 1]
+            found.sums[DEPENDENTS] += kept.weight[slot, 0] / copies
+            found.sums[BYTES] += kept.weight[slot, 1] / copies
+            found.sums[PAPER_BYTES] += kept.weight[slot, 2] / copies
+    if counted:
+        latency = now - plan.send_time[message]
+        found.counts[DELIVERIES] += 1
+        found.sums[LATENCY] += latency
+        if latency > 1e-9:
+            found.latencies[int(log(latency) * BUCKETS_PER_E) - LOWEST_BUCKET] += 1
+        else:
+            found.latencies[BUCKETS] += 1
+
+
+@compiled
+def run(state: Run) -> int:
+    """Walk the schedule under one of the orders. Return how the run ended."""
+    plan, found, kept, delivered = state.plan, state.found, state.kept, state.delivered
+    sends = len(plan.source)
+    copy_slots = np.zeros(len(delivered), np.int64)
+    places = np.zeros(len(delivered), np.int64)
+    freed = np.zeros(len(kept.copy_free), np.int64)
+    seen = 0
+    for event in plan.events:
+        if event < sends:
+            ended = _send(state, event, copy_slots, places)
+            if ended != DONE:
+                return ended
+            continue
+        now = plan.arrival[event - sends]
+        freed[0] = kept.copy_slot_of[event - sends]
+        count, at = 1, 0
+        while at < count:
+            place = freed[at]
+            at += 1
+            copy, number = kept.parked[place], kept.number[place]
+            message, target = plan.copy_message[copy], plan.copy_target[copy]
+            source, slot = plan.source[message], kept.slot_of[message]
+            sender, awaited = _missing(state, slot, place, source, target)
+            if sender == FORGOTTEN:
+                return WINDOW
+            if at == 1 and message >= state.warmup:
+                found.counts[ARRIVALS] += 1
+                found.counts[HELD] += sender != NOTHING
+            if sender != NOTHING:
+                _park(kept, place, target, sender, awaited)
+                continue
+            if number <= delivered[target, source]:
+                return IMPOSSIBLE
+            delivered[target, source] = number
+            ended = _learn(state, slot, place, source, plan.to[message], target)
+            if ended != DONE:
+                return ended
+            _count_delivery(state, copy, slot, now, seen)
+            seen += 1
+            count = _unpark(kept, target, source, number, freed, count)
+    return DONE

@@ -1,0 +1,84 @@
+"""The steps of ``matrix`` over arrays (see :mod:`antecede.pipeline.sweep.kernel`).
+
+A row changes only when its owner sends, so a row is named by its owner and the number of its sends, and a stamp is one
+such number per process. The rows of the last ``window`` sends are kept.
+"""
+
+from typing import NamedTuple
+
+from antecede.pipeline.kernels import compiled
+from antecede.pipeline.sweep.basics import DONE, FORGOTTEN, NOTHING, WINDOW, Ints, Shorts, number_size, within
+
+
+class Rows(NamedTuple):
+    """The state of all processes, and the stamps under way."""
+
+    newest: Ints
+    counts: Shorts
+    size: Ints
+    known: Ints
+    stamp: Ints
+
+
+@compiled
+def send_row(rows: Rows, slot: int, source: int, to: int) -> int:
+    """Count all destinations in the sender's row, and stamp with the rows that it knows. Return how it ended."""
+    members, window = rows.size.shape
+    before, after = rows.newest[source] % window, (rows.newest[source] + 1) % window
+    rows.newest[source] += 1
+    size = rows.size[source, before]
+    for target in range(members):
+        count = rows.counts[source, before, target]
+        if within(to, target):
+            size += number_size(count + 1) - number_size(count)
+            count += 1
+        rows.counts[source, after, target] = count
+    rows.size[source, after] = size
+    rows.known[source, source] = rows.newest[source]
+    for k in range(members):
+        if rows.newest[k] - rows.known[source, k] >= window:
+            return WINDOW
+        rows.stamp[slot, k] = rows.known[source, k]
+    return DONE
+
+
+@compiled
+def number_row(rows: Rows, source: int, target: int) -> int:
+    """Return the number of the message that was just sent, among those from its source to its target."""
+    return int(rows.counts[source, rows.newest[source] % rows.size.shape[1], target])
+
+
+@compiled
+def missing_row(rows: Rows, delivered: Ints, slot: int, source: int, target: int) -> tuple[int, int]:
+    """Return the first message that a stamp counts and that is missing: sender and number."""
+    members, window = rows.size.shape
+    for k in range(members):
+        version = rows.stamp[slot, k]
+        if rows.newest[k] - version >= window:
+            return FORGOTTEN, 0
+        count = int(rows.counts[k, version % window, target])
+        if k == source:
+            count -= 1
+        if count > delivered[target, k]:
+            return k, count
+    return NOTHING, 0
+
+
+@compiled
+def learn_row(rows: Rows, slot: int, process: int) -> None:
+    """Merge a stamp: of two versions of a row the newer one counts."""
+    for k in range(rows.size.shape[0]):
+        rows.known[process, k] = max(rows.known[process, k], rows.stamp[slot, k])
+
+
+@compiled
+def weigh_row(rows: Rows, slot: int, copies: int, weight: Ints) -> int:
+    """Add up dependents, bytes and the paper's bytes of all copies; return the bytes of one."""
+    members, window = rows.size.shape
+    size = 0
+    for k in range(members):
+        size += rows.size[k, rows.stamp[slot, k] % window]
+    weight[0] += copies * members * members
+    weight[1] += copies * size
+    weight[2] += copies * 4 * members * members
+    return size

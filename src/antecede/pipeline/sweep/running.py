@@ -1,0 +1,124 @@
+"""The cells of a sweep as Spark tasks, as many at a time as there are cores, each a job of its own.
+
+A job per cell lets a cell be kept when it is done, and lets one that fails take nothing with it. A cell that fails in
+its own code is reported by the task; one whose worker dies, by the job. If Spark itself is gone, the sweep ends; what
+is done is kept.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import msgspec
+
+from antecede.errors import AntecedeError
+from antecede.pipeline.sessions import one_line
+from antecede.pipeline.sweep.cells import Cell, Row, Study, measured
+
+_patience_seconds = 1.0
+"""How often the progress is told while nothing ends."""
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A cell that failed, why, and the command that repeats it."""
+
+    cell: Cell
+    error: str
+    command: str
+
+
+class Progress:
+    """How far a sweep is: cells, and the share of the work that they are estimated to be."""
+
+    def __init__(self, cells: Sequence[Cell], kept: int) -> None:
+        self._efforts = {cell.key: cell.effort() for cell in cells}
+        self._all = sum(self._efforts.values()) or 1.0
+        self._began = perf_counter()
+        self._ended = 0.0
+        self.total = len(cells) + kept
+        self.done = kept
+        self.failed = 0
+
+    def count(self, cell: Cell, failed: bool) -> None:
+        """Count a cell that ended."""
+        self._ended += self._efforts[cell.key]
+        self.failed += failed
+        self.done += not failed
+
+    def text(self, now: float | None = None) -> str:
+        """``12 of 50 cells, 31 %, 4 min left``"""
+        share = self._ended / self._all
+        text = f"{self.done} of {self.total} cells, {share:.0%}"
+        if self.failed:
+            text += f", {self.failed} failed"
+        if 0 < share < 1:
+            elapsed = (perf_counter() if now is None else now) - self._began
+            text += f", {_duration(elapsed * (1 - share) / share)} left"
+        return text
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5_400 else f"{seconds / 3_600:.1f} h"
+
+
+def carry_out(
+    context: Any,
+    cells: Sequence[Cell],
+    keep: Callable[[Row], None],
+    report: Callable[[Failure], None],
+    progress: Progress,
+    tell: Callable[[str], None],
+    study: Study,
+) -> None:
+    """Run the cells, the longest first; ``keep`` each row and ``report`` each failure as it comes. ``study`` is a
+    function of a module, since it travels to the workers."""
+    waiting = sorted(cells, key=lambda cell: -cell.effort())
+    pool = ThreadPoolExecutor(max(1, context.defaultParallelism))
+    try:
+        open_: dict[Future[Row | str], Cell] = {pool.submit(_job, context, cell, study): cell for cell in waiting}
+        while open_:
+            tell(progress.text())
+            ended, _ = wait(open_, _patience_seconds, FIRST_COMPLETED)
+            for future in ended:
+                cell = open_.pop(future)
+                found = future.result()
+                if isinstance(found, Row):
+                    keep(found)
+                else:
+                    report(Failure(cell, found, cell.command()))
+                progress.count(cell, not isinstance(found, Row))
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        with suppress(Exception):
+            context.cancelAllJobs()
+        raise
+    pool.shutdown()
+
+
+def _job(context: Any, cell: Cell, study: Study) -> Row | str:
+    """Run one cell as a job; its row, or why there is none."""
+    given = msgspec.json.encode(cell)
+    try:
+        with one_line():
+            found = context.parallelize([given], 1).map(partial(_task, study)).collect()[0]
+    except AntecedeError as error:
+        if context._jsc is None or context._jsc.sc().isStopped():
+            raise
+        return str(error)
+    return msgspec.json.decode(found[1:], type=Row) if found[:1] == b"+" else found[1:].decode()
+
+
+def _task(study: Study, given: bytes) -> bytes:
+    """Run a cell in a worker: ``+`` and its row, or ``-`` and the error, both as bytes."""
+    try:
+        return b"+" + msgspec.json.encode(measured(msgspec.json.decode(given, type=Cell), study))
+    except AntecedeError as error:
+        return b"-" + str(error).encode()
+    except Exception as error:
+        # An order may come from another package and fail in any way: the other cells go on.
+        return b"-" + f"{type(error).__name__}: {error}".encode()

@@ -1,0 +1,106 @@
+"""The schedule of a run: every send and every arrival, in the sequence in which the simulator takes them.
+
+Under ``matrix`` and ``pruned`` each copy leaves at once and no other packet is sent. What happens when is then decided
+by the draws alone, and not by the order: a schedule can be written down before the run. It is made by the simulator's
+own workloads and draws, so that it is the same, event for event, as that of ``antecede simulate`` with these settings.
+
+Events of the same time take place in the sequence in which the simulator schedules them. Its counter begins with one
+wake for each process; a send then schedules its copies, and after them the next wake of its process.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.messages import Message
+from antecede.pipeline.kernels import compiled
+from antecede.simulator.draws import parse_draw, stream
+from antecede.simulator.kernel import World
+from antecede.simulator.run import Setup
+from antecede.simulator.workloads import SHAPES, Spontaneous
+
+PROCESSES_MAX = 64
+"""A set of destinations is one number of 64 bits."""
+
+
+class Schedule(NamedTuple):
+    """Sends and copies as arrays. Copies are numbered in the sequence in which they leave."""
+
+    send_time: NDArray[np.float64]
+    source: NDArray[np.int32]
+    to: NDArray[np.uint64]
+    first_copy: NDArray[np.int64]
+    """For each send the number of its first copy, and the number of all copies at the end."""
+    copy_message: NDArray[np.int32]
+    copy_target: NDArray[np.int32]
+    arrival: NDArray[np.float64]
+    events: NDArray[np.int64]
+    """Event e is send e, or the arrival of copy e − (number of sends)."""
+
+
+class _Sends(World):
+    """A world that only writes down what its workload sends."""
+
+    def __init__(self, processes: int) -> None:
+        super().__init__(processes)
+        self.times: list[float] = []
+        self.sources: list[int] = []
+        self.masks: list[int] = []
+
+    def send(self, process: int, to: int, payload: bytes = b"") -> Message:
+        self.times.append(self.now)
+        self.sources.append(process)
+        self.masks.append(to)
+        return _unread
+
+
+_unread = Message("", 0, 0, b"")
+
+
+def make(setup: Setup) -> Schedule:
+    """Draw the schedule of a run of one flat group of at most 64 processes on links that lose nothing and reorder."""
+    gap = parse_draw(setup.gap, stream(setup.seed, "gap"))
+    destinations = SHAPES[setup.workload](setup.processes, stream(setup.seed, "destinations"))
+    world = _Sends(setup.processes)
+    world.run(Spontaneous(setup.messages, gap, destinations))
+    return _arranged(setup, world)
+
+
+def _arranged(setup: Setup, world: _Sends) -> Schedule:
+    sends = len(world.times)
+    send_time, source = np.array(world.times, np.float64), np.array(world.sources, np.int32)
+    to = np.array(world.masks, np.uint64)
+    first_copy = np.concatenate(([0], np.cumsum(np.bitwise_count(to), dtype=np.int64)))
+    copies = int(first_copy[-1])
+    copy_message, copy_target = np.zeros(copies, np.int32), np.zeros(copies, np.int32)
+    _spread(to, copy_message, copy_target)
+    delay = parse_draw(setup.delay, stream(setup.seed, "delay"))
+    arrival = send_time[copy_message] + np.fromiter((delay() for _ in range(copies)), np.float64, copies)
+    copy_tie = setup.processes + np.arange(copies, dtype=np.int64) + copy_message
+    ties = np.concatenate((_wake_ties(setup.processes, source, first_copy), copy_tie))
+    events = np.lexsort((ties, np.concatenate((send_time, arrival)))) if sends else np.zeros(0, np.int64)
+    return Schedule(send_time, source, to, first_copy, copy_message, copy_target, arrival, events)
+
+
+def _wake_ties(processes: int, source: NDArray[np.int32], first_copy: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The place of each send among what the simulator has scheduled: after the previous send of its process."""
+    sends = len(source)
+    ties = source.astype(np.int64)
+    by_process = np.argsort(source, kind="stable")
+    later = by_process[1:][source[by_process[1:]] == source[by_process[:-1]]] if sends else by_process
+    before = by_process[:-1][source[by_process[1:]] == source[by_process[:-1]]] if sends else by_process
+    ties[later] = processes + first_copy[before + 1] + before
+    return ties
+
+
+@compiled
+def _spread(to: NDArray[np.uint64], copy_message: NDArray[np.int32], copy_target: NDArray[np.int32]) -> None:
+    """Write down message and target of each copy, targets ascending."""
+    copy = 0
+    for message in range(len(to)):
+        for target in range(PROCESSES_MAX):
+            if (to[message] >> np.uint64(target)) & np.uint64(1):
+                copy_message[copy] = message
+                copy_target[copy] = target
+                copy += 1

@@ -1,0 +1,110 @@
+"""The steps of ``updates`` over arrays (see :mod:`antecede.pipeline.sweep.kernel` and :mod:`antecede.orders.updates`).
+
+Entry (line, column) of the matrix is number line · n + column. A stamp is the list of entries that its target lacks.
+"""
+
+from typing import NamedTuple
+
+from antecede.pipeline.kernels import compiled
+from antecede.pipeline.sweep.basics import DONE, IMPOSSIBLE, NOTHING, Ints, Shorts, number_size, within
+
+
+class Entries(NamedTuple):
+    """The state of all processes, and the stamps of copies under way."""
+
+    state: Ints
+    stamped: Ints
+    value: Shorts
+    when: Shorts
+    node: Shorts
+    changes: Ints
+    """How many entries a copy carries."""
+    change_key: Shorts
+    change_value: Shorts
+
+
+@compiled
+def send_entries(entries: Entries, source: int, to: int, copy_slots: Ints) -> None:
+    """Count all destinations in one state, and stamp each copy with what its target lacks."""
+    members = entries.stamped.shape[0]
+    line, state = source * members, entries.state[source]
+    value, when, node = entries.value[source], entries.when[source], entries.node[source]
+    for target in range(members):
+        if within(to, target):
+            value[line + target] += 1
+            when[line + target] = state
+            node[line + target] = target
+    for target in range(members):
+        if within(to, target):
+            place, since, count = copy_slots[target], entries.stamped[source, target], 0
+            to_itself = target * members + target
+            for key in range(members * members):
+                if when[key] > since and (node[key] != target or key == to_itself):
+                    entries.change_key[place, count] = key
+                    entries.change_value[place, count] = value[key]
+                    count += 1
+            entries.changes[place] = count
+            entries.stamped[source, target] = state
+    entries.state[source] += 1
+
+
+@compiled
+def number_entry(entries: Entries, source: int, target: int) -> int:
+    """Return the number of the message that was just sent, on the link from its source to its target."""
+    return int(entries.value[source, source * entries.stamped.shape[0] + target])
+
+
+@compiled
+def missing_entry(
+    entries: Entries, delivered: Ints, place: int, number: int, source: int, target: int
+) -> tuple[int, int]:
+    """Return the first message that a stamp counts and that is missing: sender and number."""
+    if number - 1 > delivered[target, source]:
+        return source, number - 1
+    members = entries.stamped.shape[0]
+    for at in range(entries.changes[place]):
+        line, column = divmod(entries.change_key[place, at], members)
+        if column == target and entries.change_value[place, at] > delivered[target, line]:
+            return line, int(entries.change_value[place, at])
+    return NOTHING, 0
+
+
+@compiled
+def learn_entries(entries: Entries, place: int, number: int, source: int, process: int) -> int:
+    """Merge a stamp into the matrix of the process that delivers it. Return how it ended."""
+    if source == process:
+        # The workloads of studies send nothing to themselves, and the order treats that apart.
+        return IMPOSSIBLE
+    value, when, node = entries.value[process], entries.when[process], entries.node[process]
+    state = entries.state[process]
+    for at in range(entries.changes[place]):
+        key, found = entries.change_key[place, at], entries.change_value[place, at]
+        if value[key] < found:
+            value[key] = found
+            when[key] = state
+            node[key] = source
+    own = source * entries.stamped.shape[0] + process
+    value[own] = number
+    when[own] = state
+    node[own] = source
+    return DONE
+
+
+@compiled
+def weigh_entries(entries: Entries, places: Ints, numbers: Ints, copies: int, weight: Ints) -> int:
+    """Add up dependents, bytes and the paper's bytes of all copies; return the bytes of the largest."""
+    largest = 0
+    for copy in range(copies):
+        place = places[copy]
+        count = entries.changes[place]
+        size = number_size(numbers[place]) + number_size(count)
+        last = 0
+        for at in range(count):
+            key = entries.change_key[place, at]
+            size += number_size(key - last) + number_size(entries.change_value[place, at])
+            last = key
+        weight[0] += 1 + count
+        weight[1] += size
+        weight[2] += 4 + 8 * count
+        largest = max(largest, size)
+    return largest
