@@ -219,7 +219,7 @@ def test_a_grid_in_a_file(command: Callable[..., Said], tmp_path: Path) -> None:
         ("--scale 0", "--scale 0: expected more than 0"),
         ("--scale nan", "--scale nan: expected more than 0"),
         ("--order fido", "unknown order 'fido'"),
-        ("--order vector", "serves broadcasts only"),
+        ("--order vector", "supports broadcasts only"),
         ("--workload chaos", "unknown workload 'chaos'"),
         ("--delay soon", "unknown distribution 'soon'"),
         ("--shape ring", "unknown shape 'ring'"),
