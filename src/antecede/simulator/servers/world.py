@@ -7,23 +7,32 @@ return, nothing more is lost, and the loop runs until nothing is pending.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
+from heapq import heappop
 from random import Random
 from typing import Any
 
+from antecede import wire
 from antecede.channel import Letter
 from antecede.engine import React
 from antecede.engine.agents import Agent, Notification
-from antecede.errors import UsageError
+from antecede.errors import AntecedeError, ClosedError, OverloadError, UsageError
 from antecede.server import Plan
+from antecede.server.connections import NO_HELLO, SILENT
 from antecede.server.projection import project
 from antecede.simulator.kernel import Kernel
 from antecede.simulator.servers.client import SimulatedClient
 from antecede.simulator.servers.faults import NONE, Faults
 from antecede.simulator.servers.network import End, connect
+from antecede.simulator.servers.operator import request
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.trace import Event
 
 _steps_max = 200_000
+_look_seconds = 4.0
+"""How often everybody does its regular work in a calm world; more often than a heartbeat."""
+_rounds_max = 200
+"""So many rounds of regular work settle everything; forgetting a temporary client takes the longest."""
 _effects_between = 40
 """A planned crash happens within this number of effects."""
 _wrong_events = (
@@ -62,10 +71,19 @@ class ServerWorld:
         """Every letter that was ever handed out, by its id."""
         self.wrongs: list[str] = []
         """The complaints of servers and clients."""
+        self.buried: dict[tuple[str, str], bool] = {}
+        """(server, key) of dead letters that operators wanted to bury, and whether the answer said that it was done."""
+        self.off_the_list: list[tuple[str, str]] = []
+        """(server, key) of dead letters that were buried or sent again, according to the answer to an operator."""
         self.crashes = 0
+        self.losing = False
+        """Whether a server lost its data: links with it stop, and its clients cannot go on."""
         self._resetting = False
         """Whether a domain is reset: until all its members have been, they refuse each other."""
         self._failed: set[str] = set()
+        self._mute: list[End] = []
+        """Connections on which everything is lost."""
+        self._looking = False
         self._kernel = Kernel()
         self._cut: set[frozenset[str]] = set()
         self._connections: dict[frozenset[str], End] = {}
@@ -98,6 +116,10 @@ class ServerWorld:
         """Call something at a time; calls for the same time run in the sequence in which they were scheduled."""
         self._kernel.at(time, _carry_out, (call, given))
 
+    def unless(self, stale: Callable[[], bool], time: float, call: Callable[[], None]) -> None:
+        """Call something at a time, unless that is of no use any more by then; time does not pass for that alone."""
+        self._kernel.at(time, _carry_out_unless, (stale, call))
+
     def run(self, seconds: float | None = None) -> None:
         """Let faults happen for their time, then run until nothing is pending; or run only for the given seconds,
         faults included, so that several runs may share one time of faults."""
@@ -112,9 +134,15 @@ class ServerWorld:
     def _until(self, end: float | None) -> None:
         kernel = self._kernel
         for _ in range(_steps_max):
+            if not kernel.events and end is None and self._restless() and not self.wrongs:
+                self._look_again()
             if not kernel.events or (end is not None and kernel.events[0][0] > end):
                 break
-            kernel.step()
+            _, _, act, subject = kernel.events[0]
+            if act is _carry_out_unless and subject[0]():
+                heappop(kernel.events)
+            else:
+                kernel.step()
         else:
             raise AssertionError(f"the world does not become idle within {_steps_max} events")
         if end is not None:
@@ -136,12 +164,13 @@ class ServerWorld:
             (faults.slow_disks, lambda: self._slow_disk(self._any(names))),
             (faults.full_disks, lambda: self._fill_disk(self._any(names))),
             (faults.overloads, lambda: self._crowd(self._any(names))),
-            (faults.replays, lambda: self._replay_dead(self._any(names))),
+            (faults.operators, lambda: self._operate(self._any(names))),
             (faults.client_kills, lambda: self._to_client(SimulatedClient.kill)),
             (faults.takeovers, lambda: self._to_client(SimulatedClient.take_over)),
             (faults.stalls, self._stall),
+            (faults.silences, self._silence),
             (faults.clock_jumps, lambda: self._jump(self._any(names))),
-            (faults.snapshots, lambda: self._snapshot(self._any(names))),
+            (faults.looks, lambda: self._look(self._any(names))),
         ]
         for count, happens in several:
             for _ in range(count):
@@ -157,6 +186,8 @@ class ServerWorld:
             server.crowd(False)
             if not server.up:
                 server.start()
+        if self._restless():
+            self._look_again()
 
     def _any(self, names: list[str]) -> str:
         return names[int(self.random.random() * len(names))]
@@ -227,9 +258,34 @@ class ServerWorld:
             self.servers[name].crowd(True)
             self.later(self.random.random() * 0.3, self.servers[name].crowd, False)
 
-    def _replay_dead(self, name: str) -> None:
+    def _operate(self, name: str) -> None:
+        """An operator sends a server's dead letters again, or takes them off the list."""
         server = self.servers[name]
-        server.guard(server.life, server.replay_dead)
+        if not server.up:
+            return
+        command = "dead-replay" if self.random.random() < 0.7 else "dead-bury"
+
+        def listed(document: Any, error: AntecedeError | None) -> None:
+            for dead in document or ():
+                self._settle_dead(server, command, dead["key"])
+
+        request(self, server, "dead-list", [], listed)
+
+    def _settle_dead(self, server: SimulatedServer, command: str, key: str) -> None:
+        if not server.up:
+            return
+        if command == "dead-bury":
+            self.buried.setdefault((server.name, key), False)
+
+        def answered(document: Any, error: AntecedeError | None) -> None:
+            if error is None:
+                self.off_the_list.append((server.name, key))
+                if command == "dead-bury":
+                    self.buried[server.name, key] = True
+            elif not isinstance(error, ClosedError | OverloadError | UsageError):
+                self.wrong(server.name, f"an operator's {command} failed: {error}")
+
+        request(self, server, command, [key], answered)
 
     def reset_domain(self, name: str) -> None:
         """Reset a domain that is idle, as an operator: its order and its links start again at every member."""
@@ -237,17 +293,31 @@ class ServerWorld:
         members = [self.servers[server] for server in self.plan.topology.domains[name].servers]
         generation = 1 + max(server.machine.channel.consumers[name].generation for server in members)
         for server in members:
-            server.guard(server.life, server.reset_domain, name, generation)
+            request(self, server, "forget", [name, str(generation)], partial(self._reset_at, server.name))
+
+    def _reset_at(self, server: str, document: Any, error: AntecedeError | None) -> None:
+        if error is not None:
+            self.wrong(server, f"a domain was not reset: {error}")
 
     def _to_client(self, strikes: Callable[[SimulatedClient], None]) -> None:
         if self.clients and not self.calm:
             strikes(self.clients[self._any(list(self.clients))])
 
-    def _stall(self) -> None:
+    def _some_end(self) -> End | None:
+        """Return one end of some connection, the one that dialed; None: there is none, or the world is calm."""
         ends = [end for end in (*self._connections.values(), *(one.end for one in self.clients.values())) if end]
-        if not ends or self.calm:
+        return None if not ends or self.calm else ends[int(self.random.random() * len(ends))]
+
+    def _silence(self) -> None:
+        end = self._some_end()
+        if end is not None and end.open:
+            end.mute()
+            self._mute.append(end)
+
+    def _stall(self) -> None:
+        end = self._some_end()
+        if end is None:
             return
-        end = ends[int(self.random.random() * len(ends))]
         if self.random.random() < 0.5:
             end = end.other
         end.stall(True)
@@ -256,9 +326,63 @@ class ServerWorld:
     def _jump(self, name: str) -> None:
         self.servers[name].set_clock(int((self.random.random() - 0.5) * 4000))
 
-    def _snapshot(self, name: str) -> None:
+    def _look(self, name: str) -> None:
         server = self.servers[name]
-        server.guard(server.life, server.take_snapshot)
+        server.guard(server.life, server.look)
+
+    def version(self) -> int:
+        """Draw the newest wire version that a process speaks in its life."""
+        old = self.faults.old_versions
+        return wire.VERSION_OLDEST if old and self.random.random() < old else wire.VERSION
+
+    def snapshot_fails(self) -> bool:
+        """Whether this snapshot cannot be written."""
+        return not self.calm and self.random.random() < self.faults.failed_snapshots
+
+    # Regular work.
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, in which everybody does its regular work."""
+        end = self.now + seconds
+        while self.now < end:
+            self._until(min(end, self.now + _look_seconds))
+            self._look_at_all()
+
+    def _restless(self) -> str:
+        """Return what only regular work can settle; empty: nothing."""
+        self._mute = [end for end in self._mute if end.lingers]
+        if self._mute:
+            return f"a connection to {self._mute[0].remote} is silent, and was not closed"
+        for server in self.servers.values():
+            if server.up and server.unsettled_work:
+                return f"{server.name}: {server.unsettled_work}"
+        return ""
+
+    def _look_at_all(self) -> None:
+        for name in self.servers:
+            self._look(name)
+        for client in self.clients.values():
+            if not client.over:
+                client.watch()
+
+    def _look_on(self, rounds: int) -> None:
+        """Do the regular work again and again, until it has settled everything."""
+        self._looking = False
+        restless = self._restless()
+        if not restless:
+            return
+        if rounds >= _rounds_max:
+            self.wrong("regular work", restless)
+            for end in self._mute:
+                end.snap()
+            return
+        self._look_at_all()
+        self._look_again(rounds + 1)
+
+    def _look_again(self, rounds: int = 0) -> None:
+        if not self._looking:
+            self._looking = True
+            self.later(_look_seconds, self._look_on, rounds)
 
     # Called by servers.
 
@@ -280,9 +404,20 @@ class ServerWorld:
         """Record something that must not happen under any faults."""
         self.wrongs.append(f"{where}: {reason}")
 
+    def client_gone(self, address: str, error: AntecedeError) -> None:
+        """A client cannot go on: only when its server lost its data."""
+        if not self.losing:
+            self.wrong(address, str(error))
+
     def logged(self, server: SimulatedServer, event: str, fields: dict[str, Any]) -> None:
-        """Check a logged warning or error: some must not happen."""
-        if event in _wrong_events and not (self._resetting and event == "peer-refused"):
+        """A server logged a warning or an error: some must not happen."""
+        if fields.get("code") in (SILENT, NO_HELLO):
+            # The network looks whether the connection is silent.
+            return
+        expected = ((self._resetting or self.losing) and event == "peer-refused") or (
+            self.losing and event == "link-stopped"
+        )
+        if event in _wrong_events and not expected:
             self.wrong(server.name, f"{event}: {fields}")
 
     def born(self, kind: str, agent: type[Agent]) -> None:
@@ -299,11 +434,17 @@ class ServerWorld:
             self.letters[letter.id] = letter
 
     def fails(self, due: React) -> bool:
-        """Return whether this batch is to fail: at its first try, and never the same letter twice."""
-        letter = due.letters[0].id
-        if self.calm or letter in self._failed or self.random.random() >= self.faults.failures:
+        """Whether this batch is to fail: at its first try, and never the same letter twice."""
+        return self._fails(due.letters[0].id)
+
+    def client_fails(self, letter: Letter) -> bool:
+        """Whether a client's handler is to fail: at its first try, and never for the same letter twice."""
+        return self._fails(f"client {letter.id}")
+
+    def _fails(self, what: str) -> bool:
+        if self.calm or what in self._failed or self.random.random() >= self.faults.failures:
             return False
-        self._failed.add(letter)
+        self._failed.add(what)
         return True
 
     # The network.
@@ -365,6 +506,10 @@ class ServerWorld:
             incarnation = server.machine.incarnation
             rows += project(server.records(), server.name, incarnation, self.plan.topology, self.plan.homes)
         return rows
+
+
+def _carry_out_unless(event: tuple[Callable[[], bool], Callable[[], None]]) -> None:
+    event[1]()
 
 
 def _carry_out(event: tuple[Callable[..., None], tuple[Any, ...]]) -> None:
