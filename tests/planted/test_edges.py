@@ -155,8 +155,8 @@ def test_a_peer_that_may_think_about_its_hello_for_ever(monkeypatch: Patch) -> N
 
 def test_a_snapshot_that_failed_and_is_not_tried_again(monkeypatch: Patch) -> None:
     def not_kept(self: Upkeep, reason: str, now: float) -> None:
-        self._covered = 0
         real(self, reason, now)
+        self._keeping = True
 
     real = Upkeep.not_kept
     monkeypatch.setattr(Upkeep, "not_kept", not_kept)
@@ -172,7 +172,7 @@ def test_a_temporary_client_that_is_forgotten_while_it_is_connected(monkeypatch:
 
     real = Sessions.sweep
     monkeypatch.setattr(Sessions, "sweep", sweep)
-    caught(300)
+    caught(300, "was connected all the time")
 
 
 def test_a_temporary_client_that_is_never_forgotten(monkeypatch: Patch) -> None:

@@ -337,6 +337,8 @@ def _stay_long(world: ServerWorld, random: Random, dice: Dice) -> None:
     world.pass_time(1.1 * limits.temporary_client_seconds_max)
     world.send(address, [*dice.some(), address], Work(id=dice.id(), depth=0))
     world.settle()
+    if client.published[-1].state != "accepted":
+        world.wrong(address, "was connected all the time, and its publish is not accepted")
     client.leave()
     world.settle()
 
@@ -371,12 +373,12 @@ def _dead(world: ServerWorld) -> list[str]:
     kept = {(name, key) for name, server in world.servers.items() for key in server.machine.engine.dead}
     found = [
         f"{name}: {key} is off the list of dead letters, and still there"
-        for name, key in world.off_the_list
+        for name, key in world.operators.off_the_list
         if (name, key) in kept
     ]
     # A replay leaves a mark on the letter. What an operator did not hear of was buried, or was not.
     expected = len(riddles) - sum(bool(letter.replays) for letter in riddles)
-    buried = sum(place not in kept for place in world.buried)
+    buried = sum(place not in kept for place in world.operators.buried)
     if dead != len(riddles) or len(kept) + buried != expected:
         found.append(f"{len(kept)} dead letters are kept, {buried} buried and {dead} died: expected {len(riddles)}")
     return found

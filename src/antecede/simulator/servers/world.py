@@ -7,7 +7,6 @@ return, nothing more is lost, and the loop runs until nothing is pending.
 """
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from heapq import heappop
 from random import Random
 from typing import Any
@@ -16,7 +15,7 @@ from antecede import wire
 from antecede.channel import Letter
 from antecede.engine import React
 from antecede.engine.agents import Agent, Notification
-from antecede.errors import AntecedeError, ClosedError, OverloadError, UsageError
+from antecede.errors import AntecedeError, UsageError
 from antecede.server import Plan
 from antecede.server.connections import NO_HELLO, SILENT
 from antecede.server.projection import project
@@ -24,15 +23,12 @@ from antecede.simulator.kernel import Kernel
 from antecede.simulator.servers.client import SimulatedClient
 from antecede.simulator.servers.faults import NONE, Faults
 from antecede.simulator.servers.network import End, connect
-from antecede.simulator.servers.operator import request
+from antecede.simulator.servers.operator import Operators
+from antecede.simulator.servers.regular import LOOK_SECONDS, RegularWork
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.trace import Event
 
 _steps_max = 200_000
-_look_seconds = 4.0
-"""How often everybody does its regular work in a calm world; more often than a heartbeat."""
-_rounds_max = 200
-"""So many rounds of regular work settle everything; forgetting a temporary client takes the longest."""
 _effects_between = 40
 """A planned crash happens within this number of effects."""
 _wrong_events = (
@@ -71,20 +67,15 @@ class ServerWorld:
         """Every letter that was ever handed out, by its id."""
         self.wrongs: list[str] = []
         """The complaints of servers and clients."""
-        self.buried: dict[tuple[str, str], bool] = {}
-        """(server, key) of dead letters that operators wanted to bury, and whether the answer said that it was done."""
-        self.off_the_list: list[tuple[str, str]] = []
-        """(server, key) of dead letters that were buried or sent again, according to the answer to an operator."""
+        self.operators = Operators(self)
         self.crashes = 0
         self.losing = False
         """Whether a server lost its data: links with it stop, and its clients cannot go on."""
         self._resetting = False
         """Whether a domain is reset: until all its members have been, they refuse each other."""
         self._failed: set[str] = set()
-        self._mute: list[End] = []
-        """Connections on which everything is lost."""
-        self._looking = False
         self._kernel = Kernel()
+        self._regular = RegularWork(self)
         self._cut: set[frozenset[str]] = set()
         self._connections: dict[frozenset[str], End] = {}
         """The latest connection of each pair of peers, by the end that dialed."""
@@ -134,8 +125,8 @@ class ServerWorld:
     def _until(self, end: float | None) -> None:
         kernel = self._kernel
         for _ in range(_steps_max):
-            if not kernel.events and end is None and self._restless() and not self.wrongs:
-                self._look_again()
+            if not kernel.events and end is None and not self.wrongs:
+                self._regular.go_on()
             if not kernel.events or (end is not None and kernel.events[0][0] > end):
                 break
             _, _, act, subject = kernel.events[0]
@@ -164,13 +155,13 @@ class ServerWorld:
             (faults.slow_disks, lambda: self._slow_disk(self._any(names))),
             (faults.full_disks, lambda: self._fill_disk(self._any(names))),
             (faults.overloads, lambda: self._crowd(self._any(names))),
-            (faults.operators, lambda: self._operate(self._any(names))),
+            (faults.operators, lambda: self.operators.settle_dead(self.servers[self._any(names)])),
             (faults.client_kills, lambda: self._to_client(SimulatedClient.kill)),
             (faults.takeovers, lambda: self._to_client(SimulatedClient.take_over)),
             (faults.stalls, self._stall),
             (faults.silences, self._silence),
             (faults.clock_jumps, lambda: self._jump(self._any(names))),
-            (faults.looks, lambda: self._look(self._any(names))),
+            (faults.looks, lambda: self._regular.look_at(self._any(names))),
         ]
         for count, happens in several:
             for _ in range(count):
@@ -186,8 +177,7 @@ class ServerWorld:
             server.crowd(False)
             if not server.up:
                 server.start()
-        if self._restless():
-            self._look_again()
+        self._regular.go_on()
 
     def _any(self, names: list[str]) -> str:
         return names[int(self.random.random() * len(names))]
@@ -258,46 +248,10 @@ class ServerWorld:
             self.servers[name].crowd(True)
             self.later(self.random.random() * 0.3, self.servers[name].crowd, False)
 
-    def _operate(self, name: str) -> None:
-        """An operator sends a server's dead letters again, or takes them off the list."""
-        server = self.servers[name]
-        if not server.up:
-            return
-        command = "dead-replay" if self.random.random() < 0.7 else "dead-bury"
-
-        def listed(document: Any, error: AntecedeError | None) -> None:
-            for dead in document or ():
-                self._settle_dead(server, command, dead["key"])
-
-        request(self, server, "dead-list", [], listed)
-
-    def _settle_dead(self, server: SimulatedServer, command: str, key: str) -> None:
-        if not server.up:
-            return
-        if command == "dead-bury":
-            self.buried.setdefault((server.name, key), False)
-
-        def answered(document: Any, error: AntecedeError | None) -> None:
-            if error is None:
-                self.off_the_list.append((server.name, key))
-                if command == "dead-bury":
-                    self.buried[server.name, key] = True
-            elif not isinstance(error, ClosedError | OverloadError | UsageError):
-                self.wrong(server.name, f"an operator's {command} failed: {error}")
-
-        request(self, server, command, [key], answered)
-
     def reset_domain(self, name: str) -> None:
         """Reset a domain that is idle, as an operator: its order and its links start again at every member."""
         self._resetting = True
-        members = [self.servers[server] for server in self.plan.topology.domains[name].servers]
-        generation = 1 + max(server.machine.channel.consumers[name].generation for server in members)
-        for server in members:
-            request(self, server, "forget", [name, str(generation)], partial(self._reset_at, server.name))
-
-    def _reset_at(self, server: str, document: Any, error: AntecedeError | None) -> None:
-        if error is not None:
-            self.wrong(server, f"a domain was not reset: {error}")
+        self.operators.reset(name, [self.servers[server] for server in self.plan.topology.domains[name].servers])
 
     def _to_client(self, strikes: Callable[[SimulatedClient], None]) -> None:
         if self.clients and not self.calm:
@@ -312,7 +266,7 @@ class ServerWorld:
         end = self._some_end()
         if end is not None and end.open:
             end.mute()
-            self._mute.append(end)
+            self._regular.mute.append(end)
 
     def _stall(self) -> None:
         end = self._some_end()
@@ -325,10 +279,6 @@ class ServerWorld:
 
     def _jump(self, name: str) -> None:
         self.servers[name].set_clock(int((self.random.random() - 0.5) * 4000))
-
-    def _look(self, name: str) -> None:
-        server = self.servers[name]
-        server.guard(server.life, server.look)
 
     def version(self) -> int:
         """Draw the newest wire version that a process speaks in its life."""
@@ -345,44 +295,8 @@ class ServerWorld:
         """Let time pass, in which everybody does its regular work."""
         end = self.now + seconds
         while self.now < end:
-            self._until(min(end, self.now + _look_seconds))
-            self._look_at_all()
-
-    def _restless(self) -> str:
-        """Return what only regular work can settle; empty: nothing."""
-        self._mute = [end for end in self._mute if end.lingers]
-        if self._mute:
-            return f"a connection to {self._mute[0].remote} is silent, and was not closed"
-        for server in self.servers.values():
-            if server.up and server.unsettled_work:
-                return f"{server.name}: {server.unsettled_work}"
-        return ""
-
-    def _look_at_all(self) -> None:
-        for name in self.servers:
-            self._look(name)
-        for client in self.clients.values():
-            if not client.over:
-                client.watch()
-
-    def _look_on(self, rounds: int) -> None:
-        """Do the regular work again and again, until it has settled everything."""
-        self._looking = False
-        restless = self._restless()
-        if not restless:
-            return
-        if rounds >= _rounds_max:
-            self.wrong("regular work", restless)
-            for end in self._mute:
-                end.snap()
-            return
-        self._look_at_all()
-        self._look_again(rounds + 1)
-
-    def _look_again(self, rounds: int = 0) -> None:
-        if not self._looking:
-            self._looking = True
-            self.later(_look_seconds, self._look_on, rounds)
+            self._until(min(end, self.now + LOOK_SECONDS))
+            self._regular.look()
 
     # Called by servers.
 
