@@ -202,7 +202,8 @@ def play(
         if random.random() < 0.02:
             _stay_long(world, random, dice)
         found = findings(world, promised, None, replayed=seed % 4 == 0) + _dead(world) + _asked(world) + _states(world)
-        if not found and copied:
+        if not found and copied and watch is None:
+            # A world that is watched keeps its logs.
             found = lost_data(world, server, copied[-1] if random.random() < 0.5 else {}, lambda: _probe(world, dice))
     except Exception as error:
         # Any exception is an error, and the seed shows it again.
