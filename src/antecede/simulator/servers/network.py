@@ -69,7 +69,7 @@ class End:
         self._effect = effect
         self._version = wire.VERSION_OLDEST
         self._speaks = speaks
-        self._mute = False
+        self._mute = self._abandoned = False
         self._unframer = wire.Unframer()
         self._arrives_at = 0.0
         self._held = self._stalled = self._busy = False
@@ -106,7 +106,7 @@ class End:
         if not self.open:
             return
         self.code = code
-        if code in (SILENT, NO_HELLO) and not self._mute:
+        if code in (SILENT, NO_HELLO) and not self._mute and not self.other._abandoned:
             self._loop.wrong(self.remote, "a connection was closed as silent that is not")
         self.send([wire.Bye(reason, final, code)])
         self._reason = reason
@@ -139,7 +139,9 @@ class End:
         return self._mute and any(end.open and end.receiver is not None for end in (self, self.other))
 
     def abandon(self) -> None:
-        """The process of this end is gone; if the connection is mute, the other end does not learn of it."""
+        """The process of this end is gone, and answers nothing more; if the connection is mute, the other end does not
+        learn of it."""
+        self._abandoned = True
         if self._mute:
             self.receiver = None
 
