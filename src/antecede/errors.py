@@ -4,13 +4,19 @@ An error's text is one line for the person who has to act on it: what was wrong,
 The command line prints that line and exits with 2. Our own mistakes are assertions, not errors of this module.
 """
 
+from copy import copy
+
 
 class AntecedeError(Exception):
-    """Something from outside was wrong; ``str()`` is the one line to show."""
+    """Something from outside was wrong; ``str()`` is the one line to show, ``code`` names the kind for programs."""
+
+    code = "error"
 
 
 class UsageError(AntecedeError):
     """An option or an argument that makes no sense."""
+
+    code = "usage"
 
 
 class ScenarioError(AntecedeError):
@@ -74,13 +80,19 @@ class WireError(AntecedeError):
 class UnknownAgentError(UsageError):
     """A letter to an agent that does not exist."""
 
+    code = "unknown-agent"
+
 
 class NoRouteError(UsageError):
     """A letter to an agent without a route: no chain of domains leads to its server."""
 
+    code = "no-route"
+
 
 class OverloadError(AntecedeError):
     """The server accepts no more input from outside until it has caught up."""
+
+    code = "overloaded"
 
 
 class ClosedError(AntecedeError):
@@ -88,7 +100,11 @@ class ClosedError(AntecedeError):
 
 
 class RefusedError(AntecedeError):
-    """The other end refuses the connection; the text gives the reason."""
+    """The other end refuses the connection; the text gives the reason, ``code`` names it for programs."""
+
+    def __init__(self, reason: str, code: str = "refused") -> None:
+        super().__init__(reason)
+        self.code = code
 
 
 class AgentError(AntecedeError):
@@ -155,3 +171,12 @@ class NoDescriptorError(StoreFullError):
 
 class SparkError(AntecedeError):
     """Spark could not be started, or gave up."""
+
+
+def again(error: AntecedeError, where: str = "") -> AntecedeError:
+    """Return an error like this one, which says where: an error that is raised in several places would gather all their
+    tracebacks."""
+    twin = copy(error)
+    if where:
+        twin.args = (f"{where}: {error}",)
+    return twin

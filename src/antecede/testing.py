@@ -124,7 +124,7 @@ class World:
         """Let a server take a snapshot and delete old parts of its log."""
         self._known(server)
         simulated = self._world.servers[server]
-        simulated.guard(simulated.life, simulated.take_snapshot)
+        simulated.guard(simulated.life, simulated.look)
 
     # Results.
 

@@ -145,6 +145,8 @@ class Refused(Part, frozen=True, array_like=True, gc=False, tag=8):
     reason: str
     retry: bool
     """Whether the same publish may be accepted later; all later ones are treated the same."""
+    code: str = ""
+    """The reason in one word, for programs. Older servers don't send it."""
 
 
 class Deliver(Part, frozen=True, array_like=True, gc=False, tag=9):
@@ -196,6 +198,8 @@ class Answer(Part, frozen=True, array_like=True, gc=False, tag=15):
 
     ok: bool
     document: bytes
+    code: str = ""
+    """What was wrong, in one word for programs; empty: nothing. Older servers don't send it."""
 
 
 AnyPart = (
@@ -336,12 +340,13 @@ def is_temporary(client: str) -> bool:
     return client.startswith(TEMPORARY)
 
 
-def agree(newest: int, oldest: int) -> int:
-    """Return the version to use with an end that supports ``oldest`` to ``newest``."""
-    version = min(newest, VERSION)
+def agree(newest: int, oldest: int, speaks: int = VERSION) -> int:
+    """Return the version to use with an end that supports ``oldest`` to ``newest``; ``speaks``: the newest version
+    that this end supports."""
+    version = min(newest, speaks)
     if version < oldest or version < VERSION_OLDEST:
         raise WireError(
-            f"the other end supports wire versions {oldest} to {newest}, this end {VERSION_OLDEST} to {VERSION}",
+            f"the other end supports wire versions {oldest} to {newest}, this end {VERSION_OLDEST} to {speaks}",
             "version",
         )
     return version

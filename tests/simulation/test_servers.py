@@ -16,6 +16,7 @@ from antecede.simulator.servers import ServerWorld
 from antecede.simulator.servers.__main__ import main
 from antecede.simulator.servers.schedules import play
 from antecede.trace import DELIVER, HOP, SEND, Event, verify, write_trace
+from antecede.wire import is_temporary
 
 _parts = 6
 _seeds = int(os.environ.get("ANTECEDE_SEEDS", "3000"))
@@ -69,8 +70,15 @@ def test_schedules_reach_what_they_are_for() -> None:
         for server in world.servers.values():
             seen["snapshots"] += any("snapshot" in name for name in server.disk.names(""))
             seen["released"] += bool(server.archived)
+        seen["operators"] += len(world.operators.off_the_list)
+        for address, client in world.clients.items():
+            seen["temporary"] += is_temporary(address)
+            seen["refused"] += sum(publish.state == "refused" for publish in client.published)
+            for question in client.questions:
+                seen[question.outcome] += 1
     orders = {"matrix", "updates", "pruned", "direct", "buffer", "synchronous", "coordinator", "token", "lamport"}
     wanted = orders | {"skeen", "crashes", "hops", "timers", "multicasts", "dead", "children", "snapshots", "released"}
+    wanted |= {"operators", "temporary", "refused", "answered", "late", "unanswered"}
     assert not wanted - set(+seen), seen
 
 

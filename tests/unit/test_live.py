@@ -250,7 +250,7 @@ def test_full_mailboxes_hold_the_peers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_marks_are_looked_at_again_when_much_was_taken_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However short the time: here the server never looks of its own accord."""
-    monkeypatch.setattr("antecede.live.housekeeping._house_seconds", 3_600)
+    monkeypatch.setattr("antecede.live.housekeeping.LOOK_SECONDS", 3_600)
     monkeypatch.setattr(limits, "backlog_letter_bytes_max", 100_000)
     monkeypatch.setattr(limits, "backlog_unwatched_bytes_max", 50_000)
 

@@ -260,7 +260,7 @@ def test_a_snapshot_that_failed_is_tried_again(tmp_path: Path, monkeypatch: pyte
         monkeypatch.setattr(runtime.store, "snapshot", snapshot)
         async with runtime.bus("alice") as bus:
             await bus.send("bob@s1", Do(what="x"))
-        monkeypatch.setattr(limits, "snapshot_log_bytes", runtime.house.logged_bytes - 1)
+        runtime.core.upkeep.snapshot_bytes = runtime.core.upkeep.logged_bytes - 1
         while not runtime.store.figures.snapshot_upto:
             await asyncio.sleep(0.01)
         assert len(tries) == 3

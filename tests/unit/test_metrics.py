@@ -15,6 +15,7 @@ from antecede.engine.context import Context
 from antecede.errors import TopologyError, UsageError
 from antecede.live import ServerRuntime
 from antecede.live.metrics import HEALTHS, MetricsPage, page_address
+from antecede.server.core import ServerCore
 from antecede.server.items import Buried
 from antecede.topology import Address, parse_topology
 
@@ -164,15 +165,15 @@ def test_open_metrics_where_it_is_asked_for(tmp_path: Path) -> None:
 def test_health(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def play(near: ServerRuntime, far: ServerRuntime, page: MetricsPage, address: Address) -> None:
         assert (await _get(address, "/health"))[0] == 200
-        monkeypatch.setattr(ServerRuntime, "trouble", "no room")
+        monkeypatch.setattr(ServerCore, "trouble", "no room")
         status, _, body = await _get(address, "/health")
         assert status == 503
         assert '"health": "in trouble"' in body
         assert "no room" in body
         monkeypatch.undo()
-        far.stopping = True
+        far.operations.stopping = True
         assert (await _get(address, "/health"))[0] == 503
-        far.stopping = False
+        far.operations.stopping = False
 
     _played(tmp_path, play)
 

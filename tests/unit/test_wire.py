@@ -141,3 +141,23 @@ def test_versions_are_agreed_on() -> None:
         agree(wire.VERSION + 3, wire.VERSION + 1)
     with pytest.raises(WireError):
         agree(wire.VERSION_OLDEST - 1, 0)
+
+
+def test_codes_are_fields_that_older_ends_pass_over_and_do_not_send() -> None:
+    for new, old in ((wire.Refused(7, 1, "why", False, "unknown-agent"), 5), (wire.Answer(False, b"{}", "usage"), 3)):
+        fields = msgspec.msgpack.decode(msgspec.msgpack.encode(new))
+        unframer = Unframer()
+        unframer.trust()
+        body = msgspec.msgpack.encode([fields[:old]])
+        (part,) = unframer.feed(struct.pack(">IB", len(body) + 1, wire.VERSION_OLDEST) + body)
+        assert part == msgspec.structs.replace(new, code="")
+
+    class Older(msgspec.Struct, array_like=True, tag_field="part", tag=8):
+        """A refusal as the first version reads it."""
+
+        number: int
+        count: int
+        reason: str
+        retry: bool
+
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(wire.Refused(7, 1, "why", True, "x")), type=Older).retry

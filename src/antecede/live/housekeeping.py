@@ -1,36 +1,34 @@
-"""The periodic work of a server: check its marks, write snapshots, watch its connections."""
+"""The periodic work of a server with its event loop: an adapter around :class:`antecede.server.upkeep.Upkeep`.
+
+Snapshots are written in a thread of their own.
+"""
 
 import asyncio
 from typing import TYPE_CHECKING
 
-from antecede import limits
+from antecede.server.upkeep import LOOK_SECONDS, Snapshot
 
 if TYPE_CHECKING:
     from antecede.live.server import ServerRuntime
 
 
 class Housekeeping:
-    """The periodic work of one server."""
+    """Calls the upkeep of one server, and writes its snapshots."""
 
     def __init__(self, runtime: "ServerRuntime") -> None:
         self._runtime = runtime
-        self.logged_bytes = 0
-        """Bytes written to the log since the last snapshot."""
-        self._covered = 0
-        """The part of these that is in the snapshot being written."""
-        self._not_before = 0.0
-        """The time of the next try, after a failed snapshot."""
-        self.task: asyncio.Task[None] | None = None
+        self._upkeep = runtime.core.upkeep
+        self._task: asyncio.Task[None] | None = None
         self._snapshotting: asyncio.Future[None] | None = None
 
     def begin(self) -> None:
         """Start the periodic work."""
-        self.task = asyncio.get_running_loop().create_task(self._keep())
+        self._task = asyncio.get_running_loop().create_task(self._keep())
 
     def end(self) -> None:
         """Stop; a snapshot that is being written is completed."""
-        if self.task is not None:
-            self.task.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
     async def settled(self) -> None:
         """Wait until no snapshot is being written."""
@@ -38,43 +36,27 @@ class Housekeeping:
             await asyncio.wait([self._snapshotting])
 
     async def _keep(self) -> None:
-        runtime = self._runtime
+        recorder = self._runtime.recorder
         loop = asyncio.get_running_loop()
-        turns = 0
         while True:
-            await asyncio.sleep(_house_seconds)
-            turns += 1
-            runtime.marks.watch(runtime.stopping)
-            if runtime.recorder is not None:
-                runtime.recorder.look()
-            due = self.logged_bytes > limits.snapshot_log_bytes and loop.time() >= self._not_before
-            if due and self._snapshotting is None:
-                self._take_snapshot()
-            if turns % 10 == 0:
-                runtime.core.watch(loop.time())
+            await asyncio.sleep(LOOK_SECONDS)
+            if recorder is not None:
+                recorder.look()
+            snapshot = self._upkeep.look(loop.time())
+            if snapshot is not None:
+                self._snapshotting = asyncio.ensure_future(asyncio.to_thread(self._write, snapshot))
+                self._snapshotting.add_done_callback(self._written)
 
-    def _take_snapshot(self) -> None:
+    def _write(self, snapshot: Snapshot) -> None:
         runtime = self._runtime
-        if runtime.behind:
-            return
-        self._covered, self.logged_bytes = self.logged_bytes, 0
-        data, upto = runtime.machine.snapshot(), runtime.store.last
-        self._snapshotting = asyncio.ensure_future(asyncio.to_thread(self._keep_snapshot, data, upto))
-        self._snapshotting.add_done_callback(self._kept)
-
-    def _keep_snapshot(self, data: bytes, upto: int) -> None:
-        runtime = self._runtime
-        runtime.store.snapshot(data, upto)
+        runtime.store.snapshot(snapshot.data, snapshot.upto)
         if runtime.recorder is None:
-            runtime.store.release(upto)
+            runtime.store.release(snapshot.upto)
 
-    def _kept(self, done: "asyncio.Future[None]") -> None:
+    def _written(self, done: "asyncio.Future[None]") -> None:
         self._snapshotting = None
         error = None if done.cancelled() else done.exception()
-        if error is not None:
-            self._runtime.log.error("snapshot-failed", reason=str(error), again_seconds=limits.snapshot_retry_seconds)
-            self.logged_bytes += self._covered
-            self._not_before = asyncio.get_running_loop().time() + limits.snapshot_retry_seconds
-
-
-_house_seconds = 0.1
+        if error is None:
+            self._upkeep.kept()
+        else:
+            self._upkeep.not_kept(str(error), asyncio.get_running_loop().time())

@@ -3,9 +3,10 @@
 import asyncio
 
 from antecede.channel import Letter
-from antecede.errors import OverloadError, RefusedError, UsageError
+from antecede.errors import RefusedError
 from antecede.live.client import Bus, Ticket
 from antecede.server import Accepted, Refused
+from antecede.server.client import refusal_of
 from antecede.server.sessions import Sessions
 
 
@@ -23,8 +24,8 @@ class LocalSession:
 
     async def open(self) -> None:
         refusal = self._sessions.refusal(self.client)
-        if refusal:
-            raise RefusedError(refusal)
+        if refusal is not None:
+            raise RefusedError(refusal.reason, refusal.code)
         self._sessions.begin(self)
         await self._welcomed.wait()
 
@@ -50,8 +51,7 @@ class LocalSession:
         if isinstance(reply, Accepted):
             self._bus.accepted(reply.number)
         else:
-            error = OverloadError(reply.reason) if reply.retry else UsageError(reply.reason)
-            self._bus.refused(reply.number, error, reply.retry)
+            self._bus.refused(reply.number, refusal_of(reply.reason, reply.code, reply.retry), reply.retry)
 
     def deliver(self, letters: list[Letter]) -> None:
         if self._sessions.is_current(self):
@@ -59,4 +59,4 @@ class LocalSession:
 
     def end(self, reason: str, code: str) -> None:
         self._sessions.finish(self)
-        self._bus.gone(RefusedError(reason))
+        self._bus.gone(RefusedError(reason, code))

@@ -280,7 +280,7 @@ class MetricsPage:
     async def _health(self, method: str) -> bytes:
         runtime = self._runtime
         health = runtime.operations.health()
-        document = {"server": runtime.name, "health": health, "trouble": runtime.trouble}
+        document = {"server": runtime.name, "health": health, "trouble": runtime.core.trouble}
         status = "200 OK" if health == "ok" else "503 Service Unavailable"
         return _response(status, "application/json", json.dumps(document).encode() + b"\n", method)
 

@@ -11,7 +11,6 @@ from random import random
 from secrets import randbits
 from time import monotonic, time
 
-from antecede import limits
 from antecede.engine.host import Host
 from antecede.errors import AntecedeError, BrokenStepError, StoreError, StoreFailedError, StoreFullError
 from antecede.interrupts import is_ctrl_c
@@ -21,7 +20,6 @@ from antecede.live.descriptors import connections_possible
 from antecede.live.housekeeping import Housekeeping
 from antecede.live.local import LocalSession
 from antecede.live.logs import ServerLog
-from antecede.live.operations import Operations
 from antecede.live.pulse import Pulse
 from antecede.live.reactions import Reactions
 from antecede.live.recorder import recorder_for
@@ -85,9 +83,6 @@ class ServerRuntime:
         self.name = server
         self.epoch = topology.epoch
         self.log = ServerLog(server)
-        self.stopping = False
-        self._failure = ""
-        """The reason why no steps can be taken any more."""
         self._born = False
         """Whether the server has started; errors of the disk before that are reported by the start itself."""
         self._topology = topology
@@ -122,7 +117,6 @@ class ServerRuntime:
             self.recorder = recorder_for(
                 data if durability != "memory" else None, trace, topology, self.store, self.log
             )
-            self.operations = Operations(self)
             self.core = ServerCore(
                 self.machine,
                 host_.lives,
@@ -132,7 +126,6 @@ class ServerRuntime:
                 random,
                 epoch=self.epoch,
                 token=token,
-                operate=self.operations.run,
                 admission=Admission(connections, neighbours),
                 now=monotonic(),
             )
@@ -145,6 +138,9 @@ class ServerRuntime:
         self._dialing: set[asyncio.Task[None]] = set()
         self.driver = self.core.driver
         self.marks = self.core.marks
+        self.operations = self.core.operations
+        if self.recorder is not None:
+            self.operations.trace = self.recorder.status
         self.reactions = Reactions(host_, self.driver)
         self._listener: Listener | None = None
         self._ended = False
@@ -183,9 +179,7 @@ class ServerRuntime:
 
     async def stop(self, drain_seconds: float = 5.0) -> None:
         """Accept nothing more from outside, let work in progress end, write a snapshot, close."""
-        self.stopping = True
-        self.machine.overloaded = True
-        self.core.entry.closed = STOPS
+        self.core.stop(STOPS)
         if self._listener is not None:
             self._listener.close()
         until = self._loop.time() + drain_seconds
@@ -214,7 +208,6 @@ class ServerRuntime:
 
     async def give_up(self, reason: str) -> None:
         """Send the reason of the failure to all connections, and leave the data directory as it is."""
-        self.core.entry.closed = reason
         if self._listener is not None:
             self._listener.close()
         self.house.end()
@@ -224,8 +217,7 @@ class ServerRuntime:
         await asyncio.sleep(0)
 
     def _leave(self, reason: str) -> None:
-        self.core.sessions.end(reason)
-        self.core.peering.stop(reason)
+        self.core.leave(reason)
         for task in self._dialing:
             task.cancel()
 
@@ -236,11 +228,6 @@ class ServerRuntime:
     def submit(self, given: Input) -> None:
         """Queue an input for the next step."""
         self.driver.feed(given)
-
-    @property
-    def trouble(self) -> str:
-        """The problem with the disk, or an empty string."""
-        return self._failure or self.driver.trouble or self.marks.shortage
 
     @property
     def unstepped(self) -> int:
@@ -283,7 +270,7 @@ class ServerRuntime:
 
     def tick(self) -> None:
         """Take a run of turns."""
-        if self._ended or self._failure:
+        if self._ended or self.core.failure:
             return
         driver, store = self.driver, self.store
         try:
@@ -293,7 +280,7 @@ class ServerRuntime:
                     self._append(turn.records)
                 for due in turn.reactions:
                     self.reactions.run(due)
-                if (driver.stepped and not driver.inputs) or not driver.goes_on or self._failure:
+                if (driver.stepped and not driver.inputs) or not driver.goes_on or self.core.failure:
                     break
             commit_here = driver.rest(monotonic())
             if not self.machine.kept:
@@ -342,7 +329,7 @@ class ServerRuntime:
 
     def _append(self, records: Sequence[bytes]) -> None:
         """Append the records of a turn, and report how many the log accepted."""
-        count, reason = 0, ""
+        count, size, reason = 0, 0, ""
         for record in records:
             try:
                 self.store.append(record, rouse=False)
@@ -352,12 +339,9 @@ class ServerRuntime:
             except StoreFailedError as error:
                 self._fail(error)
                 return
-            self.house.logged_bytes += len(record)
-            self.marks.unwatched_bytes += len(record)
+            size += len(record)
             count += 1
-        self.driver.appended(count, reason)
-        if self.marks.unwatched_bytes > limits.backlog_unwatched_bytes_max:
-            self.marks.watch(self.stopping)
+        self.core.appended(count, size, reason)
 
     def _on_durable(self, number: int) -> None:
         """From the commit thread."""
@@ -369,7 +353,7 @@ class ServerRuntime:
 
     def _fail(self, error: StoreFailedError | BrokenStepError, event: str = "disk-failed") -> None:
         if not self.failed.done():
-            self._failure = str(error)
+            self.core.fail(str(error))
             self.log.error(event, reason=str(error))
             self.failed.set_result(error)
 

@@ -230,7 +230,7 @@ class AgentServer:
             to = self._reachable(given.to, given.type, bodies)
         except (OverloadError, UsageError) as refusal:
             later = isinstance(refusal, OverloadError)
-            self._replies.append(Refused(given.client, given.number, str(refusal), len(bodies), later))
+            self._replies.append(Refused(given.client, given.number, str(refusal), len(bodies), later, refusal.code))
             return
         if to is not given.to:
             given = msgspec.structs.replace(given, to=to)

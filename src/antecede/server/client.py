@@ -19,8 +19,15 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from antecede import limits, wire
 from antecede.channel.letters import Letter, uncouple
-from antecede.errors import AntecedeError, OverloadError, RefusedError, UsageError
-from antecede.server.connections import Connection
+from antecede.errors import (
+    AntecedeError,
+    NoRouteError,
+    OverloadError,
+    RefusedError,
+    UnknownAgentError,
+    UsageError,
+)
+from antecede.server.connections import Connection, keep_alive
 
 
 class Ticket:
@@ -98,9 +105,8 @@ class Numbering(Generic[T]):
         if self.tickets and last >= self.next:
             return UsageError("another client publishes under the same name: expected one at a time")
         if last < self.accepted_upto:
-            return RefusedError(
-                f"the server lost its data: it had accepted {self.accepted_upto} publishes and now has {last}"
-            )
+            lost = f"it had accepted {self.accepted_upto} publishes and now has {last}"
+            return RefusedError(f"the server lost its data: {lost}", "data-lost")
         self.accepted(last)
         self.next = last + 1
         self._renumber()
@@ -181,10 +187,13 @@ class ClientLine:
         flush_soon: Callable[[], None],
         clock: Callable[[], float],
         random: Callable[[], float],
+        speaks: int = wire.VERSION,
     ) -> None:
         """``flush_soon``: called when there is something to write; ``flush`` must follow. ``clock``: a clock in seconds
-        that continues while the machine sleeps. ``random``: returns numbers from 0 to 1, for the jitter of dialing."""
+        that continues while the machine sleeps. ``random``: returns numbers from 0 to 1, for the jitter of dialing.
+        ``speaks``: the newest wire version that this client supports."""
         self._owner = owner
+        self._speaks = speaks
         self._token = token
         self._flush_soon = flush_soon
         self._clock = clock
@@ -203,6 +212,7 @@ class ClientLine:
         """The reason why the last connection could not be made, or ended."""
         self.refusal = ""
         """The reason why the server closed the connection for good; empty: it did not."""
+        self._refusal_code = ""
         self.closed_here = False
 
     def start(self, now: float) -> None:
@@ -281,7 +291,7 @@ class ClientLine:
         """The server answered: send the hello."""
         self._connection = connection
         connection.trust(server=True)
-        connection.send([wire.ClientHello(wire.VERSION, wire.VERSION_OLDEST, self._token, self._owner.name)])
+        connection.send([wire.ClientHello(self._speaks, wire.VERSION_OLDEST, self._token, self._owner.name)])
         return self
 
     def received(self, parts: list[wire.AnyPart]) -> None:
@@ -293,8 +303,7 @@ class ClientLine:
             elif isinstance(part, wire.Deliver):
                 owner.delivered(uncouple(part.train))
             elif isinstance(part, wire.Refused):
-                error = OverloadError(part.reason) if part.retry else UsageError(part.reason)
-                owner.refused(part.number, error, part.retry)
+                owner.refused(part.number, refusal_of(part.reason, part.code, part.retry), part.retry)
             elif isinstance(part, wire.Welcome):
                 self._welcome(part)
             elif isinstance(part, wire.Ping):
@@ -302,15 +311,16 @@ class ClientLine:
             elif isinstance(part, wire.Bye):
                 self.trouble = part.reason
                 if part.final:
-                    self.refusal = part.reason
+                    self.refusal, self._refusal_code = part.reason, part.code or "refused"
 
     def _welcome(self, part: wire.Welcome) -> None:
-        version = wire.agree(part.version, part.version)
+        version = wire.agree(part.version, part.version, self._speaks)
         if self._connection is not None:
             self._connection.speak(version)
         away = 0.0 if self._lost_at is None else self._clock() - self._lost_at
         if self._temporary and away > limits.temporary_client_seconds_max / 2:
             self.refusal = "disconnected for too long: it is not known whether the last publishes were accepted"
+            self._refusal_code = "away-too-long"
             if self._connection is not None:
                 self._connection.close(self.refusal)
             return
@@ -328,7 +338,7 @@ class ClientLine:
         self.welcomed = False
         self.trouble = self.trouble or reason
         if self.refusal and not self.closed_here:
-            self._owner.gone(RefusedError(self.refusal))
+            self._owner.gone(RefusedError(self.refusal, self._refusal_code))
         else:
             self._dial_later(now)
 
@@ -338,13 +348,16 @@ class ClientLine:
 
     def watch(self, now: float) -> None:
         """Send a ping from time to time; close a connection that is silent."""
-        connection = self._connection
-        if connection is None:
-            return
-        if now - connection.heard > 3 * limits.heartbeat_seconds:
-            connection.close("nothing received from the server")
-        elif now - connection.spoke >= limits.heartbeat_seconds:
-            connection.send([wire.Ping()])
+        if self._connection is not None:
+            keep_alive(self._connection, now)
 
 
+def refusal_of(reason: str, code: str, retry: bool) -> AntecedeError:
+    """Return the error of a publish that the server refused. An older server sends no code."""
+    if retry:
+        return OverloadError(reason)
+    return _refusals.get(code, UsageError)(reason)
+
+
+_refusals: Final = {kind.code: kind for kind in (UsageError, UnknownAgentError, NoRouteError)}
 _pause_first: Final = 0.05

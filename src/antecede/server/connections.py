@@ -1,9 +1,15 @@
 """One end of a connection, as the sans-I/O classes see it: TCP in a live server, simulated in the simulator."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
-from antecede.wire import AnyPart, Part
+from antecede import limits
+from antecede.wire import AnyPart, Part, Ping
+
+SILENT: Final = "silent"
+"""The code with which a connection is closed that nothing comes from."""
+NO_HELLO: Final = "no-hello"
+"""The code with which a connection is closed on which no hello comes."""
 
 
 class Connection(Protocol):
@@ -71,3 +77,11 @@ class Receiver(Protocol):
     def writable(self) -> None:
         """A connection that was full is not any more."""
         ...
+
+
+def keep_alive(connection: Connection, now: float) -> None:
+    """Send a ping when nothing was sent for a while; close a connection that nothing comes from."""
+    if now - connection.heard > 3 * limits.heartbeat_seconds:
+        connection.close(f"nothing received for {3 * limits.heartbeat_seconds:.0f} s", code=SILENT)
+    elif now - connection.spoke >= limits.heartbeat_seconds:
+        connection.send([Ping()])

@@ -5,29 +5,21 @@ these per life of a server, hand it what connections bring, and take its turns; 
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
+from antecede import limits
 from antecede.engine import React
 from antecede.server import AgentServer
 from antecede.server.admission import Admission
 from antecede.server.connections import Receiver
 from antecede.server.driver import Driver
-from antecede.server.entry import Entry, Operate, keep_alive
-from antecede.server.marks import LogState, Marks
+from antecede.server.entry import Entry
+from antecede.server.marks import LogView, Marks
+from antecede.server.operations import Operations
 from antecede.server.peering import Peering
 from antecede.server.sessions import Sessions
+from antecede.server.upkeep import Upkeep
 from antecede.server.words import Log
-from antecede.wire import AnyPart
-
-
-class LogView(LogState, Protocol):
-    """The state of the log."""
-
-    @property
-    def last(self) -> int: ...
-
-    @property
-    def durable(self) -> int: ...
+from antecede.wire import VERSION, AnyPart
 
 
 class ServerCore:
@@ -44,18 +36,27 @@ class ServerCore:
         *,
         epoch: str = "",
         token: str = "",
-        operate: Operate | None = None,
         admission: Admission | None = None,
         now: float = 0.0,
+        speaks: int = VERSION,
     ) -> None:
+        """``speaks``: the newest wire version that this server speaks."""
         self.machine = machine
-        self.peering = Peering(machine, epoch, token, log, random)
+        self.peering = Peering(machine, epoch, token, log, random, speaks)
         self.sessions = Sessions(machine, log)
-        self.entry = Entry(token, self.peering, self.sessions, operate or _no_operator, log, admission or Admission())
         self.marks = Marks(machine, store, self.peering.hold, log)
         self.send = self.peering.send
         self.reply = self.sessions.reply
-        self.driver = Driver(machine, lives, self, wake, log, store.last, store.durable)
+        self.driver = driver = Driver(machine, lives, self, wake, log, store.last, store.durable)
+        self.operations = Operations(
+            *(machine, store, driver, self.peering, self.sessions, epoch, lives), lambda: self.trouble
+        )
+        self.entry = Entry(
+            *(token, self.peering, self.sessions, self.operations.request, log), admission or Admission(), speaks
+        )
+        self.upkeep = Upkeep(machine, store, driver, self.marks, self.watch, log)
+        self.failure = ""
+        """Why no steps can be taken any more; empty: they can."""
         self.peering.attach(self.driver)
         self.sessions.attach(self.driver, now)
 
@@ -84,9 +85,37 @@ class ServerCore:
         self.driver.now = now
         self.sessions.sweep(now)
         self.entry.watch(now)
-        for peer in self.peering.peers.values():
-            if peer.ours_to_dial and peer.connection is not None:
-                keep_alive(peer.connection, now)
+        self.peering.watch(now)
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the disk; empty: nothing."""
+        return self.failure or self.driver.trouble or self.marks.shortage
+
+    def stop(self, reason: str) -> None:
+        """Take nothing more from outside; what is under way goes on."""
+        self.operations.stopping = self.upkeep.stopping = True
+        self.machine.overloaded = True
+        self.entry.closed = reason
+
+    def leave(self, reason: str) -> None:
+        """Close all connections, and dial no more."""
+        self.entry.closed = reason
+        self.sessions.end(reason)
+        self.peering.stop(reason)
+
+    def fail(self, reason: str) -> None:
+        """Nothing can be stepped any more, or nothing more will be durable: the server must end."""
+        self.failure = reason
+        self.upkeep.failed = True
+
+    def appended(self, count: int, size: int, reason: str = "") -> None:
+        """Report how many of the turn's records the log has taken, with how many bytes, and why not all."""
+        self.upkeep.logged_bytes += size
+        self.marks.unwatched_bytes += size
+        self.driver.appended(count, reason)
+        if self.marks.unwatched_bytes > limits.backlog_unwatched_bytes_max:
+            self.marks.watch(self.upkeep.stopping)
 
     def deadline(self, now: float, clock_ms: int) -> float | None:
         """The time of the next work: a turn, or a peer to be dialed."""
@@ -107,7 +136,3 @@ class ServerCore:
         """Stop reading from all connections, or continue."""
         self.entry.hold(held)
         self.peering.hold(held or self.marks.held)
-
-
-def _no_operator(command: str, arguments: list[str]) -> tuple[bool, bytes]:
-    return False, b'"this server takes no commands"'

@@ -12,15 +12,15 @@ from typing import Any
 from antecede import limits, wire
 from antecede.errors import WireError
 from antecede.server.admission import Admission
-from antecede.server.connections import Connection, Receiver
+from antecede.server.connections import NO_HELLO, Connection, Receiver, keep_alive
 from antecede.server.peering import Answered, Peering
 from antecede.server.sessions import RemoteSession, Sessions
-from antecede.server.words import Log
+from antecede.server.words import Log, Refusal
 from antecede.topology.file import is_name
 from antecede.wire import AnyPart
 
-Operate = Callable[[str, list[str]], tuple[bool, bytes]]
-"""Run an operator's command; return whether it succeeded, and the JSON document to answer with."""
+Operate = Callable[[str, list[str], Callable[[wire.Answer], None]], None]
+"""Run an operator's command, and answer it at once or later."""
 
 
 class Entry:
@@ -34,13 +34,16 @@ class Entry:
         operate: Operate,
         log: Log,
         admission: Admission,
+        speaks: int = wire.VERSION,
     ) -> None:
+        """``speaks``: the newest wire version that this server speaks."""
         self.token = token
         self.peering = peering
         self.sessions = sessions
         self.operate = operate
         self.log = log
         self.admission = admission
+        self.speaks = speaks
         self.closed = ""
         """The reason why no connections are accepted; empty if they are."""
         self.connections: dict[Incoming, None] = {}
@@ -100,50 +103,51 @@ class Incoming:
         entry, connection = self._entry, self.connection
         if isinstance(part, wire.ServerHello):
             refusal = entry.peering.refusal(part)
-            if refusal:
+            if refusal is not None:
                 self._refused = True
                 entry.peering.refuse(part.server, connection, refusal)
             else:
                 self._known = Answered(entry.peering, connection, part)
         elif isinstance(part, wire.ClientHello):
             refusal = self._refusal(part)
-            if refusal:
-                entry.log.warning("client-refused", client=part.client[:64], remote=connection.remote, reason=refusal)
+            if refusal is not None:
+                reason = refusal.reason
+                entry.log.warning("client-refused", client=part.client[:64], remote=connection.remote, reason=reason)
                 self._refuse(refusal)
             elif entry.admission.full:
                 reason = f"the server has {entry.admission.clients} clients, and cannot accept more: try again later"
                 entry.log.warning("too-many-connections", client=part.client, remote=connection.remote)
                 connection.close(reason, code="too-many-clients")
             else:
-                version = wire.agree(part.version, part.oldest)
+                version = wire.agree(part.version, part.oldest, entry.speaks)
                 self._known = RemoteSession(entry.sessions, connection, part.client, version)
         elif isinstance(part, wire.Request):
             if self._asked:
                 raise WireError("second request on one connection: expected one", "one-request")
             if not hmac.compare_digest(part.token.encode(), entry.token.encode()):
-                entry.log.warning("operator-refused", remote=connection.remote, reason="wrong token")
-                self._refuse("wrong token")
+                entry.log.warning("operator-refused", remote=connection.remote, reason=_wrong_token.reason)
+                self._refuse(_wrong_token)
             else:
                 self._asked = True
-                connection.send([wire.Answer(*entry.operate(part.command, part.arguments))])
+                entry.operate(part.command, part.arguments, lambda answer: connection.send([answer]))
         elif isinstance(part, wire.Bye):
             connection.close("")
         else:
             raise WireError(f"{type(part).__name__} where a hello was expected", "hello-expected")
 
-    def _refuse(self, reason: str) -> None:
+    def _refuse(self, refusal: Refusal) -> None:
         self._refused = True
-        self.connection.close(reason, final=True)
+        self.connection.close(refusal.reason, final=True, code=refusal.code)
 
-    def _refusal(self, part: wire.ClientHello) -> str:
+    def _refusal(self, part: wire.ClientHello) -> Refusal | None:
         try:
-            wire.agree(part.version, part.oldest)
+            wire.agree(part.version, part.oldest, self._entry.speaks)
         except WireError as error:
-            return str(error)
+            return Refusal(error.code, str(error))
         if not hmac.compare_digest(part.token.encode(), self._entry.token.encode()):
-            return "wrong token"
+            return _wrong_token
         if not is_name(part.client):
-            return "a client's name is 1 to 64 letters, digits, _, . or -"
+            return Refusal("bad-name", "a client's name is 1 to 64 letters, digits, _, . or -")
         return self._entry.sessions.refusal(part.client)
 
     def closed(self, reason: str, now: float) -> None:
@@ -163,18 +167,11 @@ class Incoming:
         connection = self.connection
         if self._known is None:
             if now - self._since > limits.hello_seconds_max:
-                connection.close("no hello", code="no-hello")
+                connection.close("no hello", code=NO_HELLO)
         else:
             keep_alive(connection, now)
 
 
+_wrong_token = Refusal("wrong-token", "wrong token")
 _counted = ("too-many-strangers",)
 """Codes of closed connections that are logged as a count from time to time, not one by one."""
-
-
-def keep_alive(connection: Connection, now: float) -> None:
-    """Send a ping if nothing was sent for a while; close a connection that is silent."""
-    if now - connection.heard > 3 * limits.heartbeat_seconds:
-        connection.close(f"nothing received for {3 * limits.heartbeat_seconds:.0f} s")
-    elif now - connection.spoke >= limits.heartbeat_seconds:
-        connection.send([wire.Ping()])

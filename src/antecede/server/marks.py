@@ -28,6 +28,16 @@ class LogState(Protocol):
     def shortage(self) -> str: ...
 
 
+class LogView(LogState, Protocol):
+    """Where the log stands."""
+
+    @property
+    def last(self) -> int: ...
+
+    @property
+    def durable(self) -> int: ...
+
+
 class Marks:
     """Watches how much waits at one server."""
 

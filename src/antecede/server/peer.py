@@ -23,6 +23,8 @@ class Peer:
         self.domains = domains
         self.ours_to_dial = ours_to_dial
         self.connection: Connection | None = None
+        self.dialed: Connection | None = None
+        """The connection that we dialed, also before the peer has said hello."""
         self.ready = False
         """Both hellos were sent."""
         self.deferred: list[Outgoing] = []

@@ -20,22 +20,31 @@ from antecede.channel import Outgoing
 from antecede.errors import UsageError, WireError
 from antecede.link import Ack, Frame, Hello
 from antecede.server import AgentServer, FromPeer
-from antecede.server.connections import Connection
+from antecede.server.connections import NO_HELLO, Connection, keep_alive
 from antecede.server.driver import Driver
 from antecede.server.peer import PAUSE_FIRST, Peer
-from antecede.server.words import Log
+from antecede.server.words import Log, Refusal
 
 
 class Peering:
     """All peers of one server."""
 
-    def __init__(self, machine: AgentServer, epoch: str, token: str, log: Log, random: Callable[[], float]) -> None:
-        """``random``: returns numbers from 0 to 1, for the jitter of dialing."""
+    def __init__(
+        self,
+        machine: AgentServer,
+        epoch: str,
+        token: str,
+        log: Log,
+        random: Callable[[], float],
+        speaks: int = wire.VERSION,
+    ) -> None:
+        """``random``: returns numbers from 0 to 1, for the jitter of dialing. ``speaks``: the newest wire version."""
         self._machine = machine
         self._epoch = epoch
         self._token = token
         self._log = log
         self._random = random
+        self._speaks = speaks
         self._driver: Driver
         self.refusals: dict[str, str] = {}
         """Peer → why it was last refused, or refused us."""
@@ -94,6 +103,18 @@ class Peering:
                     self.lost(peer, connection, f"domain {domain} was reset", now)
                 if peer.ours_to_dial:
                     peer.pause, peer.dial_at = PAUSE_FIRST, now
+
+    def watch(self, now: float) -> None:
+        """Keep the connections alive that we dialed, and close those that are silent. What the peers dialed is watched
+        with all that came in (:mod:`antecede.server.entry`)."""
+        for peer in self.peers.values():
+            connection = peer.dialed
+            if connection is None:
+                continue
+            if connection is peer.connection:
+                keep_alive(connection, now)
+            elif now - connection.heard > limits.hello_seconds_max:
+                connection.close(f"no hello from {peer.name}", code=NO_HELLO)
 
     # Connections.
 
@@ -156,43 +177,46 @@ class Peering:
                 )
             )
         return wire.ServerHello(
-            wire.VERSION, wire.VERSION_OLDEST, self._epoch, self._machine.name, peer.name, self._token, links
+            self._speaks, wire.VERSION_OLDEST, self._epoch, self._machine.name, peer.name, self._token, links
         )
 
-    def refusal(self, hello: wire.ServerHello) -> str:
-        """Return why this server may not connect; empty: it may."""
+    def refusal(self, hello: wire.ServerHello) -> Refusal | None:
+        """Return why this server may not connect; None: it may."""
+        me, other = self._machine.name, hello.server[:64]
         try:
-            wire.agree(hello.version, hello.oldest)
+            wire.agree(hello.version, hello.oldest, self._speaks)
         except WireError as error:
-            return str(error)
+            return Refusal(error.code, str(error))
         if not hmac.compare_digest(hello.token.encode(), self._token.encode()):
-            return "wrong token"
-        if hello.to != self._machine.name:
-            return f"this is server {self._machine.name}, not {hello.to[:64]}"
+            return Refusal("wrong-token", "wrong token")
+        if hello.to != me:
+            return Refusal("wrong-server", f"this is server {me}, not {hello.to[:64]}")
         if hello.server not in self.peers:
-            return f"server {hello.server[:64]} shares no domain with {self._machine.name}"
+            return Refusal("unknown-server", f"server {other} shares no domain with {me}")
         if hello.epoch != self._epoch:
-            return (
-                f"server {hello.server} has topology epoch {hello.epoch[:64]} and {self._machine.name} has "
-                f"{self._epoch}: start both with the same topology file"
+            return Refusal(
+                "other-topology",
+                f"server {other} has topology epoch {hello.epoch[:64]} and {me} has {self._epoch}: "
+                "start both with the same topology file",
             )
         if sorted(link.domain for link in hello.links) != sorted(self.peers[hello.server].domains):
-            return f"server {hello.server} names other links than the topology"
+            return Refusal("other-links", f"server {other} names other links than the topology")
         for link in hello.links:
             mine = self._machine.channel.consumers[link.domain].generation
             if link.generation != mine:
-                return (
-                    f"domain {link.domain} was reset {link.generation} times at {hello.server} and {mine} times "
-                    f"at {self._machine.name}: reset it at all its members (antecede topology forget)"
+                return Refusal(
+                    "other-generation",
+                    f"domain {link.domain} was reset {link.generation} times at {other} and {mine} times at {me}: "
+                    "reset it at all its members (antecede topology forget)",
                 )
         return self.stopped(hello.server)
 
-    def stopped(self, peer: str) -> str:
-        """Return why the link to a peer is stopped; empty: it is not."""
+    def stopped(self, peer: str) -> Refusal | None:
+        """Return why the link to a peer is stopped; None: it is not."""
         for (domain, name), reason in self._machine.stopped.items():
             if name == peer:
-                return f"link {domain} with {peer} is stopped: {reason}"
-        return ""
+                return Refusal("link-stopped", f"link {domain} with {peer} is stopped: {reason}")
+        return None
 
     def met(self, peer: Peer, connection: Connection, hello: wire.ServerHello) -> None:
         """A peer's hello was accepted: from now on this is its connection."""
@@ -202,7 +226,7 @@ class Peering:
         peer.begin()
         self.refusals.pop(peer.name, None)
         connection.trust(server=True)
-        peer.version = wire.agree(hello.version, hello.oldest)
+        peer.version = wire.agree(hello.version, hello.oldest, self._speaks)
         for link in hello.links:
             content = Hello(link.source, link.target, link.sent, link.accepted, link.life, link.base)
             self._driver.feed(FromPeer(link.domain, peer.name, content))
@@ -248,13 +272,14 @@ class Peering:
                 self._log.warning("refused-by-peer", peer=peer.name, reason=reason)
             self.refusals[peer.name] = reason
 
-    def refuse(self, name: str, connection: Connection, reason: str) -> None:
+    def refuse(self, name: str, connection: Connection, refusal: Refusal) -> None:
         """Close a server's connection, with the reason."""
+        reason = refusal.reason
         if self.refusals.get(name) != reason:
             self._log.warning("peer-refused", peer=name[:64], remote=connection.remote, reason=reason)
         if name in self.peers:
             self.refusals[name] = reason
-        connection.close(reason, final=True)
+        connection.close(reason, final=True, code=refusal.code)
 
     def lost(self, peer: Peer, connection: Connection, reason: str, now: float) -> None:
         """A connection ended; one that we dialed is dialed again."""
@@ -273,17 +298,17 @@ class Peering:
 
     def fault(self, domain: str, name: str, reason: str) -> None:
         """A peer did something wrong: close its connection, with the reason."""
-        peer = self.peers.get(name)
-        if (domain, name) in self._machine.stopped:
+        peer, code, stopped = self.peers.get(name), "bad-frame", self.stopped(name)
+        if stopped is not None and (domain, name) in self._machine.stopped:
             self._log.error("link-stopped", domain=domain, peer=name, reason=reason)
-            reason = self.stopped(name)
-            self.refusals[name] = reason
+            self.refusals[name] = reason = stopped.reason
+            code = stopped.code
         else:
             self._log.warning("bad-frame", domain=domain, peer=name, reason=reason)
         if peer is not None and peer.connection is not None:
             # After our own hello, if that still waits: the other end must learn our incarnation.
             connection, told = peer.connection, reason
-            self._driver.when_durable(lambda: connection.close(told, final=True))
+            self._driver.when_durable(lambda: connection.close(told, final=True, code=code))
 
     def send(self, outgoing: list[Outgoing]) -> None:
         """Write what may leave: one write per connection."""
@@ -312,8 +337,9 @@ class Dialed:
         self._peer = peer
         self._connection = connection
         self._met = False
+        peer.dialed = connection
         stopped = peering.stopped(peer.name)
-        if stopped:
+        if stopped is not None:
             peering.refuse(peer.name, connection, stopped)
         else:
             peering.say_hello(peer, connection, lambda: None)
@@ -328,9 +354,9 @@ class Dialed:
             if not isinstance(first, wire.ServerHello):
                 raise WireError(f"{type(first).__name__} where a server's hello was expected", "hello-expected")
             refusal = self._peering.refusal(first)
-            if not refusal and first.server != self._peer.name:
-                refusal = f"dialed {self._peer.name} and {first.server} answered"
-            if refusal:
+            if refusal is None and first.server != self._peer.name:
+                refusal = Refusal("wrong-server", f"dialed {self._peer.name} and {first.server} answered")
+            if refusal is not None:
                 self._peering.refuse(self._peer.name, self._connection, refusal)
                 return
             self._met = True
@@ -340,6 +366,8 @@ class Dialed:
             self._peering.received(self._peer, parts)
 
     def closed(self, reason: str, now: float) -> None:
+        if self._peer.dialed is self._connection:
+            self._peer.dialed = None
         self._peering.lost_dialed(self._peer, self._connection, reason, now)
 
     def writable(self) -> None:

@@ -25,7 +25,7 @@ from antecede.server import Accepted, AgentServer, Refused
 from antecede.server.connections import Connection
 from antecede.server.driver import Driver
 from antecede.server.items import Buried, Left, Published, PublishedMany, Reacted
-from antecede.server.words import Log
+from antecede.server.words import Log, Refusal
 
 OPERATOR: Final = "dead-letters"
 """The client name under which dead letters are sent again."""
@@ -85,14 +85,16 @@ class Sessions:
         """The clients that are connected."""
         return sorted(session.client for session in self._sessions.values())
 
-    def refusal(self, client: str) -> str:
-        """Return why no client may have this name; empty: one may. An agent's name stands for its own mailbox."""
+    def refusal(self, client: str) -> Refusal | None:
+        """Return why no client may have this name; None: one may. An agent's name stands for its own mailbox."""
         machine = self._machine
         if client in machine.channel.objects:
-            return f"{client} is the name of a replicated object: choose another name for the client"
+            return Refusal("object-name", f"{client} is the name of a replicated object: {_choose}")
         if client in machine.plan.homes or f"{client}@{machine.name}" in machine.engine.born:
-            return f"{client} is the name of an agent: choose another name for the client"
-        return f"{client} is reserved for dead letters that are sent again" if client == OPERATOR else ""
+            return Refusal("agent-name", f"{client} is the name of an agent: {_choose}")
+        if client == OPERATOR:
+            return Refusal("reserved-name", f"{client} is reserved for dead letters that are sent again")
+        return None
 
     def is_away(self, address: str) -> bool:
         """Whether no session reads this client's mailbox now."""
@@ -305,7 +307,7 @@ class RemoteSession:
         if isinstance(reply, Accepted):
             self._connection.send([wire.Accepted(reply.number)])
         else:
-            self._connection.send([wire.Refused(reply.number, reply.count, reply.reason, reply.retry)])
+            self._connection.send([wire.Refused(reply.number, reply.count, reply.reason, reply.retry, reply.code)])
 
     def deliver(self, letters: list[Letter]) -> None:
         if self._sessions.is_current(self):
@@ -313,7 +315,7 @@ class RemoteSession:
 
     def end(self, reason: str, code: str) -> None:
         self._ended = True
-        self._connection.close(reason, final=code == REPLACED)
+        self._connection.close(reason, final=code == REPLACED, code=code)
 
     # From the connection.
 
@@ -375,3 +377,4 @@ class RemoteSession:
 
 
 _reason_chars: Final = 1_000
+_choose: Final = "choose another name for the client"

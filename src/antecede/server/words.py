@@ -57,6 +57,16 @@ class Refused(msgspec.Struct, frozen=True, gc=False):
     count: int = 1
     retry: bool = False
     """The same publish may be taken later."""
+    code: str = ""
+    """The reason in one word, for programs."""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a server or a client may not connect."""
+
+    code: str
+    """In one word, for programs."""
+    reason: str
 
 
 class Step(msgspec.Struct):

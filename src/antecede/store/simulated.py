@@ -133,6 +133,19 @@ class SimulatedDisk(Files):
         self._open.clear()
         self._locked.clear()
 
+    def contents(self) -> dict[str, bytes]:
+        """Return all files as they are seen, for a copy."""
+        return {path: bytes(inode.seen) for path, inode in self.seen.items()}
+
+    def replace(self, contents: dict[str, bytes]) -> None:
+        """Let there be these files and no others, all of them on the disk; nothing may be open."""
+        self.seen = {path: Inode() for path in contents}
+        for path, inode in self.seen.items():
+            inode.kept = bytearray(contents[path])
+            inode.settle()
+        self.kept = dict(self.seen)
+        self.changes.clear()
+
     def random_bits(self, count: int) -> int:
         if self.random is None:
             return super().random_bits(count)

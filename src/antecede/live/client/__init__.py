@@ -22,7 +22,7 @@ one in the same process (:mod:`antecede.live.local`).
 """
 
 from antecede.live.client.bus import Bus
-from antecede.live.client.inbox import Received
+from antecede.live.client.handlers import Received
 from antecede.live.client.ticket import Line, Ticket
 
 __all__ = ["Bus", "Line", "Received", "Ticket"]

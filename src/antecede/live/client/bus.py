@@ -9,23 +9,23 @@ import msgspec
 from antecede import limits, telemetry
 from antecede.channel.envelopes import envelope_fault
 from antecede.channel.letters import Letter
-from antecede.engine.agents import Notification, Returned, Unanswered, name_of
+from antecede.engine.agents import Notification, Returned, name_of
 from antecede.engine.topic import Subscribe, Unsubscribe
 from antecede.errors import (
     AgentError,
     AntecedeError,
     ClosedError,
     OverloadError,
-    UnansweredError,
     UsageError,
+    again,
 )
 from antecede.limits import letter_bytes_max, publish_batch_max, train_bytes_max
-from antecede.live.client.inbox import Call, Inbox, Received, read
-from antecede.live.client.questions import Questions
+from antecede.live.client.handlers import Call, Handlers, Received, read
 from antecede.live.client.ticket import Line, Ticket
 from antecede.objects import Object
 from antecede.objects.remote import RemoteObject
 from antecede.server.client import Numbering
+from antecede.server.questions import Questions
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -46,9 +46,12 @@ class Bus:
         self._failed: list[Ticket] = []
         self._calm: list[asyncio.Future[None]] = []
         self._names: dict[type, str] = {}
-        self._questions = Questions()
+        self._questions: Questions[Ticket] = Questions(self._numbering, self._ended)
+        self._timer: asyncio.TimerHandle | None = None
+        """When the first question may be late; one timer for all, because most questions are answered long before."""
+        self._timer_at = 0.0
         self._listening = False
-        self._inbox = Inbox(name, self._answered, self._line.done)
+        self._handlers = Handlers(name, self._questions.answered, self._line.done)
         self._closed: AntecedeError | None = None
         self._pause = 0.0
         self._tracing: Callable[[], str] | None = None
@@ -56,7 +59,7 @@ class Bus:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self._tracing = telemetry.current()
-        self._inbox.spans = telemetry.spans()
+        self._handlers.spans = telemetry.spans()
         await self._line.open()
         return self
 
@@ -69,7 +72,7 @@ class Bus:
 
     async def close(self) -> None:
         """Close the bus without waiting for anything."""
-        self._inbox.close()
+        self._handlers.close()
         await self._line.close()
         self.gone(ClosedError("the bus is closed"))
 
@@ -127,7 +130,7 @@ class Bus:
         failed, self._failed = self._failed, []
         for ticket in failed:
             if ticket.error is not None and not ticket.seen:
-                raise type(ticket.error)(str(ticket.error))
+                raise again(ticket.error)
 
     @overload
     async def ask(
@@ -167,16 +170,40 @@ class Bus:
         self._listen()
         ticket = self._begin(to, kind, "" if self._tracing is None else self._tracing(), ask=True)
         ticket.bodies.append(body)
-        numbering = self._numbering
-        numbering.asks[ticket.number] = ticket
-        numbering.keep(ticket)
+        answer: asyncio.Future[Letter] = self._loop.create_future()
+        ticket.answer = answer
+        self._questions.open(ticket, timeout, self._loop.time())
+        self._numbering.keep(ticket)
         self._line.publish(ticket, False)
-        question = self._questions.open(ticket, to, timeout, self._loop)
+        self._set_timer()
         try:
-            return await question.answer
+            return await answer
         finally:
             self._questions.close(ticket)
-            numbering.asks.pop(ticket.number, None)
+
+    def _ended(self, ticket: Ticket, outcome: Letter | Exception) -> None:
+        """A question has its answer, or will have none."""
+        answer = ticket.answer
+        if answer is None or answer.done():
+            return
+        if isinstance(outcome, Letter):
+            answer.set_result(outcome)
+        else:
+            answer.set_exception(outcome)
+
+    def _set_timer(self) -> None:
+        due = self._questions.deadline()
+        if due is not None and (self._timer is None or due < self._timer_at):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = due
+            self._timer = self._loop.call_at(due, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        # A timer may come a little early, by the resolution of the clock.
+        self._questions.expire(max(self._loop.time(), self._timer_at))
+        self._set_timer()
 
     def _name(self, notification: Notification) -> str:
         kind = type(notification)
@@ -219,14 +246,14 @@ class Bus:
 
     def _check_open(self) -> None:
         if self._closed is not None:
-            raise type(self._closed)(str(self._closed))
+            raise again(self._closed)
 
     def _settled(self, ticket: Ticket, error: AntecedeError | None = None) -> None:
         ticket.settle(error)
         if error is not None:
             self._failed.append(ticket)
             del self._failed[:-64]
-            if ticket.ask and self._questions.fail(ticket, error):
+            if ticket.ask and self._questions.fail(ticket, again(error)):
                 ticket.seen = True
 
     def _stir(self) -> None:
@@ -242,11 +269,11 @@ class Bus:
         self.address = address
         error = self._numbering.welcomed(last)
         if error is not None:
-            self.gone(type(error)(f"{address}: {error}"))
+            self.gone(again(error, address))
             return
         self._send_again()
         if self._listening:
-            self._inbox.begin()
+            self._handlers.begin()
             self._line.listen()
 
     def accepted(self, upto: int) -> None:
@@ -275,47 +302,39 @@ class Bus:
             self._closed = error
         self._numbering.fail(self._closed)
         self._questions.fail_all(self._closed)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._stir()
 
     def delivered(self, letters: list[Letter]) -> None:
         """Letters arrived."""
-        self._inbox.delivered(letters)
-
-    def _answered(self, letter: Letter) -> None:
-        quoted = letter.answers[1:]
-        ticket = self._numbering.asks.get(int(quoted)) if quoted.isdecimal() else None
-        answer = self._questions.answer(ticket)
-        if answer is None or answer.done():
-            return
-        if letter.type == name_of(Unanswered):
-            answer.set_exception(_unanswered(letter))
-        else:
-            answer.set_result(letter)
+        self._handlers.delivered(letters)
 
     # Listening.
 
     def on(self, kind: type[Notification], handler: Call) -> None:
         """Call ``handler(notification)``, or ``handler(notification, letter)``, for every letter of this kind."""
-        self._inbox.on(kind, handler)
+        self._handlers.on(kind, handler)
         self._listen()
 
     def otherwise(self, handler: Call) -> None:
         """Call ``handler(received)``, or ``handler(received, letter)``, for every letter without another handler;
         otherwise such letters are dead."""
-        self._inbox.otherwise(handler)
+        self._handlers.otherwise(handler)
         self._listen()
 
     async def subscribe(self, topic: str, handler: Call) -> None:
         """Receive everything sent to a topic from now on. Annotate the handler's first parameter with a notification's
         class; without an annotation it gets every notification as a :class:`Received`."""
-        self._inbox.on_topic(topic, handler)
+        self._handlers.on_topic(topic, handler)
         self._listen()
         await self.send(topic, Subscribe())
 
     async def unsubscribe(self, topic: str) -> None:
         """Receive nothing more from a topic."""
         await self.send(topic, Unsubscribe())
-        self._inbox.off_topic(topic)
+        self._handlers.off_topic(topic)
 
     def _listen(self) -> None:
         if not self._listening:
@@ -325,11 +344,3 @@ class Bus:
 
 _pause_seconds = 0.05
 """How long ``ready`` waits after the server refused a publish because of overload."""
-
-
-def _unanswered(letter: Letter) -> AgentError:
-    try:
-        told: Unanswered = read(letter, Unanswered)
-    except AgentError as error:
-        return error
-    return UnansweredError(f"{letter.source} cannot answer: {told.reason}")

@@ -12,7 +12,7 @@ from random import random
 from secrets import token_hex
 
 from antecede import limits
-from antecede.errors import ClosedError, RefusedError, UsageError
+from antecede.errors import AntecedeError, ClosedError, RefusedError, UsageError, again
 from antecede.live.client import Bus, Ticket
 from antecede.live.tcp import dial
 from antecede.server.client import ClientLine
@@ -125,9 +125,9 @@ class TcpLine:
         if self._first is not None and not self._first.done():
             self._first.set_result(None)
 
-    def gone(self, error: Exception) -> None:
+    def gone(self, error: AntecedeError) -> None:
         """The server closed the connection for good."""
-        refusal = RefusedError(f"{self._address}: {error}")
+        refusal = again(error, str(self._address))
         if self._first is not None and not self._first.done():
             self._first.set_exception(refusal)
         else:
@@ -149,7 +149,7 @@ class _Welcomed:
         self._bus.welcomed(address, last)
         self._line.welcomed()
 
-    def gone(self, error: Exception) -> None:
+    def gone(self, error: AntecedeError) -> None:
         self._line.gone(error)
 
 

@@ -4,14 +4,15 @@ import asyncio
 from collections.abc import Generator
 from typing import Any, Protocol
 
-from antecede.errors import AntecedeError
+from antecede.channel.letters import Letter
+from antecede.errors import AntecedeError, again
 from antecede.server.client import Ticket as BareTicket
 
 
 class Ticket(BareTicket):
     """A batch of publishes in transit; await it to wait until they are accepted."""
 
-    __slots__ = ("_waiting", "error", "seen", "settled")
+    __slots__ = ("_waiting", "answer", "error", "seen", "settled")
 
     def __init__(
         self, number: int, target: str | tuple[str, ...], to: tuple[str, ...], kind: str, ask: bool, context: str = ""
@@ -21,6 +22,8 @@ class Ticket(BareTicket):
         self.error: AntecedeError | None = None
         self.seen = False
         """Whether the error was reported to the caller."""
+        self.answer: asyncio.Future[Letter] | None = None
+        """The answer that the owner of a question waits for."""
         self._waiting: list[asyncio.Future[None]] | None = None
 
     def __await__(self) -> Generator[Any, None, None]:
@@ -32,7 +35,7 @@ class Ticket(BareTicket):
             yield from future
         if self.error is not None:
             self.seen = True
-            raise type(self.error)(str(self.error))
+            raise again(self.error)
 
     def settle(self, error: AntecedeError | None = None) -> None:
         """Settle the batch: accepted, or failed with this error."""

@@ -1,9 +1,9 @@
-"""A simulated client: the shipped line and numbering, with an application that can be killed.
+"""A simulated client: the shipped line, numbering, inbox and questions, with an application that can be killed.
 
 Publishes that were not accepted are sent again after a reconnection. Letters may be handed out again (a client's
-handlers run at least once), and ``inbox`` holds each once. A client that is killed forgets everything, including which
-of its publishes were accepted, and starts again under the same name. A client that is taken over learns that another
-has its name.
+handlers run at least once), and ``inbox`` holds each once, from the moment at which its handler has returned. A client
+that is killed forgets everything, including which of its publishes were accepted, and starts again under the same name.
+A client that is taken over learns that another has its name.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,15 @@ import msgspec
 from antecede import wire
 from antecede.channel import Letter
 from antecede.engine.agents import Notification, name_of
-from antecede.errors import AntecedeError, OverloadError
+from antecede.errors import AntecedeError, OverloadError, UnansweredError, UnknownAgentError
 from antecede.server.client import ClientLine, Numbering, Ticket
+from antecede.server.inbox import Inbox
+from antecede.server.questions import Questions
 from antecede.simulator.servers.network import End, Loop, connect
 from antecede.simulator.servers.server import SimulatedServer
 
+NOBODY = "nobody"
+"""An agent that no topology has: what is published to it is refused."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -26,6 +30,31 @@ class ClientWorld(Loop, Protocol):
     """The interface of its world that a client uses."""
 
     def wrong(self, where: str, reason: str) -> None: ...
+
+    def client_gone(self, address: str, error: AntecedeError) -> None:
+        """A client cannot go on."""
+        ...
+
+    def version(self) -> int:
+        """Draw the newest wire version that a process speaks."""
+        ...
+
+    def client_fails(self, letter: Letter) -> bool:
+        """Whether the handler of this letter fails now."""
+        ...
+
+    def unless(self, stale: Callable[[], bool], time: float, call: Callable[[], None]) -> None:
+        """Call something at a time, unless that is of no use any more by then."""
+        ...
+
+
+class Question(msgspec.Struct):
+    """A question that a client asked, and its outcome."""
+
+    id: int
+    timeout: float
+    outcome: str = "open"
+    """``answered``, ``late``, ``unanswered``: whoever was asked could not react; ``lost``: the client was killed."""
 
 
 class Publish(msgspec.Struct):
@@ -37,6 +66,7 @@ class Publish(msgspec.Struct):
     ask: bool = False
     state: str = "sent"
     """``sent``, ``accepted``; ``unknown``: the client was killed before the answer; ``refused``."""
+    question: Question | None = None
 
 
 class SimulatedTicket(Ticket):
@@ -52,12 +82,6 @@ class SimulatedTicket(Ticket):
         super().drop(count)
 
 
-class Receives(Protocol):
-    """Called with each letter, before it is acknowledged."""
-
-    def __call__(self, letter: Letter) -> None: ...
-
-
 class SimulatedClient:
     """A client, through all its connections and restarts."""
 
@@ -68,11 +92,14 @@ class SimulatedClient:
         self.address = f"{name}@{home.name}"
         self.published: list[Publish] = []
         self.inbox: list[Letter] = []
-        self.on_letter: list[Receives] = []
+        self.questions: list[Question] = []
+        self.no_handler = frozenset[str]()
+        """Types of letters that the application has no handler for."""
         self.end: End | None = None
+        self.over = False
+        """No process is left, and none will be."""
         self._seen: set[str] = set()
         self._life = 0
-        self._handled_at = 0.0
         self._begin()
 
     def _begin(self) -> None:
@@ -81,13 +108,20 @@ class SimulatedClient:
         self._started = False
         """Whether this process was ever welcomed; before that it publishes nothing."""
         life = self._life
+        self._speaks = self.world.version()
+        self._called: set[str] = set()
+        """Letters whose handlers have returned in this life."""
         self._numbering: Numbering[SimulatedTicket] = Numbering(self._settled)
+        self._inbox = Inbox(self._answered, lambda letters, dead: self._line.done(letters, dead))
+        self._questions: Questions[SimulatedTicket] = Questions(self._numbering, self._ended)
+        self._expires_at: float | None = None
         self._line = ClientLine(
             _Owner(self, life),
             "",
             lambda: self._later(0.0, self._line.flush),
             lambda: self.world.now,
             self.world.random.random,
+            self._speaks,
         )
         self._line.start(self.world.now)
         self._later(0.0, self._dial)
@@ -111,7 +145,17 @@ class SimulatedClient:
         body = _encode((round(timeout * 1000), arguments))
         self._publish(Publish((f"{object_}()",), operation, body, True))
 
+    def ask(self, to: str, id_: int, notification: Notification, timeout: float) -> None:
+        """Ask an agent; its answer must have the same id as the question."""
+        if self.over:
+            return
+        question = Question(id_, timeout)
+        self.questions.append(question)
+        self._publish(Publish((to,), name_of(type(notification)), _encode(notification), True, question=question))
+
     def _publish(self, publish: Publish) -> None:
+        if self.over:
+            return
         self.published.append(publish)
         if self._started:
             self._put(publish)
@@ -130,6 +174,9 @@ class SimulatedClient:
         ticket.bodies.append(publish.body)
         ticket.publishes.append(publish)
         if publish.ask:
+            if publish.question is not None:
+                self._questions.open(ticket, publish.question.timeout, self.world.now)
+                self._expire_later()
             self._flush()
 
     def _flush(self) -> None:
@@ -139,6 +186,8 @@ class SimulatedClient:
             self._line.publish(ticket)
 
     def _settled(self, ticket: SimulatedTicket, error: AntecedeError | None) -> None:
+        if error is not None and ticket.ask:
+            self._questions.fail(ticket, error)
         if error is None:
             for publish in ticket.publishes:
                 publish.state = "accepted"
@@ -149,7 +198,8 @@ class SimulatedClient:
         else:
             for publish in ticket.publishes:
                 publish.state = "refused"
-            self.world.wrong(self.address, f"a publish was refused: {error}")
+            if not isinstance(error, UnknownAgentError) or ticket.to != (NOBODY,):
+                self.world.wrong(self.address, f"a publish was refused: {error}")
 
     def _put_again(self, publish: Publish) -> None:
         # Publishes that are repeated come after those published meanwhile.
@@ -183,6 +233,7 @@ class SimulatedClient:
             lambda end, parts: self._guard(life, self._received, end, parts),
             lambda end, reason: self._guard(life, self._closed, end, reason),
             lambda end: self._guard(life, self._line.writable),
+            speaks=self._speaks,
         )
         theirs = self.home.end(self.address)
         connect(mine, theirs)
@@ -204,22 +255,49 @@ class SimulatedClient:
         if self.end is not None:
             self.end.snap()
 
+    def watch(self) -> None:
+        """Watch the connection, as a client does at regular times."""
+        self._line.watch(self.world.now)
+
+    def leave(self) -> None:
+        """Close the connection for good."""
+        self._line.close()
+        self._end_process()
+
+    def die(self) -> None:
+        """The client's process is gone, and no other takes its place."""
+        if self.end is not None:
+            self.end.vanish()
+        self._end_process()
+
+    def _end_process(self) -> None:
+        self._forget()
+        self.over = True
+
+    def restart(self) -> None:
+        """Another process starts under the same name."""
+        self._forget()
+        self._begin()
+
     def kill(self) -> None:
         """Kill the client's process; another one starts under the same name."""
-        if self._line.welcomed and self.end is not None:
+        if self._line.welcomed and self.end is not None and not self.over:
             self.end.vanish()
-            self._forget()
-            self._begin()
+            self.restart()
 
     def take_over(self) -> None:
         """Connect another process under the same name, which ends this one's connection."""
-        if self._line.welcomed:
-            self._forget()
-            self._begin()
+        if self._line.welcomed and not self.over:
+            self.restart()
 
     def _forget(self) -> None:
         self._life += 1
+        if self.end is not None:
+            self.end.abandon()
         self.end = None
+        for question in self.questions:
+            if question.outcome == "open":
+                question.outcome = "lost"
         for publish in self.published:
             if publish.state == "sent":
                 publish.state = "unknown"
@@ -231,7 +309,7 @@ class SimulatedClient:
         numbering = self._numbering
         error = numbering.welcomed(last)
         if error is not None:
-            self.world.wrong(self.address, str(error))
+            self.world.client_gone(self.address, error)
             return
         for ticket in numbering.tickets:
             self._line.publish(ticket)
@@ -240,6 +318,7 @@ class SimulatedClient:
             for publish in self.published:
                 if publish.state == "sent":
                     self._put(publish)
+        self._inbox.begin()
         self._line.listen()
 
     def accepted(self, upto: int) -> None:
@@ -258,15 +337,79 @@ class SimulatedClient:
 
     def delivered(self, letters: list[Letter]) -> None:
         """Letters arrived."""
-        for letter in letters:
-            if letter.id not in self._seen:
-                self._seen.add(letter.id)
-                self.inbox.append(letter)
-                for receives in self.on_letter:
-                    receives(letter)
-        self._handled_at = max(self._handled_at, self.world.now + self.world.random.random() * 0.002)
-        ids = [letter.id for letter in letters]
-        self.world.at(self._handled_at, self._guard, self._life, self._line.done, ids, "")
+        self._inbox.delivered(letters)
+        self._handle()
+
+    # Handlers.
+
+    def _handle(self) -> None:
+        """Call the handler of the next letter, unless one is running."""
+        inbox, now = self._inbox, self.world.now
+        if inbox.running:
+            return
+        letter = inbox.next(now)
+        if letter is not None:
+            self._later(self.world.random.random() * 0.002, self._handled, letter)
+        elif inbox.waiting:
+            self._later(max(0.0, (inbox.deadline() or 0.0) - now), self._handle)
+
+    def _handled(self, letter: Letter) -> None:
+        """The handler of a letter has returned."""
+        if letter.type in self.no_handler:
+            self._inbox.dead(f"no handler for {letter.type}")
+        elif self.world.client_fails(letter):
+            self._inbox.failed("this handler fails at its first try", self.world.now)
+        else:
+            if letter.id in self._called:
+                self.world.wrong(self.address, f"the handler of {letter.id} was called twice")
+            self._called.add(letter.id)
+            self._received_once(letter)
+            self._inbox.handled()
+        self._handle()
+
+    def _received_once(self, letter: Letter) -> None:
+        if letter.id not in self._seen:
+            self._seen.add(letter.id)
+            self.inbox.append(letter)
+
+    # Questions.
+
+    def _answered(self, letter: Letter) -> None:
+        self._received_once(letter)
+        self._questions.answered(letter)
+
+    def _ended(self, ticket: SimulatedTicket, outcome: Letter | Exception) -> None:
+        question = ticket.publishes[0].question
+        if question is None or isinstance(outcome, OverloadError):
+            # What was refused because of overload is asked again.
+            return
+        if isinstance(outcome, TimeoutError):
+            question.outcome = "late"
+        elif isinstance(outcome, UnansweredError):
+            question.outcome = "unanswered"
+        elif isinstance(outcome, Letter):
+            question.outcome = "answered"
+            answered = msgspec.msgpack.decode(outcome.body)["id"]
+            if answered != question.id:
+                self.world.wrong(self.address, f"question {question.id} got the answer to question {answered}")
+
+    def _expire_later(self) -> None:
+        due, life = self._questions.deadline(), self._life
+        if due is not None and (self._expires_at is None or due < self._expires_at):
+            self._expires_at = due
+            self.world.unless(lambda: life != self._life or self._none_expires(), due, self._expire)
+
+    def _none_expires(self) -> bool:
+        """Forget the alarm if no question is open."""
+        if len(self._questions):
+            return False
+        self._expires_at = None
+        return True
+
+    def _expire(self) -> None:
+        self._expires_at = None
+        self._questions.expire(self.world.now)
+        self._expire_later()
 
 
 class _Owner:
@@ -290,4 +433,4 @@ class _Owner:
         self._client.delivered(letters)
 
     def gone(self, error: AntecedeError) -> None:
-        self._client.world.wrong(self._client.address, str(error))
+        self._client.world.client_gone(self._client.address, error)

@@ -30,18 +30,25 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """How often a server's log has no space for more records for a while."""
     overloads: int = 0
     """How often a server is above its high-water mark for a while, and refuses publishes."""
-    replays: int = 0
-    """How often an operator sends a server's dead letters again."""
+    operators: int = 0
+    """How often an operator sends a server's dead letters again, or takes them off the list."""
     client_kills: int = 0
     """Clients whose process is killed; another one starts under the same name."""
     takeovers: int = 0
     """Clients whose name another process takes while the first is still connected."""
+    silences: int = 0
+    """Connections, of servers or clients, on which everything is lost from some moment on. Neither end is told: both
+    have to notice."""
+    old_versions: float = 0.0
+    """Share of the lives of servers and clients in which they speak only the oldest wire version."""
     stalls: int = 0
     """Connections, of servers or clients, of which one end stops reading for a while."""
     clock_jumps: int = 0
     """How often a server's wall clock is set, forward or back."""
-    snapshots: int = 0
-    """Snapshots that servers take, and segments that they release after."""
+    looks: int = 0
+    """How often a server does its regular work: snapshots, released segments, a look at its connections."""
+    failed_snapshots: float = 0.0
+    """Share of the snapshots that cannot be written, and are tried again later."""
     failures: float = 0.0
     """Share of the reactions that fail at their first try."""
     seconds: float = 1.0
@@ -60,7 +67,7 @@ ROUGH = Faults(
     full_disks=1,
     stalls=2,
     clock_jumps=2,
-    snapshots=3,
+    looks=3,
     failures=0.05,
 )
 """All faults of servers, disks and connections. Faults of clients and operators are left out: killed and replaced

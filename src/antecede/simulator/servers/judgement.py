@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from antecede import wire
 from antecede.channel import Letter
 from antecede.server import AgentServer
 from antecede.server.items import Published, PublishedMany, decode_record
@@ -87,6 +88,9 @@ def _trace(world: ServerWorld, rows: list[Event], orders: tuple[str, ...]) -> It
         elif row.type is not None:
             # A message between objects is not a letter.
             continue
+        elif row.dead and wire.is_temporary(row.process):
+            # Dropped with the mailbox of a client that is gone; perhaps nobody has seen it.
+            continue
         elif letter is None or (_sender(letter, sent), tuple(sorted(set(letter.to)))) != (sent.process, sent.to):
             yield f"{row.message} of {sent.process} was really {letter}"
     places = Counter((row.process, row.index) for row in rows if row.kind != "hop")
@@ -127,22 +131,32 @@ def _clients(world: ServerWorld, rows: list[Event], records: dict[str, list[byte
                     logged.setdefault(f"{item.client}@{name}", []).extend(_singly(item))
     got: dict[str, list[str | None]] = {}
     for row in sorted((row for row in rows if _received(row)), key=lambda row: row.index):
-        got.setdefault(row.process, []).append(row.message or (row.extra or {})["call"])
+        if not row.dead:
+            got.setdefault(row.process, []).append(row.message or (row.extra or {})["call"])
     for address, client in world.clients.items():
         if not _same(logged.get(address, []), client.published):
             yield f"{address} published {len(client.published)}, the log has {len(logged.get(address, []))}"
         waiting = sum(publish.state == "sent" for publish in client.published)
         if waiting:
             yield f"{address}: {waiting} of {len(client.published)} publishes are not accepted"
-        if [letter.id for letter in client.inbox] != got.get(address, []):
+        handled, logged_ids = [letter.id for letter in client.inbox], got.get(address, [])
+        if client.over:
+            # What it handled at the end may not have been reported; it was dropped when the client was forgotten.
+            handled = handled[: len(logged_ids)]
+        if handled != logged_ids:
             yield f"{address} received {len(client.inbox)} letters, the log says {len(got.get(address, []))}"
+        unsettled = sum(question.outcome == "open" for question in client.questions)
+        if unsettled:
+            yield f"{address}: {unsettled} of {len(client.questions)} questions have not ended"
 
 
 def _same(logged: list[Published], published: list[Publish]) -> bool:
     """Return whether the log has a client's publishes in sequence. If a killed client does not know the fate of a
-    publish, the log has one copy or none."""
+    publish, the log has one copy or none. It has no refused one."""
     place = 0
     for publish in published:
+        if publish.state == "refused":
+            continue
         known = logged[place] if place < len(logged) else None
         if known is not None and (known.to, known.type, known.body) == (publish.to, publish.kind, publish.body):
             place += 1

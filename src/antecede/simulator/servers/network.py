@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, Protocol
 
 from antecede import limits, wire
-from antecede.server.connections import Receiver
+from antecede.server.connections import NO_HELLO, SILENT, Receiver
 
 _linger_seconds = 0.01
 
@@ -34,6 +34,10 @@ class Loop(Protocol):
         """Return how many copies of a frame between servers arrive."""
         ...
 
+    def wrong(self, where: str, reason: str) -> None:
+        """Something happened that must not happen, whatever the faults."""
+        ...
+
 
 class End:
     """One end of a connection; see :class:`antecede.server.connections.Connection`."""
@@ -46,10 +50,11 @@ class End:
         closed: "Callable[[End, str], None]",
         writable: "Callable[[End], None]",
         effect: Callable[[], None] = lambda: None,
+        speaks: int = wire.VERSION,
     ) -> None:
         """``receives``: called with parts that arrive. ``closed``: called when the connection has ended. ``writable``:
         called when a full connection is no longer full. ``effect``: called before anything is sent, where a crash may
-        happen."""
+        happen. ``speaks``: the newest wire version that this end reads."""
         self.remote = remote
         self.code = ""
         self.other: End
@@ -63,6 +68,8 @@ class End:
         self._writable = writable
         self._effect = effect
         self._version = wire.VERSION_OLDEST
+        self._speaks = speaks
+        self._mute = self._abandoned = False
         self._unframer = wire.Unframer()
         self._arrives_at = 0.0
         self._held = self._stalled = self._busy = False
@@ -99,11 +106,14 @@ class End:
         if not self.open:
             return
         self.code = code
+        if code in (SILENT, NO_HELLO) and not self._mute and not self.other._abandoned:
+            self._loop.wrong(self.remote, "a connection was closed as silent that is not")
         self.send([wire.Bye(reason, final, code)])
         self._reason = reason
         self.open = False
         self._loop.later(0.0, self.ended, reason)
-        self._loop.at(max(self._loop.now, self._arrives_at) + _linger_seconds, self.other.ended, "")
+        if not self._mute:
+            self._loop.at(max(self._loop.now, self._arrives_at) + _linger_seconds, self.other.ended, "")
 
     def ended(self, reason: str = "") -> None:
         """End the connection."""
@@ -116,7 +126,24 @@ class End:
         """End this side without a message, as when its process ends; the other end notices."""
         self.open = False
         self.receiver = None
-        self._loop.later(self._loop.delay(), self.other.ended, "")
+        if not self._mute:
+            self._loop.later(self._loop.delay(), self.other.ended, "")
+
+    def mute(self) -> None:
+        """The network loses everything on this connection from now on, and neither end learns of it."""
+        self._mute = self.other._mute = True
+
+    @property
+    def lingers(self) -> bool:
+        """Whether an end still takes a mute connection for open."""
+        return self._mute and any(end.open and end.receiver is not None for end in (self, self.other))
+
+    def abandon(self) -> None:
+        """The process of this end is gone, and answers nothing more; if the connection is mute, the other end does not
+        learn of it."""
+        self._abandoned = True
+        if self._mute:
+            self.receiver = None
 
     def snap(self) -> None:
         """Break the connection: both ends notice, and everything in transit is lost."""
@@ -171,7 +198,7 @@ class End:
             self._take(self._unread.popleft())
 
     def _arrive(self, data: bytes) -> None:
-        if self.receiver is None:
+        if self.receiver is None or self._mute:
             return
         if self._paused or self._unread:
             self._unread.append(data)
@@ -180,6 +207,8 @@ class End:
 
     def _take(self, data: bytes) -> None:
         self._heard = self._loop.now
+        if data[4] > self._speaks:
+            self._loop.wrong(self.remote, f"sent a frame of version {data[4]} to an end that speaks {self._speaks}")
         parts = self._unframer.feed(data)
         while parts and self.receiver is not None:
             self._receives(self, parts)

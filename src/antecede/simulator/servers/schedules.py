@@ -11,13 +11,16 @@ from typing import ClassVar
 
 import msgspec
 
+from antecede import limits, wire
 from antecede.engine.agents import Agent, Notification, Timeout
 from antecede.engine.context import Context
 from antecede.engine.topic import Subscribe, Topic, Unsubscribe
 from antecede.orders import OrderSpec, parse
 from antecede.server import Plan
+from antecede.simulator.servers.client import NOBODY
 from antecede.simulator.servers.faults import NONE, ROUGH, Faults
 from antecede.simulator.servers.judgement import findings
+from antecede.simulator.servers.losses import lost_data
 from antecede.simulator.servers.world import ServerWorld
 from antecede.topology import Domain, Topology
 from antecede.trace import DELIVER
@@ -27,6 +30,8 @@ _total = ("coordinator", "token", "lamport", "skeen:causal=true")
 _causal = (*_stamped, *_stamped, "buffer", "buffer:pipelined=true", "buffer:multicast=hold-delivery", "synchronous")
 _any = (*_causal, *_total)
 _weaker = ("fifo", "none", "skeen")
+_patient_seconds = 60.0
+"""How long a patient client waits for an answer: longer than any fault lasts."""
 
 
 class Work(Notification):
@@ -181,14 +186,25 @@ def play(
     _workload(world, random, dice)
     if watch:
         watch(world)
+    copied: list[dict[str, bytes]] = []
+    server = _one(random, servers)
+    if random.random() < 0.05:
+        copies = world.servers[server].disk.contents
+        world.later(random.random() * world.faults.seconds, lambda: copied.append(copies()))
     try:
         world.run()
         if random.random() < 0.1:
             world.reset_domain(_one(random, list(topology.domains)))
+            world.settle()
             for address in dice.clients:
                 world.send(address, dice.some(), Work(id=dice.id(), depth=1))
             world.settle()
-        found = findings(world, promised, None, replayed=seed % 4 == 0) + _dead(world) + _states(world)
+        if random.random() < 0.02:
+            _stay_long(world, random, dice)
+        found = findings(world, promised, None, replayed=seed % 4 == 0) + _dead(world) + _asked(world) + _states(world)
+        if not found and copied and watch is None:
+            # A world that is watched keeps its logs.
+            found = lost_data(world, server, copied[-1] if random.random() < 0.5 else {}, lambda: _probe(world, dice))
     except Exception as error:
         # Any exception is an error, and the seed shows it again.
         return Outcome(seed, [*world.wrongs, f"{type(error).__name__}: {error}"], world.crashes)
@@ -254,12 +270,15 @@ def _faults(random: Random) -> Faults:
         slow_disks=upto(1),
         full_disks=upto(1),
         overloads=upto(1),
-        replays=upto(1),
+        operators=upto(1),
         client_kills=upto(1),
         takeovers=upto(1),
+        silences=int(draw() < 0.08),
+        old_versions=_one(random, [0.0, 0.0, 0.3]),
         stalls=upto(2),
         clock_jumps=upto(2),
-        snapshots=upto(4),
+        looks=upto(6),
+        failed_snapshots=_one(random, [0.0, 0.0, 0.3]),
         failures=_one(random, [0.0, 0.05, 0.15]),
         seconds=_one(random, [0.1, 0.3, 1.0]),
     )
@@ -268,17 +287,20 @@ def _faults(random: Random) -> Faults:
 def _workload(world: ServerWorld, random: Random, dice: Dice) -> None:
     """Let clients publish at moments within the faults' time."""
     for address in dice.clients:
-        world.client(address)
+        world.client(address).no_handler = frozenset({"Riddle"})
     if dice.below(2):
         for address in dice.clients:
             world.send(address, dice.topics[0], Subscribe())
+    named = list(dice.clients)
+    if random.random() < 0.1:
+        _temporary(world, random, dice)
     for _ in range(10 + dice.below(16)):
         source = dice.one(dice.clients)
         to = dice.some() if dice.below(2) else [dice.one(dice.agents)]
         notification: Notification = Work(id=dice.id(), depth=dice.below(3))
         what = random.random()
         if what < 0.02:
-            to, notification = [dice.one(dice.agents)], Riddle(id=dice.id())
+            to, notification = [dice.one(dice.agents + named)], Riddle(id=dice.id())
         elif what < 0.1:
             to = [dice.topics[0]]
         when = random.random() * world.faults.seconds * 0.8
@@ -287,18 +309,90 @@ def _workload(world: ServerWorld, random: Random, dice: Dice) -> None:
             # Several to the same destination: a client may batch them.
             for _ in range(1 + dice.below(3)):
                 world.later(when, world.send, source, to, Work(id=dice.id(), depth=0))
+        elif what > 0.7:
+            _ask(world, when, source, dice)
+        elif what > 0.67:
+            # It is refused, and what was published after it gets other numbers.
+            world.later(when, world.client(source).send, (NOBODY,), Work(id=dice.id(), depth=0))
+            _ask(world, when, source, dice)
+
+
+def _temporary(world: ServerWorld, random: Random, dice: Dice) -> None:
+    """Let a temporary client come, and leave in one of two ways. Whoever wants to may send to it, also afterwards."""
+    address = f"{wire.TEMPORARY}t@{_one(random, list(world.servers))}"
+    client = world.client(address)
+    dice.clients.append(address)
+    seconds = world.faults.seconds
+    for _ in range(2):
+        _ask(world, random.random() * seconds, address, dice)
+        world.later(random.random() * seconds, world.send, address, dice.some(), Work(id=dice.id(), depth=1))
+    world.later(seconds * (0.5 + random.random()), client.leave if random.random() < 0.8 else client.die)
+
+
+def _stay_long(world: ServerWorld, random: Random, dice: Dice) -> None:
+    """Let a temporary client be connected for so long that it would be forgotten if it were away; then it goes on."""
+    address = f"{wire.TEMPORARY}l@{_one(random, list(world.servers))}"
+    client = world.client(address)
+    world.send(address, dice.some(), Work(id=dice.id(), depth=0))
+    world.settle()
+    world.pass_time(1.1 * limits.temporary_client_seconds_max)
+    world.send(address, [*dice.some(), address], Work(id=dice.id(), depth=0))
+    world.settle()
+    if client.published[-1].state != "accepted":
+        world.wrong(address, "was connected all the time, and its publish is not accepted")
+    client.leave()
+    world.settle()
+
+
+def _ask(world: ServerWorld, when: float, source: str, dice: Dice) -> None:
+    """Let a client ask: an agent that answers, one that is silent, or with a question that nobody understands."""
+    draw, asked, id_ = dice.random.random, dice.one(dice.agents), dice.id()
+    kind = draw()
+    question: Notification = Riddle(id=id_) if kind < 0.1 else Enquiry(id=id_, silent=kind < 0.3)
+    timeout = _patient_seconds if kind < 0.1 or kind > 0.5 else 0.001 + draw() ** 3
+    world.later(when, world.client(source).ask, asked, id_, question, timeout)
+
+
+def _probe(world: ServerWorld, dice: Dice) -> Callable[[], int]:
+    """Let a client send something to an agent; return how to count how often the agent got it."""
+    id_, agent = dice.id(), dice.one(dice.agents)
+    home = world.servers[world.plan.homes[agent]]
+    world.send(dice.one([one for one in dice.clients if not world.client(one).over]), agent, Work(id=id_, depth=0))
+
+    def count() -> int:
+        state = home.machine.engine.states.get(agent)
+        return 0 if state is None else msgspec.msgpack.decode(state, type=Worker).seen.count(id_)
+
+    return count
 
 
 def _dead(world: ServerWorld) -> list[str]:
-    """Check that riddles are dead, and nothing else. A replayed one is dead again, and the first is no longer
-    counted."""
+    """Check that riddles are dead, and nothing else. A replayed one is dead again, and the first is no longer counted;
+    one that an operator took off the list is not kept."""
     riddles = [letter for letter in world.letters.values() if letter.type == "Riddle"]
+    dead = sum(bool(row.dead) and not wire.is_temporary(row.process) for row in world.trace())
+    kept = {(name, key) for name, server in world.servers.items() for key in server.machine.engine.dead}
+    found = [
+        f"{name}: {key} is off the list of dead letters, and still there"
+        for name, key in world.operators.off_the_list
+        if (name, key) in kept
+    ]
+    # A replay leaves a mark on the letter. What an operator did not hear of was buried, or was not.
     expected = len(riddles) - sum(bool(letter.replays) for letter in riddles)
-    kept = sum(len(server.machine.engine.dead) for server in world.servers.values())
-    dead = sum(bool(row.dead) for row in world.trace())
-    if (kept, dead) == (expected, len(riddles)):
-        return []
-    return [f"{kept} dead letters are kept and {dead} died: expected {expected} and {len(riddles)}"]
+    buried = sum(place not in kept for place in world.operators.buried)
+    if dead != len(riddles) or len(kept) + buried != expected:
+        found.append(f"{len(kept)} dead letters are kept, {buried} buried and {dead} died: expected {len(riddles)}")
+    return found
+
+
+def _asked(world: ServerWorld) -> list[str]:
+    """A client that is patient gets the answer to its question, or learns that nobody can answer."""
+    return [
+        f"{address}: question {question.id} was {question.outcome}"
+        for address, client in world.clients.items()
+        for question in client.questions
+        if question.timeout == _patient_seconds and question.outcome not in ("answered", "unanswered", "lost")
+    ]
 
 
 def _states(world: ServerWorld) -> list[str]:

@@ -15,12 +15,12 @@ from antecede import wire
 from antecede.engine import React
 from antecede.engine.agents import Agent
 from antecede.engine.host import Host, Outcome
-from antecede.errors import AgentError, StoreError, StoreFailedError, StoreFullError, WireError
+from antecede.errors import AgentError, DiskFullError, StoreError, StoreFailedError, StoreFullError, WireError
 from antecede.interrupts import is_ctrl_c
-from antecede.server import AgentServer, Plan, Replay
+from antecede.server import AgentServer, Plan
 from antecede.server.core import ServerCore
-from antecede.server.items import Forgot, joined
-from antecede.server.sessions import OPERATOR
+from antecede.server.items import joined
+from antecede.server.upkeep import Snapshot
 from antecede.simulator.servers.network import End, Loop
 from antecede.simulator.servers.watched import WatchedCore, WatchedLog, WorldLog
 from antecede.store import LogStore, Sizes, open_log, read_records
@@ -28,6 +28,8 @@ from antecede.store.simulated import PowerCut, SimulatedDisk
 
 SIZES = Sizes(segment_bytes=65_536, group_bytes_max=16_384, pending_bytes_max=32_768, log_bytes_max=1 << 24)
 _directory = "data"
+_snapshot_bytes = 0
+"""A server takes a snapshot whenever it looks and something went into its log since the last one."""
 
 
 class Surroundings(Loop, Protocol):
@@ -38,6 +40,10 @@ class Surroundings(Loop, Protocol):
     def handed_out(self, due: React) -> None: ...
 
     def fails(self, due: React) -> bool: ...
+
+    def snapshot_fails(self) -> bool: ...
+
+    def version(self) -> int: ...
 
     def born(self, kind: str, agent: type[Agent]) -> None: ...
 
@@ -82,6 +88,8 @@ class SimulatedServer:
         self.archived: list[bytes] = []
         """Records that were copied before the log removed them."""
         self.reactions = 0
+        self.speaks = wire.VERSION
+        """The newest wire version in this life; an upgrade takes place between two lives."""
         self._broken = self._failed = False
         self._reset()
 
@@ -180,9 +188,15 @@ class SimulatedServer:
         for address, born in machine.engine.born.items():
             self.host.declare(address, world.class_of(born))
         draw = world.random.random
-        core = WatchedCore(machine, self.host.lives, self._poke, WatchedLog(self), WorldLog(self), draw, now=world.now)
+        self.speaks = world.version()
+        core = WatchedCore(
+            *(machine, self.host.lives, self._poke, WatchedLog(self), WorldLog(self), draw),
+            now=world.now,
+            speaks=self.speaks,
+        )
         core.handed_out = world.handed_out
         self.core = core
+        core.upkeep.snapshot_bytes = _snapshot_bytes
         core.marks.watch(stopping=False)
         core.peering.start(world.now + draw() * 0.01)
         core.driver.poke()
@@ -200,6 +214,7 @@ class SimulatedServer:
             lambda end, reason: self.guard(life, self._closed, end, reason),
             lambda end: self.guard(life, self._writable, end),
             self.effect,
+            self.speaks,
         )
         self.ends[end] = None
         return end
@@ -265,7 +280,7 @@ class SimulatedServer:
         self._set_alarm()
 
     def _append(self, records: list[bytes]) -> None:
-        count, reason = 0, ""
+        count, size, reason = 0, 0, ""
         for record in records:
             try:
                 if self.disk_full:
@@ -274,8 +289,9 @@ class SimulatedServer:
             except StoreFullError as error:
                 reason = str(error)
                 break
+            size += len(record)
             count += 1
-        self.core.driver.appended(count, reason)
+        self.core.appended(count, size, reason)
 
     def _commit(self) -> None:
         self._committing = False
@@ -323,17 +339,6 @@ class SimulatedServer:
         if self.up:
             self.core.marks.watch(stopping=False)
 
-    def reset_domain(self, domain: str, generation: int) -> None:
-        """An operator resets a domain at this server."""
-        self.core.peering.reset(domain, self.world.now)
-        self.core.driver.feed(Forgot(domain, generation))
-        self._set_alarm()
-
-    def replay_dead(self) -> None:
-        """An operator sends all dead letters again."""
-        for key, dead in list(self.machine.engine.dead.items()):
-            self.core.driver.feed(Replay(key, (dead.agent,), OPERATOR))
-
     # Reactions.
 
     def _run(self, due: React) -> None:
@@ -363,20 +368,49 @@ class SimulatedServer:
 
     # The log.
 
-    def take_snapshot(self) -> None:
-        """Save the state and release old segments; their records are copied first."""
-        upto = self.store.last
-        if not upto or self.core.driver.behind:
-            return
+    @property
+    def unsettled_work(self) -> str:
+        """What only the regular work can settle; empty: nothing."""
+        if self.core.upkeep.failures:
+            return "a snapshot that failed was not tried again"
+        engine, sessions = self.machine.engine, self.core.sessions
+        temporary = [f"{client}@{self.name}" for client in self.machine.clients if wire.is_temporary(client)]
+        for address in (*temporary, *filter(wire.is_temporary, engine.mailboxes)):
+            if sessions.is_away(address):
+                return f"temporary client {address} is gone, and was not forgotten"
+        return ""
+
+    def look(self) -> None:
+        """Do the regular work, and keep a snapshot if one is due."""
+        snapshot = self.core.upkeep.look(self.world.now)
+        if snapshot is not None:
+            self.later(self.world.random.random() * 0.01, self._keep, snapshot)
+        self._set_alarm()
+
+    def _keep(self, snapshot: Snapshot) -> None:
+        """Write a snapshot and release old segments; what they hold is copied first."""
+        upkeep, upto = self.core.upkeep, snapshot.upto
         try:
-            self.store.snapshot(self.machine.snapshot(), upto)
+            if self.world.snapshot_fails():
+                raise DiskFullError("the simulated disk has no room for a snapshot")
+            self.store.snapshot(snapshot.data, upto)
         except StoreFailedError:
             raise
-        except StoreError:
-            # A snapshot that could not be written does not exist; the log has everything that it would have contained.
+        except StoreError as error:
+            # The log has everything that it would have held.
+            upkeep.not_kept(str(error), self.world.now)
             return
         self.archived += [record for _, record in self._stored(len(self.archived), upto)]
         self.store.release(upto)
+        upkeep.kept()
+
+    def replace_disk(self, contents: dict[str, bytes]) -> None:
+        """Stop the server, replace all its files by an older copy or by nothing, and start it again."""
+        self.how = "kill"
+        self.crash()
+        self.disk.replace(contents)
+        self.archived = []
+        self.start()
 
     def records(self) -> list[bytes]:
         """Return all records from the first, as the disk has them."""

@@ -7,19 +7,24 @@ return, nothing more is lost, and the loop runs until nothing is pending.
 """
 
 from collections.abc import Callable, Iterable
+from heapq import heappop
 from random import Random
 from typing import Any
 
+from antecede import wire
 from antecede.channel import Letter
 from antecede.engine import React
 from antecede.engine.agents import Agent, Notification
-from antecede.errors import UsageError
+from antecede.errors import AntecedeError, UsageError
 from antecede.server import Plan
+from antecede.server.connections import NO_HELLO, SILENT
 from antecede.server.projection import project
 from antecede.simulator.kernel import Kernel
 from antecede.simulator.servers.client import SimulatedClient
 from antecede.simulator.servers.faults import NONE, Faults
 from antecede.simulator.servers.network import End, connect
+from antecede.simulator.servers.operator import Operators
+from antecede.simulator.servers.regular import LOOK_SECONDS, RegularWork
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.trace import Event
 
@@ -62,11 +67,15 @@ class ServerWorld:
         """Every letter that was ever handed out, by its id."""
         self.wrongs: list[str] = []
         """The complaints of servers and clients."""
+        self.operators = Operators(self)
         self.crashes = 0
+        self.losing = False
+        """Whether a server lost its data: links with it stop, and its clients cannot go on."""
         self._resetting = False
         """Whether a domain is reset: until all its members have been, they refuse each other."""
         self._failed: set[str] = set()
         self._kernel = Kernel()
+        self._regular = RegularWork(self)
         self._cut: set[frozenset[str]] = set()
         self._connections: dict[frozenset[str], End] = {}
         """The latest connection of each pair of peers, by the end that dialed."""
@@ -98,6 +107,10 @@ class ServerWorld:
         """Call something at a time; calls for the same time run in the sequence in which they were scheduled."""
         self._kernel.at(time, _carry_out, (call, given))
 
+    def unless(self, stale: Callable[[], bool], time: float, call: Callable[[], None]) -> None:
+        """Call something at a time, unless that is of no use any more by then; time does not pass for that alone."""
+        self._kernel.at(time, _carry_out_unless, (stale, call))
+
     def run(self, seconds: float | None = None) -> None:
         """Let faults happen for their time, then run until nothing is pending; or run only for the given seconds,
         faults included, so that several runs may share one time of faults."""
@@ -112,9 +125,15 @@ class ServerWorld:
     def _until(self, end: float | None) -> None:
         kernel = self._kernel
         for _ in range(_steps_max):
+            if not kernel.events and end is None and not self.wrongs:
+                self._regular.go_on()
             if not kernel.events or (end is not None and kernel.events[0][0] > end):
                 break
-            kernel.step()
+            _, _, act, subject = kernel.events[0]
+            if act is _carry_out_unless and subject[0]():
+                heappop(kernel.events)
+            else:
+                kernel.step()
         else:
             raise AssertionError(f"the world does not become idle within {_steps_max} events")
         if end is not None:
@@ -136,12 +155,13 @@ class ServerWorld:
             (faults.slow_disks, lambda: self._slow_disk(self._any(names))),
             (faults.full_disks, lambda: self._fill_disk(self._any(names))),
             (faults.overloads, lambda: self._crowd(self._any(names))),
-            (faults.replays, lambda: self._replay_dead(self._any(names))),
+            (faults.operators, lambda: self.operators.settle_dead(self.servers[self._any(names)])),
             (faults.client_kills, lambda: self._to_client(SimulatedClient.kill)),
             (faults.takeovers, lambda: self._to_client(SimulatedClient.take_over)),
             (faults.stalls, self._stall),
+            (faults.silences, self._silence),
             (faults.clock_jumps, lambda: self._jump(self._any(names))),
-            (faults.snapshots, lambda: self._snapshot(self._any(names))),
+            (faults.looks, lambda: self._regular.look_at(self._any(names))),
         ]
         for count, happens in several:
             for _ in range(count):
@@ -157,6 +177,7 @@ class ServerWorld:
             server.crowd(False)
             if not server.up:
                 server.start()
+        self._regular.go_on()
 
     def _any(self, names: list[str]) -> str:
         return names[int(self.random.random() * len(names))]
@@ -227,27 +248,30 @@ class ServerWorld:
             self.servers[name].crowd(True)
             self.later(self.random.random() * 0.3, self.servers[name].crowd, False)
 
-    def _replay_dead(self, name: str) -> None:
-        server = self.servers[name]
-        server.guard(server.life, server.replay_dead)
-
     def reset_domain(self, name: str) -> None:
         """Reset a domain that is idle, as an operator: its order and its links start again at every member."""
         self._resetting = True
-        members = [self.servers[server] for server in self.plan.topology.domains[name].servers]
-        generation = 1 + max(server.machine.channel.consumers[name].generation for server in members)
-        for server in members:
-            server.guard(server.life, server.reset_domain, name, generation)
+        self.operators.reset(name, [self.servers[server] for server in self.plan.topology.domains[name].servers])
 
     def _to_client(self, strikes: Callable[[SimulatedClient], None]) -> None:
         if self.clients and not self.calm:
             strikes(self.clients[self._any(list(self.clients))])
 
-    def _stall(self) -> None:
+    def _some_end(self) -> End | None:
+        """Return one end of some connection, the one that dialed; None: there is none, or the world is calm."""
         ends = [end for end in (*self._connections.values(), *(one.end for one in self.clients.values())) if end]
-        if not ends or self.calm:
+        return None if not ends or self.calm else ends[int(self.random.random() * len(ends))]
+
+    def _silence(self) -> None:
+        end = self._some_end()
+        if end is not None and end.open:
+            end.mute()
+            self._regular.mute.append(end)
+
+    def _stall(self) -> None:
+        end = self._some_end()
+        if end is None:
             return
-        end = ends[int(self.random.random() * len(ends))]
         if self.random.random() < 0.5:
             end = end.other
         end.stall(True)
@@ -256,9 +280,23 @@ class ServerWorld:
     def _jump(self, name: str) -> None:
         self.servers[name].set_clock(int((self.random.random() - 0.5) * 4000))
 
-    def _snapshot(self, name: str) -> None:
-        server = self.servers[name]
-        server.guard(server.life, server.take_snapshot)
+    def version(self) -> int:
+        """Draw the newest wire version that a process speaks in its life."""
+        old = self.faults.old_versions
+        return wire.VERSION_OLDEST if old and self.random.random() < old else wire.VERSION
+
+    def snapshot_fails(self) -> bool:
+        """Whether this snapshot cannot be written."""
+        return not self.calm and self.random.random() < self.faults.failed_snapshots
+
+    # Regular work.
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, in which everybody does its regular work."""
+        end = self.now + seconds
+        while self.now < end:
+            self._until(min(end, self.now + LOOK_SECONDS))
+            self._regular.look()
 
     # Called by servers.
 
@@ -280,9 +318,20 @@ class ServerWorld:
         """Record something that must not happen under any faults."""
         self.wrongs.append(f"{where}: {reason}")
 
+    def client_gone(self, address: str, error: AntecedeError) -> None:
+        """A client cannot go on: only when its server lost its data."""
+        if not self.losing:
+            self.wrong(address, str(error))
+
     def logged(self, server: SimulatedServer, event: str, fields: dict[str, Any]) -> None:
-        """Check a logged warning or error: some must not happen."""
-        if event in _wrong_events and not (self._resetting and event == "peer-refused"):
+        """A server logged a warning or an error: some must not happen."""
+        if fields.get("code") in (SILENT, NO_HELLO):
+            # The network looks whether the connection is silent.
+            return
+        expected = ((self._resetting or self.losing) and event == "peer-refused") or (
+            self.losing and event == "link-stopped"
+        )
+        if event in _wrong_events and not expected:
             self.wrong(server.name, f"{event}: {fields}")
 
     def born(self, kind: str, agent: type[Agent]) -> None:
@@ -299,11 +348,17 @@ class ServerWorld:
             self.letters[letter.id] = letter
 
     def fails(self, due: React) -> bool:
-        """Return whether this batch is to fail: at its first try, and never the same letter twice."""
-        letter = due.letters[0].id
-        if self.calm or letter in self._failed or self.random.random() >= self.faults.failures:
+        """Whether this batch is to fail: at its first try, and never the same letter twice."""
+        return self._fails(due.letters[0].id)
+
+    def client_fails(self, letter: Letter) -> bool:
+        """Whether a client's handler is to fail: at its first try, and never for the same letter twice."""
+        return self._fails(f"client {letter.id}")
+
+    def _fails(self, what: str) -> bool:
+        if self.calm or what in self._failed or self.random.random() >= self.faults.failures:
             return False
-        self._failed.add(letter)
+        self._failed.add(what)
         return True
 
     # The network.
@@ -365,6 +420,10 @@ class ServerWorld:
             incarnation = server.machine.incarnation
             rows += project(server.records(), server.name, incarnation, self.plan.topology, self.plan.homes)
         return rows
+
+
+def _carry_out_unless(event: tuple[Callable[[], bool], Callable[[], None]]) -> None:
+    event[1]()
 
 
 def _carry_out(event: tuple[Callable[..., None], tuple[Any, ...]]) -> None:

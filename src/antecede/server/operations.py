@@ -1,48 +1,57 @@
-"""Operators' requests to a running server: its status, its dead letters, the reset of a link.
+"""Operators' commands to a running server: status, dead letters, mailboxes, and the reset of a domain.
 
-A request is one part with a token, a command and its arguments; the answer is one JSON document. The same functions
-serve a program that has the server in its own process.
+A request is one part with a token, a command and its arguments; the answer is one JSON document, or the error with its
+code. The same functions serve a program that has the server in its own process.
 """
 
 import json
 from collections.abc import Callable
-from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
+from antecede import wire
 from antecede.engine import Dead
 from antecede.errors import AntecedeError, OverloadError, UsageError
 from antecede.limits import address_chars_max, counter_max, frame_bytes_max, message_id_chars_max
-from antecede.live.reactions import Reactions
-from antecede.live.recorder import Recorder
-from antecede.server import AgentServer, Replay
-from antecede.server.core import ServerCore
+from antecede.server import AgentServer, Input, Replay
+from antecede.server.driver import Driver
 from antecede.server.items import Buried, Forgot
-from antecede.server.sessions import OPERATOR
-from antecede.store import Store
-
-
-class _Server(Protocol):
-    machine: AgentServer
-    store: Store
-    core: ServerCore
-    reactions: Reactions
-    recorder: Recorder | None
-    epoch: str
-    stopping: bool
-
-    @property
-    def trouble(self) -> str: ...
-
-    def submit(self, given: Any) -> None: ...
+from antecede.server.marks import LogView
+from antecede.server.peering import Peering
+from antecede.server.sessions import OPERATOR, Sessions
 
 
 class Operations:
     """An operator's commands on one server."""
 
-    def __init__(self, server: _Server) -> None:
-        self._server = server
+    def __init__(
+        self,
+        machine: AgentServer,
+        store: LogView,
+        driver: Driver,
+        peering: Peering,
+        sessions: Sessions,
+        epoch: str,
+        lives: Callable[[str], bool],
+        trouble: Callable[[], str],
+    ) -> None:
+        """``lives``: whether an address is an agent of this server. ``trouble``: returns what keeps the server from
+        its work; empty: nothing."""
+        self._machine = machine
+        self._store = store
+        self._driver = driver
+        self._peering = peering
+        self._sessions = sessions
+        self._epoch = epoch
+        self._lives = lives
+        self._trouble = trouble
+        self._changes = False
+        """Whether the command that runs now changes something."""
+        self.stopping = False
+        """The server takes nothing more from outside."""
+        self.trace: Callable[[], dict[str, Any] | None] = lambda: None
+        """Returns how far the recorded trace has got; None: nothing is recorded."""
         self._commands: dict[str, tuple[int, Callable[..., Any]]] = {
             "status": (0, self.status),
             "dead-list": (0, self.dead_list),
@@ -53,8 +62,22 @@ class Operations:
             "forget": (2, self.forget),
         }
 
+    def request(self, command: str, arguments: list[str], answer: Callable[[wire.Answer], None]) -> None:
+        """Run a command that came over a connection. It is answered at once, or when what it changed is durable."""
+        self._changes = False
+        ok, document, code = self._run(command, arguments)
+        told = wire.Answer(ok, document, code)
+        if self._changes:
+            driver = self._driver
+            driver.when_taken(lambda: driver.when_durable(lambda: answer(told)))
+        else:
+            answer(told)
+
     def run(self, command: str, arguments: list[str]) -> tuple[bool, bytes]:
-        """Run a command; return whether it succeeded, and the document: the result, or the error."""
+        """Run a command. Return whether it succeeded, and the document: the result, or what was wrong."""
+        return self._run(command, arguments)[:2]
+
+    def _run(self, command: str, arguments: list[str]) -> tuple[bool, bytes, str]:
         try:
             count, do = self._commands.get(command, (0, None))
             if do is None or len(arguments) != count:
@@ -65,23 +88,22 @@ class Operations:
             document = json.dumps(do(*arguments)).encode()
             if len(document) > frame_bytes_max // 2:
                 raise UsageError(f"the answer has {len(document)} bytes, too many for one answer")
-            return True, document
+            return True, document, ""
         except AntecedeError as error:
-            return False, json.dumps(str(error)).encode()
+            return False, json.dumps(str(error)).encode(), error.code
 
     def health(self) -> str:
-        """The health of the server, in a word or two."""
-        server = self._server
-        if server.trouble:
+        """Return the server's health in one or two words."""
+        machine = self._machine
+        if self._trouble():
             return "in trouble"
-        if server.machine.stopped:
+        if machine.stopped:
             return "link stopped"
-        return "stopping" if server.stopping else "overloaded" if server.machine.overloaded else "ok"
+        return "stopping" if self.stopping else "overloaded" if machine.overloaded else "ok"
 
     def status(self) -> dict[str, Any]:
         """Return health, links, queue depths, and what each held message waits for."""
-        server = self._server
-        machine, store = server.machine, server.store
+        machine, store, sessions = self._machine, self._store, self._sessions
         stopped = [
             {"domain": domain, "peer": peer, "reason": reason} for (domain, peer), reason in machine.stopped.items()
         ]
@@ -90,8 +112,8 @@ class Operations:
         return {
             "server": machine.name,
             "health": self.health(),
-            "trouble": server.trouble,
-            "epoch": server.epoch,
+            "trouble": self._trouble(),
+            "epoch": self._epoch,
             "incarnation": f"{machine.incarnation:016x}",
             "log": {
                 "last": store.last,
@@ -99,19 +121,19 @@ class Operations:
                 "pending_bytes": store.pending_bytes,
                 "bytes": store.log_bytes,
             },
-            "trace": None if server.recorder is None else server.recorder.status(),
+            "trace": self.trace(),
             "domains": {name: self._domain(name) for name in machine.channel.consumers},
             "stopped": stopped,
-            "refused": dict(server.core.peering.refusals),
+            "refused": dict(self._peering.refusals),
             "clients": {
-                "here": server.core.sessions.names,
+                "here": sessions.names,
                 "known": len(machine.clients),
                 "away": {address: depth for address, depth in shown.items() if self._is_away(address)},
             },
             "mailboxes": shown,
             "waiting_letters": sum(mailboxes.values()),
-            "reactions": server.core.driver.retries.done,
-            "failed_reactions": server.core.driver.retries.failed,
+            "reactions": self._driver.retries.done,
+            "failed_reactions": self._driver.retries.failed,
             "timers": len(machine.timers),
             "questions": len(machine.engine.asks),
             "calls": machine.calls.open,
@@ -119,11 +141,11 @@ class Operations:
         }
 
     def _is_away(self, address: str) -> bool:
-        return not self._server.reactions.host.lives(address) and self._server.core.sessions.is_away(address)
+        return not self._lives(address) and self._sessions.is_away(address)
 
     def _domain(self, name: str) -> dict[str, Any]:
-        consumer = self._server.machine.channel.consumers[name]
-        peers = self._server.core.peering.peers
+        consumer = self._machine.channel.consumers[name]
+        peers = self._peering.peers
         return {
             "order": str(consumer.spec),
             "generation": consumer.generation,
@@ -142,7 +164,7 @@ class Operations:
 
     def dead_list(self) -> list[dict[str, Any]]:
         """All dead letters, oldest first."""
-        return [self._shown(key, dead) for key, dead in self._server.machine.engine.dead.items()]
+        return [self._shown(key, dead) for key, dead in self._machine.engine.dead.items()]
 
     def dead_show(self, id_: str) -> dict[str, Any]:
         """One dead letter with its fields."""
@@ -159,60 +181,69 @@ class Operations:
         """Send a dead letter again, as a new letter to the agent that could not react, and remove it from the list. It
         keeps its sender and its question: an asker that still waits gets the answer."""
         key, dead = self._find(id_)
-        server, letter = self._server, dead.letter
-        machine = server.machine
+        machine, letter = self._machine, dead.letter
         # A letter that died at a server, not at an agent, goes to its destinations.
         to = machine.channel.check(letter.to if dead.agent == machine.name else (dead.agent,))
         if machine.overloaded:
             raise OverloadError(f"server {machine.name} is catching up: try again later")
-        server.submit(Replay(key, to, OPERATOR))
+        self._change(Replay(key, to, OPERATOR))
         return {"replayed": letter.id, "agent": dead.agent, "from": letter.source}
 
     def dead_bury(self, id_: str) -> dict[str, Any]:
         """Remove a dead letter from the list for good."""
         key, dead = self._find(id_)
-        self._server.submit(Buried(key))
+        self._change(Buried(key))
         return {"buried": dead.letter.id, "agent": dead.agent}
 
     def mailbox_drop(self, address: str) -> dict[str, Any]:
         """Empty the mailbox of a disconnected client for good. Askers of questions among these letters are not
         informed."""
-        server = self._server
-        machine = server.machine
-        if server.reactions.host.lives(address):
+        machine, sessions = self._machine, self._sessions
+        if self._lives(address):
             raise UsageError(f"{address} is an agent: only a client's mailbox can be dropped")
-        if not server.core.sessions.is_away(address):
+        if not sessions.is_away(address):
             raise UsageError(f"client {address} is connected: only the mailbox of a disconnected client can be dropped")
-        dropped = server.core.sessions.drop(address, "dropped by an operator")
+        self._check_room()
+        dropped = sessions.drop(address, "dropped by an operator")
         if not dropped:
             raise UsageError(f"no letters wait for {address[:200]!r} on {machine.name}")
+        self._changes = True
         return {"server": machine.name, "dropped": dropped, "client": address}
 
     def forget(self, domain: str, generation: str) -> dict[str, Any]:
         """Reset a domain at this server: its order and its links, for good. Unacknowledged messages are sent again."""
-        server = self._server
-        consumer = server.machine.channel.consumers.get(domain)
+        machine = self._machine
+        consumer = machine.channel.consumers.get(domain)
         if consumer is None:
-            raise UsageError(f"server {server.machine.name} is not in domain {domain}")
+            raise UsageError(f"server {machine.name} is not in domain {domain}")
         digits = generation if generation.isdecimal() and len(generation) <= len(str(counter_max)) else "0"
         if not consumer.generation < int(digits) <= counter_max:
             raise UsageError(f"generation {generation[:32]}: expected a number larger than {consumer.generation}")
-        if server.machine.calls.site is not None:
+        if machine.calls.site is not None:
             raise UsageError(
                 f"domain {domain} has replicated objects, and their replicas would differ: restore the lost data"
             )
+        self._check_room()
         again = len(consumer.unsettled())
-        server.core.peering.reset(domain, monotonic())
-        server.submit(Forgot(domain, int(generation)))
-        return {"server": server.machine.name, "domain": domain, "generation": int(generation), "sent_again": again}
+        self._peering.reset(domain, self._driver.now)
+        self._change(Forgot(domain, int(generation)))
+        return {"server": machine.name, "domain": domain, "generation": int(generation), "sent_again": again}
+
+    def _check_room(self) -> None:
+        """Refuse to change anything while records have no room: whether the change lasts would not be known."""
+        if self._driver.behind:
+            raise OverloadError(f"server {self._machine.name} cannot write its log: {self._driver.trouble}")
+
+    def _change(self, given: Input) -> None:
+        self._check_room()
+        self._changes = True
+        self._driver.feed(given)
 
     def _find(self, id_: str) -> tuple[str, Dead]:
-        dead = self._server.machine.engine.dead
+        dead = self._machine.engine.dead
         found = [(key, one) for key, one in dead.items() if id_ in (key, one.letter.id)]
         if len(found) != 1:
-            raise UsageError(
-                f"{'several' if found else 'no'} dead letters {id_[:200]!r} on {self._server.machine.name}"
-            )
+            raise UsageError(f"{'several' if found else 'no'} dead letters {id_[:200]!r} on {self._machine.name}")
         return found[0]
 
     def _shown(self, key: str, dead: Dead) -> dict[str, Any]:
@@ -220,7 +251,7 @@ class Operations:
         return {
             "key": key,
             "id": letter.id,
-            "server": self._server.machine.name,
+            "server": self._machine.name,
             "agent": dead.agent,
             "from": letter.source,
             "type": letter.type,

@@ -1,0 +1,136 @@
+"""A client's letters, without I/O: their sequence, when one is tried again or dead, and when the server is told.
+
+Letters are handled one after the other, in their sequence, and each is reported as done **after its handler has
+returned**. Until then the server keeps it, and hands it out again on the next connection. A letter that comes again
+although it was handled is reported as done again, and its handler is not called.
+
+A handler that fails is tried again after a pause, then a longer one; the letters behind wait. After the last try the
+letter is dead, with the reason. Answers to the client's own questions need no handler, and keep their place in the
+sequence.
+
+The owner calls, while ``waiting``:
+
+    letter = inbox.next(now)            call its handler; None: wait until ``deadline``, or until more is delivered
+    inbox.handled()                     or failed(reason, now), or dead(reason)
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from antecede import limits
+from antecede.channel.letters import Letter
+
+
+class Inbox:
+    """The letters of one client, through all its connections."""
+
+    def __init__(self, answered: Callable[[Letter], None], done: Callable[[list[str], str], None]) -> None:
+        """``answered``: takes an answer. ``done``: reports letters as handled; its second argument is why the last of
+        them is dead, empty if it is not."""
+        self._answered = answered
+        self._done = done
+        self._letters: deque[Letter] = deque()
+        """Delivered on this connection, and still to be handled."""
+        self._reported: list[str] = []
+        """Handled on this connection, and still to be reported."""
+        self._handled: dict[str, str] = {}
+        """The last letters that were handled, and why if they are dead."""
+        self._current: Letter | None = None
+        """The letter whose handler runs, or is to be tried again."""
+        self._outdated = False
+        """The connection on which the current letter came is gone."""
+        self._tries = 0
+        self._try_at = 0.0
+        self.running = False
+        """A handler runs."""
+
+    def begin(self) -> None:
+        """A new connection: what was not reported as done comes again."""
+        self._letters.clear()
+        self._reported.clear()
+        self._outdated = True
+
+    def delivered(self, letters: list[Letter]) -> None:
+        """Letters arrived. Answers are taken at once if nothing is before them."""
+        if not self._letters and self._current is None:
+            answers = 0
+            while answers < len(letters) and letters[answers].answers:
+                self._answered(letters[answers])
+                answers += 1
+            if answers:
+                self._done([letter.id for letter in letters[:answers]], "")
+                letters = letters[answers:]
+        self._letters.extend(letters)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a letter is still to be handled, or to be reported as handled."""
+        return bool(self._letters or self._current or self._reported)
+
+    def next(self, now: float) -> Letter | None:
+        """Return the letter whose handler is to be called now; None: there is none, or not yet."""
+        if self._current is None:
+            self._current = self._take()
+        if self._current is None or now < self._try_at:
+            self._report("")
+            return None
+        self.running = True
+        return self._current
+
+    def deadline(self) -> float | None:
+        """When a handler is to be tried again; None: no handler waits for that."""
+        return None if self._current is None or self.running else self._try_at
+
+    def handled(self) -> None:
+        """The handler has returned."""
+        self.dead("")
+
+    def failed(self, reason: str, now: float) -> None:
+        """The handler failed: it is tried again, or its letter is dead."""
+        self._tries += 1
+        if self._tries >= limits.reaction_tries_max:
+            self.dead(reason)
+        else:
+            self.running = False
+            self._try_at = now + limits.reaction_pause_seconds * 2 ** (self._tries - 1)
+
+    def dead(self, reason: str) -> None:
+        """No handler can take the letter, for this reason."""
+        letter = self._current
+        assert letter is not None
+        self._current, self.running = None, False
+        self._settle(letter, reason, self._outdated)
+
+    def _take(self) -> Letter | None:
+        """Take the next letter that needs a handler."""
+        self._outdated, self._tries, self._try_at = False, 0, 0.0
+        while self._letters:
+            letter = self._letters.popleft()
+            if letter.id in self._handled:
+                self._settle(letter, self._handled[letter.id], outdated=False)
+            elif letter.answers:
+                self._answered(letter)
+                self._settle(letter, "", outdated=False)
+            else:
+                return letter
+        return None
+
+    def _settle(self, letter: Letter, dead: str, outdated: bool) -> None:
+        self._handled[letter.id] = dead
+        if len(self._handled) > _handled_max:
+            del self._handled[next(iter(self._handled))]
+        if not outdated:
+            # Otherwise it comes again, and is reported then.
+            self._reported.append(letter.id)
+            if dead or len(self._reported) >= _done_together:
+                self._report(dead)
+
+    def _report(self, dead: str) -> None:
+        if self._reported:
+            reported, self._reported = self._reported, []
+            self._done(reported, dead)
+
+
+_done_together: Final = 256
+_handled_max: Final = 4 * limits.reactions_together_max

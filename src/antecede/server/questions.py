@@ -1,0 +1,100 @@
+"""A client's open questions, without I/O: which answer belongs to which question, and when each is too late.
+
+An answer quotes the number of the publish that asked. A question that is published again may have another number by
+then (see :class:`antecede.server.client.Numbering`), so a question is known by its ticket. A question ends once: with
+its answer, with an error, or because its time is up; what comes after that is dropped.
+
+There is one deadline for all questions. It may be earlier than the first of them is due, never later, so opening and
+closing a question costs no search.
+"""
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import msgspec
+
+from antecede.channel.letters import Letter
+from antecede.engine.agents import Unanswered, name_of
+from antecede.errors import AgentError, AntecedeError, UnansweredError, again
+from antecede.server.client import Numbering, Ticket
+
+T = TypeVar("T", bound=Ticket)
+
+Ends = Callable[[T, Letter | Exception], None]
+"""Called when a question has ended: with the answer, or with the error that its owner gets."""
+
+
+class Questions(Generic[T]):
+    """All open questions of one client, by the ticket that asked."""
+
+    def __init__(self, numbering: Numbering[T], ends: Ends[T]) -> None:
+        self._numbering = numbering
+        self._ends = ends
+        self._open: dict[T, tuple[float, float]] = {}
+        """Ticket → when it is due, and its timeout."""
+        self._due: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, ticket: T, timeout: float, now: float) -> None:
+        """Begin to wait for the answer to a ticket, which has its number."""
+        due = now + timeout
+        self._open[ticket] = (due, timeout)
+        self._numbering.asks[ticket.number] = ticket
+        if self._due is None or due < self._due:
+            self._due = due
+
+    def close(self, ticket: T) -> None:
+        """Nobody waits for the answer any more."""
+        self._take(ticket)
+
+    def answered(self, letter: Letter) -> None:
+        """An answer arrived."""
+        quoted = letter.answers[1:]
+        ticket = self._numbering.asks.get(int(quoted)) if quoted.isdecimal() else None
+        if ticket is not None and self._take(ticket):
+            self._ends(ticket, _unanswered(letter) if letter.type == _unanswered_type else letter)
+
+    def fail(self, ticket: T, error: Exception) -> bool:
+        """There will be no answer to this ticket. Return whether somebody waited for it."""
+        if not self._take(ticket):
+            return False
+        self._ends(ticket, error)
+        return True
+
+    def fail_all(self, error: AntecedeError) -> None:
+        """There will be no answers any more."""
+        for ticket in list(self._open):
+            self.fail(ticket, again(error))
+
+    def deadline(self) -> float | None:
+        """When to call ``expire``; None: no question is open."""
+        return self._due
+
+    def expire(self, now: float) -> None:
+        """End the questions whose time is up."""
+        late = [(ticket, timeout) for ticket, (due, timeout) in self._open.items() if due <= now]
+        for ticket, timeout in late:
+            asked = ticket.target if isinstance(ticket.target, str) else ", ".join(ticket.target)
+            self.fail(ticket, TimeoutError(f"no answer from {asked} within {timeout} s"))
+        self._due = min((due for due, _ in self._open.values()), default=None)
+
+    def _take(self, ticket: T) -> bool:
+        if self._open.pop(ticket, None) is None:
+            return False
+        # A refused question gives its number back, and a newer one may have it.
+        if self._numbering.asks.get(ticket.number) is ticket:
+            del self._numbering.asks[ticket.number]
+        return True
+
+
+def _unanswered(letter: Letter) -> AgentError:
+    try:
+        told = msgspec.msgpack.decode(letter.body, type=Unanswered)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return AgentError(f"{letter.type} does not fit its fields: {error}")
+    return UnansweredError(f"{letter.source} cannot answer: {told.reason}")
+
+
+_unanswered_type = name_of(Unanswered)

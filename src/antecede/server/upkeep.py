@@ -1,0 +1,94 @@
+"""What a server does at regular times: look at its marks, watch its connections, and keep snapshots.
+
+A snapshot is due when enough went into the log since the last one. The machine's state is taken at once; writing it is
+the adapter's work and takes a while, in which the server goes on. A snapshot that could not be written is tried again
+after a pause. Nothing is snapshotted while records wait for room on the disk: the state would be ahead of the log.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from antecede import limits
+from antecede.server import AgentServer
+from antecede.server.driver import Driver
+from antecede.server.marks import LogView, Marks
+from antecede.server.words import Log
+
+LOOK_SECONDS: Final = 0.1
+"""How often to look."""
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """A state to keep."""
+
+    data: bytes
+    upto: int
+    """The last record that is part of it."""
+
+
+class Upkeep:
+    """The regular work of one server."""
+
+    def __init__(
+        self,
+        machine: AgentServer,
+        store: LogView,
+        driver: Driver,
+        marks: Marks,
+        watch: Callable[[float], None],
+        log: Log,
+    ) -> None:
+        """``watch``: watches the connections, about once per second."""
+        self._machine = machine
+        self._store = store
+        self._driver = driver
+        self._marks = marks
+        self._watch = watch
+        self._log = log
+        self.stopping = False
+        self.failed = False
+        """Nothing more will be durable."""
+        self.logged_bytes = 0
+        """What went into the log since the last snapshot."""
+        self.snapshot_bytes = limits.snapshot_log_bytes
+        """After this many bytes a snapshot is due."""
+        self._covered = 0
+        """The share of those that the snapshot covers that is being kept."""
+        self._keeping = False
+        """A snapshot is being kept."""
+        self.failures = 0
+        """How often in a row a snapshot could not be written."""
+        self._not_before = 0.0
+        """When the next snapshot may be tried, after one that failed."""
+        self._watch_at = 0.0
+
+    def look(self, now: float) -> Snapshot | None:
+        """Look at everything. Return a snapshot if one is to be kept now; ``kept`` or ``not_kept`` must follow."""
+        self._marks.watch(self.stopping)
+        if now >= self._watch_at:
+            self._watch_at = now + _watch_seconds
+            self._watch(now)
+        due = self.logged_bytes > self.snapshot_bytes and now >= self._not_before
+        if not due or self._keeping or self.failed or self._driver.behind:
+            return None
+        self._keeping = True
+        self._covered, self.logged_bytes = self.logged_bytes, 0
+        return Snapshot(self._machine.snapshot(), self._store.last)
+
+    def kept(self) -> None:
+        """The snapshot is on the disk."""
+        self._keeping = False
+        self.failures = 0
+
+    def not_kept(self, reason: str, now: float) -> None:
+        """The snapshot could not be written: try again later."""
+        self._log.error("snapshot-failed", reason=reason, again_seconds=limits.snapshot_retry_seconds)
+        self._keeping = False
+        self.failures += 1
+        self.logged_bytes += self._covered
+        self._not_before = now + limits.snapshot_retry_seconds
+
+
+_watch_seconds: Final = 1.0

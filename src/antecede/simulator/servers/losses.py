@@ -1,0 +1,83 @@
+"""A server that lost its data: its disk is empty, or an older copy was put back.
+
+Its peers remember what it has forgotten, so it must not go on with them as if nothing had happened: the link between
+them stops, and ``status`` shows it. An operator then resets the domains of the server, and from there on everything is
+delivered once again. If the disk that was lost turns up later and is put back, it belongs to an earlier life of the
+domain, and nobody talks to it.
+"""
+
+from collections.abc import Callable, Iterator
+
+from antecede.server.peer import Peer
+from antecede.simulator.servers.world import ServerWorld
+
+_patience_seconds = 25.0
+"""After this long every peer has been dialed, however often it refused."""
+
+Probe = Callable[[], Callable[[], int]]
+"""Sends something to an agent, and returns how to count how often it was delivered."""
+
+
+def lost_data(world: ServerWorld, name: str, copy: dict[str, bytes], probe: Probe) -> list[str]:
+    """Let a server lose its data in a world that has come to rest: ``copy`` is what its disk has afterwards. Return
+    what is wrong, one line each."""
+    world.losing = True
+    server = world.servers[name]
+    earlier = server.disk.contents()
+    wiped = not copy
+    remembered = {peer: world.servers[peer].core.peering.hello(_of(world, peer, name)) for peer in _peers(world, name)}
+    server.replace_disk(copy)
+    forgot: list[tuple[str, str]] = []
+    for peer, hello in remembered.items():
+        mine = {link.domain: link for link in server.core.peering.hello(_of(world, name, peer)).links}
+        for theirs in hello.links:
+            now = mine[theirs.domain]
+            known = theirs.target not in (0, now.source)
+            if known or theirs.accepted > now.sent or theirs.sent > now.accepted:
+                forgot.append((theirs.domain, peer))
+    world.pass_time(_patience_seconds)
+    found = list(_unnoticed(world, name, forgot))
+    for domain in world.plan.topology.domains_of(name):
+        world.reset_domain(domain)
+    for client in world.clients.values():
+        if client.home is server and not client.over:
+            client.restart()
+    world.pass_time(_patience_seconds)
+    counts = [probe() for _ in range(4)]
+    world.pass_time(_patience_seconds)
+    delivered = [count() for count in counts]
+    if delivered != [1] * len(counts):
+        found.append(f"{name} lost its data and was reset, and then letters were delivered {delivered} times")
+    if wiped and forgot:
+        server.replace_disk(earlier)
+        world.pass_time(_patience_seconds)
+        found += _connected(world, name, [peer for _, peer in forgot])
+    return found + world.wrongs
+
+
+def _unnoticed(world: ServerWorld, name: str, forgot: list[tuple[str, str]]) -> Iterator[str]:
+    server = world.servers[name]
+    yield from _connected(world, name, [peer for _, peer in forgot])
+    for domain, peer in forgot:
+        other = world.servers[peer]
+        stopped = (domain, name) in other.machine.stopped or (domain, peer) in server.machine.stopped
+        # A copy from before the domain was reset is refused at the hello.
+        if not stopped and name not in other.core.peering.refusals and peer not in server.core.peering.refusals:
+            yield f"{name} lost its data, and its link {domain} with {peer} goes on"
+        elif stopped and "link stopped" not in (server.core.operations.health(), other.core.operations.health()):
+            yield f"{name} lost its data, and no status shows it"
+
+
+def _connected(world: ServerWorld, name: str, peers: list[str]) -> Iterator[str]:
+    for peer in peers:
+        if _of(world, peer, name).ready or _of(world, name, peer).ready:
+            yield f"{peer} talks to {name}, which has another past"
+
+
+def _peers(world: ServerWorld, name: str) -> list[str]:
+    return list(world.servers[name].core.peering.peers)
+
+
+def _of(world: ServerWorld, name: str, peer: str) -> Peer:
+    """Return a peer of a server, as that server sees it."""
+    return world.servers[name].core.peering.peers[peer]

@@ -1,0 +1,81 @@
+"""Simulated operators: the shipped request, each on a connection of its own."""
+
+from collections.abc import Callable
+from typing import Any
+
+from antecede import wire
+from antecede.errors import AntecedeError, ClosedError, OverloadError, UsageError
+from antecede.server.operator import OperatorRequest
+from antecede.simulator.servers.network import End, Loop, connect
+from antecede.simulator.servers.server import SimulatedServer
+
+
+class Operators:
+    """The operators of one world, and the answers that they got."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self.buried: set[tuple[str, str]] = set()
+        """(server, key) of dead letters that operators wanted to bury."""
+        self.off_the_list: list[tuple[str, str]] = []
+        """(server, key) of dead letters that were buried or sent again, according to the answer."""
+
+    def settle_dead(self, server: SimulatedServer) -> None:
+        """Send a server's dead letters again, or take them off the list."""
+        command = "dead-replay" if self._loop.random.random() < 0.7 else "dead-bury"
+
+        def listed(document: Any, error: AntecedeError | None) -> None:
+            for dead in document or ():
+                self._settle(server, command, dead["key"])
+
+        self._request(server, "dead-list", [], listed)
+
+    def _settle(self, server: SimulatedServer, command: str, key: str) -> None:
+        place = (server.name, key)
+        if command == "dead-bury":
+            self.buried.add(place)
+
+        def answered(document: Any, error: AntecedeError | None) -> None:
+            if error is None:
+                self.off_the_list.append(place)
+            elif not isinstance(error, ClosedError | OverloadError | UsageError):
+                self._loop.wrong(server.name, f"an operator's {command} failed: {error}")
+
+        self._request(server, command, [key], answered)
+
+    def reset(self, domain: str, members: list[SimulatedServer]) -> None:
+        """Reset a domain at all its members."""
+        generation = 1 + max(server.machine.channel.consumers[domain].generation for server in members)
+
+        def answered(document: Any, error: AntecedeError | None) -> None:
+            if error is not None:
+                self._loop.wrong(domain, f"the domain was not reset: {error}")
+
+        for server in members:
+            self._request(server, "forget", [domain, str(generation)], answered)
+
+    def _request(
+        self,
+        server: SimulatedServer,
+        command: str,
+        arguments: list[str],
+        answered: Callable[[Any, AntecedeError | None], None],
+    ) -> None:
+        """Send a request, if the server is up. ``answered`` is called with its document, or with the error."""
+        loop = self._loop
+        if not server.up:
+            return
+
+        def received(end: End, parts: list[wire.AnyPart]) -> None:
+            assert end.receiver is not None
+            end.receiver.received(parts)
+
+        def closed(end: End, reason: str) -> None:
+            assert end.receiver is not None
+            end.receiver.closed(reason, loop.now)
+
+        mine = End(loop, server.name, received, closed, lambda end: None)
+        theirs = server.end("operator")
+        connect(mine, theirs)
+        server.guard(server.life, server.accept, theirs)
+        mine.receiver = OperatorRequest(mine, wire.Request("", command, arguments), answered)

@@ -1,0 +1,75 @@
+"""The regular work of a simulated world: what servers and clients do every few seconds, for as long as it matters.
+
+Silent connections, temporary clients that are gone and snapshots that failed are settled by regular work alone. In a
+calm world it is done while there is any of these, and no longer, so that time need not pass for nothing.
+"""
+
+from typing import Protocol
+
+from antecede.simulator.servers.client import SimulatedClient
+from antecede.simulator.servers.network import End, Loop
+from antecede.simulator.servers.server import SimulatedServer
+
+LOOK_SECONDS = 4.0
+"""How often everybody does its regular work in a calm world; more often than a heartbeat."""
+_rounds_max = 200
+"""This many rounds settle everything; to forget a temporary client takes the longest."""
+
+
+class Inhabited(Loop, Protocol):
+    """A world with servers and clients."""
+
+    servers: dict[str, SimulatedServer]
+    clients: dict[str, SimulatedClient]
+
+
+class RegularWork:
+    """The regular work in one world."""
+
+    def __init__(self, world: Inhabited) -> None:
+        self._world = world
+        self.mute: list[End] = []
+        """Connections on which everything is lost."""
+        self._planned = False
+
+    def look_at(self, name: str) -> None:
+        """Let one server do its regular work."""
+        server = self._world.servers[name]
+        server.guard(server.life, server.look)
+
+    def look(self) -> None:
+        """Let everybody do its regular work."""
+        for name in self._world.servers:
+            self.look_at(name)
+        for client in self._world.clients.values():
+            if not client.over:
+                client.watch()
+
+    def go_on(self) -> None:
+        """Plan more of it, if there is anything that only regular work settles."""
+        if not self._planned and self._unsettled():
+            self._plan(0)
+
+    def _unsettled(self) -> str:
+        self.mute = [end for end in self.mute if end.lingers]
+        if self.mute:
+            return f"a connection to {self.mute[0].remote} is silent, and was not closed"
+        for server in self._world.servers.values():
+            if server.up and server.unsettled_work:
+                return f"{server.name}: {server.unsettled_work}"
+        return ""
+
+    def _plan(self, rounds: int) -> None:
+        self._planned = True
+        self._world.later(LOOK_SECONDS, self._round, rounds)
+
+    def _round(self, rounds: int) -> None:
+        self._planned = False
+        unsettled = self._unsettled()
+        if unsettled and rounds >= _rounds_max:
+            self._world.wrong("regular work", unsettled)
+            for end in self.mute:
+                end.snap()
+        elif unsettled:
+            self.look()
+            self._plan(rounds + 1)

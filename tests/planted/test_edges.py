@@ -1,0 +1,242 @@
+"""Bugs planted into a client's inbox and questions, operators' commands, regular work and lost data, as they ship.
+
+Every test breaks one thing in one place, and the random worlds of :mod:`antecede.simulator.servers.schedules` must
+notice within a stated number of schedules. The same schedules find nothing in what we ship:
+``tests/simulation/test_servers.py`` sees to that.
+"""
+
+from typing import Any
+
+import pytest
+
+from antecede import limits, wire
+from antecede.channel.letters import Letter
+from antecede.link import Link
+from antecede.server import AgentServer, client, entry, peering
+from antecede.server.client import Numbering
+from antecede.server.connections import Connection
+from antecede.server.inbox import Inbox
+from antecede.server.operations import Operations
+from antecede.server.peering import Peering
+from antecede.server.questions import Questions
+from antecede.server.sessions import RemoteSession, Sessions
+from antecede.server.upkeep import Upkeep
+from antecede.simulator.servers.faults import Faults
+from helpers.planted import caught
+
+Patch = pytest.MonkeyPatch
+
+
+# A client's letters.
+
+
+def test_a_letter_that_is_acknowledged_before_its_handler_returned(monkeypatch: Patch) -> None:
+    def next_(self: Inbox, now: float) -> Letter | None:
+        letter = real(self, now)
+        if letter is not None and not self._tries:
+            self._done([letter.id], "")
+        return letter
+
+    real = Inbox.next
+    monkeypatch.setattr(Inbox, "next", next_)
+    caught(300, "received", faults=_clients)
+
+
+def test_handled_letters_that_a_new_connection_forgets(monkeypatch: Patch) -> None:
+    def begin(self: Inbox) -> None:
+        self._handled.clear()
+        real(self)
+
+    real = Inbox.begin
+    monkeypatch.setattr(Inbox, "begin", begin)
+    caught(300, "was called twice", faults=_clients)
+
+
+def test_a_failing_handler_whose_letter_counts_as_handled(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Inbox, "failed", lambda self, reason, now: self.handled())
+    caught(300, "received")
+
+
+def test_a_letter_that_is_acknowledged_on_the_next_connection(monkeypatch: Patch) -> None:
+    """The server has handed it out again by then, and hears twice that it was handled."""
+
+    def begin(self: Inbox) -> None:
+        outdated, reported = self._outdated, self._reported
+        self._reported = []
+        real(self)
+        self._outdated, self._reported = outdated, reported
+
+    real = Inbox.begin
+    monkeypatch.setattr(Inbox, "begin", begin)
+    caught(300, faults=_clients)
+
+
+# A client's questions.
+
+
+def test_an_answer_to_another_question(monkeypatch: Patch) -> None:
+    def answered(self: Questions[Any], letter: Letter) -> None:
+        for ticket in self._open:
+            self._numbering.asks[int(letter.answers[1:])] = ticket
+        real(self, letter)
+
+    real = Questions.answered
+    monkeypatch.setattr(Questions, "answered", answered)
+    caught(300, "got the answer to question")
+
+
+def test_a_question_that_is_never_late(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Questions, "expire", lambda self, now: setattr(self, "_due", None))
+    caught(300, "questions have not ended")
+
+
+def test_a_question_that_loses_its_answer_with_its_number(monkeypatch: Patch) -> None:
+    def renumber(self: Numbering[Any]) -> None:
+        asks, self.asks = self.asks, {}
+        real(self)
+        self.asks = asks
+
+    real = Numbering._renumber
+    monkeypatch.setattr(Numbering, "_renumber", renumber)
+    caught(300, "was late", "got the answer to question", faults=Faults(resets=4, slow_disks=4, seconds=0.1))
+
+
+# Operators.
+
+
+def test_a_command_that_is_answered_before_it_is_durable(monkeypatch: Patch) -> None:
+    def request(self: Operations, command: str, arguments: list[str], answer: Any) -> None:
+        ok, document = self.run(command, arguments)
+        answer(wire.Answer(ok, document))
+
+    monkeypatch.setattr(Operations, "request", request)
+    caught(300, "and still there", faults=_operators)
+
+
+def test_a_command_about_another_dead_letter(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Operations, "_find", lambda self, id_: next(reversed(self._machine.engine.dead.items())))
+    caught(300, "and still there", faults=Faults(operators=12, seconds=0.3))
+
+
+# Regular work.
+
+
+def test_a_heartbeat_that_never_closes(monkeypatch: Patch) -> None:
+    def keep_alive(connection: Connection, now: float) -> None:
+        if now - connection.spoke >= limits.heartbeat_seconds:
+            connection.send([wire.Ping()])
+
+    for module in (entry, peering, client):
+        monkeypatch.setattr(module, "keep_alive", keep_alive)
+    caught(300, "is silent, and was not closed")
+
+
+def test_a_heartbeat_without_pings(monkeypatch: Patch) -> None:
+    def keep_alive(connection: Connection, now: float) -> None:
+        if now - connection.heard > 3 * limits.heartbeat_seconds:
+            connection.close("nothing received", code="silent")
+
+    for module in (entry, peering, client):
+        monkeypatch.setattr(module, "keep_alive", keep_alive)
+    caught(300, "closed as silent that is not")
+
+
+def test_a_peer_that_may_think_about_its_hello_for_ever(monkeypatch: Patch) -> None:
+    def watch(self: Peering, now: float) -> None:
+        for peer in self.peers.values():
+            if peer.dialed is not peer.connection:
+                peer.dialed = None
+        real(self, now)
+
+    real = Peering.watch
+    monkeypatch.setattr(Peering, "watch", watch)
+    caught(300, "is silent, and was not closed", faults=Faults(silences=40, resets=40, seconds=0.3))
+
+
+def test_a_snapshot_that_failed_and_is_not_tried_again(monkeypatch: Patch) -> None:
+    def not_kept(self: Upkeep, reason: str, now: float) -> None:
+        real(self, reason, now)
+        self._keeping = True
+
+    real = Upkeep.not_kept
+    monkeypatch.setattr(Upkeep, "not_kept", not_kept)
+    caught(300, "a snapshot that failed was not tried again")
+
+
+def test_a_temporary_client_that_is_forgotten_while_it_is_connected(monkeypatch: Patch) -> None:
+    def sweep(self: Sessions, now: float) -> None:
+        for name, since in list(self._temporary.items()):
+            if now - since > limits.temporary_client_seconds_max:
+                self._forget(name)
+        real(self, now)
+
+    real = Sessions.sweep
+    monkeypatch.setattr(Sessions, "sweep", sweep)
+    caught(300, "was connected all the time")
+
+
+def test_a_temporary_client_that_is_never_forgotten(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Sessions, "sweep", lambda self, now: None)
+    caught(300, "was not forgotten")
+
+
+# Lost data.
+
+
+def test_a_peer_of_another_incarnation_that_is_accepted(monkeypatch: Patch) -> None:
+    def check_peer(self: Link, what: str, source: int, target: int) -> None:
+        self.peer = source
+
+    monkeypatch.setattr(Link, "_check_peer", check_peer)
+    caught(300, "which has another past", "goes on")
+
+
+def test_a_peer_whose_counter_went_back_that_is_accepted(monkeypatch: Patch) -> None:
+    def on_hello(self: Link, hello: Any, now: float) -> None:
+        self.peer, self.peer_life = hello.source, hello.life
+        self.ack_due = True
+
+    monkeypatch.setattr(Link, "on_hello", on_hello)
+    caught(300, "which has another past", "goes on", faults=_losses)
+
+
+def test_a_link_that_stays_stopped_when_its_domain_was_reset(monkeypatch: Patch) -> None:
+    def begin_anew(self: AgentServer, item: Any) -> None:
+        stopped = self.stopped
+        real(self, item)
+        self.stopped = stopped
+
+    real = AgentServer._begin_anew
+    monkeypatch.setattr(AgentServer, "_begin_anew", begin_anew)
+    caught(300, "and then letters were delivered")
+
+
+# Versions.
+
+
+def test_the_newest_version_with_a_peer_that_speaks_an_older_one(monkeypatch: Patch) -> None:
+    def open_for_frames(self: Peering, peer: Any, connection: Connection) -> None:
+        peer.version = wire.VERSION
+        real(self, peer, connection)
+
+    real = Peering.open_for_frames
+    monkeypatch.setattr(Peering, "open_for_frames", open_for_frames)
+    caught(300, "sent a frame of version")
+
+
+def test_the_newest_version_with_a_client_that_speaks_an_older_one(monkeypatch: Patch) -> None:
+    def welcome(self: RemoteSession, address: str, last: int) -> None:
+        real(self, address, last)
+        self._connection.speak(wire.VERSION)
+
+    real = RemoteSession.welcome
+    monkeypatch.setattr(RemoteSession, "welcome", welcome)
+    caught(300, "sent a frame of version")
+
+
+_clients = Faults(crashes=3, powercuts=1.0, resets=12, client_kills=6, slow_disks=3, failures=0.1, seconds=0.3)
+"""Hard on clients: connections that break, and processes that are killed."""
+_operators = Faults(operators=20, crashes=8, powercuts=1.0, slow_disks=4, seconds=0.3)
+"""Operators at work on servers that lose power."""
+_losses = Faults(seconds=0.3)
+"""Nothing goes wrong until a server loses its data."""
