@@ -19,7 +19,7 @@ from typing import cast
 from antecede import limits
 from antecede.errors import UsageError, WireError
 from antecede.server.admission import Admission, Guest
-from antecede.server.connections import Receiver
+from antecede.server.connections import Receiver, serials
 from antecede.wire import VERSION_OLDEST, Bye, Part, Unframer, frames
 
 
@@ -29,6 +29,7 @@ class TcpConnection(asyncio.Protocol):
     def __init__(self, opened: "Callable[[TcpConnection], Receiver]", guest: Guest | None = None) -> None:
         """``guest``: its entry among the incoming connections, if it is one."""
         self.remote = "?"
+        self.serial = next(serials)
         self._guest = guest
         self.full = False
         self._opened = opened

@@ -1,6 +1,7 @@
 """One end of a connection, as the sans-I/O classes see it: TCP in a live server, simulated in the simulator."""
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Final, Protocol
 
 from antecede import limits
@@ -12,9 +13,15 @@ NO_HELLO: Final = "no-hello"
 """The code with which a connection is closed on which no hello comes."""
 
 
+serials = count(1)
+"""Numbers for the connections of this process."""
+
+
 class Connection(Protocol):
     """One end of a connection."""
 
+    serial: int
+    """A connection that was made later has a larger number."""
     remote: str
     """The other end's address, for logs."""
     spoke: float

@@ -106,6 +106,9 @@ class Incoming:
             if refusal is not None:
                 self._refused = True
                 entry.peering.refuse(part.server, connection, refusal)
+            elif entry.peering.is_outdated(part.server, connection):
+                self._refused = True
+                connection.close("a newer connection took its place", code="outdated")
             else:
                 self._known = Answered(entry.peering, connection, part)
         elif isinstance(part, wire.ClientHello):

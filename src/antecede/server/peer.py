@@ -23,6 +23,8 @@ class Peer:
         self.domains = domains
         self.ours_to_dial = ours_to_dial
         self.connection: Connection | None = None
+        self.serial = 0
+        """The number of the newest connection on which a hello was accepted."""
         self.dialed: Connection | None = None
         """The connection that we dialed, also before the peer has said hello."""
         self.ready = False

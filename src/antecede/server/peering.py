@@ -218,11 +218,18 @@ class Peering:
                 return Refusal("link-stopped", f"link {domain} with {peer} is stopped: {reason}")
         return None
 
+    def is_outdated(self, name: str, connection: Connection) -> bool:
+        """Return whether the peer has made a newer connection than this one. A hello may come late, after the peer has
+        given up that connection and has made another one. Its numbers are then out of date, and would look like lost
+        data."""
+        return connection.serial < self.peers[name].serial
+
     def met(self, peer: Peer, connection: Connection, hello: wire.ServerHello) -> None:
         """A peer's hello was accepted: from now on this is its connection."""
         if peer.connection is not None and peer.connection is not connection:
             peer.connection.close("another connection took its place")
         peer.connection = connection
+        peer.serial = connection.serial
         peer.begin()
         self.refusals.pop(peer.name, None)
         connection.trust(server=True)

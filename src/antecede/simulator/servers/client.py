@@ -96,6 +96,8 @@ class SimulatedClient:
         self.no_handler = frozenset[str]()
         """Types of letters that the application has no handler for."""
         self.end: End | None = None
+        self._previous: End | None = None
+        """The connection of the process that this one takes over from."""
         self.over = False
         """No process is left, and none will be."""
         self._seen: set[str] = set()
@@ -272,6 +274,9 @@ class SimulatedClient:
 
     def _end_process(self) -> None:
         self._forget()
+        if self._previous is not None:
+            # A process that was about to be replaced ends as well, even if no other has connected yet.
+            self._previous.vanish()
         self.over = True
 
     def restart(self) -> None:
@@ -288,6 +293,7 @@ class SimulatedClient:
     def take_over(self) -> None:
         """Connect another process under the same name, which ends this one's connection."""
         if self._line.welcomed and not self.over:
+            self._previous = self.end
             self.restart()
 
     def _forget(self) -> None:

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, Protocol
 
 from antecede import limits, wire
-from antecede.server.connections import NO_HELLO, SILENT, Receiver
+from antecede.server.connections import NO_HELLO, SILENT, Receiver, serials
 
 _linger_seconds = 0.01
 
@@ -20,6 +20,9 @@ class Loop(Protocol):
     """Virtual time."""
 
     random: Random
+
+    attended: float
+    """When regular work began, after a time in which nobody did any."""
 
     @property
     def now(self) -> float: ...
@@ -56,6 +59,7 @@ class End:
         called when a full connection is no longer full. ``effect``: called before anything is sent, where a crash may
         happen. ``speaks``: the newest wire version that this end reads."""
         self.remote = remote
+        self.serial = next(serials)
         self.code = ""
         self.other: End
         self.receiver: Receiver | None = None
@@ -79,8 +83,12 @@ class End:
 
     @property
     def heard(self) -> float:
-        """The time of the last input; while reading is paused, now."""
-        return self._loop.now if self._paused else self._heard
+        """The time of the last input; while reading is paused, now. While nobody in the world does regular work, no
+        pings are sent: a connection is not silent for that."""
+        if self._paused:
+            return self._loop.now
+        silent = self._mute or self.other._abandoned
+        return self._heard if silent else max(self._heard, self._loop.attended)
 
     def send(self, parts: Sequence[wire.Part]) -> None:
         """Send parts to the other end."""

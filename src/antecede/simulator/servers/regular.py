@@ -61,6 +61,8 @@ class RegularWork:
 
     def _plan(self, rounds: int) -> None:
         self._planned = True
+        if not rounds:
+            self._world.attended = self._world.now
         self._world.later(LOOK_SECONDS, self._round, rounds)
 
     def _round(self, rounds: int) -> None:

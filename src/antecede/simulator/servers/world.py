@@ -69,6 +69,7 @@ class ServerWorld:
         """The complaints of servers and clients."""
         self.operators = Operators(self)
         self.crashes = 0
+        self.attended = 0.0
         self.losing = False
         """Whether a server lost its data: links with it stop, and its clients cannot go on."""
         self._resetting = False
@@ -294,6 +295,7 @@ class ServerWorld:
     def pass_time(self, seconds: float) -> None:
         """Let time pass, in which everybody does its regular work."""
         end = self.now + seconds
+        self.attended = self.now
         while self.now < end:
             self._until(min(end, self.now + LOOK_SECONDS))
             self._regular.look()
