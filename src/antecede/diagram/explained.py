@@ -11,11 +11,11 @@ from antecede.trace.explain import rows_of
 
 
 def of_explanation(explanation: dict[str, Any]) -> Diagram:
-    """Draw an overtaking chain, or messages in a circle."""
+    """Draw an overtaking chain, or messages in a cycle."""
     rows = rows_of(explanation)
     length = explanation["length"]
     if "chain" not in explanation:
-        return from_events(rows, title=f"a circle of {length} messages")
+        return from_events(rows, title=f"a cycle of {length} messages")
     chain = explanation["chain"]
     way = [explanation["from"], *(end for link in chain for end in (link["from"], link["to"]) if end is not None)]
     message, to = explanation["message"], explanation["to"]
