@@ -75,6 +75,7 @@ def test_report_of_a_violation(run: Callable[..., Said]) -> None:
         "engine": "plain",
         "processes": 3,
         "silent": 1,
+        "silent_first": ["silent"],
         "rows": 6,
         "events": 6,
         "messages": 3,
@@ -353,3 +354,44 @@ def test_strict_takes_a_clock_that_disagrees_as_a_violation(run: Callable[..., S
     write_trace("wrong.jsonl", [*right, Event("q", 2, "local", clock={"q": 3})])
     assert run("right.jsonl --strict")[0] == 0
     assert (run("wrong.jsonl")[0], run("wrong.jsonl --strict")[0]) == (0, 1)
+
+
+def _many(name: str, addressed: int, strays: int) -> None:
+    """Write a trace with some deliveries at an addressed process, and some at a process that the send does not name."""
+    messages = [f"m{number}" for number in range(addressed + strays)]
+    to = ["q"] * addressed + ["q+r"] * strays
+    sends = [Event("p", at, "send", message, (to[at],)) for at, message in enumerate(messages)]
+    write_trace(name, [*sends, *(Event("q", at, "deliver", message) for at, message in enumerate(messages))])
+
+
+def test_deliveries_that_were_not_checked_are_counted_after_the_verdict(run: Callable[..., Said]) -> None:
+    _many("strays.jsonl", 3, 2)
+    code, out, _ = run("strays.jsonl")
+    assert code == 0
+    assert out.startswith(
+        "8 events of 2 processes (and 1 silent: q+r): 5 messages, 3 deliveries, 2 copies undelivered\n"
+    )
+    assert (
+        "2 of 5 deliveries were not checked: every violation is real, but there may be more\n"
+        '  "holds" covers only the other 3 deliveries\n'
+    ) in out
+    # Without a violation or a delivery aside, nothing is claimed about them.
+    assert "covers only" not in run("good.jsonl")[1]
+
+
+def test_destinations_that_have_no_row_are_named_if_nothing_is_left(run: Callable[..., Said]) -> None:
+    _many("strays.jsonl", 0, 2)
+    code, _, err = run("strays.jsonl")
+    assert code == 2
+    assert err == (
+        "antecede: nothing could be checked: no valid delivery among 2 events "
+        "(set aside: 2 not_addressed; sends name q+r, which no row has as process)\n"
+    )
+
+
+def test_a_log_of_records_points_to_import(run: Callable[..., Said]) -> None:
+    Path("raw.jsonl").write_text('{"node": "a", "event": "sent"}\n' * 3)
+    code, _, err = run("raw.jsonl")
+    assert code == 2
+    assert "3 missing_field" in err
+    assert "antecede import --map converts a log of your own" in err

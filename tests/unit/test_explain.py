@@ -61,7 +61,7 @@ def test_a_late_delivery_is_explained_by_its_chain(tmp_path: Path) -> None:
 def test_a_message_late_at_two_destinations_has_two_explanations(tmp_path: Path) -> None:
     report = _explained(tmp_path, _late, message="x", first=1)
     assert [(said["message"], said["to"]) for said in report["explanations"]] == [("x", "s"), ("x", "r")]
-    assert report["message"] == {"id": "x", "sends": 1, "deliveries": 2, "set_aside": 0}
+    assert report["message"] == {"id": "x", "sends": 1, "deliveries": 2, "set_aside": 0, "reasons": {}}
 
 
 def test_a_message_that_is_not_late_needs_no_explanation(tmp_path: Path) -> None:
@@ -151,7 +151,13 @@ def test_what_was_set_aside_is_said(tmp_path: Path) -> None:
     report = _explained(tmp_path, rows, message="y")
     assert report["complete"] is False
     assert report["quarantined"]["duplicate_send"] == 3
-    assert report["message"] == {"id": "y", "sends": 0, "deliveries": 0, "set_aside": 3}
+    assert report["message"] == {
+        "id": "y",
+        "sends": 0,
+        "deliveries": 0,
+        "set_aside": 3,
+        "reasons": {"duplicate_send": 3},
+    }
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 
 from antecede.cli import run as antecede
@@ -107,7 +108,7 @@ def test_what_was_set_aside_is_said(run: Callable[..., Said]) -> None:
     out = run("torn.jsonl")[1]
     assert "orphan_delivery     1 row set aside" in out
     assert "every chain is real" in out
-    assert "lost: 1 row set aside" in run("torn.jsonl --message lost")[1]
+    assert "lost: 1 row set aside (1 orphan_delivery)\n" in run("torn.jsonl --message lost")[1]
 
 
 @pytest.mark.parametrize(
@@ -146,3 +147,23 @@ def test_names_cannot_command_the_terminal(run: Callable[..., Said]) -> None:
     out = run("evil.jsonl --svg evil.svg")[1]
     assert "\x1b" not in out
     assert "'a\\nb'" in out
+
+
+@pytest.mark.parametrize("name", ["imported.jsonl", "imported.parquet"])
+def test_an_imported_trace_leads_back_to_the_log(run: Callable[..., Said], name: str) -> None:
+    write_trace(name, [msgspec.structs.replace(e, extra={"source": f"{e.process}.log:{e.index + 7}"}) for e in _late])
+    out = run(name)[1]
+    assert "r delivers x late: p had sent it at index 0, p.log:7, but\n" in out
+    assert "and only then does r deliver x (index 1, r.log:8)\n" in out
+    report = json.loads(run(f"{name} --json")[1])
+    assert {"process": "r", "index": 1, "source": "r.log:8"} in report["sources"]
+    # A trace that was not imported has no such places.
+    assert json.loads(run("late.jsonl --json")[1])["sources"] == []
+
+
+def test_several_explanations_name_the_option_that_draws_them(run: Callable[..., Said]) -> None:
+    again = [Event("p", 2, "send", "x2", ("s",)), Event("p", 3, "send", "y2", ("s",))]
+    again += [Event("s", 0, "deliver", "y2"), Event("s", 1, "deliver", "x2")]
+    write_trace("pair.jsonl", [*_late, *again])
+    assert "(--diagram draws each)\n" in run("pair.jsonl")[1]
+    assert "(--diagram" not in run("pair.jsonl --diagram")[1]

@@ -55,6 +55,7 @@ def register(app: typer.Typer) -> None:
         """
         from antecede.trace.conflicts import read_conflicts
         from antecede.trace.explain import Asked
+        from antecede.trace.origins import with_origins
 
         asked = Asked(order, message, first, read_conflicts(conflicts) if conflicts is not None else None)
         asked.check()
@@ -70,6 +71,7 @@ def register(app: typer.Typer) -> None:
                     from antecede.trace.explain import explain as explain_here
 
                     report = explain_here(paths, asked)
+                report = with_origins(report, paths)
             if as_json:
                 print(json.dumps(report, indent=2))
             else:
@@ -95,15 +97,19 @@ def _show(report: dict[str, Any], each: bool) -> None:
     from antecede.diagram.explained import of_explanation
 
     print("\n".join(_heading(report)))
+    at = _Places(report)
     for number, explanation in enumerate(report["explanations"], 1):
         print()
-        print("\n".join(_overtaking(number, explanation) if "chain" in explanation else _circle(explanation, report)))
+        overtaken = "chain" in explanation
+        print("\n".join(_overtaking(number, explanation, at) if overtaken else _circle(explanation, report, at)))
         if each or report["shown"] == 1:
             print()
             try:
                 print_diagram(of_explanation(explanation), sys.stdout)
             except DiagramError as error:
                 print(f"     (not drawn: {error})")
+    if report["shown"] > 1 and not each:
+        print("\n(--diagram draws each)")
     aside = set_aside(report, "every chain is real, but there may be more late deliveries, and shorter chains")
     if aside:
         print("\n" + "\n".join(aside))
@@ -124,7 +130,8 @@ def _heading(report: dict[str, Any]) -> Iterator[str]:
     if about is not None:
         called = shown_name(about["id"])
         if about["set_aside"]:
-            yield f"{called}: {counted(about['set_aside'], 'row')} set aside"
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in about["reasons"].items())
+            yield f"{called}: {counted(about['set_aside'], 'row')} set aside ({reasons})"
         fate = f"{shown} of its {counted(about['deliveries'], 'delivery|deliveries')} late"
         yield f"{called}: {fate}" if about["deliveries"] else f"{called}: no valid delivery, so no late one"
     elif late and shown:
@@ -132,52 +139,69 @@ def _heading(report: dict[str, Any]) -> Iterator[str]:
         yield f"{these}{'each ' if shown > 1 else ''}with a shortest chain that overtook it:"
 
 
-def _overtaking(number: int, said: dict[str, Any]) -> Iterator[str]:
+class _Places:
+    """Names the places of rows: their index, and their place in the log if the trace was imported with it."""
+
+    def __init__(self, report: dict[str, Any]) -> None:
+        self._sources = {(one["process"], one["index"]): one["source"] for one in report["sources"]}
+
+    def __call__(self, process: str, index: int) -> str:
+        from antecede.cli.wording import shown_name
+
+        source = self._sources.get((process, index))
+        return f"index {index}" if source is None else f"index {index}, {shown_name(source)}"
+
+
+def _overtaking(number: int, said: dict[str, Any], at: _Places) -> Iterator[str]:
     from antecede.cli.wording import shown_name
 
     message, source, to = (shown_name(said[key]) for key in ("message", "from", "to"))
-    yield f"{number:>3}  {to} delivers {message} late: {source} had sent it at index {said['send_index']}, but"
+    sent = at(said["from"], said["send_index"])
+    yield f"{number:>3}  {to} delivers {message} late: {source} had sent it at {sent}, but"
     for link in said["chain"]:
         if "after" in link:
-            yield from _significant_link(link, said)
+            yield from _significant_link(link, said, at)
             continue
         yield (
-            f"       {shown_name(link['from'])} sends {shown_name(link['message'])} (index {link['send_index']}), "
-            f"{shown_name(link['to'])} delivers it (index {link['deliver_index']})"
+            f"       {shown_name(link['from'])} sends {shown_name(link['message'])} "
+            f"({at(link['from'], link['send_index'])}), "
+            f"{shown_name(link['to'])} delivers it ({at(link['to'], link['deliver_index'])})"
         )
-    yield f"     and only then does {to} deliver {message} (index {said['deliver_index']})"
+    yield f"     and only then does {to} deliver {message} ({at(said['to'], said['deliver_index'])})"
 
 
-def _significant_link(link: dict[str, Any], said: dict[str, Any]) -> Iterator[str]:
+def _significant_link(link: dict[str, Any], said: dict[str, Any], at: _Places) -> Iterator[str]:
     from antecede.cli.wording import shown_name
 
     source, message, after = shown_name(link["from"]), shown_name(link["message"]), link["after"]
     if after is None:
         there = said["elsewhere"]
-        yield f"       {shown_name(said['to'])} delivered {message} (index {link['deliver_index']}), which conflicts,"
+        here = at(said["to"], link["deliver_index"])
+        yield f"       {shown_name(said['to'])} delivered {message} ({here}), which conflicts,"
         yield (
             f"       and {shown_name(there['process'])} delivers it after this one (index {there['index']}, "
             f"then {there['overtaken_by_index']})"
         )
         return
     had = "sent" if after["kind"] == "send" else "delivered"
-    yield f"       {source} had {had} it in instance {shown_name(after['instance'])} (index {after['index']});"
+    there = at(link["from"], after["index"])
+    yield f"       {source} had {had} it in instance {shown_name(after['instance'])} ({there});"
     then = "the same instance"
     if after["by"] == "conflict":
         then = f"instance {shown_name(after['sender'])}, which conflicts with that one,"
     arrival = ""
     if link["to"] is not None:
-        arrival = f", {shown_name(link['to'])} delivers it (index {link['deliver_index']})"
-    yield f"       {then} sends {message} (index {link['send_index']}){arrival}"
+        arrival = f", {shown_name(link['to'])} delivers it ({at(link['to'], link['deliver_index'])})"
+    yield f"       {then} sends {message} ({at(link['from'], link['send_index'])}){arrival}"
 
 
-def _circle(said: dict[str, Any], report: dict[str, Any]) -> Iterator[str]:
+def _circle(said: dict[str, Any], report: dict[str, Any], at: _Places) -> Iterator[str]:
     from antecede.cli.wording import shown_name
 
     for step in said["circle"]:
-        first = f"{step['kind']}s {shown_name(step['message'])} (index {step['index']})"
+        first = f"{step['kind']}s {shown_name(step['message'])} ({at(step['process'], step['index'])})"
         then = f"it {step['before_kind']}s " if report["order"] == "synchronous" else ""
-        then += f"{shown_name(step['before'])} (index {step['before_index']})"
+        then += f"{shown_name(step['before'])} ({at(step['process'], step['before_index'])})"
         yield f"       {shown_name(step['process'])} {first} before {then}"
 
 

@@ -1,8 +1,10 @@
 """``antecede import``: make a trace from the records of other systems."""
 
 import json
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -76,6 +78,9 @@ def register(app: typer.Typer) -> None:
             metavar="file|time|PATH",
             help="The order of a process's events: by line (file), by time, or by a number in them.",
         ),
+        separator: str | None = typer.Option(
+            None, "--separator", metavar="TEXT", help="The text between the names in to. Default: a comma."
+        ),
         others: str | None = typer.Option(
             None, "--others", metavar="local|skip", help="How to treat all other records. Default: local."
         ),
@@ -102,35 +107,37 @@ def register(app: typer.Typer) -> None:
 
         Known formats: logs with vector clocks (shiviz, govector); spans (zipkin, otlp, jaeger, or spans: CSV and
         Parquet); flow events of Chrome and Perfetto (chrome); histories of Temporal (temporal); editing sessions
-        (editing). Use --map or --mapping for any other log of sends and deliveries (JSON, CSV, Parquet, text).
+        (editing). For any other log of sends and deliveries give --send, --deliver and the places of the columns:
+        --map for JSON, CSV and Parquet; for lines of text --pattern, whose groups name the columns; or --mapping.
 
         All sources together make one trace. A log with several executions makes one trace for each, numbered: OUT-1,
         OUT-2 … Exit 0: done. 2: nothing could be read.
         """
-        given = {"send": send, "deliver": deliver, "index": index, "others": others, "time": clock}
-        given["file_pattern"] = file_pattern
-        if pairs or mapping is not None or any(value is not None for value in given.values()):
-            if instances:
-                raise UsageError("--instances is for spans: in a mapping, process defines the processes")
-            if delimiter is not None or execution is not None:
-                raise UsageError("--delimiter and --execution are for logs with vector clocks, not for mappings")
-            chosen = _mapping(mapping, pairs, given | {"format": form if form != "auto" else None}, pattern)
-            if save_mapping is not None:
-                _save(chosen, save_mapping)
-            report = _watched(lambda say: _foreign().convert_mapped(source, chosen, to, preview, say))
-            lines = mapped_lines(report, preview)
-        else:
-            if preview or save_mapping is not None:
-                raise UsageError("--preview and --save-mapping are for mappings: give --map or --mapping")
-            if len(pattern or ()) > 1:
-                raise UsageError("several --pattern are for mappings: give --map, or one pattern")
-            one = pattern[0] if pattern else None
-            report = _watched(
-                lambda say: _foreign().convert(
-                    source, to, form, one, instances, delimiter, execution, say, skip_unknown=skip_unknown
+        with _old_trace_named(None if preview else to):
+            given = {"send": send, "deliver": deliver, "index": index, "others": others, "time": clock}
+            given |= {"file_pattern": file_pattern, "separator": separator}
+            if pairs or mapping is not None or any(value is not None for value in given.values()):
+                if instances:
+                    raise UsageError("--instances is for spans: in a mapping, process defines the processes")
+                if delimiter is not None or execution is not None:
+                    raise UsageError("--delimiter and --execution are for logs with vector clocks, not for mappings")
+                chosen = _mapping(mapping, pairs, given | {"format": form if form != "auto" else None}, pattern)
+                if save_mapping is not None:
+                    _save(chosen, save_mapping)
+                report = _watched(lambda say: _foreign().convert_mapped(source, chosen, to, preview, say))
+                lines = mapped_lines(report, preview)
+            else:
+                if preview or save_mapping is not None:
+                    raise UsageError("--preview and --save-mapping are for mappings: give --map or --mapping")
+                if len(pattern or ()) > 1:
+                    raise UsageError("several --pattern are for mappings: give --map, or one pattern")
+                one = pattern[0] if pattern else None
+                report = _watched(
+                    lambda say: _foreign().convert(
+                        source, to, form, one, instances, delimiter, execution, say, skip_unknown=skip_unknown
+                    )
                 )
-            )
-            lines = _lines(report)
+                lines = _lines(report)
         print(json.dumps(report, indent=2) if as_json else "\n".join(lines))
         if preview and report["advice"] is not None:
             raise TraceError(report["advice"])
@@ -140,6 +147,17 @@ def _foreign() -> Any:
     from antecede.trace import foreign
 
     return foreign
+
+
+@contextmanager
+def _old_trace_named(to: str | None) -> Iterator[None]:
+    """Add to an error that the file to write still has its old content: a later command would read that."""
+    try:
+        yield
+    except (TraceError, UsageError) as error:
+        if to is None or not os.path.exists(to):
+            raise
+        raise type(error)(f"{error}; {_shown(to)} was not written and still has its earlier content") from None
 
 
 def _watched(work: Callable[[Callable[[str], None]], dict[str, Any]]) -> dict[str, Any]:

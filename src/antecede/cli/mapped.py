@@ -10,7 +10,8 @@ _reasons = {
     "no_process": "record names no process: skipped|records name no process: skipped",
     "no_index": "record has no place in the order: skipped|records have no place in the order: skipped",
     "no_message": "send or delivery without a message id: local|sends and deliveries without a message id: local",
-    "bad_time": "time could not be read: left out|times could not be read: left out",
+    "no_to": "send without destinations: unknown|sends without destinations: unknown",
+    "bad_time": "time could not be read: left out; use --time|times could not be read: left out; use --time",
     "others": "record is neither a send nor a delivery: skipped|records are neither sends nor deliveries: skipped",
 }
 
@@ -25,7 +26,9 @@ def mapped_lines(report: dict[str, Any], preview: bool) -> list[str]:
     )
     lines += _remarks(report)
     if preview:
-        lines += ["first events:", *_first(report["preview"]), "kinds:", *_kinds(report["kinds"])]
+        lines += ["first events:", *_first(report["preview"])]
+        kinds = list(_kinds(report["kinds"]))
+        lines += ["kinds:", *kinds] if kinds else []
     elif report["advice"] is not None:
         lines.append(f"  {_shown(report['advice'])}")
     if preview:
@@ -40,7 +43,10 @@ def mapped_lines(report: dict[str, Any], preview: bool) -> list[str]:
 def _remarks(report: dict[str, Any]) -> Iterator[str]:
     for reason, count in report["skipped"].items():
         yield f"  {counted(count, _reasons[reason])}"
-        yield from (f"    {_shown(place)}" for place in report["skipped_first"][reason][: 2 if count > 2 else 5])
+        yield from (f"    {_shown(place)}" for place in report["skipped_first"][reason])
+    if report["sends"] and report["skipped"].get("no_to") == report["sends"]:
+        yield f"  no send has what to is mapped to; fields: {_shown(', '.join(report['fields']))}"
+    yield from _lost(report)
     if report["sent_again"]:
         said = "id is|ids are"
         yield (
@@ -52,6 +58,25 @@ def _remarks(report: dict[str, Any]) -> Iterator[str]:
     if report["unreadable"]:
         yield f"  {counted(report['unreadable'], 'line')} could not be read:"
         yield from (f"    {_shown(place)}" for place in report["unreadable_first"])
+
+
+def _lost(report: dict[str, Any]) -> Iterator[str]:
+    """Warn of deliveries that verify will set aside, because their two ends do not fit."""
+    if report["orphans"] and report["matched"]:
+        said = "delivery has no send|deliveries have no send"
+        yield f"  {counted(report['orphans'], said)}: not checked by verify; is a file missing? The first:"
+        yield from (f"    {_shown(place)}" for place in report["orphans_first"])
+    if report["not_addressed"]:
+        said = "delivery is|deliveries are"
+        yield (
+            f"  {counted(report['not_addressed'], said)} at a process that the send does not name: "
+            "not checked by verify. The first:"
+        )
+        yield from (f"    {_shown(place)}" for place in report["not_addressed_first"])
+        for name, sends in report["unknown_to"].items():
+            yield f"    {counted(sends, 'send names|sends name')} {name!r}, and no record is a delivery there"
+    if report["separator"] is not None:
+        yield f"  names in to seem to be separated by {report['separator']!r}: give --separator '{report['separator']}'"
 
 
 def _first(events: list[dict[str, Any]]) -> Iterator[str]:

@@ -11,12 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from antecede.cli.engines import chosen_engine, progress, spark_settings, trace_inputs
-from antecede.cli.wording import counted, nothing_valid, shown_name, unread
+from antecede.cli.wording import counted, nothing_valid, shown_name, silent_names, unread
 from antecede.crashes import discard_output, print_error
 from antecede.errors import TraceError, UsageError
 from antecede.trace.conflicts import Conflicts, read_conflicts
 from antecede.trace.cut import Cut
-from antecede.trace.quarantine import unreadable_rows
+from antecede.trace.quarantine import DELIVERIES, unreadable_rows
 from antecede.trace.sources import shown, trace_files
 
 _orders = ("fifo", "causal", "total", "synchronous", "significant")
@@ -232,7 +232,7 @@ def _exit_code(report: dict[str, Any], strict: bool, lenient: bool, paths: list[
 
 def _lines(report: dict[str, Any], lenient: bool) -> list[str]:
     doubtful = not report["readable"] and not lenient
-    silent = f" (and {report['silent']} silent)" if report["silent"] else ""
+    silent = f" (and {report['silent']:,} silent: {silent_names(report)})" if report["silent"] else ""
     lines = [
         f"{counted(report['events'], 'event')} of {counted(report['processes'], 'process|processes')}{silent}: "
         f"{counted(report['messages'], 'message')}, {counted(report['deliveries'], 'delivery|deliveries')}, "
@@ -257,9 +257,23 @@ def _lines(report: dict[str, Any], lenient: bool) -> list[str]:
         if checked:
             lines.append(f"{name:<12} {checked:,} checked, {disagree:,} disagree with the events")
     if not report["complete"]:
-        lines.append("rows were set aside: every violation is real, but there may be more")
+        lines.append(f"{_unchecked(report)}: every violation is real, but there may be more")
+        if not doubtful and any(entry["holds"] for entry in report["orders"].values()):
+            lines.append(f'  "holds" covers only the other {counted(report["deliveries"], "delivery|deliveries")}')
     lines.append(f"{_speed(report)}engine {report['engine']}")
     return lines
+
+
+def _unchecked(report: dict[str, Any]) -> str:
+    """Say how many deliveries, or other rows, were set aside."""
+    aside = {reason: count for reason, count in report["quarantined"].items() if reason != "index_gap"}
+    deliveries = sum(count for reason, count in aside.items() if reason in DELIVERIES)
+    others = sum(aside.values()) - deliveries
+    if not deliveries:
+        return f"{counted(others, 'row was|rows were')} set aside"
+    more = f", and {counted(others, 'other row')}" if others else ""
+    total = counted(deliveries + report["deliveries"], "delivery was|deliveries were")
+    return f"{deliveries:,} of {total} not checked{more}"
 
 
 def _speed(report: dict[str, Any]) -> str:
@@ -283,7 +297,7 @@ def _evidence(entry: dict[str, Any]) -> list[str]:
         message, source, target, other = map(
             shown_name, (first["message"], first["from"], first["to"], first["overtaken_by"])
         )
-        last = "before which it has to come" if "rule" in first else "whose send came after that one"
+        last = "before which it has to come" if "rule" in first else f"which was sent causally after {message}"
         return [
             f"  first: {target} at index {first['deliver_index']} delivers {message}, which {source} sent at index "
             f"{first['send_index']},",

@@ -7,6 +7,7 @@ from math import floor, log10
 from typing import Any
 
 from antecede.crashes import print_error
+from antecede.trace.quarantine import DELIVERIES
 
 
 def shown_name(text: str) -> str:
@@ -66,7 +67,7 @@ def nothing_valid(report: Mapping[str, Any], paths: list[str], sought: str = "de
     """Say that a trace has no valid row of a kind, and, if it has no valid row at all, what the file may be instead."""
     found = f"no valid {sought} among {counted(report['events'], 'event')}"
     if report["events"]:
-        return found
+        return found + _strayed(report)
     files = [path for path in paths if os.path.isfile(path)]
     hint = next((said for path in files if (said := _instead(path))), None)
     if hint is not None:
@@ -74,7 +75,23 @@ def nothing_valid(report: Mapping[str, Any], paths: list[str], sought: str = "de
     aside = ", ".join(f"{count:,} {reason}" for reason, count in report["quarantined"].items())
     place = next(iter(report.get("unread_first", {}).values()), None)
     more = f"; the first is {shown_name(place)}" if place else ""
-    return f"{found} (set aside: {aside}{more}; verify --quarantine DIR keeps them)" if aside else found
+    log = "; antecede import --map converts a log of your own" if "missing_field" in report["quarantined"] else ""
+    return f"{found} (set aside: {aside}{more}; verify --quarantine DIR keeps them{log})" if aside else found
+
+
+def _strayed(report: Mapping[str, Any]) -> str:
+    """Say how many deliveries were set aside, and which destinations of their sends have no row."""
+    aside = [f"{report['quarantined'][reason]:,} {reason}" for reason in DELIVERIES if reason in report["quarantined"]]
+    if not aside:
+        return ""
+    silent = f"; sends name {silent_names(report)}, which no row has as process" if report.get("silent") else ""
+    return f" (set aside: {', '.join(aside)}{silent})"
+
+
+def silent_names(report: Mapping[str, Any]) -> str:
+    """Return the first names that occur only as destinations."""
+    names = ", ".join(map(shown_name, report["silent_first"]))
+    return names if len(report["silent_first"]) == report["silent"] else f"{names}, …"
 
 
 def _instead(path: str) -> str | None:

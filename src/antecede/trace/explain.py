@@ -24,7 +24,7 @@ from antecede.trace.assumed import certain
 from antecede.trace.chain import Chains, Link
 from antecede.trace.conflicts import Conflicts, needed
 from antecede.trace.matched import Matched
-from antecede.trace.quarantine import counts, sift
+from antecede.trace.quarantine import REASONS, counts, sift
 from antecede.trace.schema import ARRIVE, DELIVER, SEND, Event
 from antecede.trace.significant import judge_significant
 from antecede.trace.significant_explain import Explainer
@@ -122,12 +122,24 @@ def _about(events: list[Event], reasons: dict[int, str], message: str) -> dict[s
     if not rows:
         raise unknown(message)
     valid = Counter(events[number].kind for number in rows if number not in reasons)
-    return about(message, valid[SEND], valid[DELIVER], sum(number in reasons for number in rows))
+    aside = Counter(reasons[number] for number in rows if number in reasons)
+    aside["duplicate_index"] += aside.pop("duplicate_row", 0)
+    return about(message, valid[SEND], valid[DELIVER], aside)
 
 
-def about(message: str, sends: int, deliveries: int, set_aside: int) -> dict[str, Any]:
-    """Return the report's ``message``: the numbers of its valid sends and deliveries, and of rows set aside."""
-    return {"id": message, "sends": sends, "deliveries": deliveries, "set_aside": set_aside}
+def about(message: str, sends: int, deliveries: int, aside: Mapping[str, int]) -> dict[str, Any]:
+    """Return the report's ``message``: the numbers of its valid sends and deliveries, and of rows set aside by reason.
+
+    Rows that share a position all have the reason ``duplicate_index`` here.
+    """
+    reasons = {reason: aside[reason] for reason in REASONS if aside.get(reason)}
+    return {
+        "id": message,
+        "sends": sends,
+        "deliveries": deliveries,
+        "set_aside": sum(reasons.values()),
+        "reasons": reasons,
+    }
 
 
 def _overtakings(trace: Matched, late: Sequence[Late]) -> list[dict[str, Any]]:

@@ -38,6 +38,8 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     message: str
     to: tuple[str, ...] | None = None
     time: Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)] | None = None
+    source: str | None = None
+    """The place in a log that was imported."""
 
 
 _row_decoder = msgspec.json.Decoder(_Row)
@@ -50,10 +52,8 @@ def encode(event: Event) -> bytes:
     """One line, without its end."""
     if not event.extra:
         return _encoder.encode(event)
-    row = msgspec.to_builtins(msgspec.structs.replace(event, extra=None))
-    row.update(sorted(event.extra.items()))
-    # The schema's keys come in its order, not in that of their names, which a sorting encoder would give a plain map.
-    return b"{" + b",".join(_encoder.encode(key) + b":" + _encoder.encode(row[key]) for key in row) + b"}"
+    # The schema's keys come in its order, before the extra ones, which come in that of their names.
+    return _encoder.encode(msgspec.structs.replace(event, extra=None))[:-1] + b"," + _encoder.encode(event.extra)[1:]
 
 
 def decode(line: bytes) -> Event | Fault:
@@ -63,12 +63,20 @@ def decode(line: bytes) -> Event | Fault:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, OverflowError):
         return _decode_any(line)
     # Every key has its colon, so as many colons as columns prove that no key was there twice.
-    if line.count(b":") != 4 + (plain.to is not None) + (plain.time is not None):
+    colons = 4 + (plain.to is not None) + (plain.time is not None)
+    extra = None
+    if plain.source is not None:
+        if b"\\" in line:
+            # A colon may be written as an escape.
+            return _decode_any(line)
+        colons += 1 + plain.source.count(":")
+        extra = {"source": plain.source}
+    if line.count(b":") != colons:
         return _decode_any(line)
     to = plain.to
     if to is not None:
         to = destinations(to)
-    return Event(intern(plain.process), plain.index, plain.kind, plain.message, to, plain.time)
+    return Event(intern(plain.process), plain.index, plain.kind, plain.message, to, plain.time, extra=extra)
 
 
 def _decode_any(line: bytes) -> Event | Fault:

@@ -58,6 +58,12 @@ REASONS = (
 )
 """In the order in which they are tested and reported."""
 
+DELIVERIES = ("duplicate_delivery", "orphan_delivery", "not_addressed", "before_send", "cycle")
+"""The reasons of deliveries only."""
+
+SILENT_SHOWN = 5
+"""The number of silent names in a report."""
+
 UNREAD = REASONS[:4]
 """The reasons of rows that cannot be read as events: each is found in the row itself."""
 
@@ -77,6 +83,8 @@ class Sifted(msgspec.Struct):
     """Names that occur only as a destination."""
     missing: int
     """Indices that no row has."""
+    silent_first: list[str]
+    """The first of the silent names."""
 
 
 def sift(events: list[Event], placed: Iterable[Fault] = ()) -> Sifted:
@@ -92,7 +100,9 @@ def sift(events: list[Event], placed: Iterable[Fault] = ()) -> Sifted:
     names = {name for hop, name in places if not hop}
     silent = {name for line in trace.lines for event in line if event.kind == SEND for name in event.to or ()} - names
     missing = sum(max(indices) + 1 - len(indices) for indices in places.values())
-    return Sifted(reasons, trace, len(events) - len(reasons), len(names), len(silent), missing)
+    return Sifted(
+        reasons, trace, len(events) - len(reasons), len(names), len(silent), missing, sorted(silent)[:SILENT_SHOWN]
+    )
 
 
 def _places(events: list[Event], reasons: dict[int, str]) -> dict[tuple[bool, str], dict[int, int]]:

@@ -87,6 +87,7 @@ def _verify(
         "engine": "plain",
         "processes": sifted.processes,
         "silent": sifted.silent,
+        "silent_first": sifted.silent_first,
         "rows": loaded.rows,
         "events": sifted.events,
         "messages": len(sifted.trace.sends),

@@ -130,15 +130,30 @@ def load(
 
 
 def _take(loaded: Loaded, name: str, stream: BinaryIO, keep_raw: bool) -> None:
+    metadata, items = _items(name, stream, keep_raw)
+    if metadata is not None:
+        loaded.metadata.append(metadata)
+    loaded.take(name, items)
+
+
+def _items(name: str, stream: BinaryIO, keep_raw: bool) -> tuple[Metadata | None, Iterator[jsonl.Item]]:
+    """Return the metadata inside a file, if there are any, and its rows."""
     if name.lower().endswith(".parquet") or cast("jsonl.Peekable", stream).peek(4)[:4] == b"PAR1":
         if not stream.seekable():
             raise TraceError(f"{name}: Parquet cannot be read from a pipe; give a file")
-        metadata, items = parquet.read(stream, name, keep_raw)
-        if metadata is not None:
-            loaded.metadata.append(metadata)
-    else:
-        items = jsonl.read(stream)
-    loaded.take(name, items)
+        return parquet.read(stream, name, keep_raw)
+    return None, jsonl.read(stream)
+
+
+def events_in(path: str) -> Iterator[Event]:
+    """Yield the events of one file as they are written, without any check against each other."""
+    try:
+        with open(path, "rb") as stream:
+            for _, _, said in _items(shown(path), stream, False)[1]:
+                if isinstance(said, Event):
+                    yield said
+    except OSError as error:
+        raise TraceError(f"{shown(path)}: cannot be read: {error.strerror or error}") from None
 
 
 def _files(paths: Sequence[str | os.PathLike[str]], metadata: list[Metadata]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from antecede.pipeline.explaining.chains import Sought, explained
 from antecede.pipeline.explaining.significant import explained_significant
 from antecede.pipeline.judge.files import Given, open_trace, spark_for
 from antecede.pipeline.judge.trace import Trace, verdict_on
-from antecede.pipeline.kernels.match import DELIVER, SEND, VALID
+from antecede.pipeline.kernels.match import DELIVER, LEFT_OUT, REASON_NAMES, SEND, VALID
 from antecede.pipeline.match.buckets import Numbering, bucket_of
 from antecede.pipeline.packing import pack, unpack, unpack_batch
 from antecede.pipeline.sessions import Session
@@ -28,6 +28,8 @@ from antecede.trace.explain import Asked, about, circle_of, overtaking, unknown
 from antecede.trace.verdicts import Late
 
 Say = Callable[[str], None]
+
+_reasons = {code: name for code, name in enumerate(REASON_NAMES) if name} | {LEFT_OUT: "duplicate_index"}
 
 
 def explain_files(
@@ -87,7 +89,7 @@ def explained_on(trace: Trace, asked: Asked) -> dict[str, Any]:
             asked.message,
             len(rows["sent_index"]),
             len(rows["delivered_index"]) - said["circular"],
-            rows["set_aside"] + said["circular"],
+            rows["set_aside"] | {"cycle": said["circular"]},
         )
     return {
         "version": __version__,
@@ -128,7 +130,7 @@ def rows_of(packed: Iterable[bytes], numbering: Numbering, message: str) -> byte
     return pack({
         "sent_process": bucket.process[sends], "sent_index": bucket.index[sends],
         "delivered_process": bucket.process[delivers], "delivered_index": bucket.index[delivers],
-        "set_aside": int((mine & ~valid).sum()),
+        "set_aside": {name: int((mine & (bucket.reason == code)).sum()) for code, name in _reasons.items()},
     })  # fmt: skip
 
 

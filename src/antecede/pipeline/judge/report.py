@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from antecede.trace.quarantine import REASONS, readable
+from antecede.trace.quarantine import REASONS, SILENT_SHOWN, readable
 from antecede.trace.schema import COLUMNS
 from antecede.trace.verdicts import ORDERS
 
@@ -29,7 +29,7 @@ def assemble_report(
     aside: Mapping[str, int],
     rows: int,
     processes: int,
-    silent: int,
+    silent: Sequence[str],
     missing: int,
     ids: Ids,
     known: Callable[[Any, Any], int],
@@ -55,7 +55,8 @@ def assemble_report(
     lost = known(said["cycle_process"], said["cycle_index"]) if cycle else 0
     return {
         "processes": processes,
-        "silent": silent,
+        "silent": len(silent),
+        "silent_first": list(silent[:SILENT_SHOWN]),
         "rows": read,
         "events": rows - set_aside,
         "messages": said["messages"],

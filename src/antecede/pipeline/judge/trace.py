@@ -306,7 +306,7 @@ def verdict_on(
         rows=trace.rows,
         outside=trace.outside,
         processes=int(trace.has_rows.sum()),
-        silent=int((named & ~trace.has_rows).sum()),
+        silent=[trace.names[at] for at in np.flatnonzero(named & ~trace.has_rows).tolist()],
         missing=sum(process.largest + 1 - process.distinct for process in trace.places),
         ids=trace.ids,
         known=lambda _process, _index: int(circular["known"].sum()),

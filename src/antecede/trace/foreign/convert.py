@@ -68,7 +68,7 @@ def convert(
     files: list[dict[str, Any]] = []
     collector: Collector | None = None
     skipped: list[str] = []
-    for path in files_of(paths):
+    for path in files_of(paths, to):
         with opened(path, unreadable) as file:
             say(f"reading {file.name}")
             try:

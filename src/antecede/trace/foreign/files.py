@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import BinaryIO
 
 from antecede import limits
-from antecede.errors import TraceError
+from antecede.errors import TraceError, UsageError
 from antecede.trace.sources import folders_of, shown
 
 _gzip_magic = b"\x1f\x8b"
@@ -24,6 +24,7 @@ _byte_order_mark = b"\xef\xbb\xbf"
 _head_bytes = 256 * 1024
 _first_shown = 5
 _endings = (".log", ".txt", ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
+_metadata_ending = ".meta.json"
 _torn = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
@@ -147,16 +148,27 @@ def opened(path: str, unreadable: Unreadable) -> Iterator[ForeignFile]:
         raise TraceError(f"{shown(path)}: cannot be read: {error.strerror or error}") from None
 
 
-def files_of(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
+def files_of(paths: Sequence[str | os.PathLike[str]], to: str | os.PathLike[str] | None = None) -> list[str]:
     """Return the files at the paths, each once. A directory gives the files that look like logs or spans; ``-`` is
-    kept."""
+    kept.
+
+    The trace ``to``, which an earlier import may have written into a directory of sources, is not a source, nor are its
+    metadata.
+    """
     found: dict[str, str] = {}
+    written = [] if to is None else [os.path.realpath(os.fsdecode(to) + ending) for ending in ("", _metadata_ending)]
     for given in paths:
         path = os.fspath(given)
         if "\0" in path:
             raise TraceError(f"{path!r} is not a path")
         for file in _expand(path):
-            found.setdefault("-" if file == "-" else os.path.realpath(file), file)
+            real = "-" if file == "-" else os.path.realpath(file)
+            if real not in written:
+                found.setdefault(real, file)
+            elif file == path:
+                raise UsageError(f"{shown(path)} is a source and would be overwritten: give --to another name")
+    if not found:
+        raise TraceError(f"{shown(os.fspath(paths[0]))}: no file here but the trace of an earlier import")
     return list(found.values())
 
 

@@ -25,9 +25,10 @@ import msgspec
 
 from antecede import __version__, limits
 from antecede.errors import TraceError
+from antecede.trace.foreign.ends import Ends, Row
 from antecede.trace.foreign.files import ForeignFile, Unreadable, files_of, opened
 from antecede.trace.foreign.guard import Guard
-from antecede.trace.foreign.mapping import Mapping, Plan, field, text_of
+from antecede.trace.foreign.mapping import Mapping, Plan, Value, field, text_of
 from antecede.trace.foreign.records import Record, form_of, records_of
 from antecede.trace.foreign.times import nanoseconds
 from antecede.trace.schema import DELIVER, LOCAL, SEND, Event, Metadata
@@ -35,24 +36,12 @@ from antecede.trace.writer import TraceWriter
 
 _kinds = {"send.": SEND, "deliver.": DELIVER, "": LOCAL}
 _shown_max = 5
-_previewed = 10
+_previewed = 20
+_previewed_alike = 2
 _fields_shown = 20
 _looked_at = 100
 _kinds_shown = 10
 _chars_shown = 120
-
-
-class Row(msgspec.Struct, gc=False):
-    """An event whose index is not known yet."""
-
-    place: int
-    """The key that orders it within its process."""
-    kind: str
-    message: str | None
-    to: tuple[str, ...] | None
-    time: int | None
-    texts: dict[str, str] | None
-    extra: dict[str, Any] | None
 
 
 class Skipped:
@@ -81,7 +70,8 @@ class Mapped:
         """The kinds of records, by the kind of event that they became; limited in number."""
         self.records = self.events = 0
         self.preview: list[dict[str, Any]] = []
-        """The first events, for people."""
+        """The first events of each kind at each process, for people."""
+        self._previewed: Counter[tuple[str, str]] = Counter()
         self.fields: dict[str, None] = {}
         """The paths in the first records, for advice."""
 
@@ -119,15 +109,19 @@ class Mapped:
             self.skipped.add("bad_time", where, f"{values['time'].of(fields)!r:.{_chars_shown}} is not a time")
         place = self._place(fields, at)
         if place is None:
-            self.skipped.add("no_index", where, f"nothing to order it by: --index {self.plan.mapping.index}")
+            self.skipped.add("no_index", where, self._unplaced(values, fields))
             return
         message = text_of(values["message"].of(fields)) if kind != LOCAL else None
         if kind != LOCAL and message is None:
             self.skipped.add("no_message", where, _lacking("message", values, fields))
             kind = LOCAL
-        to = _destinations(values["to"].of(fields)) if kind == SEND and "to" in values else None
+        to = None
+        if kind == SEND and "to" in values:
+            to = _destinations(values["to"].of(fields), self.plan.mapping.separator)
+            if to is None:
+                self.skipped.add("no_to", where, _lacking("to", values, fields))
         texts, extra = self._more(fields, found)
-        self._add(process, Row(place, kind, message, to, at, texts, extra), where)
+        self._add(Row(process, place, file, record.number, kind, message, to, at, texts, extra))
 
     def _count_kind(self, kind: str, said: str) -> None:
         counts, said = self.kinds[kind], said[:_chars_shown]
@@ -141,6 +135,14 @@ class Mapped:
                 number = int(number)
             return number if type(number) is int else None
         return at if self.plan.mapping.index == "time" else self.events
+
+    def _unplaced(self, values: dict[str, Value], fields: dict[str, Any]) -> str:
+        """Say why a record has no place in the order of its process."""
+        if self.plan.index is not None:
+            return f"--index: {_lacking('number', {'number': self.plan.index}, fields)}"
+        if values["time"].of(fields) is None:
+            return f"--index time: {_lacking('time', values, fields)}"
+        return f"--index time: {values['time'].text} is not a time; give --time FORM"
 
     def _more(self, fields: dict[str, Any], found: str) -> tuple[dict[str, str] | None, dict[str, Any] | None]:
         """The further columns of the trace, which are texts, and those that have a name of the user's own."""
@@ -158,13 +160,16 @@ class Mapped:
                 texts[name] = text
         return texts or None, extra or None
 
-    def _add(self, process: str, row: Row, where: str) -> None:
+    def _add(self, row: Row) -> None:
         if self.events == limits.foreign_events_max:
-            raise TraceError(f"{where}: one import holds at most {limits.foreign_events_max:,} events: cut the log")
+            raise TraceError(
+                f"{row.source}: one import holds at most {limits.foreign_events_max:,} events: cut the log"
+            )
         self.events += 1
-        self.lines.setdefault(process, []).append(row)
-        if len(self.preview) < _previewed:
-            said = {"at": where, "process": process, "kind": row.kind, "message": row.message}
+        self.lines.setdefault(row.process, []).append(row)
+        if len(self.preview) < _previewed and self._previewed[row.process, row.kind] < _previewed_alike:
+            self._previewed[row.process, row.kind] += 1
+            said = {"at": row.source, "process": row.process, "kind": row.kind, "message": row.message}
             self.preview.append(said | {"to": None if row.to is None else list(row.to), "time": row.time})
 
     def sort(self) -> int:
@@ -180,7 +185,8 @@ class Mapped:
         for process, rows in sorted(self.lines.items()):
             for index, row in enumerate(rows):
                 more = row.texts or {}
-                yield Event(process, index, row.kind, row.message, row.to, row.time, extra=row.extra, **more)  # type: ignore[arg-type]
+                extra = {"source": row.source} | (row.extra or {})
+                yield Event(process, index, row.kind, row.message, row.to, row.time, extra=extra, **more)  # type: ignore[arg-type]
 
 
 def convert_mapped(
@@ -199,8 +205,10 @@ def convert_mapped(
     unreadable = Unreadable()
     files: list[dict[str, Any]] = []
     with Guard() as guard:
-        for path in files_of(paths):
-            left = limits.preview_records_max - mapped.records if preview else None
+        sources = files_of(paths, to)
+        for number, path in enumerate(sources):
+            # A preview looks into each file.
+            left = -((mapped.records - limits.preview_records_max) // (len(sources) - number)) if preview else None
             if left == 0:
                 break
             with opened(path, unreadable) as file:
@@ -231,12 +239,6 @@ def _write(mapped: Mapped, to: str | os.PathLike[str], say: Callable[[str], None
 
 
 def _report(mapped: Mapped, files: list[dict[str, Any]], unreadable: Unreadable, tied: int) -> dict[str, Any]:
-    sent: Counter[str] = Counter()
-    delivered = 0
-    for rows in mapped.lines.values():
-        sent.update(row.message for row in rows if row.kind == SEND and row.message is not None)
-    for rows in mapped.lines.values():
-        delivered += sum(row.kind == DELIVER and row.message in sent for row in rows)
     by_kind = Counter(row.kind for rows in mapped.lines.values() for row in rows)
     return {
         "version": __version__,
@@ -250,8 +252,8 @@ def _report(mapped: Mapped, files: list[dict[str, Any]], unreadable: Unreadable,
         "skipped": dict(mapped.skipped.counts),
         "skipped_first": mapped.skipped.first,
         "kinds": {kind: dict(counts.most_common(_kinds_shown)) for kind, counts in mapped.kinds.items()},
-        "matched": delivered,
-        "sent_again": sum(count > 1 for count in sent.values()),
+        **Ends(row for rows in mapped.lines.values() for row in rows).report(),
+        "fields": list(islice(mapped.fields, _fields_shown)),
         "tied": tied if mapped.plan.mapping.index != "file" else 0,
         "unreadable": unreadable.count,
         "unreadable_first": unreadable.first,
@@ -304,7 +306,7 @@ def _fields(mapped: Mapped) -> str:
     return ", ".join(islice(mapped.fields, _fields_shown)) + more if mapped.fields else "none"
 
 
-def _lacking(column: str, values: dict[str, Any], fields: dict[str, Any]) -> str:
+def _lacking(column: str, values: dict[str, Value], fields: dict[str, Any]) -> str:
     value = values.get(column)
     if value is None:
         return f"no {column} is mapped"
@@ -312,11 +314,12 @@ def _lacking(column: str, values: dict[str, Any], fields: dict[str, Any]) -> str
     found = field(fields, path)
     if found is None:
         return f"no {column}: the record has no {path}"
-    return f"no {column}: {path} is {'empty' if found == '' else 'neither a text nor a number'}"
+    wanted = {"to": "a list of names", "number": "a whole number"}.get(column, "a text or a number")
+    return f"no {column}: {path} is {'empty' if found == '' else f'not {wanted}'}"
 
 
-def _destinations(said: Any) -> tuple[str, ...] | None:
-    """Return the destinations of a message: a list, or a text with commas; None means unknown."""
+def _destinations(said: Any, separator: str) -> tuple[str, ...] | None:
+    """Return the destinations of a message: a list, or names in one text; None means unknown."""
     if type(said) is str:
         said = said.strip()
         if said.startswith("["):
@@ -325,7 +328,7 @@ def _destinations(said: Any) -> tuple[str, ...] | None:
             except (msgspec.MsgspecError, RecursionError):
                 said = said.strip("[]")
     if type(said) is str:
-        said = [name.strip() for name in said.split(",") if name.strip()] or None
+        said = [name.strip() for name in said.split(separator) if name.strip()] or None
     if type(said) is not list:
         text = text_of(said)
         return None if text is None else (text,)

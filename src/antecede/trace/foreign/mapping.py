@@ -17,6 +17,7 @@ know records or traces.
 
 import re
 import tomllib
+from difflib import get_close_matches
 from typing import Any, Final
 
 import msgspec
@@ -35,6 +36,7 @@ OTHERS: Final = ("local", "skip")
 
 _columns = ("process", "kind", "message", "to", "time")
 _texts = ("domain", "instance", "operation", "parent", "type", "replays")
+_such = {"process": "node", "message": "id"}
 _never = tuple(name for name in COLUMNS if name not in _columns + _texts)
 _prefixes = ("send.", "deliver.")
 _next_name = re.compile(r",(?=\s*[A-Za-z_][\w.]*\s*=)", re.ASCII)
@@ -52,6 +54,8 @@ class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     """For the names of files: a regular expression with named groups."""
     send: str | None = None
     deliver: str | None = None
+    separator: str = ","
+    """The text between the names in ``to``."""
     others: str = "local"
     index: str = "file"
     """``file``, ``time``, or the path of a number: the order of the events of one process."""
@@ -99,7 +103,9 @@ def write_mapping(mapping: Mapping, path: str) -> None:
     table = plain.pop("map", {})
     lines = ["# A mapping for: antecede import LOG --mapping FILE"]
     lines += [f"{key} = {_toml(value)}" for key, value in plain.items()]
-    lines += ["", "[map]", *(f"{_toml(name) if '.' in name else name} = {_toml(path)}" for name, path in table.items())]
+    if table:
+        lines += ["", "[map]"]
+    lines += [f"{_toml(name) if '.' in name else name} = {_toml(path)}" for name, path in table.items()]
     try:
         with open(path, "w", encoding="utf-8") as file:
             file.write("\n".join(lines) + "\n")
@@ -178,6 +184,8 @@ class Plan:
         self.mapping = mapping
         _one_of("--format", mapping.format, ("auto", *RECORDS))
         _one_of("--others", mapping.others, OTHERS)
+        if not mapping.separator:
+            raise UsageError("--separator: expected the text between the names in to, such as + or ;")
         self.patterns = [_pattern("--pattern", text) for text in mapping.patterns]
         self.file = _pattern("--file-pattern", mapping.file_pattern) if mapping.file_pattern is not None else None
         searched = [*self.patterns, self.file] if self.file is not None else self.patterns
@@ -203,17 +211,27 @@ class Plan:
                 raise UsageError(f"--map: {name} cannot be mapped: expected {known}, or another name")
         for column in ("process", "message"):
             if any(column not in self.values[kind] for kind in _prefixes):
-                example = " --map process=node,kind=event,message=id" if not self.patterns else f", or a group {column}"
-                raise UsageError(f"the mapping lacks {column}: give --map {column}=PATH{example}")
+                example = (
+                    f", or a group {column} in --pattern" if self.patterns else f", such as {column}={_such[column]}"
+                )
+                raise UsageError(
+                    f"the mapping lacks {column}: {_misspelled(column, named)}give --map {column}=PATH{example}"
+                )
         if "kind" not in named and not self.patterns:
             raise UsageError(
-                "the mapping lacks kind: give --map kind=PATH, the field that --send and --deliver look at"
+                f"the mapping lacks kind: {_misspelled('kind', named)}give --map kind=PATH, "
+                "the field that --send and --deliver look at"
             )
         if self.mapping.index == "time" and any("time" not in self.values[kind] for kind in _prefixes):
             raise UsageError("--index time needs to know the time: give --map time=PATH")
         for option, text in (("--send", self.mapping.send), ("--deliver", self.mapping.deliver)):
             if text is None:
                 raise UsageError(f"the mapping lacks {option}: give a regular expression that such records match")
+
+    def paths(self) -> set[str]:
+        """Return all paths of the mapping."""
+        found = {path for values in self.values.values() for value in values.values() for path in value.paths}
+        return found | set(self.kind.paths if self.kind else ()) | set(self.index.paths if self.index else ())
 
     def in_name(self, name: str) -> dict[str, str]:
         """Return what the name of a file says of all its records."""
@@ -232,6 +250,13 @@ class Plan:
             if found is not None:
                 return prefix, {name: text for name, text in found.groupdict().items() if text is not None}
         return "", {}
+
+
+def _misspelled(column: str, named: dict[str, str]) -> str:
+    """Return a remark on a name in the mapping that looks like a column, for a message about its absence."""
+    own = [name for name in named if name not in _columns + _texts and not name.startswith(_prefixes)]
+    found = get_close_matches(column, own, 1)
+    return f"{found[0]} would be an extra column, did you mean {column}? If not, " if found else ""
 
 
 def _values(named: dict[str, str], prefix: str) -> dict[str, Value]:

@@ -27,6 +27,8 @@ from antecede.trace.foreign.mapping import Plan
 _delimiters = ",;\t|"
 _errors = (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError, OverflowError)
 _batch_rows = 8_192
+_json_begins = re.compile(rb'\s*(?:\{\s*(?:["}]|$)|\[\s*(?:[\[{"\]]|$))')
+_time_of_day = re.compile(r"\d\d:\d\d")
 
 
 class Record(NamedTuple):
@@ -45,15 +47,33 @@ def form_of(file: ForeignFile, plan: Plan) -> str:
         return "parquet"
     if plan.patterns:
         return "text"
-    if file.head.lstrip()[:1] in (b"{", b"["):
+    if _is_json(file.head):
         return "json"
-    first = file.head.partition(b"\n")[0].decode("utf-8", "replace")
-    if any(first.count(mark) >= 2 for mark in _delimiters):
+    if _is_table(file.head, plan):
         return "csv"
     raise UsageError(
         f"{file.name}: neither JSON nor a table: for lines of text give --pattern with named groups, "
         r"such as '(?P<time>\S+) (?P<process>\S+) (?P<kind>\w+) (?P<message>\S+)'"
     )
+
+
+def _is_json(head: bytes) -> bool:
+    """Return whether a file begins as JSON does. Text may begin with a bracket, too: ``[15/Nov/2026:10:00:00]``."""
+    if _json_begins.match(head):
+        return True
+    try:
+        return type(msgspec.json.decode(head.lstrip().partition(b"\n")[0])) in (dict, list)
+    except _errors:
+        return False
+
+
+def _is_table(head: bytes, plan: Plan) -> bool:
+    """Return whether the first line is a header: it has a field of the mapping, or at least no time of day, which a
+    line of a log often has."""
+    first = head.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r")
+    marks = [mark for mark in _delimiters if first.count(mark) >= 2]
+    names = {name.strip().strip('"') for mark in marks for name in first.split(mark)}
+    return bool(marks) and (not names.isdisjoint(plan.paths()) or _time_of_day.search(first) is None)
 
 
 def records_of(file: ForeignFile, form: str, plan: Plan, guard: Guard) -> Iterator[Record]:
@@ -91,7 +111,7 @@ def _document(file: ForeignFile) -> Iterator[Record]:
     try:
         document = msgspec.json.decode(file.document())
     except _errors as error:
-        raise TraceError(f"{file.name}: not a JSON document: {error}") from None
+        raise TraceError(f"{file.name}: not a JSON document: {error}; for lines of text give --pattern") from None
     if isinstance(document, dict):
         lists = [value for value in document.values() if isinstance(value, list)]
         document = lists[0] if len(lists) == 1 else [document]

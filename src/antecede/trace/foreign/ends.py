@@ -1,0 +1,100 @@
+"""Compare the two ends of the messages of an imported log: which deliveries will ``verify`` not be able to check?
+
+``verify`` sets a delivery aside if no record sends its message, or if its send names other destinations. In a log that
+was just mapped this is mostly a mistake of the mapping: a file is missing, the names in ``to`` are not the names of
+processes, or another character than a comma separates them. So the import counts such deliveries and shows the first.
+
+This module knows ids, processes and places. It does not know records.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from antecede.trace.schema import DELIVER, SEND
+
+_shown_max = 5
+_names_max = 10
+_separators = ("+", ";", "|", "/", "&", " ")
+
+
+class Row(msgspec.Struct, gc=False):
+    """An event whose index is not known yet."""
+
+    process: str
+    place: int
+    """The key that orders it within its process."""
+    file: str
+    line: int
+    kind: str
+    message: str | None
+    to: tuple[str, ...] | None
+    time: int | None
+    texts: dict[str, str] | None
+    extra: dict[str, Any] | None
+
+    @property
+    def source(self) -> str:
+        """Its place in the log."""
+        return f"{self.file}:{self.line}"
+
+
+class Ends:
+    """The two ends of all messages of one import."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._sends: dict[str, Row] = {}
+        self._deliveries: list[Row] = []
+        self._sent_again: set[str] = set()
+        for row in rows:
+            if row.kind == DELIVER:
+                self._deliveries.append(row)
+            elif row.kind == SEND and row.message is not None and self._sends.setdefault(row.message, row) is not row:
+                self._sent_again.add(row.message)
+        self._receivers = {row.process for row in self._deliveries}
+
+    def report(self) -> dict[str, Any]:
+        """Return the report's keys about the two ends of messages."""
+        orphans = [row for row in self._deliveries if row.message not in self._sends]
+        strays = [row for row in self._deliveries if self._strays(row)]
+        unknown = self._unknown()
+        return {
+            "matched": len(self._deliveries) - len(orphans),
+            "sent_again": len(self._sent_again),
+            "orphans": len(orphans),
+            "orphans_first": [f"{row.source}: {row.process} delivers {row.message}" for row in orphans[:_shown_max]],
+            "not_addressed": len(strays),
+            "not_addressed_first": [self._described(row) for row in strays[:_shown_max]],
+            "unknown_to": dict(unknown.most_common(_names_max)),
+            "separator": self._separator(unknown),
+        }
+
+    def _strays(self, row: Row) -> bool:
+        """Return whether the send of a delivery names other destinations."""
+        send = self._sends.get(row.message or "")
+        if send is None or send.to is None or row.message in self._sent_again:
+            return False
+        return row.process not in send.to
+
+    def _described(self, row: Row) -> str:
+        send = self._sends[row.message or ""]
+        named = ", ".join((send.to or ())[:_shown_max]) or "nobody"
+        return f"{row.source}: {row.process} delivers {row.message}, which was sent to {named} ({send.source})"
+
+    def _unknown(self) -> Counter[str]:
+        """Return the destinations at which nothing is delivered, with the number of sends that name them."""
+        sends = self._sends.values()
+        return Counter(name for send in sends for name in send.to or () if name not in self._receivers)
+
+    def _separator(self, unknown: Counter[str]) -> str | None:
+        """Return the text that separates names of processes in an unknown destination, if there is one."""
+        for mark in _separators:
+            if any(mark in name and self._receivers.issuperset(_parts(name, mark)) for name in unknown):
+                return mark
+        return None
+
+
+def _parts(name: str, mark: str) -> list[str]:
+    return [part.strip() for part in name.split(mark)]
