@@ -199,7 +199,7 @@ class Answer(Part, frozen=True, array_like=True, gc=False, tag=15):
     ok: bool
     document: bytes
     code: str = ""
-    """What was wrong, in one word for programs; empty: nothing. Older servers don't send it."""
+    """The kind of error, in one word for programs, or empty. Older servers don't send it."""
 
 
 AnyPart = (

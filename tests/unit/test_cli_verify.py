@@ -394,4 +394,4 @@ def test_a_log_of_records_points_to_import(run: Callable[..., Said]) -> None:
     code, _, err = run("raw.jsonl")
     assert code == 2
     assert "3 missing_field" in err
-    assert "antecede import --map converts a log of your own" in err
+    assert "antecede import --map converts other logs" in err

@@ -75,7 +75,7 @@ def nothing_valid(report: Mapping[str, Any], paths: list[str], sought: str = "de
     aside = ", ".join(f"{count:,} {reason}" for reason, count in report["quarantined"].items())
     place = next(iter(report.get("unread_first", {}).values()), None)
     more = f"; the first is {shown_name(place)}" if place else ""
-    log = "; antecede import --map converts a log of your own" if "missing_field" in report["quarantined"] else ""
+    log = "; antecede import --map converts other logs" if "missing_field" in report["quarantined"] else ""
     return f"{found} (set aside: {aside}{more}; verify --quarantine DIR keeps them{log})" if aside else found
 
 

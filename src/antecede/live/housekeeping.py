@@ -1,6 +1,6 @@
 """The periodic work of a server with its event loop: an adapter around :class:`antecede.server.upkeep.Upkeep`.
 
-Snapshots are written in a thread of their own.
+Snapshots are written in a separate thread.
 """
 
 import asyncio

@@ -40,7 +40,7 @@ class ServerCore:
         now: float = 0.0,
         speaks: int = VERSION,
     ) -> None:
-        """``speaks``: the newest wire version that this server speaks."""
+        """``speaks``: the newest wire version of this server."""
         self.machine = machine
         self.peering = Peering(machine, epoch, token, log, random, speaks)
         self.sessions = Sessions(machine, log)
@@ -56,7 +56,7 @@ class ServerCore:
         )
         self.upkeep = Upkeep(machine, store, driver, self.marks, self.watch, log)
         self.failure = ""
-        """Why no steps can be taken any more; empty: they can."""
+        """The reason why no steps can be taken any more, or empty."""
         self.peering.attach(self.driver)
         self.sessions.attach(self.driver, now)
 
@@ -89,7 +89,7 @@ class ServerCore:
 
     @property
     def trouble(self) -> str:
-        """What is wrong with the disk; empty: nothing."""
+        """The problem with the disk, or empty."""
         return self.failure or self.driver.trouble or self.marks.shortage
 
     def stop(self, reason: str) -> None:

@@ -36,7 +36,7 @@ class Entry:
         admission: Admission,
         speaks: int = wire.VERSION,
     ) -> None:
-        """``speaks``: the newest wire version that this server speaks."""
+        """``speaks``: the newest wire version of this server."""
         self.token = token
         self.peering = peering
         self.sessions = sessions

@@ -1,4 +1,4 @@
-"""A client's letters, without I/O: their sequence, when one is tried again or dead, and when the server is told.
+"""A client's letters, without I/O: their sequence, when one is tried again or dead, and when the server gets a report.
 
 Letters are handled one after the other, in their sequence, and each is reported as done **after its handler has
 returned**. Until then the server keeps it, and hands it out again on the next connection. A letter that comes again
@@ -79,7 +79,7 @@ class Inbox:
         return self._current
 
     def deadline(self) -> float | None:
-        """When a handler is to be tried again; None: no handler waits for that."""
+        """The time at which a handler is tried again, or None."""
         return None if self._current is None or self.running else self._try_at
 
     def handled(self) -> None:

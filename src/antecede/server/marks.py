@@ -29,7 +29,7 @@ class LogState(Protocol):
 
 
 class LogView(LogState, Protocol):
-    """Where the log stands."""
+    """The state of the log."""
 
     @property
     def last(self) -> int: ...

@@ -46,7 +46,7 @@ class Questions(Generic[T]):
             self._due = due
 
     def close(self, ticket: T) -> None:
-        """Nobody waits for the answer any more."""
+        """Forget a question: its owner no longer waits for the answer."""
         self._take(ticket)
 
     def answered(self, letter: Letter) -> None:
@@ -57,7 +57,7 @@ class Questions(Generic[T]):
             self._ends(ticket, _unanswered(letter) if letter.type == _unanswered_type else letter)
 
     def fail(self, ticket: T, error: Exception) -> bool:
-        """There will be no answer to this ticket. Return whether somebody waited for it."""
+        """There will be no answer to this ticket. Return whether its owner still waited."""
         if not self._take(ticket):
             return False
         self._ends(ticket, error)
@@ -69,7 +69,7 @@ class Questions(Generic[T]):
             self.fail(ticket, again(error))
 
     def deadline(self) -> float | None:
-        """When to call ``expire``; None: no question is open."""
+        """The time to call ``expire``; None if no question is open."""
         return self._due
 
     def expire(self, now: float) -> None:

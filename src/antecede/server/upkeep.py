@@ -1,4 +1,4 @@
-"""What a server does at regular times: look at its marks, watch its connections, and keep snapshots.
+"""The regular work of a server: look at its marks, watch its connections, and keep snapshots.
 
 A snapshot is due when enough went into the log since the last one. The machine's state is taken at once; writing it is
 the adapter's work and takes a while, in which the server goes on. A snapshot that could not be written is tried again
@@ -51,7 +51,7 @@ class Upkeep:
         self.failed = False
         """Nothing more will be durable."""
         self.logged_bytes = 0
-        """What went into the log since the last snapshot."""
+        """The bytes written to the log since the last snapshot."""
         self.snapshot_bytes = limits.snapshot_log_bytes
         """After this many bytes a snapshot is due."""
         self._covered = 0
@@ -61,7 +61,7 @@ class Upkeep:
         self.failures = 0
         """How often in a row a snapshot could not be written."""
         self._not_before = 0.0
-        """When the next snapshot may be tried, after one that failed."""
+        """The time at which the next snapshot may be tried, after a failure."""
         self._watch_at = 0.0
 
     def look(self, now: float) -> Snapshot | None:

@@ -62,7 +62,7 @@ class Refused(msgspec.Struct, frozen=True, gc=False):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a server or a client may not connect."""
+    """The reason why a server or a client may not connect."""
 
     code: str
     """In one word, for programs."""

@@ -48,7 +48,7 @@ class Bus:
         self._names: dict[type, str] = {}
         self._questions: Questions[Ticket] = Questions(self._numbering, self._ended)
         self._timer: asyncio.TimerHandle | None = None
-        """When the first question may be late; one timer for all, because most questions are answered long before."""
+        """The time at which the first question may be late. One timer serves all: most are answered long before."""
         self._timer_at = 0.0
         self._listening = False
         self._handlers = Handlers(name, self._questions.answered, self._line.done)

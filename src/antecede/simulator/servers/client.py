@@ -36,7 +36,7 @@ class ClientWorld(Loop, Protocol):
         ...
 
     def version(self) -> int:
-        """Draw the newest wire version that a process speaks."""
+        """Draw the newest wire version of a process."""
         ...
 
     def client_fails(self, letter: Letter) -> bool:
@@ -54,7 +54,7 @@ class Question(msgspec.Struct):
     id: int
     timeout: float
     outcome: str = "open"
-    """``answered``, ``late``, ``unanswered``: whoever was asked could not react; ``lost``: the client was killed."""
+    """``answered``, ``late``, ``unanswered``: the agent could not react; ``lost``: the client was killed."""
 
 
 class Publish(msgspec.Struct):

@@ -40,7 +40,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """Connections, of servers or clients, on which everything is lost from some moment on. Neither end is told: both
     have to notice."""
     old_versions: float = 0.0
-    """Share of the lives of servers and clients in which they speak only the oldest wire version."""
+    """Share of the lives of servers and clients in which they use only the oldest wire version."""
     stalls: int = 0
     """Connections, of servers or clients, of which one end stops reading for a while."""
     clock_jumps: int = 0

@@ -89,7 +89,7 @@ def _trace(world: ServerWorld, rows: list[Event], orders: tuple[str, ...]) -> It
             # A message between objects is not a letter.
             continue
         elif row.dead and wire.is_temporary(row.process):
-            # Dropped with the mailbox of a client that is gone; perhaps nobody has seen it.
+            # Dropped with the mailbox of a client that is gone; perhaps it was never handed out.
             continue
         elif letter is None or (_sender(letter, sent), tuple(sorted(set(letter.to)))) != (sent.process, sent.to):
             yield f"{row.message} of {sent.process} was really {letter}"

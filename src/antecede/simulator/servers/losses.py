@@ -3,7 +3,7 @@
 Its peers remember what it has forgotten, so it must not go on with them as if nothing had happened: the link between
 them stops, and ``status`` shows it. An operator then resets the domains of the server, and from there on everything is
 delivered once again. If the disk that was lost turns up later and is put back, it belongs to an earlier life of the
-domain, and nobody talks to it.
+domain, and no server accepts it.
 """
 
 from collections.abc import Callable, Iterator

@@ -22,7 +22,7 @@ class Loop(Protocol):
     random: Random
 
     attended: float
-    """When regular work began, after a time in which nobody did any."""
+    """The time at which regular work began, after a time without any."""
 
     @property
     def now(self) -> float: ...
@@ -83,8 +83,8 @@ class End:
 
     @property
     def heard(self) -> float:
-        """The time of the last input; while reading is paused, now. While nobody in the world does regular work, no
-        pings are sent: a connection is not silent for that."""
+        """The time of the last input; while reading is paused, now. Without regular work
+        no pings are sent; that alone does not make a connection silent."""
         if self._paused:
             return self._loop.now
         silent = self._mute or self.other._abandoned
@@ -216,7 +216,9 @@ class End:
     def _take(self, data: bytes) -> None:
         self._heard = self._loop.now
         if data[4] > self._speaks:
-            self._loop.wrong(self.remote, f"sent a frame of version {data[4]} to an end that speaks {self._speaks}")
+            self._loop.wrong(
+                self.remote, f"sent a frame of version {data[4]} to an end that reads up to {self._speaks}"
+            )
         parts = self._unframer.feed(data)
         while parts and self.receiver is not None:
             self._receives(self, parts)

@@ -1,4 +1,4 @@
-"""Simulated operators: the shipped request, each on a connection of its own."""
+"""Simulated operators: the shipped request, each on a separate connection."""
 
 from collections.abc import Callable
 from typing import Any

@@ -318,7 +318,7 @@ def _workload(world: ServerWorld, random: Random, dice: Dice) -> None:
 
 
 def _temporary(world: ServerWorld, random: Random, dice: Dice) -> None:
-    """Let a temporary client come, and leave in one of two ways. Whoever wants to may send to it, also afterwards."""
+    """Let a temporary client come, and leave in one of two ways. Others may send to it, also afterwards."""
     address = f"{wire.TEMPORARY}t@{_one(random, list(world.servers))}"
     client = world.client(address)
     dice.clients.append(address)
@@ -345,7 +345,7 @@ def _stay_long(world: ServerWorld, random: Random, dice: Dice) -> None:
 
 
 def _ask(world: ServerWorld, when: float, source: str, dice: Dice) -> None:
-    """Let a client ask: an agent that answers, one that is silent, or with a question that nobody understands."""
+    """Let a client ask: an agent that answers, one that is silent, or with a question without a handler."""
     draw, asked, id_ = dice.random.random, dice.one(dice.agents), dice.id()
     kind = draw()
     question: Notification = Riddle(id=id_) if kind < 0.1 else Enquiry(id=id_, silent=kind < 0.3)
@@ -377,7 +377,7 @@ def _dead(world: ServerWorld) -> list[str]:
         for name, key in world.operators.off_the_list
         if (name, key) in kept
     ]
-    # A replay leaves a mark on the letter. What an operator did not hear of was buried, or was not.
+    # A replay leaves a mark on the letter. If the operator got no answer, the letter was buried, or was not.
     expected = len(riddles) - sum(bool(letter.replays) for letter in riddles)
     buried = sum(place not in kept for place in world.operators.buried)
     if dead != len(riddles) or len(kept) + buried != expected:
@@ -386,7 +386,7 @@ def _dead(world: ServerWorld) -> list[str]:
 
 
 def _asked(world: ServerWorld) -> list[str]:
-    """A client that is patient gets the answer to its question, or learns that nobody can answer."""
+    """A client that is patient gets the answer to its question, or learns that there will be no answer."""
     return [
         f"{address}: question {question.id} was {question.outcome}"
         for address, client in world.clients.items()

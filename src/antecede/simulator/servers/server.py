@@ -370,7 +370,7 @@ class SimulatedServer:
 
     @property
     def unsettled_work(self) -> str:
-        """What only the regular work can settle; empty: nothing."""
+        """The work that only the regular work can settle, or empty."""
         if self.core.upkeep.failures:
             return "a snapshot that failed was not tried again"
         engine, sessions = self.machine.engine, self.core.sessions

@@ -282,7 +282,7 @@ class ServerWorld:
         self.servers[name].set_clock(int((self.random.random() - 0.5) * 4000))
 
     def version(self) -> int:
-        """Draw the newest wire version that a process speaks in its life."""
+        """Draw the newest wire version of one life of a process."""
         old = self.faults.old_versions
         return wire.VERSION_OLDEST if old and self.random.random() < old else wire.VERSION
 
