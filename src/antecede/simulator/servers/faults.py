@@ -37,8 +37,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     takeovers: int = 0
     """Clients whose name another process takes while the first is still connected."""
     silences: int = 0
-    """Connections, of servers or clients, on which everything is lost from some moment on. Neither end is told: both
-    have to notice."""
+    """Connections, of servers or clients, on which everything is lost from some moment on. Both
+    ends must notice it."""
     old_versions: float = 0.0
     """Share of the lives of servers and clients in which they use only the oldest wire version."""
     stalls: int = 0
