@@ -86,7 +86,7 @@ def _world() -> World:
     ("called", "reason"),
     [
         (("long_name",), "the name of an operation has more than 400 characters"),
-        (("half_name",), "the name of an operation has more than 400 characters, or is no text"),
+        (("half_name",), "the name of an operation has more than 400 characters, or is not a text"),
         (("no_tuple",), "TypeError: arguments of a Call: expected a tuple"),
         (("large_call",), "ValueError: arguments of visit of "),
         (("large_reason",), "ValueError: xxx"),
