@@ -122,27 +122,29 @@ class TcpConnection(asyncio.Protocol):
         self._unframer = Unframer()
         if self._guest is not None:
             self._guest.keeps(0)
-        if self._guest is None or not self._guest.known or not self._lingers(reason):
+        if self._guest is not None and self._guest.known and self._transport.can_write_eof():
+            self._loop.call_soon(self._end_writing)
+        else:
             self._transport.close()
         # If the other end does not read, it keeps the written data and the connection open: it gets a little time.
         self._linger = self._loop.call_later(_linger_seconds, self._transport.abort)
 
-    def _lingers(self, reason: str) -> bool:
-        """Return whether the connection stays open for a while. Closing with unread bytes resets the connection, and
-        the other end may never read the reason. So further input from a client or a server is read and dropped until
-        that end closes as well."""
-        if not self._transport.can_write_eof():
-            return False
+    def _end_writing(self) -> None:
+        """End only this direction. Closing with unread bytes resets the connection, and the other end may never read
+        the reason. So further input from a client or a server is read and dropped until that end closes as well. The
+        owner hears of the end (and logs it) before the other end does."""
+        self._ended(self.reason)
+        if self._transport.is_closing():
+            return
         try:
             self._transport.write_eof()
         except OSError:
             # The other end is gone.
-            return False
+            self._transport.close()
+            return
         if self._deaf:
             self._deaf = False
             self._transport.resume_reading()
-        self._loop.call_soon(self._ended, reason)
-        return True
 
     def trust(self, *, server: bool) -> None:
         self._unframer.trust(limits.frame_bytes_max if server else limits.client_frame_bytes_max)
