@@ -323,15 +323,16 @@ class Channel:
             if consumer.outgoing:
                 outgoing += consumer.outgoing
                 consumer.outgoing = []
-        self.acks_wait = False
+        waits = False
         for domain, peer, link in self._links:
             if link.ack_due:
                 if not acknowledge:
-                    self.acks_wait = True
+                    waits = True
                 elif (ack := link.ack()) is not None:
                     outgoing.append(Outgoing(domain, peer, ack))
             if link.timers and link.timers[0][0] <= now:
                 outgoing += [Outgoing(domain, peer, frame) for frame in link.tick(now)]
+        self.acks_wait = waits
         return outgoing
 
     def forget_leaving(self) -> None:

@@ -218,14 +218,16 @@ class Engine:
     def expects(self, agent: str, reactions: tuple[Reaction, ...]) -> bool:
         """Return whether these reactions are for the agent's next letters. An operator, or an earlier session of the
         client, may have removed a client's letters meanwhile."""
-        mailbox = self.mailboxes.get(agent, ())
-        if len(reactions) > len(mailbox):
-            return False
+        mailbox = self.mailboxes.get(agent)
+        if mailbox is None or len(reactions) > len(mailbox):
+            return not reactions
+        if len(reactions) == 1:
+            return mailbox[0].id == reactions[0].letter
         return all(map(_is_of, mailbox, reactions))
 
     def finish(self, agent: str, reactions: tuple[Reaction, ...], state: bytes | None) -> list[Letter]:
         """Remove handled letters from the mailbox and save the agent's new state; return the letters."""
-        mailbox = self.mailboxes.get(agent, deque())
+        mailbox = self.mailboxes.get(agent)
         letters = []
         for reaction in reactions:
             if not mailbox or mailbox[0].id != reaction.letter:

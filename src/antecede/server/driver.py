@@ -191,35 +191,38 @@ class Driver:
             deferred, self._deferred = self._deferred, []
             for call in deferred:
                 call()
-        self.stepped = not self._records
-        if self._records:
-            return Turn(list(self._records), [])
+        records, queue = self._records, self.inputs
+        if records:
+            self.stepped = False
+            return Turn(list(records), [])
+        self.stepped = True
         if not self._steps:
             self._calm = now - self._rested > _calm_seconds
         self._steps += 1
         retries, acknowledgements = self.retries, self.acknowledgements
         reactions = retries.due(now) if retries.waiting else []
-        if len(self.inputs) <= _inputs_few:
-            inputs = list(self.inputs)
-            self.inputs.clear()
+        if len(queue) <= _inputs_few:
+            inputs = list(queue)
+            queue.clear()
         else:
             inputs = self._take_inputs()
         acknowledge = acknowledgements.any and (
             now >= acknowledgements.due or acknowledgements.frames >= _frames_together
         )
+        machine = self.machine
         try:
-            step = self.machine.step(inputs, now, clock_ms, acknowledge)
+            step = machine.step(inputs, now, clock_ms, acknowledge)
         except BaseException:
             # Half a step was taken and no record contains it: nothing may depend on it. The log is good.
             self.broken = True
             raise
         self.taken += len(inputs)
-        waits = self.machine.channel.acks_wait
+        waits = machine.channel.acks_wait
         if acknowledge or (waits and not acknowledgements.wait):
             acknowledgements.stepped(waits, now)
         if step.record is not None:
-            self._records.extend(pieces_of(step.record))
-            self.gate.last += len(self._records)
+            records.extend(pieces_of(step.record))
+            self.gate.last += len(records)
         if step.outgoing or step.replies:
             self.gate.put(step.outgoing, step.replies)
         for due in step.due:
@@ -231,7 +234,7 @@ class Driver:
             self._call_when_taken()
         for domain, peer, reason in step.faults:
             self._outputs.fault(domain, peer, reason)
-        return Turn(list(self._records), [] if self.stopping else reactions)
+        return Turn(list(records) if records else [], [] if self.stopping else reactions)
 
     def _call_when_taken(self) -> None:
         while self._when_taken and self._when_taken[0][0] <= self.taken:

@@ -55,6 +55,17 @@ class Gate:
         durable, waiting = self.durable, self._waiting
         if not waiting:
             return
+        if len(waiting) == 1 and waiting[0][0] <= durable:
+            # The usual case on an idle server.
+            _, frames, told, call = waiting.popleft()
+            if told:
+                self._reply(told)
+            if frames:
+                self._send(frames)
+            if call is not None:
+                call()
+            if not waiting:
+                return
         outgoing: list[Outgoing] = []
         replies: list[Reply] = []
         while waiting and waiting[0][0] <= durable:

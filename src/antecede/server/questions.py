@@ -37,13 +37,14 @@ class Questions(Generic[T]):
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, ticket: T, timeout: float, now: float) -> None:
-        """Begin to wait for the answer to a ticket, which has its number."""
+    def open(self, ticket: T, timeout: float, now: float) -> float:
+        """Begin to wait for the answer to a ticket, which has its number. Return when it is due."""
         due = now + timeout
         self._open[ticket] = (due, timeout)
         self._numbering.asks[ticket.number] = ticket
         if self._due is None or due < self._due:
             self._due = due
+        return due
 
     def close(self, ticket: T) -> None:
         """Forget a question: its owner no longer waits for the answer."""
