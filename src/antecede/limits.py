@@ -141,6 +141,10 @@ reason_chars_max: Final = 2_000
 train_letters_max: Final = 1_024
 """Letters that share one message of a domain's order."""
 
+train_copies_max: Final = 262_144
+"""Destinations of all letters of one train together: 64 letters of a topic with 4,096 subscribers. Each list of
+destinations is in the train once, so this also bounds what a short train can make a server do."""
+
 train_bytes_max: Final = 1024 * 1024
 """Bytes of one train; a single larger letter travels alone."""
 

@@ -35,9 +35,11 @@ from msgspec import Meta
 from antecede import limits
 from antecede.errors import WireError
 
-VERSION: Final = 2
+VERSION: Final = 3
 """The newest supported version."""
 VERSION_OLDEST: Final = 1
+LISTS: Final = 3
+"""The first version in which a train may have lists of destinations."""
 
 TEMPORARY: Final = "temporary-client."
 """The beginning of the names of temporary clients."""

@@ -8,6 +8,7 @@ from typing import Final
 
 from antecede import limits, wire
 from antecede.channel import Outgoing
+from antecede.channel.consumer import unshared_frame
 from antecede.link import Ack, Frame
 from antecede.server.connections import Connection
 
@@ -54,6 +55,8 @@ class Peer:
         connection = self.connection
         assert connection is not None
         if not connection.full:
+            if self.version < wire.LISTS:
+                several = [unshared_frame(one) for one in several]
             connection.send(self._parts(several))
             return
         for one in several:

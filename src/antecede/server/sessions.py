@@ -311,7 +311,7 @@ class RemoteSession:
 
     def deliver(self, letters: list[Letter]) -> None:
         if self._sessions.is_current(self):
-            self._connection.send([wire.Deliver(couple(letters))])
+            self._connection.send([wire.Deliver(couple(letters, self._version >= wire.LISTS))])
 
     def end(self, reason: str, code: str) -> None:
         self._ended = True

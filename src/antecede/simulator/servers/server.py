@@ -20,6 +20,7 @@ from antecede.interrupts import is_ctrl_c
 from antecede.server import AgentServer, Plan
 from antecede.server.core import ServerCore
 from antecede.server.items import joined
+from antecede.server.recovery import recover
 from antecede.server.upkeep import Snapshot
 from antecede.simulator.servers.network import End, Loop
 from antecede.simulator.servers.watched import WatchedCore, WatchedLog, WorldLog
@@ -177,10 +178,10 @@ class SimulatedServer:
         )
         self.machine = machine = self.machine_class(self.name, self.plan, self.store.incarnation)
         found = self.store.recovered
-        if found.snapshot is not None:
-            machine.restore(found.snapshot.data(), world.now)
-        for record in joined(record for _, record in found.records()):
-            machine.replay(record, world.now)
+        snapshot = None if found.snapshot is None else found.snapshot.data()
+        first = recover(machine, snapshot, (record for _, record in found.records()), "", world.now)
+        if first is not None:
+            self.store.append(first)
         machine.begin_life(self.life + 1)
         self.host = self.host_class(self.name, machine.channel.check)
         for agent, kind in self.agents.items():
