@@ -30,7 +30,7 @@ def warn_of_unread(report: Mapping[str, Any]) -> None:
 
     too_many = unreadable_rows(report)
     if too_many is not None:
-        print_error(f"warning: {too_many}: the report is about the other rows")
+        print_error(f"warning: {too_many}: the report covers only the other rows")
 
 
 def unread(report: Mapping[str, Any]) -> list[str]:
