@@ -25,7 +25,7 @@ def set_aside(report: Mapping[str, Any], consequence: str) -> list[str]:
 
 
 def warn_of_unread(report: Mapping[str, Any]) -> None:
-    """Warn on standard error if too many rows cannot be read; the report is about the others."""
+    """Warn on standard error if too many rows cannot be read; the report covers only the other rows."""
     from antecede.trace.quarantine import unreadable_rows
 
     too_many = unreadable_rows(report)

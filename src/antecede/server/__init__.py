@@ -153,7 +153,7 @@ class AgentServer:
         self.channel.begin_life(life)
 
     def resume(self, now: float) -> Step:
-        """Return what is due now, after the last record has been replayed."""
+        """Return the work that is due now, after the last record has been replayed."""
         return self.step([], now, 0)
 
     def deadline(self) -> float | None:
@@ -242,7 +242,7 @@ class AgentServer:
     def _replay_dead(self, given: Replay, items: list[Item], now: float) -> None:
         dead = self.engine.dead.get(given.key)
         if dead is None:
-            # Another operator was faster.
+            # Another operator has already removed the letter.
             return
         number = self.clients.get(given.client, 0) + 1
         for item in (sent_again(dead.letter, given.client, number, given.to), Buried(given.key)):
@@ -362,7 +362,7 @@ class AgentServer:
                 self.engine.asks[ask] = Question(item.agent, outbound.reply)
             self._call(item.agent, outbound, ask, deadline_of(outbound.body, item.clock_ms), now)
         else:
-            # Only a server that forwards what it does not understand can do that; nothing is called.
+            # Only a server that forwards calls which it does not understand can send this; nothing is called.
             self._numbers += 1
         self._numbers += bool(ask)
 
@@ -379,7 +379,8 @@ class AgentServer:
         self.timers.set(self._numbers, when_ms, agent, letter)
 
     def _send(self, source: str, sent: Outbound | Published, *, ask: str = "", replays: str = "") -> Letter:
-        """Send the next letter. A question is quoted by its own id (``ask="."``), or as its asker says."""
+        """Send the next letter. The answer to a question quotes the question's own id (``ask="."``), or the id that the
+        asker gives."""
         self._numbers += 1
         id_ = self._prefix + str(self._numbers)
         ask = id_ if ask == "." else ask
@@ -407,7 +408,8 @@ class AgentServer:
     # State.
 
     def backlog(self, exact: bool = True) -> Backlog:
-        """Return how much waits here; if not exact, without the bytes of letters that came since the last count."""
+        """Return how much data waits here; if not ``exact``, without the bytes of letters that came since the last
+        count."""
         return backlog_of(self.channel, self.engine, self.timers, exact)
 
     def snapshot(self) -> bytes:

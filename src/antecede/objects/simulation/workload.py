@@ -52,7 +52,7 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
 
 
 def scripted(relation: Relation, operations: tuple[str, ...]) -> type[Object]:
-    """Return a class of objects with these operations, of which exactly the related ones do not commute."""
+    """Return a class of objects with these operations; exactly the conflicting ones do not commute."""
 
     def named(name: str) -> Any:
         def compute(self: Any, tag: int, calls: list[Any], fails: bool) -> Generator[Call, Any, int]:
@@ -294,5 +294,5 @@ class Driver:
             }
         )
         if wanted != found:
-            problems.append(f"computed for good: {dict(found - wanted)} too often, {dict(wanted - found)} too rarely")
+            problems.append(f"committed effects: {dict(found - wanted)} too often, {dict(wanted - found)} too rarely")
         return problems
