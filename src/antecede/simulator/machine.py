@@ -334,7 +334,8 @@ class Machine:
             self._disk = self.channel.dump()
 
     def crash(self, *, saved: bool = False) -> None:
-        """Lose everything that is not on disk. ``saved``: the disk is as it should be, without the last step."""
+        """Lose everything that is not on disk. ``saved``: the disk already has its final content, without the last
+        step."""
         if not saved:
             self.save()
         self.up = False

@@ -60,7 +60,7 @@ def own_entry(event: Event) -> int:
 
 
 class _Exact:
-    """Entries are indices + 1."""
+    """The rule ``exact``: entries are indices + 1."""
 
     def __init__(self, trace: Matched) -> None:
         self._names = trace.names
@@ -77,7 +77,7 @@ class _Exact:
 
 
 class _Order:
-    """Entries are compared with what their own processes recorded."""
+    """The rule ``order``: entries are compared with the recorded own entries of their processes."""
 
     def __init__(self, trace: Matched) -> None:
         self._names = trace.names

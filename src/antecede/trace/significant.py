@@ -9,7 +9,7 @@ Takizawa §3.3, SO) is judged as follows. A delivery of m at an object q is **la
 * **agreement** (SO 2, C1): neither of these, both are requests whose instances conflict in q and in another object,
   which delivered m before m′, and not m′ → m.
 
-Where the printed rule cannot be right, or is open, we read it as follows:
+Where the printed rule cannot be right, or is not precise, we interpret it as follows:
 
 * (1-2) is printed for "m1 or m2 is a request". A *response* m′ would then wait for a request m that cannot be computed
   while the instance that waits for m′ is running: a deadlock, which the rule is proven not to have. So a response waits
