@@ -1,10 +1,10 @@
 """Wound–wait: the roots of one home, and the roots that an object has asked to make way.
 
-The theorem of §3.3 is about messages. Instances can still wait for each other in a cycle: op1@i calls op2@j while
-op3@j calls op4@i, with op1 ~ op4 and op2 ~ op3. So an object at which an older instance waits for one of a *younger*
-root asks that root's home to abort it (``wound``). The home does, unless it has decided to commit. When the older
-instance has ended, the object informs the home (``heal``), and the root is tried again with its old number. All waiting
-is then of younger roots for older ones, and the oldest root is never wounded.
+The theorem of §3.3 is about messages. Instances can still wait for each other in a cycle: op1@i calls op2@j while op3@j
+calls op4@i, with op1 ~ op4 and op2 ~ op3. So an object at which an older instance waits for one of a *younger* root
+asks that root's home to abort it (``wound``). The home does, unless it has decided to commit. When the older instance
+has ended, the object informs the home (``heal``), and the root is tried again with its old number. Then only younger
+roots wait for older ones, and the oldest root is never wounded.
 
 This is bookkeeping only: nothing here aborts an instance or sends a message.
 """

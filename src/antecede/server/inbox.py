@@ -96,7 +96,7 @@ class Inbox:
             self._try_at = now + limits.reaction_pause_seconds * 2 ** (self._tries - 1)
 
     def dead(self, reason: str) -> None:
-        """No handler can take the letter, for this reason."""
+        """Set the letter aside as dead, for this reason: no handler can take it."""
         letter = self._current
         assert letter is not None
         self._current, self.running = None, False
