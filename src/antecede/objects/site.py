@@ -234,7 +234,7 @@ class Site(Order):
         return False
 
     def _finished(self) -> Effects:
-        """Return the effects of a step, after all instances have begun that may begin."""
+        """Return the effects of a step, after all instances that may begin have begun."""
         self._pump()
         return self.outbox.drain()
 

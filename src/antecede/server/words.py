@@ -82,7 +82,7 @@ class Step(msgspec.Struct):
 
 
 class Log(Protocol):
-    """The log of a server's classes for operators: one event with its fields per call."""
+    """The log messages of a server's classes, for operators. Each call logs one event with its fields."""
 
     def info(self, event: str, **fields: Any) -> None:
         """Log something that an operator may want to know."""

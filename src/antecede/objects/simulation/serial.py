@@ -19,7 +19,7 @@ def unserial(ended: Ended) -> list[str]:
     try:
         order = list(TopologicalSorter(_earlier(ended)).static_order())
     except CycleError as error:
-        return [f"each of {', '.join(error.args[1])} comes before the next, by instances that conflict"]
+        return [f"each of {', '.join(error.args[1])} must come before the next, because their instances conflict"]
     cells: dict[str, dict[str, int]] = {name: {} for name in ended.names}
     for root in order:
         home, plan = ended.lasting[root]
