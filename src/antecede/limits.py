@@ -314,7 +314,7 @@ snapshot_retry_seconds: Final = 10.0
 file descriptors usually lasts for seconds."""
 
 store_group_bytes_max: Final = 16 * 1024 * 1024
-"""The records of one commit group of a log, with their lengths; therefore also one record."""
+"""One commit group of a log: its records with their lengths. This also limits one record."""
 
 store_segment_bytes: Final = 64 * 1024 * 1024
 """The default size of one segment of a log; segments are allocated as a whole, one in advance."""
