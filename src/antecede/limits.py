@@ -284,8 +284,8 @@ publish_to_max: Final = 4_096
 """Destinations of one publish of a client: the number of servers that a topology may have. For more, use topics."""
 
 publish_to_read_max: Final = 65_536
-"""Destinations that are decoded, in order to refuse a publish with its number and the reason. Above this the connection
-is closed."""
+"""Destinations of a publish that are decoded at all, so that a refusal can give the publish's number and the reason.
+Above this the connection is closed."""
 
 address_chars_max: Final = 200
 """One destination: ``name@server`` with names of 64 characters is 129 long."""

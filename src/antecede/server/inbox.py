@@ -39,11 +39,11 @@ class Inbox:
         self._current: Letter | None = None
         """The letter whose handler runs, or is to be tried again."""
         self._outdated = False
-        """The connection on which the current letter came is gone."""
+        """Whether the connection on which the current letter came is gone."""
         self._tries = 0
         self._try_at = 0.0
         self.running = False
-        """A handler runs."""
+        """Whether a handler runs."""
 
     def begin(self) -> None:
         """A new connection: what was not reported as done comes again."""
