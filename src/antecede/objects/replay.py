@@ -124,7 +124,8 @@ def fold(kind: type[Object], state: State, instances: Sequence[Instance]) -> tup
     outcomes: dict[str, Outcome] = {}
 
     def inside(prefix: str) -> list[Instance]:
-        """Return the instances called within a call, directly or not, except those within another of them."""
+        """Return the instances that a call led to, directly or through others; of these, only those that no other of
+        them called."""
         own = [one for one in instances if one.id.startswith(prefix) or one.id == prefix.rstrip("/")]
         return [one for one in own if not any(one.id.startswith(other.id + "/") for other in own)]
 

@@ -62,7 +62,8 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
         """The sessions, by address."""
         self._temporary: dict[str, float] = {}
-        """Temporary clients that are known, or have letters, and the time since when each may be disconnected."""
+        """The temporary clients that are known or have letters, each with the time at which its disconnection may have
+        begun."""
         self.dead = 0
         """Letters that clients could not handle."""
 
