@@ -42,8 +42,11 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
         return (self.tag, calls, self.fails)
 
     def lasting(self, at: str, path: str = "") -> Iterator[tuple[str, str, str]]:
-        """Return (object, path, operation) of all effects if this is computed there and commits. A call that several
-        objects make in the same way has one path, and takes effect once."""
+        """Return (object, path, operation) of all effects of this operation, if it is computed at that object and
+        commits.
+
+        A call that several objects make in the same way has one path, and takes effect once.
+        """
         yield at, path, self.operation
         for number, (to, plan) in enumerate(self.calls, 1):
             if not plan.fails:
