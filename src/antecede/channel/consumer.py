@@ -218,7 +218,7 @@ class MessageConsumer:
     def _accept(self, peer: str, number: int, body: bytes) -> None:
         link = self.links.get(peer)
         if link is None:
-            # It follows from what the log contains anyway: nothing needs to be recorded or sent.
+            # The log already contains the cause of this packet, so nothing needs to be recorded or sent.
             self.own.accept(number)
             ack = self.own.ack()
             assert ack is not None

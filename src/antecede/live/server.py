@@ -349,11 +349,11 @@ class ServerRuntime:
         self.core.appended(count, size, reason)
 
     def _on_durable(self, number: int) -> None:
-        """From the commit thread."""
+        """Called in the commit thread when records are durable."""
         self._loop.call_soon_threadsafe(self._became_durable, number)
 
     def _on_failed(self, error: StoreFailedError) -> None:
-        """From the commit thread."""
+        """Called in the commit thread when the disk has failed."""
         self._loop.call_soon_threadsafe(self._fail, error)
 
     def _fail(self, error: StoreFailedError | BrokenStepError, event: str = "disk-failed") -> None:

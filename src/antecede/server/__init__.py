@@ -98,8 +98,7 @@ class AgentServer:
     # Steps.
 
     def step(self, inputs: list[Input], now: float, clock_ms: int, acknowledge: bool = True) -> Step:
-        """Take the inputs, fire the timers that are due, stamp the messages sent. The driver may leave acknowledgements
-        to a later step."""
+        """Take the inputs, fire timers, stamp the messages sent; acknowledgements may be left to a later step."""
         items, engine = self._items, self.engine
         items.clear()
         self._multicasts = 0
@@ -161,8 +160,7 @@ class AgentServer:
         self._replies = []
 
     def begin_life(self, life: int) -> None:
-        """Start a life after the last record has been replayed: peers learn its number, and the frame count at its
-        start."""
+        """Start a life after the last record was replayed: peers learn its number, and how many frames it began with."""
         self.channel.begin_life(life)
 
     def deadline(self) -> float | None:
@@ -251,7 +249,7 @@ class AgentServer:
     def _replay_dead(self, given: Replay, items: list[Item], now: float) -> None:
         dead = self.engine.dead.get(given.key)
         if dead is None:
-            # Another operator was faster.
+            # Another operator has already removed the letter.
             return
         number = self.clients.get(given.client, 0) + 1
         for item in (sent_again(dead.letter, given.client, number, given.to), Buried(given.key)):
@@ -372,7 +370,7 @@ class AgentServer:
                 self.engine.asks[ask] = Question(item.agent, outbound.reply)
             self._call(item.agent, outbound, ask, deadline_of(outbound.body, item.clock_ms), now)
         else:
-            # Only a server that forwards what it does not understand can do that; nothing is called.
+            # Only a server that forwards calls which it does not understand can send this; nothing is called.
             self._numbers += 1
         self._numbers += bool(ask)
 
@@ -389,7 +387,8 @@ class AgentServer:
         self.timers.set(self._numbers, when_ms, agent, letter)
 
     def _send(self, source: str, sent: Outbound | Published, *, ask: str = "", replays: str = "") -> Letter:
-        """Send the next letter. A question is quoted by its own id (``ask="."``), or as its asker says."""
+        """Send the next letter. The answer to a question quotes the question's own id (``ask="."``), or the id that the
+        asker gives."""
         self._numbers += 1
         id_ = self._prefix + str(self._numbers)
         ask = id_ if ask == "." else ask
@@ -420,7 +419,8 @@ class AgentServer:
     # State.
 
     def backlog(self, exact: bool = True) -> Backlog:
-        """Return how much waits here; if not exact, without the bytes of letters that came since the last count."""
+        """Return how much data waits here; if not ``exact``, without the bytes of letters that came since the last
+        count."""
         return backlog_of(self.channel, self.engine, self.timers, exact)
 
     def snapshot(self) -> bytes:

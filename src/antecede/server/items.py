@@ -38,7 +38,7 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     source: str = ""
     """The original sender, if it is not the client itself. So a replayed dead letter keeps its sender."""
     asked: str = ""
-    """The id that an answer to it quotes, if not this publish."""
+    """The id that an answer quotes, if it is not that of this publish."""
     deadline_ms: int = 0
     """For a call: the wall clock by which it must have ended."""
 
@@ -76,11 +76,12 @@ class Buried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
 
 
 class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=7):
-    """A client sent several of one type to the same destinations, one after the other; their numbers rise by one."""
+    """A client sent several notifications of one type to the same destinations, one after the other; their numbers rise
+    by one."""
 
     client: str
     number: int
-    """Of the first."""
+    """The number of the first publish."""
     to: tuple[str, ...]
     type: str
     bodies: list[bytes]

@@ -29,7 +29,7 @@ class Peer:
         self.dialed: Connection | None = None
         """The connection that we dialed, also before the peer has said hello."""
         self.ready = False
-        """Both hellos were sent."""
+        """Whether both hellos were sent."""
         self.deferred: list[Outgoing] = []
         """First copies that wait for space on the connection."""
         self.newest: dict[str, int] = {}
@@ -66,7 +66,7 @@ class Peer:
                 self.deferred.append(one)
 
     def writable(self) -> None:
-        """The connection has room again."""
+        """Continue writing: the connection has room again."""
         if self.ready and self.deferred:
             deferred, self.deferred = self.deferred, []
             self.write(deferred)

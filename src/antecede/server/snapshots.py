@@ -33,7 +33,7 @@ class State(msgspec.Struct, frozen=True):
 
 
 class _Snapshot(msgspec.Struct, frozen=True, tag_field="format", tag=2):
-    """Format 2. A ``Position`` is the position of a letter in ``letters``."""
+    """A snapshot in format 2. A ``Position`` is the position of a letter in ``letters``."""
 
     server: str
     incarnation: int
@@ -95,7 +95,7 @@ def encode_state(state: State) -> bytes:
         timers=[(place, when, agent, number(letter)) for place, (when, agent, letter) in state.timers.items()],
         stopped=state.stopped,
         log_format=state.log_format,
-        # This comes last, when all letters have their numbers.
+        # The table is written last, when all letters have their numbers.
         letters=table.saved(),
     )
     return msgspec.msgpack.encode(snapshot)

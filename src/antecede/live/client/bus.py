@@ -118,7 +118,7 @@ class Bus:
             pause, self._pause = self._pause, 0.0
             await asyncio.sleep(pause)
         numbering = self._numbering
-        # Programs call this for each message: the batch that is being filled is left out, for it is short.
+        # Programs call this for each message. The batch that is being filled is not counted, because it is short.
         while numbering.next - 1 - numbering.accepted_upto > limits.publish_window_max // 2:
             await self._change()
 
@@ -186,7 +186,7 @@ class Bus:
             raise
 
     def _ended(self, ticket: Ticket, outcome: Letter | Exception) -> None:
-        """A question has its answer, or will have none."""
+        """End a question: its answer is here, or there will be none."""
         answer = ticket.answer
         if answer is None or answer.done():
             return

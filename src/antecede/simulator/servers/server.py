@@ -30,7 +30,7 @@ from antecede.store.simulated import PowerCut, SimulatedDisk
 SIZES = Sizes(segment_bytes=65_536, group_bytes_max=16_384, pending_bytes_max=32_768, log_bytes_max=1 << 24)
 _directory = "data"
 _snapshot_bytes = 0
-"""A server takes a snapshot whenever it looks and something went into its log since the last one."""
+"""A server takes a snapshot at each check if its log has grown since the last one."""
 
 
 class Surroundings(Loop, Protocol):
@@ -328,7 +328,7 @@ class SimulatedServer:
         self._set_alarm()
 
     def set_clock(self, milliseconds: int) -> None:
-        """The wall clock is set."""
+        """Set the wall clock."""
         self.clock_offset_ms += milliseconds
         if self.up:
             self._wake_at = None
