@@ -142,7 +142,7 @@ train_letters_max: Final = 1_024
 """Letters that share one message of a domain's order."""
 
 train_copies_max: Final = 262_144
-"""Destinations of all letters of one train together; a list in the train, which is there once, may serve many letters."""
+"""Destinations of all letters of one train together; one list of destinations in a train may serve many letters."""
 
 train_bytes_max: Final = 1024 * 1024
 """Bytes of one train; a single larger letter travels alone."""

@@ -160,7 +160,7 @@ class AgentServer:
         self._replies = []
 
     def begin_life(self, life: int) -> None:
-        """Start a life after the last record was replayed: peers learn its number, and how many frames it began with."""
+        """Start a life after the last record was replayed: peers learn its number, and its count of frames so far."""
         self.channel.begin_life(life)
 
     def deadline(self) -> float | None:
