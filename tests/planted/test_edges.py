@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from antecede import limits, wire
-from antecede.channel.letters import Letter
+from antecede.channel.letters import Letter, couple
 from antecede.link import Link
 from antecede.server import AgentServer, client, entry, peering
 from antecede.server.client import Numbering
@@ -232,6 +232,16 @@ def test_the_newest_version_with_a_client_that_speaks_an_older_one(monkeypatch: 
     real = RemoteSession.welcome
     monkeypatch.setattr(RemoteSession, "welcome", welcome)
     caught(300, "sent a frame of version")
+
+
+def test_lists_for_a_peer_that_speaks_an_older_version(monkeypatch: Patch) -> None:
+    monkeypatch.setattr("antecede.server.peer.unshared_frame", lambda one: one)
+    caught(300, "sent a train with lists")
+
+
+def test_lists_for_a_client_that_speaks_an_older_version(monkeypatch: Patch) -> None:
+    monkeypatch.setattr("antecede.server.sessions.couple", lambda letters, share: couple(letters, share=True))
+    caught(300, "sent a train with lists")
 
 
 _clients = Faults(crashes=3, powercuts=1.0, resets=12, client_kills=6, slow_disks=3, failures=0.1, seconds=0.3)

@@ -111,8 +111,6 @@ class ServerRuntime:
             snapshot = None if found.snapshot is None else found.snapshot.data()
             stored = (record for _, record in found.records())
             first = recover(self.machine, snapshot, stored, self.epoch, monotonic())
-            if first is not None:
-                self.store.append(first)
             self.machine.begin_life(randbits(63) + 1)
             host_ = Host(server, self.machine.channel.check)
             for name, kind in classes.items():
@@ -129,6 +127,7 @@ class ServerRuntime:
                 self.store,
                 self.log,
                 random,
+                first,
                 epoch=self.epoch,
                 token=token,
                 admission=Admission(connections, neighbours),

@@ -47,6 +47,7 @@ from antecede.server.items import (
     PublishedMany,
     Reacted,
     Related,
+    Resumed,
     decode_record,
     enacted_items,
     encode_record,
@@ -123,13 +124,13 @@ class AgentServer:
         due = engine.due() if engine.ready else []
         return Step(record, self.channel.leaving(now, acknowledge), replies, due, faults)
 
-    def begin(self, epoch: str) -> bytes:
+    def begin(self, epoch: str, newest: int = LOG_FORMAT) -> bytes:
         """The record to begin an empty log with."""
-        return self._note([Began(self.name, epoch), Formatted(LOG_FORMAT)])
+        return self._note([Began(self.name, epoch), Formatted(newest)])
 
-    def upgrade(self) -> bytes | None:
-        """The record to append to a log of an older format before any input; None if the log needs none."""
-        return None if self.log_format == LOG_FORMAT else self._note([Formatted(LOG_FORMAT)])
+    def resume(self, newest: int = LOG_FORMAT) -> bytes:
+        """The record to continue a log with, after the last one was replayed."""
+        return self._note([Formatted(max(newest, self.log_format)), Resumed()])
 
     def _note(self, items: list[Item]) -> bytes:
         for item in items:
@@ -162,10 +163,6 @@ class AgentServer:
     def begin_life(self, life: int) -> None:
         """Start a life after the last record was replayed: peers learn its number, and its count of frames so far."""
         self.channel.begin_life(life)
-
-    def deadline(self) -> float | None:
-        """The time at which the links must resend something."""
-        return self.channel.deadline()
 
     def alarm_ms(self) -> int | None:
         """The wall clock at which the next timer is due."""
@@ -316,6 +313,8 @@ class AgentServer:
             self.epoch = item.epoch
         elif isinstance(item, Formatted):
             self._use_format(item.format)
+        elif isinstance(item, Resumed):
+            self._numbers = item.numbers_after(self._numbers)
         if self.channel.arrived or self.calls.site is not None:
             self._collect()
 

@@ -33,6 +33,7 @@ class ServerCore:
         store: LogView,
         log: Log,
         random: Callable[[], float],
+        first: bytes,
         *,
         epoch: str = "",
         token: str = "",
@@ -40,14 +41,14 @@ class ServerCore:
         now: float = 0.0,
         speaks: int = VERSION,
     ) -> None:
-        """``speaks``: the newest wire version of this server."""
+        """``first``: the first record of this life. ``speaks``: the newest wire version of this server."""
         self.machine = machine
         self.peering = Peering(machine, epoch, token, log, random, speaks)
         self.sessions = Sessions(machine, log)
         self.marks = Marks(machine, store, self.peering.hold, log)
         self.send = self.peering.send
         self.reply = self.sessions.reply
-        self.driver = driver = Driver(machine, lives, self, wake, log, store.last, store.durable)
+        self.driver = driver = Driver(machine, lives, self, wake, log, first, store.last, store.durable)
         self.operations = Operations(
             *(machine, store, driver, self.peering, self.sessions, epoch, lives), lambda: self.trouble
         )

@@ -2,9 +2,10 @@
 
 It queues inputs and decides how many of them one step takes; numbers the records and cuts long ones into pieces; lets
 nothing leave before it is durable (:mod:`antecede.server.gate`); delays acknowledgements; tries failed reactions again
-(:mod:`antecede.server.retries`); stops stepping while the disk is full; and knows when it must be called next. It does
-no I/O and owns no clock. The live server and the simulator are two adapters around this class, so every rule above is
-tested in the simulator.
+(:mod:`antecede.server.retries`); stops stepping while the disk is full; and knows when it must be called next. A life
+of the server begins with a record, and no step is taken before that is durable. The driver does no I/O and owns no
+clock. The live server and the simulator are two adapters around this class, so every rule above is tested in the
+simulator.
 
 An adapter calls, in this sequence:
 
@@ -82,11 +83,13 @@ class Driver:
         outputs: Outputs,
         wake: Callable[[], None],
         log: Log,
+        first: bytes,
         last: int = 0,
         durable: int = 0,
     ) -> None:
         """``lives``: whether an address is an agent of this server, not a client. ``wake``: called when a turn is
-        needed soon, at most once per turn. ``last``, ``durable``: the state of the log after recovery."""
+        needed soon, at most once per turn. ``first``: the first record of this life. ``last``, ``durable``: the state
+        of the log after recovery."""
         self.machine = machine
         self.gate = Gate(last, durable, outputs.send, outputs.reply)
         self.durable = self.gate.open
@@ -95,6 +98,8 @@ class Driver:
         self.acknowledgements = Acknowledgements()
         self.stopping = False
         """No new reactions begin."""
+        self._starting = True
+        """The first record of this life is not durable yet: no step is taken."""
         self.broken = False
         """A step could not be completed: no more steps are taken, and the server must end."""
         self.now = 0.0
@@ -107,8 +112,9 @@ class Driver:
         self._log = log
         self.inputs: deque[Input] = deque()
         """The inputs that no step has taken yet."""
-        self._records: deque[bytes] = deque()
+        self._records = deque(pieces_of(first))
         """Records that are not yet appended to the log."""
+        self.gate.last += len(self._records)
         self.taken = 0
         """Number of inputs that steps have taken."""
         self._when_taken: deque[tuple[int, Callable[[], None]]] = deque()
@@ -125,6 +131,11 @@ class Driver:
         self._rested = 0.0
         self._retry_at: float | None = None
         self._wake_at: float | None = None
+        self.gate.call(self._start)
+
+    def _start(self) -> None:
+        self._starting = False
+        self.poke()
 
     # Inputs.
 
@@ -192,7 +203,7 @@ class Driver:
             for call in deferred:
                 call()
         records, queue = self._records, self.inputs
-        if records:
+        if records or self._starting:
             self.stepped = False
             return Turn(list(records), [])
         self.stepped = True
@@ -260,7 +271,7 @@ class Driver:
     def goes_on(self) -> bool:
         """Whether to take another turn at once. Results of reactions then share the group in the log and the write with
         the step that started them. And a turn that only appended records must be followed by a step."""
-        if self._records:
+        if self._records or self._starting:
             return False
         return not self.stepped or (bool(self.inputs) and self._steps < _steps_together)
 
@@ -272,7 +283,7 @@ class Driver:
         self._steps = 0
         self.awake = False
         self._retry_at = now + _full_seconds if self._records else None
-        if not self.broken and (self._deferred or (self.inputs and not self._records)):
+        if not self.broken and (self._deferred or (self.inputs and not (self._records or self._starting))):
             self.poke()
         return commit_here
 
@@ -306,7 +317,7 @@ class Driver:
             due_later = due is None or due >= known - 0.001
             if due_later:
                 return known
-        resend = self.machine.deadline()
+        resend = self.machine.channel.deadline()
         self._wake_at = resend if due is None or (resend is not None and resend < due) else due
         return self._wake_at
 

@@ -144,6 +144,15 @@ class Formatted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     format: int
 
 
+class Resumed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=16):
+    """The server has started again. Letters of its last steps may have been handled before the steps were durable, and
+    may have been lost with them: from here on letters get numbers that none of those had."""
+
+    def numbers_after(self, last: int) -> int:
+        """Return the number before that of the next letter; ``last``: the number of the last letter in the log."""
+        return (last // _life_numbers + 1) * _life_numbers
+
+
 Item = (
     Taken
     | Published
@@ -160,6 +169,7 @@ Item = (
     | Left
     | Listed
     | Formatted
+    | Resumed
 )
 LOG_FORMAT: Final = 3
 """The rules that are in force in a new log."""
@@ -268,6 +278,8 @@ def joined(stored: Iterable[bytes]) -> Iterator[bytes]:
             pieces = []
 
 
+_life_numbers: Final = 10**9
+"""Each life of a server numbers its letters from a multiple of this on."""
 _nul: Final = "\0"
 _piece: Final = b"\xc1"
 """The one byte that no MessagePack value starts with."""

@@ -23,7 +23,7 @@ from antecede.channel import Taken, first_hops, uncouple
 from antecede.channel.packets import copy_of
 from antecede.errors import AntecedeError, StoreError, WireError
 from antecede.objects.calls import is_call
-from antecede.server.items import Enacted, Published, PublishedMany, Reacted, Related, decode_record, joined
+from antecede.server.items import Enacted, Published, PublishedMany, Reacted, Related, Resumed, decode_record, joined
 from antecede.topology import Topology
 from antecede.trace import DELIVER, HOP, LOCAL, SEND, Event
 
@@ -68,6 +68,8 @@ class Projection:
                 self._enacted(item, rows)
             elif isinstance(item, Related):
                 self.conflicts = item.conflicts
+            elif isinstance(item, Resumed):
+                self.numbers = item.numbers_after(self.numbers)
             elif isinstance(item, Taken) and self._topology is not None:
                 self._taken(item, rows)
         return rows

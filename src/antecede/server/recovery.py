@@ -3,8 +3,8 @@
 The first record of a log names its server and its topology. A server that is started on another's directory, or under
 another topology, is refused before anything happens, because the stamps would have another meaning.
 
-A log of an older format is replayed by the rules of that format. Then a record says that the newest rules are in force,
-and only after it the server takes input.
+A log of an older format is replayed by the rules of that format. Then a record says that the newest rules are in force
+and that a new life begins. The driver takes no step before it is durable (:mod:`antecede.server.driver`).
 """
 
 from collections.abc import Iterable
@@ -12,15 +12,20 @@ from collections.abc import Iterable
 from antecede.channel.consumer import Traffic
 from antecede.errors import StoreError
 from antecede.server import AgentServer
-from antecede.server.items import Began, decode_record, joined
+from antecede.server.items import LOG_FORMAT, Began, decode_record, joined
 from antecede.server.snapshots import check_origin
 
 
 def recover(
-    machine: AgentServer, snapshot: bytes | None, stored: Iterable[bytes], epoch: str, now: float
-) -> bytes | None:
-    """Bring a new machine to the end of its log: a snapshot, and all that was stored after it. Return the record that
-    must be appended before any input, if there is one."""
+    machine: AgentServer,
+    snapshot: bytes | None,
+    stored: Iterable[bytes],
+    epoch: str,
+    now: float,
+    newest: int = LOG_FORMAT,
+) -> bytes:
+    """Bring a new machine to the end of its log: a snapshot, and all that was stored after it. ``newest``: the newest
+    log format of this server. Return the record that must be appended before any input."""
     if snapshot is not None:
         machine.restore(snapshot, now, epoch)
     first = snapshot is None
@@ -30,11 +35,11 @@ def recover(
             first = False
         machine.replay(record, now)
     if first:
-        return machine.begin(epoch)
+        return machine.begin(epoch, newest)
     for consumer in machine.channel.consumers.values():
         # Operators see only counts from now on.
         consumer.traffic = Traffic()
-    return machine.upgrade()
+    return machine.resume(newest)
 
 
 def _check_first(machine: AgentServer, record: bytes, epoch: str) -> None:

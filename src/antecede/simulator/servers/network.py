@@ -54,10 +54,12 @@ class End:
         writable: "Callable[[End], None]",
         effect: Callable[[], None] = lambda: None,
         speaks: int = wire.VERSION,
+        leaves: "Callable[[End, wire.Part], None]" = lambda end, part: None,
     ) -> None:
         """``receives``: called with parts that arrive. ``closed``: called when the connection has ended. ``writable``:
         called when a full connection is no longer full. ``effect``: called before anything is sent, where a crash may
-        happen. ``speaks``: the newest wire version that this end reads."""
+        happen. ``speaks``: the newest wire version that this end reads. ``leaves``: called with each part that is
+        sent."""
         self.remote = remote
         self.serial = next(serials)
         self.code = ""
@@ -71,8 +73,10 @@ class End:
         self._closed = closed
         self._writable = writable
         self._effect = effect
-        self._version = wire.VERSION_OLDEST
+        self.version = wire.VERSION_OLDEST
+        """The wire version that this end writes."""
         self._speaks = speaks
+        self._leaves = leaves
         self._mute = self._abandoned = False
         self._unframer = wire.Unframer()
         self._arrives_at = 0.0
@@ -100,14 +104,16 @@ class End:
             if isinstance(part, wire.PeerFrames | wire.PeerAck):
                 for single in _singly(part):
                     self._effect()
+                    self._leaves(self, single)
                     for _ in range(self._loop.copies()):
-                        self._loop.later(self._loop.delay(), self.other._arrive, wire.frame([single], self._version))
+                        self._loop.later(self._loop.delay(), self.other._arrive, wire.frame([single], self.version))
             else:
+                self._leaves(self, part)
                 kept.append(part)
         if kept:
             self._effect()
             self._arrives_at = max(self._arrives_at, self._loop.now + self._loop.delay())
-            self._loop.at(self._arrives_at, self.other._arrive, wire.frame(kept, self._version))
+            self._loop.at(self._arrives_at, self.other._arrive, wire.frame(kept, self.version))
 
     def close(self, reason: str, final: bool = False, code: str = "") -> None:
         """Send the reason, and close."""
@@ -170,7 +176,7 @@ class End:
 
     def speak(self, version: int) -> None:
         """Both ends have agreed on a wire version."""
-        self._version = version
+        self.version = version
 
     def hold(self, held: bool) -> None:
         """Stop reading for a while, or continue."""

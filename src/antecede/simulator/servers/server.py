@@ -19,11 +19,11 @@ from antecede.errors import AgentError, DiskFullError, StoreError, StoreFailedEr
 from antecede.interrupts import is_ctrl_c
 from antecede.server import AgentServer, Plan
 from antecede.server.core import ServerCore
-from antecede.server.items import joined
+from antecede.server.items import FORMAT_OLDEST, LOG_FORMAT, joined
 from antecede.server.recovery import recover
 from antecede.server.upkeep import Snapshot
 from antecede.simulator.servers.network import End, Loop
-from antecede.simulator.servers.watched import WatchedCore, WatchedLog, WorldLog
+from antecede.simulator.servers.watched import WatchedCore, WatchedLog, WorldLog, unreadable
 from antecede.store import LogStore, Sizes, open_log, read_records
 from antecede.store.simulated import PowerCut, SimulatedDisk
 
@@ -179,9 +179,10 @@ class SimulatedServer:
         self.machine = machine = self.machine_class(self.name, self.plan, self.store.incarnation)
         found = self.store.recovered
         snapshot = None if found.snapshot is None else found.snapshot.data()
-        first = recover(machine, snapshot, (record for _, record in found.records()), "", world.now)
-        if first is not None:
-            self.store.append(first)
+        # A server with an old wire version begins its log by the old rules, too.
+        self.speaks = world.version()
+        newest = LOG_FORMAT if self.speaks == wire.VERSION else FORMAT_OLDEST
+        first = recover(machine, snapshot, (record for _, record in found.records()), "", world.now, newest)
         machine.begin_life(self.life + 1)
         self.host = self.host_class(self.name, machine.channel.check)
         for agent, kind in self.agents.items():
@@ -189,14 +190,12 @@ class SimulatedServer:
         for address, born in machine.engine.born.items():
             self.host.declare(address, world.class_of(born))
         draw = world.random.random
-        self.speaks = world.version()
-        core = WatchedCore(
-            *(machine, self.host.lives, self._poke, WatchedLog(self), WorldLog(self), draw),
+        self.core = core = WatchedCore(
+            *(machine, self.host.lives, self._poke, WatchedLog(self), WorldLog(self), draw, first),
             now=world.now,
             speaks=self.speaks,
         )
         core.handed_out = world.handed_out
-        self.core = core
         core.upkeep.snapshot_bytes = _snapshot_bytes
         core.marks.watch(stopping=False)
         core.peering.start(world.now + draw() * 0.01)
@@ -216,9 +215,14 @@ class SimulatedServer:
             lambda end: self.guard(life, self._writable, end),
             self.effect,
             self.speaks,
+            self._leaves,
         )
         self.ends[end] = None
         return end
+
+    def _leaves(self, end: End, part: wire.Part) -> None:
+        if unreadable(part, end.version):
+            self.world.wrong(self.name, f"sent a train with lists to {end.remote}, which cannot read it")
 
     def accept(self, end: End) -> None:
         """A connection came in."""

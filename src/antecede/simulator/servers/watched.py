@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from antecede import limits
+from antecede import limits, wire
+from antecede.channel.letters import unshared
+from antecede.channel.packets import unshared_packet
 from antecede.engine import React
 from antecede.server.core import ServerCore
 
@@ -61,3 +63,12 @@ class WatchedCore(ServerCore):
     def deliver(self, due: React) -> None:
         self.handed_out(due)
         super().deliver(due)
+
+
+def unreadable(part: wire.Part, version: int) -> bool:
+    """Return whether an end of this wire version cannot read a train in a part that is sent to it."""
+    if version >= wire.LISTS:
+        return False
+    if isinstance(part, wire.Deliver):
+        return unshared(part.train) != part.train
+    return isinstance(part, wire.PeerFrames) and any(unshared_packet(body) != body for body in part.bodies)

@@ -347,7 +347,8 @@ class ServerWorld:
     def handed_out(self, due: React) -> None:
         """Letters reach an agent or a client."""
         for letter in due.letters:
-            self.letters[letter.id] = letter
+            if self.letters.setdefault(letter.id, letter) != letter and not self.losing:
+                self.wrong(due.agent, f"two letters have the id {letter.id}")
 
     def fails(self, due: React) -> bool:
         """Whether this batch is to fail: at its first try, and never the same letter twice."""
