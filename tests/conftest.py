@@ -48,7 +48,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def _uses_spark(file: str) -> bool:
     """Whether some test of this file takes the session of ``tests/pipeline/conftest.py``."""
     text = (Path(__file__).parent.parent / file).read_text() if file.startswith("tests/pipeline/") else ""
-    return re.search(r"^ *(def .*\b)?(running|connected): Any", text, re.MULTILINE) is not None
+    return re.search(r"^ *(def .*\b)?(running|connected|command): ", text, re.MULTILINE) is not None
 
 
 @pytest.fixture(scope="session")
