@@ -1,9 +1,12 @@
 """What all tests share: how large a budget they have, and how Hypothesis behaves on shared machines."""
 
 import os
+import re
 import signal
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -11,6 +14,10 @@ from hypothesis import HealthCheck, settings
 # A slow machine is no failure, and a failure must be the same one everywhere: no deadlines, no hidden randomness.
 settings.register_profile("house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
+
+# The JVMs of tests live for seconds: the optimizing compiler and a collector with threads of its own would take half of
+# their time, and never give it back.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def pytest_configure() -> None:
@@ -21,6 +28,27 @@ def pytest_configure() -> None:
             # Only the main thread may change it.
             with suppress(ValueError):
                 signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Spread tests over the processes one by one, but run all that use the Spark session in the same process, so that
+    only one session is started and gets warm."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Spread(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "spark" if _uses_spark(nodeid.partition("::")[0]) else nodeid
+
+    # The marks of xdist 3.8 have no effect with pytest 9.
+    return Spread(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
+@cache
+def _uses_spark(file: str) -> bool:
+    """Whether some test of this file takes the session of ``tests/pipeline/conftest.py``."""
+    text = (Path(__file__).parent.parent / file).read_text() if file.startswith("tests/pipeline/") else ""
+    return re.search(r"^ *(def .*\b)?(running|connected|command): ", text, re.MULTILINE) is not None
 
 
 @pytest.fixture(scope="session")

@@ -187,7 +187,7 @@ class World:
         """Check all guarantees when nothing is pending: every accepted publish is delivered once, in the orders that
         the topology guarantees; nothing waits anywhere; the logs give the same states; and there are ``dead`` dead
         letters, if that is given."""
-        found = findings(self._world, self._promised(), dead)
+        found = findings(self._world, self._world.logs(), self._promised(), dead)
         if found:
             raise self._failure(found)
 

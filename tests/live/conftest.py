@@ -13,21 +13,11 @@ from typing import Any
 
 import pytest
 
+from helpers.ports import free_ports
+
 _here = Path(__file__).resolve().parent
 _source = _here.parent.parent / "src"
 sys.path.insert(0, str(_here))
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on right now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 class Cluster:

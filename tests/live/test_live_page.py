@@ -11,7 +11,7 @@ import pytest
 from live_agents import Word
 
 import antecede
-from conftest import free_ports
+from helpers.ports import free_ports
 
 
 def test_a_blocked_server_says_so(cluster: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

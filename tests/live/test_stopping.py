@@ -14,6 +14,7 @@ import pytest
 from live_agents import Ping
 
 import antecede
+from helpers.ports import free_ports
 
 
 def _run(main: Coroutine[Any, Any, None]) -> None:
@@ -79,9 +80,7 @@ def test_a_draining_server_says_so(cluster: Callable[..., Any]) -> None:
     """The metrics page is there from the first to the last."""
     pytest.importorskip("prometheus_client")
     world = cluster({"A": ["s1"]}, {"sleeper": ("s1", "live_agents:Sleeper")})
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     world.start(options=("--metrics", str(port)))
     assert _health(port) == (200, '{"server": "s1", "health": "ok", "trouble": ""}\n')
     _send(world, "sleeper", 1)

@@ -5,8 +5,8 @@ their own way or that lie, and with indices that leave gaps.
 """
 
 import importlib.util
-import socket
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from antecede.trace import Event
+from helpers.ports import free_ports
 
 pytest.importorskip("pyspark")
 pytest.importorskip("numba")
@@ -25,9 +26,7 @@ ALL = ("fifo", "causal", "total", "synchronous")
 @pytest.fixture(scope="session")
 def connect_port() -> int:
     """A port for Spark Connect that nobody listens at."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    return free_ports(1)[0]
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +42,30 @@ def running(connect_port: int) -> Iterator[Any]:
     }
     with session("local[2]", conf) as started:
         yield started
+
+
+@pytest.fixture
+def command(
+    running: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], tuple[int, str, str]]:
+    """Run a command in a folder of its own, on the session of all tests: exit code, standard output and error."""
+    from antecede.cli import run
+
+    @contextmanager
+    def session(master: str | None, conf: dict[str, str], lean: bool) -> Iterator[Any]:
+        yield running
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("antecede.pipeline.sessions.session", session)
+    monkeypatch.setattr("antecede.pipeline.judge.files.session", session)
+
+    def command(line: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = run(line.split())
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return command
 
 
 @pytest.fixture(scope="session")

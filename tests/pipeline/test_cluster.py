@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from antecede.trace import Event, verify, write_trace
+from helpers.ports import free_ports
 
 _script = """
 import json, sys
@@ -24,12 +25,6 @@ print(json.dumps(verify_files([sys.argv[2]], ("fifo", "causal", "total", "synchr
 """
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
     import pyspark
@@ -37,7 +32,7 @@ def master(tmp_path: Path) -> Iterator[str]:
     from antecede.pipeline.spark.java import java_home
 
     launcher = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
-    port = _free_port()
+    (port,) = free_ports(1)
     url = f"spark://127.0.0.1:{port}"
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK", "SPARK"))}
     # The workers' Python must not find this package by itself: that it is shipped is part of what is tested.

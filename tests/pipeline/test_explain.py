@@ -5,10 +5,8 @@ Its stages run in this process on random traces; one trace goes through a Spark 
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -103,16 +101,14 @@ def test_sparse_indices(tmp_path: Path) -> None:
         assert _staged(trace, asked) == _plain(tmp_path / "t.jsonl", asked)
 
 
-def test_a_spark_session_explains_alike(tmp_path: Path, root: Path) -> None:
+def test_a_spark_session_explains_alike(tmp_path: Path, command: Callable[[str], tuple[int, str, str]]) -> None:
     rows = next(rows for seed in range(100) if len(rows := chains._random_rows(seed)) > 60)
     write_trace(tmp_path / "t.parquet", rows)
-    environment = os.environ | {"PYTHONPATH": str(root / "src")}
     said = {}
     for engine in ("plain", "spark"):
-        command = [sys.executable, "-m", "antecede", "explain", "t.parquet", "--engine", engine, "--json"]
-        run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert (run.returncode, run.stderr) == (0, "")
-        said[engine] = json.loads(run.stdout)
+        code, out, err = command(f"explain t.parquet --engine {engine} --json")
+        assert (code, err) == (0, "")
+        said[engine] = json.loads(out)
         assert said[engine].pop("engine") == engine
         for name in ("seconds", "session_seconds"):
             del said[engine][name]

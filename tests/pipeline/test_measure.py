@@ -5,10 +5,8 @@ Its stages run in this process on random traces; one trace goes through a Spark 
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -184,18 +182,15 @@ def test_quantiles_from_what_parts_tell() -> None:
             assert low <= quantile(everything, percent) <= high
 
 
-def test_a_spark_session_measures_alike(tmp_path: Path, root: Path) -> None:
+def test_a_spark_session_measures_alike(tmp_path: Path, command: Callable[[str], tuple[int, str, str]]) -> None:
     rows: list[Event] = []
     simulate(Setup(parse("pruned"), 5, 200, "multicast"), rows.append)
     write_trace(tmp_path / "t.parquet", rows)
-    environment = os.environ | {"PYTHONPATH": str(root / "src")}
     said = {}
     for engine in ("plain", "spark"):
-        command = [sys.executable, "-m", "antecede", "measure", "t.parquet", "--engine", engine, "--json"]
-        command += ["--tables", engine]
-        run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert (run.returncode, run.stderr) == (0, "")
-        said[engine] = json.loads(run.stdout)
+        code, out, err = command(f"measure t.parquet --engine {engine} --json --tables {engine}")
+        assert (code, err) == (0, "")
+        said[engine] = json.loads(out)
         assert said[engine].pop("engine") == engine
         for name in ("seconds", "session_seconds"):
             del said[engine][name]

@@ -7,8 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -32,33 +31,18 @@ from antecede.pipeline.sweep.summary import stamp_table, summary
 Said = tuple[int, str, str]
 
 
-@pytest.fixture
-def command(
-    running: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Said]:
-    """Run the command in a folder of its own, on the session of all tests: exit code, standard output and error."""
-
-    @contextmanager
-    def session(master: str | None, conf: dict[str, str], lean: bool) -> Iterator[Any]:
-        yield running
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("antecede.pipeline.sessions.session", session)
-
-    def run(line: str) -> Said:
-        capsys.readouterr()
-        code = antecede(["sweep", *line.split()])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
+@pytest.fixture(scope="module", autouse=True)
+def kernel() -> None:
+    """Compile the kernel once, here. In a fresh clone each of Spark's workers would do so, at the same time."""
+    cells = Grid(("matrix",), (3,), seeds=1, receives=5, warmup_receives=1).cells(1.0)
+    assert measured(next(cells), studied).engine == "kernel"
 
 
 _small = "--order matrix --order fifo --processes 3,5 --seeds 3 --receives 20 --warmup-receives 5"
 
 
 def test_one_row_for_each_cell(command: Callable[..., Said]) -> None:
-    code, out, err = command(f"{_small} --json")
+    code, out, err = command(f"sweep {_small} --json")
     assert (code, err) == (0, "")
     document = json.loads(out)
     assert (document["cells"], document["done"], document["kept"], document["failed"]) == (12, 12, 0, 0)
@@ -76,7 +60,7 @@ def test_one_row_for_each_cell(command: Callable[..., Said]) -> None:
 
 
 def test_means_and_intervals_over_the_seeds(command: Callable[..., Said]) -> None:
-    document = json.loads(command(f"{_small} --json")[1])
+    document = json.loads(command(f"sweep {_small} --json")[1])
     rows = pq.read_table(document["table"]).to_pylist()
     for entry in document["summary"]:
         values = [
@@ -90,7 +74,7 @@ def test_means_and_intervals_over_the_seeds(command: Callable[..., Said]) -> Non
         found = entry["figures"]["latency_mean"]
         assert [found[name] for name in ("mean", "low", "high")] == pytest.approx([mean, mean - reach, mean + reach])
         assert entry["runs"] == 3
-    lines = command(_small)[1].splitlines()
+    lines = command(f"sweep {_small}")[1].splitlines()
     assert lines[0] == "12 of 12 cells done (12 were there before): sweep/table.parquet"
     assert lines[1].split()[:3] == ["order", "processes", "runs"]
     assert len(lines) == 2 + 4 + 1
@@ -107,7 +91,7 @@ def test_replay_commands_give_the_same_figures(
     command: Callable[..., Said], capsys: pytest.CaptureFixture[str]
 ) -> None:
     grid = "--order updates --shape flat --shape star --workload multicast --delay uniform:0,0.2 --seeds 1"
-    document = json.loads(command(f"{grid} --receives 20 --warmup-receives 2 --json")[1])
+    document = json.loads(command(f"sweep {grid} --receives 20 --warmup-receives 2 --json")[1])
     for row in pq.read_table(document["table"]).to_pylist():
         for line in row["command"].split(" && "):
             capsys.readouterr()
@@ -118,7 +102,7 @@ def test_replay_commands_give_the_same_figures(
 
 
 def test_conflicts_are_a_study_of_objects(command: Callable[..., Said], capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = command("paper004 --seeds 1 --scale 0.01 --workload unicast --json")
+    code, out, _ = command("sweep paper004 --seeds 1 --scale 0.01 --workload unicast --json")
     document = json.loads(out)
     assert (code, document["done"]) == (0, 2 * 6 + 2)
     row = next(row for row in pq.read_table(document["table"]).to_pylist() if row["density"] == 0.25)
@@ -151,7 +135,7 @@ def test_a_failing_cell_is_named_and_loses_nothing_else(
     grid = "--order fifo --processes 3 --seeds 4 --receives 20 --json"
     with monkeypatch.context() as planted:
         planted.setattr(tasks, "_task", _planted(how))
-        code, out, err = command(grid)
+        code, out, err = command(f"sweep {grid}")
     document = json.loads(out)
     assert (code, document["done"], document["failed"]) == (1, 3, 1)
     (failure,) = document["failures"]
@@ -161,7 +145,7 @@ def test_a_failing_cell_is_named_and_loses_nothing_else(
     assert line.startswith("antecede: cell failed: ")
     assert line.endswith(f"repeat it with: {replay}")
     assert how != "raises" or "unknown order 'fido'" in line
-    code, out, err = command(grid)
+    code, out, err = command(f"sweep {grid}")
     assert (code, err) == (0, "")
     assert (json.loads(out)["kept"], json.loads(out)["done"]) == (3, 4)
 
@@ -182,7 +166,7 @@ def test_a_killed_sweep_goes_on_where_it_was(command: Callable[..., Said], tmp_p
     assert before or (tmp_path / "sweep" / "table.parquet").exists(), (tmp_path / "log").read_text()
     # What a kill in the middle of a write leaves.
     (cells / "half.json.new").write_bytes(b'{"key":')
-    document = json.loads(command(grid)[1])
+    document = json.loads(command(f"sweep {grid}")[1])
     assert (document["done"], document["failed"]) == (30, 0)
     assert document["kept"] >= max(1, len(before))
     table = {row.key: row for row in msgspec.convert(pq.read_table(document["table"]).to_pylist(), list[Row])}
@@ -192,8 +176,8 @@ def test_a_killed_sweep_goes_on_where_it_was(command: Callable[..., Said], tmp_p
 
 
 def test_rows_of_other_grids_stay(command: Callable[..., Said]) -> None:
-    command("--order fifo --processes 3 --seeds 2 --receives 5")
-    document = json.loads(command("--order fifo --processes 4 --seeds 2 --receives 5 --json")[1])
+    command("sweep --order fifo --processes 3 --seeds 2 --receives 5")
+    document = json.loads(command("sweep --order fifo --processes 4 --seeds 2 --receives 5 --json")[1])
     assert document["cells"] == 2
     assert [row["processes"] for row in pq.read_table(document["table"]).to_pylist()] == [3, 3, 4, 4]
 
@@ -202,7 +186,7 @@ def test_a_grid_in_a_file(command: Callable[..., Said], tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(
         'orders = ["fifo"]\nprocesses = [3]\ndelays = ["constant:0.1", "constant:0.2"]\nseeds = 2\nreceives = 5\n'
     )
-    document = json.loads(command("mine.toml --json")[1])
+    document = json.loads(command("sweep mine.toml --json")[1])
     assert document["table"] == "sweep-mine/table.parquet"
     assert [entry["delay"] for entry in document["summary"]] == ["constant:0.1", "constant:0.2"]
 

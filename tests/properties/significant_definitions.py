@@ -128,10 +128,9 @@ def ancestors(trace: Trace, name: str) -> set[str]:
     found: set[str] = set()
     climbing: str | None = name
     while climbing is not None:
-        rows = sorted(
-            (row.process, row.index, row.parent) for row in trace.rows if row.instance == climbing and row.parent
-        )
-        climbing = rows[0][2] if rows and rows[0][2] not in found else None
+        rows = [row for row in trace.rows if row.instance == climbing and row.parent]
+        first = min(rows, key=lambda row: (row.process, row.index), default=None)
+        climbing = first.parent if first is not None and first.parent not in found else None
         if climbing is not None:
             found.add(climbing)
     return found

@@ -218,8 +218,11 @@ class _CarefulWorld(_World):
 
     def kin(self, one: _Instance, other: _Instance) -> bool:
         def line(instance: _Instance) -> set[str]:
-            above = {instance.parent} | definitions.ancestors(self.trace, instance.parent) if instance.parent else set()
-            return {instance.name} | above
+            names = {instance.name}
+            while instance.caller is not None:
+                instance = self.everyone[instance.caller]
+                names.add(instance.name)
+            return names
 
         return one.name in line(other) or other.name in line(one)
 

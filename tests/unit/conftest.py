@@ -14,9 +14,7 @@ is reported, because planted bugs are expected to show one.
 
 import asyncio
 import os
-import socket
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from random import Random
@@ -44,6 +42,7 @@ from antecede.messages import (
 )
 from antecede.orders.contract import Order
 from antecede.topology import parse_topology
+from helpers.ports import free_ports
 
 PROPERTIES = ("undelivered", "fifo", "causal", "total", "synchronous")
 
@@ -348,7 +347,7 @@ def two_servers() -> Callable[..., None]:
         near_agents: dict[str, type[Agent]],
         far_agents: dict[str, type[Agent]],
     ) -> None:
-        ports = _free_ports(2)
+        ports = free_ports(2)
         homes = [(name, place) for place, names in (("s1", near_agents), ("s2", far_agents)) for name in names]
         file = parse_topology(
             f'[servers]\ns1 = "tcp://127.0.0.1:{ports[0]}"\ns2 = "tcp://127.0.0.1:{ports[1]}"\n'
@@ -371,14 +370,6 @@ def two_servers() -> Callable[..., None]:
         asyncio.run(main())
 
     return played
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 @pytest.fixture(

@@ -1,7 +1,6 @@
 """Replicated objects in one process: called by clients, with every refusal; the log, and code that was changed."""
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ from antecede.server import AgentServer
 from antecede.server.items import Published
 from antecede.store import Sizes, open_log
 from antecede.trace import read_events, verify
+from helpers.ports import free_ports
 
 
 class Till(ReplicatedObject):
@@ -89,10 +89,7 @@ class Taken(Returned):
 
 
 def _text(order: str = "objects", robot: bool = False) -> str:
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        ports = one.getsockname()[1], other.getsockname()[1]
+    ports = free_ports(2)
     return f"""
 [servers]
 s1 = "tcp://127.0.0.1:{ports[0]}"

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ def _with(monkeypatch: pytest.MonkeyPatch, command: object) -> None:
     """A house with one more command, ``try``, that does as told."""
     build = cli.build
 
-    def more() -> typer.Typer:
+    def more(arguments: Sequence[str] = ()) -> typer.Typer:
         app = build()
         app.command("try")(command)  # type: ignore[type-var]
         return app

@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -89,14 +88,9 @@ _junk: dict[str, Callable[[Path], object]] = {
 }
 
 
-_built = cache(cli.build)
-"""Building the commands takes longer than most of these runs."""
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "build", _built)
     # A crash would leave its report here, and nowhere else.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (tmp_path / "good.toml").write_text(_topology)

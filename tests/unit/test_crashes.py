@@ -7,7 +7,7 @@ import stat
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
 from pathlib import Path
@@ -50,7 +50,7 @@ def _raise(error: BaseException) -> Callable[[], None]:
 def _attempt(monkeypatch: pytest.MonkeyPatch, command: Callable[[], None]) -> int:
     build = cli.build
 
-    def more() -> typer.Typer:
+    def more(arguments: Sequence[str] = ()) -> typer.Typer:
         app = build()
         app.command("try")(lambda: command())
         return app

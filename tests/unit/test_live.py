@@ -1,52 +1,25 @@
 """The live runtime in one process: recovery, durability before anything leaves, overload, a full and a failing disk."""
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from antecede import limits
-from antecede.engine.agents import Agent, Notification
-from antecede.engine.context import Context
+from antecede.engine.agents import Notification
 from antecede.errors import OverloadError, StoreError, StoreFailedError, StoreFullError, TopologyError, UsageError
 from antecede.live import ServerRuntime
 from antecede.live.client.line import connect
 from antecede.server.items import Buried
 from antecede.topology import TopologyFile, parse_topology
-
-
-class Add(Notification):
-    amount: int
-
-
-class Tell(Notification):
-    pass
-
-
-class Total(Notification):
-    amount: int
-
-
-class Sum(Agent):
-    amount: int = 0
-
-    def on_add(self, add: Add, ctx: Context) -> None:
-        self.amount += add.amount
-
-    def on_tell(self, tell: Tell, ctx: Context) -> None:
-        ctx.reply(Total(amount=self.amount))
+from helpers.ports import free_ports
+from helpers.summing import Add, Sum, Tell, Total
 
 
 def _topology(servers: int = 2, domain: str = "A") -> TopologyFile:
-    sockets = [socket.socket() for _ in range(servers)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
     names = [f"s{number + 1}" for number in range(servers)]
-    lines = [f'{name} = "tcp://127.0.0.1:{one.getsockname()[1]}"' for name, one in zip(names, sockets, strict=True)]
-    for one in sockets:
-        one.close()
+    lines = [f'{name} = "tcp://127.0.0.1:{port}"' for name, port in zip(names, free_ports(servers), strict=True)]
     members = ", ".join(f'"{name}"' for name in names)
     text = ["[servers]", *lines, "[domains]", f"{domain} = {{ servers = [{members}] }}", "[agents]"]
     return parse_topology("\n".join([*text, f'sum = {{ server = "{names[-1]}", class = "nowhere:Sum" }}']))

@@ -16,6 +16,7 @@ from antecede.errors import BrokenStepError, NoDescriptorError
 from antecede.live import ServerRuntime
 from antecede.server import Accepted
 from antecede.topology import TopologyFile, parse_topology
+from helpers.ports import free_ports
 
 
 class Do(Notification):
@@ -74,9 +75,7 @@ class Unborn(Agent):
 
 
 def _topology() -> TopologyFile:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
+    (port,) = free_ports(1)
     text = f'[servers]\ns1 = "tcp://127.0.0.1:{port}"\n[domains]\nA = {{ servers = ["s1"] }}\n'
     return parse_topology(text + '[agents]\nagent = { server = "s1", class = "nowhere:Clumsy" }\n')
 

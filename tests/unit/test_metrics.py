@@ -1,7 +1,6 @@
 """The metrics page: what Prometheus' own parser reads off it, and the health that a balancer asks for."""
 
 import asyncio
-import socket
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -10,50 +9,16 @@ import pytest
 
 from antecede import limits
 from antecede.durations import BOUNDS, Durations
-from antecede.engine.agents import Agent, Notification
-from antecede.engine.context import Context
 from antecede.errors import TopologyError, UsageError
 from antecede.live import ServerRuntime
 from antecede.live.metrics import HEALTHS, MetricsPage, page_address
 from antecede.server.core import ServerCore
 from antecede.server.items import Buried
 from antecede.topology import Address, parse_topology
+from helpers.ports import free_ports
+from helpers.summing import Add, Sum, Tell, Total
 
 pytest.importorskip("prometheus_client")
-
-
-class Add(Notification):
-    amount: int
-
-
-class Tell(Notification):
-    pass
-
-
-class Total(Notification):
-    amount: int
-
-
-class Sum(Agent):
-    amount: int = 0
-
-    def on_add(self, add: Add, ctx: Context) -> None:
-        if add.amount < 0:
-            raise ValueError("less than nothing")
-        self.amount += add.amount
-
-    def on_tell(self, tell: Tell, ctx: Context) -> None:
-        ctx.reply(Total(amount=self.amount))
-
-
-def _ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 Play = Callable[[ServerRuntime, ServerRuntime, MetricsPage, Address], Awaitable[None]]
@@ -63,7 +28,7 @@ def _played(folder: Path, play: Play) -> None:
     """Two servers, the second with an agent and a page."""
 
     async def main() -> None:
-        first, second, page_port = _ports(3)
+        first, second, page_port = free_ports(3)
         file = parse_topology(
             f'[servers]\ns1 = "tcp://127.0.0.1:{first}"\ns2 = "tcp://127.0.0.1:{second}"\n'
             '[domains]\nA = { servers = ["s1", "s2"] }\n[agents]\nsum = { server = "s2", class = "nowhere:Sum" }\n'

@@ -4,7 +4,6 @@ import asyncio
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,20 +25,14 @@ from antecede.store import Files, LogStore, Sizes, closed_segments, open_log
 from antecede.topology import parse_topology
 from antecede.trace import Event, read_events
 from antecede.trace import verify as judge_files
+from helpers.ports import free_ports
 
 pytest.importorskip("pyarrow")
 
 
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
 _topology = parse_topology(f"""
 [servers]
-s1 = "tcp://127.0.0.1:{_free_port()}"
+s1 = "tcp://127.0.0.1:{free_ports(1)[0]}"
 s2 = "tcp://127.0.0.1:1"
 [domains]
 A = {{ servers = ["s1", "s2"] }}

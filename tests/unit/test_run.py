@@ -118,7 +118,7 @@ def test_passwords_are_not_shown(environment: ModuleType) -> None:
 def test_whole_runs_are_spread_and_single_files_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     run = _load("run", _root / "run")
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    assert run.spread([]) == run.spread(["tests/papers", "-k", "x"]) == ["-n", "2", "--dist", "loadgroup"]
+    assert run.spread([]) == run.spread(["tests/papers", "-k", "x"]) == ["-n", "3", "--dist", "loadgroup"]
     assert run.spread(["tests/unit/test_x.py::test_y"]) == run.spread(["-n4"]) == run.spread(["--pdb"]) == []
 
 

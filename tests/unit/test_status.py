@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from antecede.engine.agents import Agent, Notification
 from antecede.engine.context import Context
 from antecede.live import ServerRuntime
 from antecede.topology import parse_topology
+from helpers.ports import free_ports
 
 
 class Word(Notification):
@@ -34,14 +34,7 @@ def test_what_a_held_message_waits_for(order: str, capsys: pytest.CaptureFixture
     """alice writes to the end, then to the relay, which writes to the end; the first letter is late."""
 
     async def main() -> None:
-        sockets = [socket.socket() for _ in range(3)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        servers = "\n".join(
-            f's{place} = "tcp://127.0.0.1:{one.getsockname()[1]}"' for place, one in enumerate(sockets, 1)
-        )
-        for one in sockets:
-            one.close()
+        servers = "\n".join(f's{place} = "tcp://127.0.0.1:{port}"' for place, port in enumerate(free_ports(3), 1))
         file = parse_topology(
             f'[servers]\n{servers}\n[domains]\nA = {{ servers = ["s1", "s2", "s3"], order = "{order}" }}\n'
             '[agents]\nrelay = { server = "s2", class = "x:R" }\nend = { server = "s3", class = "x:E" }\n'

@@ -1,7 +1,6 @@
 """Temporary clients: forgotten when they leave, or are away for too long; never taken for new when they repeat."""
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from antecede.live.client import Bus
 from antecede.live.client.line import connect
 from antecede.live.server import ServerRuntime
 from antecede.topology import parse_topology
+from helpers.ports import free_ports
 
 
 class Word(Notification):
@@ -32,9 +32,7 @@ Play = Callable[[ServerRuntime, Callable[[], Bus]], Awaitable[None]]
 
 def _played(folder: Path, *plays: Play) -> None:
     """Play one after the other, each with a new start of the server."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
 
     async def main(play: Play) -> None:
         text = f'[servers]\ns1 = "tcp://127.0.0.1:{port}"\n[domains]\nA = {{ servers = ["s1"] }}\n'

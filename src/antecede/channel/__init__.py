@@ -348,8 +348,8 @@ class Channel:
 
     def deadline(self) -> float | None:
         """The time at which a link must resend something."""
-        dues = [link.deadline() for _, _, link in self._links]
-        return min((due for due in dues if due is not None), default=None)
+        dues = [link.deadline() for _, _, link in self._links if link.timers]
+        return min([due for due in dues if due is not None], default=None)
 
     # State.
 

@@ -15,6 +15,7 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from inspect import cleandoc
 from pkgutil import iter_modules
@@ -32,8 +33,9 @@ _familiar = ["demo", "play", "simulate", "explore", "orders", "verify", "explain
 """The order of commands in ``--help``: first the ones that a newcomer tries; the rest follows by name."""
 
 
-def build() -> typer.Typer:
-    """Return the command with all its sub-commands."""
+def build(arguments: Sequence[str] = ()) -> typer.Typer:
+    """Return the command with all its sub-commands, or only with the one that the arguments name: a process that runs
+    it starts sooner without the modules of the others."""
     app = typer.Typer(
         name="antecede",
         help="Ordered messages between processes, and a proof from the recorded trace that order was kept.",
@@ -52,11 +54,11 @@ def build() -> typer.Typer:
         if context.invoked_subcommand is None:
             print(context.get_help())
 
-    for name in sorted(_modules(), key=lambda name: (_rank(name), name)):
-        register = getattr(import_module(f"antecede.cli.{name}"), "register", None)
-        # A module without one is shared by commands and is not a command itself.
-        if register is not None:
-            register(app)
+    names = sorted(_modules(), key=lambda name: (_rank(name), name))
+    # ``import`` is a keyword of Python, so its module is ``import_``.
+    named = [name for name in names if name.rstrip("_") in arguments[:1]]
+    for register in _registers(named) or _registers(names):
+        register(app)
     return app
 
 
@@ -98,7 +100,7 @@ def run(arguments: list[str]) -> int:
     # The exit code if the reader of our output goes away before the command is done.
     code: object = broken_pipe
     try:
-        command = _flowing(typer.main.get_command(build()))
+        command = _flowing(typer.main.get_command(build(arguments)))
         code = command.main(arguments, prog_name="antecede", standalone_mode=False)
         sys.stdout.flush()
     except TyperException as error:
@@ -150,6 +152,13 @@ def _flowing(command: Any) -> Any:
 
 def _modules() -> list[str]:
     return [module.name for module in iter_modules(__path__) if not module.name.startswith("_")]
+
+
+def _registers(names: list[str]) -> list[Callable[[typer.Typer], None]]:
+    """Return the functions that add the commands of these modules. A module without one is shared by commands and is
+    not a command itself."""
+    modules = [import_module(f"antecede.cli.{name}") for name in names]
+    return [module.register for module in modules if hasattr(module, "register")]
 
 
 def _rank(name: str) -> int:

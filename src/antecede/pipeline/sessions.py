@@ -387,9 +387,11 @@ def _said(error: BaseException) -> str:
 def _why(scratch: Path) -> str:
     """Return what the JVM wrote before it failed to start; the JVM's own errors take two lines."""
     try:
-        lines = [line.strip() for line in (scratch / "jvm.log").read_text(errors="replace").split("\n") if line.strip()]
+        lines = [line.strip() for line in (scratch / "jvm.log").read_text(errors="replace").split("\n")]
     except OSError:
         return ""
+    # The JVM begins with the options that the environment gives it.
+    lines = [line for line in lines if line and not re.match(r"(NOTE: )?Picked up \w+_OPTIONS", line)]
     if any("Java Virtual Machine" in line or "initialization of VM" in line for line in lines):
         return ": ".join(line for line in lines[:2] if "fatal exception" not in line)[:300]
     return next((line[:300] for line in lines if "rror" in line or "xception" in line), "")

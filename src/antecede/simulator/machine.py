@@ -94,8 +94,8 @@ class ObservedOrder:
         self._domain = domain
         self._machine = machine
         self._durable = order.snapshot() if machine.crashes else b""
-        for name in ("decode", "encode", "everyone", "me", "members", "name", "relays", "stamp_version"):
-            # Accessed with every packet.
+        for name in ("deadline", "decode", "encode", "everyone", "me", "members", "name", "relays", "stamp_version"):
+            # Accessed with every packet or step.
             setattr(self, name, getattr(order, name))
 
     def __getattr__(self, name: str) -> Any:
@@ -280,9 +280,9 @@ class Machine:
             # A log would keep these; here the disk keeps states instead.
             consumer.taken.clear()
         step = Step(self.events, [], [], *self._leaked)
-        for domain, peer, content in map(msgspec.structs.astuple, channel.leaving(now, True)):
-            kind = step.acks if isinstance(content, Ack) else step.frames
-            kind.append(InTransit(domain, peer, content))
+        for leaving in channel.leaving(now, True):
+            kind = step.acks if isinstance(leaving.content, Ack) else step.frames
+            kind.append(InTransit(leaving.domain, leaving.peer, leaving.content))
         return step
 
     def receive(self, peer: str, sent: InTransit, now: float) -> Step:
@@ -304,10 +304,12 @@ class Machine:
 
     def deadline(self) -> float | None:
         """Return when ``tick`` is wanted next."""
-        consumers = self.channel.consumers.values()
-        dues = [consumer.own.deadline() for consumer in consumers if isinstance(consumer, TravellingConsumer)]
-        dues += [consumer.order.deadline() for consumer in consumers]
-        return min((due for due in (self.channel.deadline(), *dues) if due is not None), default=None)
+        dues = [self.channel.deadline()]
+        for consumer in self.channel.consumers.values():
+            dues.append(consumer.order.deadline())
+            if isinstance(consumer, TravellingConsumer):
+                dues.append(consumer.own.deadline())
+        return min([due for due in dues if due is not None], default=None)
 
     # What the observed orders report.
 
@@ -319,12 +321,13 @@ class Machine:
 
     def _note_leaks(self) -> None:
         self.take_arrived()
-        self._leaked = (len(self.events), sum(len(one.outgoing) for one in self.channel.consumers.values()))
+        self._leaked = (len(self.events), sum([len(one.outgoing) for one in self.channel.consumers.values()]))
 
     def take_arrived(self) -> None:
         """Record the letters that have reached the application, in the sequence of events."""
-        self.events += [Event("", None, Delivered(letter)) for _, letter in self.channel.arrived]
-        self.channel.arrived.clear()
+        if self.channel.arrived:
+            self.events += [Event("", None, Delivered(letter)) for _, letter in self.channel.arrived]
+            self.channel.arrived.clear()
 
     # The disk.
 

@@ -50,11 +50,13 @@ class Inode:
 
     def keep(self) -> None:
         """Perform a successful sync: all dirty pages reach the disk, the lost ones do not."""
-        lost = {page: bytes(self.kept[page * page_bytes : (page + 1) * page_bytes]) for page in self.lost}
-        self.kept = bytearray(self.seen)
-        for page, state in lost.items():
-            place = slice(page * page_bytes, min((page + 1) * page_bytes, len(self.kept)))
-            self.kept[place] = state.ljust(page_bytes, b"\0")[: place.stop - place.start]
+        seen, kept = self.seen, self.kept
+        # No other byte differs than those of the pages that were written.
+        del kept[len(seen) :]
+        kept.extend(bytes(len(seen) - len(kept)))
+        for page in self.pages:
+            place = slice(page * page_bytes, (page + 1) * page_bytes)
+            kept[place] = seen[place]
         self.pages.clear()
         self.sizes.clear()
 
@@ -178,7 +180,7 @@ class SimulatedDisk(Files):
         return len(self._open[file][1].seen)
 
     def read(self, file: int, count: int, offset: int) -> bytes:
-        return bytes(self._open[file][1].seen[offset : offset + count])
+        return bytes(memoryview(self._open[file][1].seen)[offset : offset + count])
 
     def write(self, file: int, buffers: Sequence[bytes], offset: int) -> None:
         path, inode = self._open[file]

@@ -21,19 +21,21 @@ from antecede.server.items import Published, PublishedMany, decode_record
 from antecede.server.sessions import OPERATOR
 from antecede.simulator.servers.client import Publish
 from antecede.simulator.servers.server import SimulatedServer
-from antecede.simulator.servers.world import ServerWorld
+from antecede.simulator.servers.world import Logs, ServerWorld
 from antecede.trace import DELIVER, SEND, Event, judge, match
 from antecede.trace.conflicts import conflicts_in
 from antecede.trace.significant import judge_significant
 
 
-def findings(world: ServerWorld, orders: tuple[str, ...], dead: int | None = 0, replayed: bool = True) -> list[str]:
-    """Return the errors, one line each. ``dead``: the planned number of dead letters, if known."""
+def findings(
+    world: ServerWorld, logs: Logs, orders: tuple[str, ...], dead: int | None = 0, replayed: bool = True
+) -> list[str]:
+    """Return the errors, one line each. ``logs``: those of the world as it is now. ``dead``: the planned number of dead
+    letters, if known."""
     found = list(world.wrongs)
     for server in world.servers.values():
         found += (f"{server.name}: {line}" for line in _unsettled(server))
-    records = {name: server.records() for name, server in world.servers.items()}
-    rows = world.trace()
+    records, rows = logs.records, logs.rows
     found += _trace(world, rows, orders)
     found += _clients(world, rows, records)
     buried = sum(len(server.machine.engine.dead) for server in world.servers.values())

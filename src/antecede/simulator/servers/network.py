@@ -14,6 +14,7 @@ from antecede import limits, wire
 from antecede.server.connections import NO_HELLO, SILENT, Receiver, serials
 
 _linger_seconds = 0.01
+_lossy = (wire.PeerFrames, wire.PeerAck)
 
 
 class Loop(Protocol):
@@ -101,7 +102,7 @@ class End:
         self.spoke = self._loop.now
         kept: list[wire.Part] = []
         for part in parts:
-            if isinstance(part, wire.PeerFrames | wire.PeerAck):
+            if isinstance(part, _lossy):
                 for single in _singly(part):
                     self._effect()
                     self._leaves(self, single)

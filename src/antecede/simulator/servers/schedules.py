@@ -21,7 +21,7 @@ from antecede.simulator.servers.client import NOBODY
 from antecede.simulator.servers.faults import NONE, ROUGH, Faults
 from antecede.simulator.servers.judgement import findings
 from antecede.simulator.servers.losses import lost_data
-from antecede.simulator.servers.world import ServerWorld
+from antecede.simulator.servers.world import Logs, ServerWorld
 from antecede.topology import Domain, Topology
 from antecede.trace import DELIVER, SEND
 
@@ -201,14 +201,16 @@ def play(
             world.settle()
         if random.random() < 0.02:
             _stay_long(world, random, dice)
-        found = findings(world, promised, None, replayed=seed % 4 == 0) + _dead(world) + _asked(world) + _states(world)
+        logs = world.logs()
+        found = findings(world, logs, promised, None, replayed=seed % 4 == 0)
+        found += _dead(world, logs) + _asked(world) + _states(world, logs)
         if not found and copied and watch is None:
             # A world that is watched keeps its logs.
             found = lost_data(world, server, copied[-1] if random.random() < 0.5 else {}, lambda: _probe(world, dice))
     except Exception as error:
         # Any exception is an error, and the seed shows it again.
         return Outcome(seed, [*world.wrongs, f"{type(error).__name__}: {error}"], world.crashes)
-    deliveries = sum(row.kind == DELIVER for row in world.trace()) if watch else len(world.letters)
+    deliveries = sum(row.kind == DELIVER for row in logs.rows) if watch else len(world.letters)
     return Outcome(seed, found, world.crashes, deliveries)
 
 
@@ -367,14 +369,13 @@ def _probe(world: ServerWorld, dice: Dice) -> Callable[[], int]:
     return count
 
 
-def _dead(world: ServerWorld) -> list[str]:
+def _dead(world: ServerWorld, logs: Logs) -> list[str]:
     """Check that riddles are dead, and nothing else. A replayed one is dead again, and the first is no longer counted;
     one that an operator took off the list is not kept."""
-    rows = world.trace()
     # A letter may be handed out by a step that is lost in a crash; then it was never sent.
-    sent = {row.message for row in rows if row.kind == SEND}
+    sent = {row.message for row in logs.rows if row.kind == SEND}
     riddles = [letter for letter in world.letters.values() if letter.type == "Riddle" and letter.id in sent]
-    dead = sum(bool(row.dead) and not wire.is_temporary(row.process) for row in rows)
+    dead = sum(bool(row.dead) and not wire.is_temporary(row.process) for row in logs.rows)
     kept = {(name, key) for name, server in world.servers.items() for key in server.machine.engine.dead}
     found = [
         f"{name}: {key} is off the list of dead letters, and still there"
@@ -399,10 +400,10 @@ def _asked(world: ServerWorld) -> list[str]:
     ]
 
 
-def _states(world: ServerWorld) -> list[str]:
+def _states(world: ServerWorld, logs: Logs) -> list[str]:
     """Check that agents remember the committed actions, in sequence, and nothing else."""
     done: dict[str, list[int]] = {}
-    for row in sorted((row for row in world.trace() if row.kind == DELIVER), key=lambda row: row.index):
+    for row in sorted((row for row in logs.rows if row.kind == DELIVER), key=lambda row: row.index):
         letter = world.letters.get(row.message or "")
         if letter is not None and letter.type == "Work":
             done.setdefault(row.process, []).append(msgspec.msgpack.decode(letter.body, type=Work).id)

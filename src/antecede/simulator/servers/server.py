@@ -8,7 +8,6 @@ between any two of these, and by the disk before each operation; at the one that
 import errno
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, Protocol
 
 from antecede import wire
@@ -29,6 +28,7 @@ from antecede.store.simulated import PowerCut, SimulatedDisk
 
 SIZES = Sizes(segment_bytes=65_536, group_bytes_max=16_384, pending_bytes_max=32_768, log_bytes_max=1 << 24)
 _directory = "data"
+_store_log = logging.getLogger("antecede.store")
 _snapshot_bytes = 0
 """A server takes a snapshot at each check if its log has grown since the last one."""
 
@@ -127,9 +127,10 @@ class SimulatedServer:
         """Call something of the current life; the server may crash in it."""
         if life != self.life or not self.up:
             return
+        # The store's log is suppressed: torn groups and failed disks are expected here.
+        before, _store_log.disabled = _store_log.disabled, True
         try:
-            with quiet():
-                call(*given)
+            call(*given)
         except PowerCut:
             self.crash()
         except StoreError:
@@ -137,6 +138,8 @@ class SimulatedServer:
             if not self._failed:
                 raise
             self.crash()
+        finally:
+            _store_log.disabled = before
 
     def later(self, seconds: float, call: Callable[..., None], *given: Any) -> None:
         """Call something later, if the server is still in this life."""
@@ -437,14 +440,3 @@ def _at_once(host: Host, due: React) -> Outcome:
         return outcome
     reacting.close()
     raise AgentError(f"agent {due.agent} awaits something that does not exist in a simulated world")
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Suppress the store's log: torn groups and failed disks are expected here."""
-    logger = logging.getLogger("antecede.store")
-    before, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = before

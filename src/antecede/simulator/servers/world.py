@@ -11,6 +11,8 @@ from heapq import heappop
 from random import Random
 from typing import Any
 
+import msgspec
+
 from antecede import wire
 from antecede.channel import Letter
 from antecede.engine import React
@@ -40,6 +42,13 @@ _wrong_events = (
     "client-gone",
 )
 """Events that servers must not log in a world whose members are all correct."""
+
+
+class Logs(msgspec.Struct):
+    """The logs of all servers: each server's records, and the rows that they give."""
+
+    records: dict[str, list[bytes]]
+    rows: list[Event]
 
 
 class ServerWorld:
@@ -102,7 +111,8 @@ class ServerWorld:
 
     def later(self, seconds: float, call: Callable[..., None], *given: Any) -> None:
         """Call something later."""
-        self.at(self.now + seconds, call, *given)
+        kernel = self._kernel
+        kernel.at(kernel.now + seconds, _carry_out, (call, given))
 
     def at(self, time: float, call: Callable[..., None], *given: Any) -> None:
         """Call something at a time; calls for the same time run in the sequence in which they were scheduled."""
@@ -130,11 +140,10 @@ class ServerWorld:
                 self._regular.go_on()
             if not kernel.events or (end is not None and kernel.events[0][0] > end):
                 break
-            _, _, act, subject = kernel.events[0]
-            if act is _carry_out_unless and subject[0]():
-                heappop(kernel.events)
-            else:
-                kernel.step()
+            time, _, act, subject = heappop(kernel.events)
+            if act is not _carry_out_unless or not subject[0]():
+                kernel.now = time
+                act(subject)
         else:
             raise AssertionError(f"the world does not become idle within {_steps_max} events")
         if end is not None:
@@ -416,13 +425,17 @@ class ServerWorld:
 
     # The trace.
 
+    def logs(self) -> Logs:
+        """Read all servers' logs, as they are on the disks now."""
+        logs = Logs({}, [])
+        for name, server in self.servers.items():
+            records = logs.records[name] = server.records()
+            logs.rows += project(records, name, server.machine.incarnation, self.plan.topology, self.plan.homes)
+        return logs
+
     def trace(self) -> list[Event]:
         """The rows of all servers' logs, as they are on the disks now."""
-        rows: list[Event] = []
-        for server in self.servers.values():
-            incarnation = server.machine.incarnation
-            rows += project(server.records(), server.name, incarnation, self.plan.topology, self.plan.homes)
-        return rows
+        return self.logs().rows
 
 
 def _carry_out_unless(event: tuple[Callable[[], bool], Callable[[], None]]) -> None:
