@@ -46,10 +46,16 @@ def _traced(paths: list[str], seed: int, numbered: bool = False) -> Trace:
 
 
 def test_stages_say_what_the_oracle_says(
-    tmp_path: Path, random_trace: Callable[[int], list[Event]], seeds: int, spoken: Any
+    tmp_path: Path,
+    random_trace: Callable[[int], list[Event]],
+    seeds: int,
+    spoken: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: set[str] = set()
     for seed in range(seeds):
+        # With and without a thread that walks ahead.
+        monkeypatch.setattr("antecede.pipeline.match.lines._ahead_events_min", (1 << 20, 0)[seed % 2])
         paths = _paths(tmp_path, random_trace(seed), seed)
         wanted = spoken.judged(verify(paths, spoken.ALL))
         options = {"segments": 1 + seed % 7, "lanes_max": (None, 1, 2)[seed % 3]}

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.kernels.causal import Core, Late, Questions, causal, no_questions
+from antecede.pipeline.kernels.causal import Core, Late, Questions, causal, no_questions, overtaker_of
 from antecede.pipeline.kernels.clocks import Recorded, clocks, lamport
 from antecede.pipeline.kernels.fifo import fifo, fifo_overtakers
 from antecede.pipeline.kernels.merge import agree_pairwise, deliveries_of, following, merge, message_at, owners
 from antecede.pipeline.kernels.slots import FIRST_SLOTS, Vectors, grown, slots_of
-from antecede.pipeline.kernels.walk import NOTHING, SENT, circular
+from antecede.pipeline.kernels.walk import NOTHING, SENT, circular, mark_senders
 from antecede.pipeline.match.lines import ClockRows, Lines, Walk, lend_slots, spans
-from antecede.pipeline.pieces import Clocks, Lamports
+from antecede.pipeline.pieces import REGION_EVENTS, Clocks, Lamports
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -110,6 +110,8 @@ def causal_late(
 
 def causal_overtakers(lines: Lines, late: Longs, lanes_max: int | None = None, segments: int = 1 << 18) -> Longs:
     """For each of these late deliveries, the first one before it of a message sent causally after its own."""
+    if len(late) == 1:
+        return np.array([_causal_overtaker(lines, int(late[0]), segments)], np.int64)
     answers = np.full(len(late), -1, np.int64)
     receiver = lines.process_at(late)
     sender = lines.source[late]
@@ -135,6 +137,19 @@ def causal_overtakers(lines: Lines, late: Longs, lanes_max: int | None = None, s
             pass
         answers[mine] = questions.answer
     return answers
+
+
+def _causal_overtaker(lines: Lines, late: int, segments: int) -> int:
+    """The same for one late delivery: a walk without vectors, which ends at the answer."""
+    asker = int(lines.process_at(np.array([late]))[0])
+    reached = np.full(lines.processes, np.iinfo(np.int64).max, np.int64)
+    reached[lines.source[late]] = lines.argument[late]
+    walk = Walk(lines, segments)
+    for count in walk:
+        found = overtaker_of(lines.arrays, walk.segments, count, asker, reached)
+        if found >= 0:
+            return int(found)
+    raise AssertionError("nothing has overtaken a late delivery")
 
 
 def causal_walk(
@@ -171,9 +186,8 @@ def causal_walk(
 def _senders(lines: Lines) -> NDArray[Any]:
     """The processes whose messages are delivered."""
     sending = np.zeros(lines.processes, bool)
-    for start in range(0, len(lines.source), 1 << 24):
-        piece = lines.source[start : start + (1 << 24)]
-        sending[np.unique(piece[piece >= 0])] = True
+    for start in range(0, len(lines.source), REGION_EVENTS):
+        mark_senders(lines.source[start : start + REGION_EVENTS], sending)
         lines.scratch.rest()
     return np.flatnonzero(sending)
 

@@ -13,7 +13,9 @@ its send had the number of awaited deliveries, so that a delivery finds it by po
 each block of lanes, and a block decides the messages of its own senders. ``lane_of`` is -1 outside the block.
 
 **Who overtook.** V_q[p] only grows, so the delivery that first raised it beyond s is the first that q made of a message
-sent causally after m. The questions of one (q, p) are sorted by s, and one more walk answers all of them.
+sent causally after m. The questions of one (q, p) are sorted by s, and one more walk answers all of them. A single
+question needs no vectors: ``reached[x]`` is the first position of process x that follows send(m). A message that x
+sends there or later carries that knowledge, and the walk can stop at the answer.
 
 **Chunks.** A part of a trace can be judged alone, from zero vectors at its beginning. Whatever makes a delivery of m
 late is a chain of messages from send(m) to a delivery before deliver(m) at the same process; all of it lies between the
@@ -143,3 +145,24 @@ def _answer(
                 questions.answer[q] = at
                 q += 1
             questions.first[row, k] = q
+
+
+@compiled
+def overtaker_of(lines: Flat, segments: Segments, count: int, asker: int, reached: Longs) -> int:
+    """Follow what comes after one send along some segments; the first delivery at ``asker`` that brings it, or -1.
+
+    ``reached`` is carried from call to call: for each process the first position that follows the send, which is at
+    first its own position in its own line and beyond the end of all others.
+    """
+    offsets, source, argument = lines.offsets, lines.source, lines.argument
+    for s in range(count):
+        process = segments.process[s]
+        base = offsets[process]
+        for position in range(segments.begin[s], segments.end[s]):
+            sender = source[base + position]
+            if sender >= 0 and argument[base + position] >= reached[sender]:
+                if process == asker:
+                    at: int = base + position
+                    return at
+                reached[process] = min(reached[process], position)
+    return -1

@@ -134,6 +134,14 @@ def weigh(offsets: Longs, source: Ints, first: int, last: int, weights: Longs) -
 
 
 @compiled
+def mark_senders(source: Ints, sending: NDArray[np.bool_]) -> None:
+    """Mark the processes whose messages are delivered in a stretch of the lines."""
+    for k in range(len(source)):
+        if source[k] >= 0:
+            sending[source[k]] = True
+
+
+@compiled
 def recount(lines: Flat, segments: Segments, count: int) -> None:
     """Write the number of awaited deliveries to the sends of some segments again, where a walk has left slots."""
     offsets, source, argument = lines.offsets, lines.source, lines.argument

@@ -19,6 +19,8 @@ beginnings to their ends. Buckets hold messages of all times; what they say of a
 import mmap
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import msgspec
@@ -27,7 +29,6 @@ from numpy.typing import NDArray
 
 from antecede.errors import TraceError
 from antecede.pipeline.kernels.walk import (
-    DONE,
     MORE,
     NOTHING,
     SENT,
@@ -57,6 +58,8 @@ Longs = NDArray[np.int64]
 
 _mapped_bytes_min = 64 * 1024 * 1024
 _segments_at_once = 1 << 18
+_ahead_events_min = 1 << 20
+"""Events from which a walk is worth a thread of its own."""
 
 
 class Scratch:
@@ -152,6 +155,11 @@ def spans(offsets: Longs, events: int = REGION_EVENTS) -> Iterator[tuple[int, in
         first = last
 
 
+def _segments(count: int) -> Segments:
+    """Arrays for that many segments."""
+    return Segments(np.zeros(count, np.int32), np.zeros(count, np.int64), np.zeros(count, np.int64))
+
+
 class Walk:
     """All events in causal order, as segments in reused arrays: ``for count in walk: …walk.segments…``."""
 
@@ -171,22 +179,44 @@ class Walk:
             np.zeros(count + 1, np.int64),
         )
         self.cursors = self._walked.at
-        self.segments = Segments(
-            np.zeros(segments, np.int32), np.zeros(segments, np.int64), np.zeros(segments, np.int64)
-        )
+        """For each process the position up to which it is walked; valid after the walk."""
+        self.segments = _segments(segments)
         self.stuck = False
         """Whether the walk ended at an event that would have to come before itself."""
 
     def __iter__(self) -> Iterator[int]:
-        lines = self.lines
+        ahead = len(self.lines.source) >= _ahead_events_min
+        with ThreadPoolExecutor(1) if ahead else nullcontext() as other:
+            yield from self._ahead(other) if other is not None else self._alone()
+
+    def _alone(self) -> Iterator[int]:
         status = MORE
         while status == MORE:
-            count, status = step(lines.arrays, self._walked, self.segments)
-            self.stuck = status == STUCK
+            count, status = self._step(self.segments)
             if count:
                 yield count
-            lines.scratch.rest()
-        assert self.stuck or status == DONE
+            self.lines.scratch.rest()
+
+    def _ahead(self, other: Executor) -> Iterator[int]:
+        """Walk on in another thread while the caller works on the last segments. The walk reads what nobody writes:
+        deliveries."""
+        free = _segments(len(self.segments.process))
+        count, status = self._step(self.segments)
+        while status == MORE:
+            following = other.submit(self._step, free)
+            if count:
+                yield count
+            count, status = following.result()
+            self.segments, free = free, self.segments
+            self.lines.scratch.rest()
+        if count:
+            yield count
+        self.lines.scratch.rest()
+
+    def _step(self, segments: Segments) -> tuple[int, int]:
+        count, status = step(self.lines.arrays, self._walked, segments)
+        self.stuck = status == STUCK
+        return count, status
 
     def through(self, kernel: Callable[[int, int], int]) -> Iterator[bool]:
         """Call a kernel for all segments, from one to before another; it returns the segment to go on with. After each
