@@ -17,8 +17,9 @@ ENGINES = ("auto", "plain", "spark")
 _spark_starts_seconds = 15.0
 """The seconds that Spark takes before it has read anything."""
 
-_plain_event_seconds = 12e-6
-"""The seconds that the plain engine takes per event: reading, matching and judging it."""
+_plain_event_seconds = 8e-6
+"""The seconds that the plain engine takes per event: reading, matching and judging it. Measured: 8.1 to 9.3 µs of CPU
+time on a busy machine, from Parquet and from JSON Lines, with 8 to 1,024 processes."""
 
 _entry_seconds = {True: 1e-9, False: 5e-9}
 """The additional seconds per event and per process in a vector: with numpy, and without."""

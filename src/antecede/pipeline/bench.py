@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,21 @@ def bench_verify(
     spanning: bool = False,
     chunks: bool = False,
     say: Callable[[str], None] = lambda _: None,
+    step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Write a trace of so many messages and judge it for FIFO and causal order, some times over; the figures."""
+    """Write a trace of so many messages and judge it for FIFO and causal order, some times over; the figures.
+
+    ``say`` gets what is done now, ``step`` the runs that are done and all of them.
+    """
+    total, done = (1 + rounds) * (1 + chunks + dataframe), count(1)
+
+    def measured(work: Callable[[], Any]) -> dict[str, Any]:
+        def run() -> None:
+            work()
+            step(next(done), total)
+
+        return _measured(run, events, rounds)
+
     with tempfile.TemporaryDirectory(prefix="antecede-bench-") as directory:
         path = str(Path(directory) / "bench.parquet")
         say("writing the trace")
@@ -59,10 +73,10 @@ def bench_verify(
         with session(lean=True) as running:
             report["session_seconds"] = round(running.seconds, 2)
             say("judging, reading files")
-            report["files"] = _measured(lambda: verify_in(running, [path], causal="walk"), events, rounds)
+            report["files"] = measured(lambda: verify_in(running, [path], causal="walk"))
             if chunks:
                 say("judging, reading files, by chunks of time")
-                report["chunks"] = _measured(lambda: verify_in(running, [path], causal="chunks"), events, rounds)
+                report["chunks"] = measured(lambda: verify_in(running, [path], causal="chunks"))
             say("measuring the floors")
             scan = min(_timed(lambda: _scan(path)) for _ in range(3))
             kernel = _kernel_seconds(running, path)
@@ -71,7 +85,7 @@ def bench_verify(
             with session() as running:
                 say("judging, as a DataFrame")
                 frame = running.spark.read.parquet(path)
-                report["dataframe"] = _measured(lambda: verify_frame(frame), events, rounds)
+                report["dataframe"] = measured(lambda: verify_frame(frame))
     report["floors"] = {"scan_seconds": round(scan, 3), "kernel_seconds": round(kernel, 3)}
     for name in ("files", "chunks", "dataframe"):
         if name in report:
