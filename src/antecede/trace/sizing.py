@@ -1,7 +1,8 @@
 """Estimate the size of a trace: its events and processes, from the sizes of its files and the beginning of each.
 
 Parquet files record their number of rows. Of text the first lines are read: their length, their processes, and how many
-of those were new in the second half. If new ones keep appearing, the estimate assumes that this continues.
+of those were new in the second half. If new ones keep appearing, the estimate assumes that this continues, as much less
+often with each further half as in the second.
 """
 
 import gzip
@@ -53,8 +54,21 @@ def size_of(paths: list[str]) -> Size:
         later.update(names[half:])
     if not looked:
         return Size(events, 0)
-    fresh = len(later - first) / max(1, looked // 2)
-    return Size(events, len(first | later) + int(fresh * max(0, events - looked)))
+    return Size(events, _extrapolated(len(first), len(later - first), events / max(1.0, looked / 2)))
+
+
+def _extrapolated(first: int, fresh: int, halves: float) -> int:
+    """Return the processes of a whole trace, from those in the first half of the sample, the new ones in its second
+    half, and the number of such halves in the trace.
+
+    Each half has as many new processes as the one before, times a constant factor: 1 if processes come and go, less
+    if a fixed set of them takes turns.
+    """
+    if not first or fresh >= first:
+        return first + int(fresh * max(0.0, halves - 1))
+    factor = fresh / first
+    left: float = factor ** max(2.0, halves)
+    return round(first * (1 - left) / (1 - factor))
 
 
 def _sample(path: str, size: int, wanted: bool) -> tuple[int, list[Any]]:
