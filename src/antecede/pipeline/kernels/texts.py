@@ -3,6 +3,9 @@
 Texts lie in one array of bytes, as Arrow keeps them. They are mixed into 64 bits to find a bucket and a place in a
 table; what decides is the comparison of the texts themselves. So how well the mixing spreads is a matter of speed and
 never of the answer, and no two ids are ever taken for one (``narrow`` keeps so few bits that a test can see to it).
+
+Many systems use UUIDs. One in its usual form (lower case, with hyphens) is the same as its 16 bytes, two *words*, which
+take half the space and are compared at once. Either form of an id is mixed into the same 64 bits.
 """
 
 import numpy as np
@@ -18,6 +21,110 @@ Words = NDArray[np.uint64]
 WIDE = 2**64 - 1
 """Keep all bits of the mixing."""
 
+UUID_LENGTH = 36
+
+_bad = 0x80
+_digits = np.full(256, _bad, np.uint8)
+_digits[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
+_characters = np.frombuffer(b"0123456789abcdef", np.uint8).copy()
+_hyphens, _hyphen = (8, 13, 18, 23), ord("-")
+_places = np.array([k for k in range(UUID_LENGTH) if k not in _hyphens], np.int64)
+"""Where the digits of a UUID are."""
+
+
+@compiled
+def _uuid(data: Bytes, start: int) -> tuple[bool, np.uint64, np.uint64]:
+    """Whether the 36 bytes from here are a UUID in its usual form, and its two words."""
+    # Unsigned positions: those of numba's own type may be negative, which it would look at each time.
+    at = np.uint64(start)
+    high = low = np.uint64(0)
+    seen = np.uint8(0)
+    for k in _hyphens:
+        if data[at + np.uint64(k)] != _hyphen:
+            return False, high, low
+    high, seen = _digits_from(data, at, 8, high, seen)
+    high, seen = _digits_from(data, at + np.uint64(9), 4, high, seen)
+    high, seen = _digits_from(data, at + np.uint64(14), 4, high, seen)
+    low, seen = _digits_from(data, at + np.uint64(19), 4, low, seen)
+    low, seen = _digits_from(data, at + np.uint64(24), 12, low, seen)
+    return bool(seen < _bad), high, low
+
+
+@compiled
+def _digits_from(data: Bytes, at: np.uint64, count: int, word: np.uint64, seen: np.uint8) -> tuple[np.uint64, np.uint8]:
+    for _ in range(count):
+        digit = _digits[data[at]]
+        seen |= digit
+        word = (word << np.uint64(4)) | np.uint64(digit)
+        at += np.uint64(1)
+    return word, seen
+
+
+@compiled
+def _mixed_words(high: np.uint64, low: np.uint64) -> np.uint64:
+    first, second = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
+    mixed = high * second
+    mixed ^= mixed >> np.uint64(29)
+    mixed = (mixed ^ low) * second
+    mixed ^= mixed >> np.uint64(32)
+    mixed *= first
+    mixed ^= mixed >> np.uint64(29)
+    return mixed
+
+
+@compiled
+def uuids(offsets: Ints, data: Bytes, out: Words) -> bool:
+    """Write the words of each text, two numbers, if all of them are UUIDs in their usual form; whether they are."""
+    for i in range(len(offsets) - 1):
+        if offsets[i + 1] - offsets[i] != UUID_LENGTH:
+            return False
+        good, high, low = _uuid(data, offsets[i])
+        if not good:
+            return False
+        out[i, 0], out[i, 1] = high, low
+    return True
+
+
+@compiled
+def uuid_texts(words: Words, out: NDArray[np.uint8]) -> None:
+    """Write the text of each UUID, a row each; the hyphens are there."""
+    for i in range(len(words)):
+        for k in range(32):
+            shift = np.uint64(60 - 4 * (k % 16))
+            out[i, _places[k]] = _characters[(words[i, k // 16] >> shift) & np.uint64(15)]
+
+
+@compiled
+def mix_uuids(words: Words, narrow: np.uint64, out: Words) -> None:
+    """Mix each UUID into 64 bits, as :func:`mix` does with its text."""
+    for i in range(len(words)):
+        out[i] = _mixed_words(words[i, 0], words[i, 1]) & narrow
+
+
+@compiled
+def number_uuids(words: Words, mixed: Words, out: Ints) -> int:
+    """Number the UUIDs from 0, equal ones alike; how many numbers there are."""
+    size = 16
+    while size < 2 * len(mixed):
+        size *= 2
+    mask = np.uint64(size - 1)
+    table = np.full(size, -1, np.int32)
+    count = 0
+    for i in range(len(mixed)):
+        slot = (mixed[i] >> np.uint64(24)) & mask
+        while True:
+            other = table[slot]
+            if other < 0:
+                table[slot] = i
+                out[i] = count
+                count += 1
+                break
+            if words[other, 0] == words[i, 0] and words[other, 1] == words[i, 1]:
+                out[i] = out[other]
+                break
+            slot = (slot + np.uint64(1)) & mask
+    return count
+
 
 @compiled
 def mix(offsets: Ints, data: Bytes, narrow: np.uint64, out: Words) -> None:
@@ -25,6 +132,11 @@ def mix(offsets: Ints, data: Bytes, narrow: np.uint64, out: Words) -> None:
     first, second = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
     for i in range(len(offsets) - 1):
         k, end = offsets[i], offsets[i + 1]
+        if end - k == UUID_LENGTH:
+            good, high, low = _uuid(data, k)
+            if good:
+                out[i] = _mixed_words(high, low) & narrow
+                continue
         mixed = np.uint64(end - k) * first
         while k + 8 <= end:
             word = (
@@ -85,6 +197,17 @@ def _same(data: Bytes, a: int, a_end: int, b: int, b_end: int) -> bool:
         a += 1
         b += 1
     return True
+
+
+@compiled
+def hides(offsets: Ints, valid: Bytes, first: int) -> bool:
+    """Whether there is something behind a null of a list column; ``valid`` are bits, of which ``first`` is the first
+    row's."""
+    for i in range(len(offsets) - 1):
+        bit = first + i
+        if offsets[i + 1] != offsets[i] and not valid[bit >> 3] >> (bit & 7) & 1:
+            return True
+    return False
 
 
 @compiled

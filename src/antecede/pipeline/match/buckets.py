@@ -22,7 +22,6 @@ from antecede.pipeline.kernels.match import (
     leave_out,
     match,
 )
-from antecede.pipeline.kernels.texts import mix, number
 from antecede.pipeline.match.lines import Regions
 from antecede.pipeline.packing import pack, pack_struct, unpack_batch
 from antecede.pipeline.pieces import (
@@ -37,7 +36,7 @@ from antecede.pipeline.pieces import (
     read_matched,
 )
 from antecede.pipeline.read.columns import joined
-from antecede.pipeline.read.encode import texts
+from antecede.pipeline.read.ids import as_texts, mixed_ids, numbered_ids
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -70,11 +69,22 @@ class Numbering(msgspec.Struct, frozen=True):
 
 def bucket_of(packed: Iterable[bytes], numbering: Numbering) -> "Bucket":
     """The bucket that encoded rows make."""
-    batches = sorted(map(unpack_batch, packed), key=lambda found: found[:2])
+    batches = _alike(sorted(map(unpack_batch, packed), key=lambda found: found[:2]))
     split = [np.full(batch.num_rows, split, np.int32) for split, _, batch in batches]
     table = joined(_renumbered(batch, np.frombuffer(numbering.splits[split], np.int32)) for split, _, batch in batches)
     numbers = np.concatenate(split) if split else np.zeros(0, np.int32)
     return Bucket(table, numbers, numbering.names, numbering.narrow, numbering.runs())
+
+
+def _alike(batches: list[tuple[int, int, Any]]) -> list[tuple[int, int, Any]]:
+    """The same batches, with ids as texts if the batches differ in the form of their ids."""
+    if len({batch.column("message").type for _, _, batch in batches}) < 2:
+        return batches
+    return [
+        (split, number, batch.set_column(at, "message", as_texts(batch.column(at))))
+        for split, number, batch in batches
+        for at in (batch.schema.get_field_index("message"),)
+    ]
 
 
 class Bucket:
@@ -92,14 +102,11 @@ class Bucket:
         self.reason = np.zeros(rows, np.uint8)
         if runs is not None and len(runs[0]):
             self._leave_out(runs)
-        self.message = _one_chunk(self.table.column("message"))
-        offsets, data = texts(self.message)
-        mixed = np.zeros(rows, np.uint64)
-        mix(offsets, data, np.uint64(narrow), mixed)
+        self._message = _one_chunk(self.table.column("message"))
+        mixed = mixed_ids(self._message, narrow)
         self.mark = int(mixed[0]) if rows else 0
         """An id of the bucket, mixed; modulo the number of buckets it is the bucket's own number."""
-        self.code = np.zeros(rows, np.int32)
-        messages = number(offsets, data, mixed, self.code)
+        self.code, messages = numbered_ids(self._message, mixed)
         known, start, end, values = self._destinations(rows)
         self.to_known, self.to_start, self.to_end, self.to = known, start, end, values
         self.send_row = np.full(rows, -1, np.int64)
@@ -109,6 +116,11 @@ class Bucket:
             messages, self.code, self.kind, self.process, self.index, known, start, end, values, self.reason,
             self.send_row, self.awaited, self.named,
         )  # fmt: skip
+
+    @property
+    def message(self) -> Any:
+        """The message ids of all rows, as texts."""
+        return as_texts(self._message)
 
     def column(self, name: str) -> Any:
         """A column of the rows, in one piece."""
@@ -144,7 +156,7 @@ class Bucket:
 
     def ids(self, rows: Longs) -> list[str]:
         """The message ids of these rows."""
-        return self.message.take(pa.array(rows)).to_pylist()  # type: ignore[no-any-return]
+        return as_texts(self._message.take(pa.array(rows))).to_pylist()  # type: ignore[no-any-return]
 
     def deliveries(self) -> Deliveries:
         """The valid deliveries, with the places of their sends."""
@@ -299,7 +311,7 @@ def ids_at(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> byt
         hit = key[np.minimum(at, len(key) - 1)] == mine
         if hit.any():
             found += at[hit].tolist()
-            ids += batch.column("message").take(pa.array(rows[hit])).to_pylist()
+            ids += as_texts(batch.column("message").take(pa.array(rows[hit]))).to_pylist()
     return pack({"found": np.array(found, np.int64), "ids": ids})
 
 

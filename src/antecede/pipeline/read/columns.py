@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from antecede.pipeline.kernels.match import ARRIVE, DELIVER, HOP, LOCAL, SEND
+from antecede.pipeline.kernels.texts import hides
 from antecede.trace.jsonl import Item
 from antecede.trace.parquet import items_in
 from antecede.trace.schema import COLUMNS, Event
@@ -312,8 +313,11 @@ def _list_parts(column: Any) -> tuple[Any, Any]:
 
 def _hides_something(column: Any) -> bool:
     """Whether there are values behind the nulls of a list column, which Arrow allows and no reader of files makes."""
-    lengths = np.diff(column.offsets.to_numpy())
-    return bool(lengths[column.is_null().to_numpy(zero_copy_only=False)].any())
+    if pa.types.is_large_list(column.type):
+        lengths = np.diff(column.offsets.to_numpy())
+        return bool(lengths[column.is_null().to_numpy(zero_copy_only=False)].any())
+    valid = np.frombuffer(column.buffers()[0], np.uint8)
+    return bool(hides(column.offsets.to_numpy(), valid, column.offset))
 
 
 def _map_parts(column: Any) -> tuple[Any, Any, Any]:
