@@ -200,7 +200,8 @@ def test_rows_up_to_the_bound_are_judged_in_the_driver(running: Any, monkeypatch
     def refused(*_: Any) -> None:
         raise UsageError("a job on Spark")
 
-    monkeypatch.setattr("antecede.pipeline.framed.SparkFrames", refused)
+    for flow in ("SparkFrames", "SparkFrameFiles"):
+        monkeypatch.setattr(f"antecede.pipeline.framed.{flow}", refused)
     assert pipeline.verify(frame, local_max=3)["events"] == 3
     with pytest.raises(UsageError, match="a job on Spark"):
         pipeline.verify(frame, local_max=2)

@@ -3,7 +3,8 @@
 Floors: pyarrow's scan of the same columns, and one thread's walk with the causal kernel over lines that are already
 assembled. Peak memory is that of the whole tree of processes (driver, JVM, Python workers), by their proportional set
 sizes, sampled while a run goes on. The first run in a fresh session is *cold*, the others are *warm*; starting the
-session counts in neither.
+session counts in neither. CPU time is that of the same processes; unlike the wall time it is comparable on a busy
+machine.
 """
 
 import os
@@ -78,7 +79,8 @@ def bench_verify(
                 say("judging, reading files, by chunks of time")
                 report["chunks"] = measured(lambda: verify_in(running, [path], causal="chunks"))
             say("measuring the floors")
-            scan = min(_timed(lambda: _scan(path)) for _ in range(3))
+            scans = [_timed(lambda: _scan(path)) for _ in range(3)]
+            scan, scan_cpu = (min(one[k] for one in scans) for k in range(2))
             kernel = _kernel_seconds(running, path)
         if dataframe:
             # A session of its own: here the JVM does most of the work, and should get fast.
@@ -86,30 +88,41 @@ def bench_verify(
                 say("judging, as a DataFrame")
                 frame = running.spark.read.parquet(path)
                 report["dataframe"] = measured(lambda: verify_frame(frame))
-    report["floors"] = {"scan_seconds": round(scan, 3), "kernel_seconds": round(kernel, 3)}
+    report["floors"] = {
+        "scan_seconds": round(scan, 3),
+        "scan_cpu_seconds": round(scan_cpu, 3),
+        "kernel_seconds": round(kernel, 3),
+    }
     for name in ("files", "chunks", "dataframe"):
         if name in report:
             warm = report[name]["warm_seconds"]
-            report[name] |= {"times_scan": round(warm / scan, 1), "times_kernel": round(warm / kernel, 1)}
+            report[name] |= {
+                "times_scan": round(warm / scan, 1),
+                "cpu_times_scan": round(report[name]["cpu_seconds"] / scan_cpu, 1),
+                "times_kernel": round(warm / kernel, 1),
+            }
     return report
 
 
 def _measured(work: Callable[[], Any], events: int, rounds: int) -> dict[str, Any]:
     with _watched() as peak:
         times = [_timed(work) for _ in range(1 + rounds)]
-    warm = statistics.median(times[1:]) if rounds else times[0]
+    warm, cpu = (statistics.median(one[k] for one in times[1:] or times) for k in range(2))
     return {
-        "cold_seconds": round(times[0], 2),
+        "cold_seconds": round(times[0][0], 2),
         "warm_seconds": round(warm, 2),
+        "cpu_seconds": round(cpu, 2),
+        "cpu_ns_per_event": round(cpu / events * 1e9),
         "events_per_second": round(events / warm),
         "peak_bytes": peak[0],
     }
 
 
-def _timed(work: Callable[[], Any]) -> float:
-    started = time.perf_counter()
+def _timed(work: Callable[[], Any]) -> tuple[float, float]:
+    """Return how long some work takes, and the CPU time of this process and all below it meanwhile."""
+    started, used = time.perf_counter(), _tree_seconds(os.getpid())
     work()
-    return time.perf_counter() - started
+    return time.perf_counter() - started, _tree_seconds(os.getpid()) - used
 
 
 def _scan(path: str) -> None:
@@ -127,7 +140,7 @@ def _kernel_seconds(running: Session, path: str) -> float:
     # Once to load the kernel, once to time it.
     for _ in range(2):
         recounted(lines)
-        times.append(_timed(lambda: [None for _ in judge.causal_late(lines)]))
+        times.append(_timed(lambda: [None for _ in judge.causal_late(lines)])[0])
     return min(times)
 
 
@@ -154,20 +167,35 @@ def _watched() -> Iterator[list[int]]:
         watcher.join()
 
 
-def _tree_bytes(root: int) -> int:
+def _tree(root: int) -> Iterator[tuple[int, list[str]]]:
+    """Yield a process and all below it, each with the fields of its ``stat`` that follow its name."""
+    found: dict[int, list[str]] = {}
     below: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
-                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                below.setdefault(int(fields[1]), []).append(int(entry.name))
             except (OSError, IndexError, ValueError):
                 continue
-            below.setdefault(parent, []).append(int(entry.name))
-    total = 0
+            found[int(entry.name)] = fields
     todo = [root]
     while todo:
         process = todo.pop()
         todo += below.get(process, [])
+        if process in found:
+            yield process, found[process]
+
+
+def _tree_seconds(root: int) -> float:
+    """CPU time, with that of ended children."""
+    ticks = sum(int(field) for _, fields in _tree(root) for field in fields[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _tree_bytes(root: int) -> int:
+    total = 0
+    for process, _ in _tree(root):
         try:
             text = Path(f"/proc/{process}/smaps_rollup").read_text()
             total += 1024 * next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))

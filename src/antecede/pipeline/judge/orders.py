@@ -18,7 +18,7 @@ from antecede.pipeline.kernels.merge import agree_pairwise, deliveries_of, follo
 from antecede.pipeline.kernels.slots import FIRST_SLOTS, Vectors, grown, slots_of
 from antecede.pipeline.kernels.walk import NOTHING, SENT, circular, mark_senders
 from antecede.pipeline.match.lines import ClockRows, Lines, Walk, lend_slots, spans
-from antecede.pipeline.pieces import REGION_EVENTS, Clocks, Lamports
+from antecede.pipeline.pieces import REGION_EVENTS, Clocked, Clocks, Lamported, Lamports
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -289,32 +289,22 @@ def pairwise(lines: Lines) -> bool:
     return bool(agree_pairwise(lines.offsets, lines.source, lines.argument, owner, first, delivered))
 
 
-def no_lamport() -> dict[str, Any]:
-    """The ``lamport`` object of a trace without Lamport clocks."""
-    return {"checked": 0, "disagree": 0, "used": False}
-
-
-def no_clocks() -> dict[str, Any]:
-    """The ``clocks`` object of a trace without recorded vectors."""
-    return {"checked": 0, "disagree": 0, "rule": None}
-
-
-def check_lamport(lines: Lines, pieces: Sequence[ClockRows]) -> dict[str, Any]:
+def check_lamport(lines: Lines, pieces: Sequence[ClockRows]) -> Lamported:
     """The ``lamport`` object of a report."""
     flat = _together(piece.lamport_flat for piece in pieces)
     value = _together(piece.lamport.value for piece in pieces if piece.lamport is not None)
     order = np.argsort(flat)
     disagree = int(lamport(lines.arrays, flat[order], value[order]))
-    return {"checked": len(flat), "disagree": disagree, "used": len(flat) > 0 and not disagree}
+    return Lamported(len(flat), disagree, len(flat) > 0 and not disagree)
 
 
 def check_clocks(
     lines: Lines, pieces: Sequence[ClockRows], names: int, names_max: int | None = None, segments: int = 1 << 18
-) -> dict[str, Any]:
+) -> Clocked:
     """The ``clocks`` object of a report; ``names`` counts the processes and the other names that occur in clocks."""
     flat = _together(piece.clocks_flat for piece in pieces)
     if not len(flat):
-        return no_clocks()
+        return Clocked()
     recorded_by = [piece.clocks for piece in pieces if piece.clocks is not None]
     sizes = _together(rows.size for rows in recorded_by)
     name = _together(rows.name for rows in recorded_by).astype(np.int32)
@@ -336,7 +326,7 @@ def check_clocks(
     for low in range(0, names, width):
         lanes = min(width, names - low)
         _check_block(Walk(lines, segments), low, lanes, exact, recorded, disagrees)
-    return {"checked": len(flat), "disagree": int(disagrees.sum()), "rule": "exact" if exact else "order"}
+    return Clocked(len(flat), int(disagrees.sum()), "exact" if exact else "order")
 
 
 def _check_block(
