@@ -19,6 +19,9 @@ from antecede.pipeline.kernels.match import (
     REASON_NAMES,
     SEND,
     VALID,
+    Destinations,
+    Links,
+    Rows,
     leave_out,
     match,
 )
@@ -107,15 +110,16 @@ class Bucket:
         self.mark = int(mixed[0]) if rows else 0
         """An id of the bucket, mixed; modulo the number of buckets it is the bucket's own number."""
         self.code, messages = numbered_ids(self._message, mixed)
-        known, start, end, values = self._destinations(rows)
-        self.to_known, self.to_start, self.to_end, self.to = known, start, end, values
+        self.to = self._destinations(rows)
         self.send_row = np.full(rows, -1, np.int64)
         self.awaited = np.zeros(rows, np.int32)
         self.named = np.zeros(names, np.uint8)
         self.undelivered = match(
-            messages, self.code, self.kind, self.process, self.index, known, start, end, values, self.reason,
-            self.send_row, self.awaited, self.named,
-        )  # fmt: skip
+            messages,
+            Rows(self.code, self.kind, self.process, self.index),
+            self.to,
+            Links(self.reason, self.send_row, self.awaited, self.named),
+        )
 
     @property
     def message(self) -> Any:
@@ -129,15 +133,15 @@ class Bucket:
     def _numbers(self, name: str, kind: Any) -> Any:
         return _one_chunk(self.table.column(name)).to_numpy(zero_copy_only=False).astype(kind, copy=False)
 
-    def _destinations(self, rows: int) -> tuple[NDArray[np.uint8], Longs, Longs, Ints]:
+    def _destinations(self, rows: int) -> Destinations:
         if "to" not in self.table.schema.names:
             nothing = np.zeros(rows, np.int64)
-            return np.zeros(rows, np.uint8), nothing, nothing.copy(), np.zeros(0, np.int32)
+            return Destinations(np.zeros(rows, np.uint8), nothing, nothing.copy(), np.zeros(0, np.int32))
         to = _one_chunk(self.table.column("to"))
         known = to.is_valid().to_numpy(zero_copy_only=False).astype(np.uint8)
         ends = to.offsets.to_numpy().astype(np.int64)
         values = to.values.to_numpy(zero_copy_only=False).astype(np.int32)
-        return known, ends[:-1].copy(), ends[1:].copy(), values.copy()
+        return Destinations(known, ends[:-1].copy(), ends[1:].copy(), values.copy())
 
     def _leave_out(self, runs: Runs) -> None:
         once = np.zeros(len(self.process), np.uint8)
@@ -287,7 +291,7 @@ def look_up(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> by
     return pack({
         "found": found[hit].astype(np.int64),
         "ids": bucket.ids(rows),
-        "known": bucket.to_known[sends],
+        "known": bucket.to.known[sends],
         "split": bucket.split[rows],
         "at": _one_chunk(bucket.table.column("at")).to_numpy()[rows] if numbered else np.full(len(rows), -1, np.int64),
     })  # fmt: skip
