@@ -4,8 +4,7 @@
 """
 
 import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
@@ -72,15 +71,3 @@ def spark_settings(conf: list[str] | None) -> dict[str, str]:
             raise UsageError(f"--conf: expected spark.KEY=VALUE, not {given!r}")
         settings[key] = value
     return settings
-
-
-@contextmanager
-def progress(text: str) -> Iterator[Callable[[str], None]]:
-    """Show progress on a terminal; yield a function that sets the text."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(text) as status:
-        yield lambda text: status.update(text)
