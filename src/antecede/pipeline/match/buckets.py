@@ -61,6 +61,17 @@ class Numbering(msgspec.Struct, frozen=True):
     run_once: bytes = b""
     narrow: int = 2**64 - 1
 
+    def together(self) -> tuple[Longs, Ints]:
+        """The numbers of all splits one after the other, and where each split's begin, by split."""
+        first = np.zeros(max(self.splits, default=-1) + 1, np.int64)
+        tables = []
+        total = 0
+        for split, table in self.splits.items():
+            first[split] = total
+            tables.append(np.frombuffer(table, np.int32))
+            total += len(tables[-1])
+        return first, np.concatenate(tables) if tables else np.zeros(0, np.int32)
+
     def runs(self) -> Runs:
         return (
             np.frombuffer(self.run_process, np.int32),
@@ -73,10 +84,10 @@ class Numbering(msgspec.Struct, frozen=True):
 def bucket_of(packed: Iterable[bytes], numbering: Numbering) -> "Bucket":
     """The bucket that encoded rows make."""
     batches = _alike(sorted(map(unpack_batch, packed), key=lambda found: found[:2]))
-    split = [np.full(batch.num_rows, split, np.int32) for split, _, batch in batches]
-    table = joined(_renumbered(batch, np.frombuffer(numbering.splits[split], np.int32)) for split, _, batch in batches)
-    numbers = np.concatenate(split) if split else np.zeros(0, np.int32)
-    return Bucket(table, numbers, numbering.names, numbering.narrow, numbering.runs())
+    sizes = np.array([batch.num_rows for _, _, batch in batches], np.int64)
+    split = np.repeat(np.array([split for split, _, _ in batches], np.int32), sizes)
+    table = _renumbered(joined(batch for _, _, batch in batches), split, numbering)
+    return Bucket(table, split, numbering.names, numbering.narrow, numbering.runs())
 
 
 def _alike(batches: list[tuple[int, int, Any]]) -> list[tuple[int, int, Any]]:
@@ -226,20 +237,25 @@ class Bucket:
         return Counted(reasons, len(self.valid(SEND)), deliveries, int(self.undelivered), np.packbits(self.named))
 
 
-def _renumbered(batch: Any, numbers: Ints) -> Any:
-    """The batch with the trace's own numbers in place of its split's."""
-    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    columns["process"] = pa.array(numbers[columns["process"].to_numpy()])
+def _renumbered(table: Any, split: Ints, numbering: Numbering) -> Any:
+    """The rows with the trace's own numbers in place of their splits'."""
+    if not table.num_rows:
+        return table
+    first, numbers = numbering.together()
+    base = first[split]
+    columns = {name: _one_chunk(table.column(name)) for name in table.schema.names}
+    columns["process"] = pa.array(numbers[base + columns["process"].to_numpy()])
     columns["index"] = columns["index"].cast(pa.int64())
     for name in ("to", "clock_name"):
         if name in columns:
             lists = columns[name]
-            values = lists.values.to_numpy(zero_copy_only=False)
-            renamed = pa.array(numbers[values] if len(values) else np.zeros(0, np.int32))
+            ends = lists.offsets.to_numpy()
+            values = lists.values.to_numpy(zero_copy_only=False)[ends[0] : ends[-1]]
+            renamed = numbers[np.repeat(base, np.diff(ends)) + values] if len(values) else np.zeros(0, np.int32)
             columns[name] = pa.ListArray.from_arrays(
-                lists.offsets, renamed, mask=lists.is_null() if lists.null_count else None
+                pa.array(ends - ends[0]), pa.array(renamed), mask=lists.is_null() if lists.null_count else None
             )
-    return pa.record_batch(list(columns.values()), names=list(columns))
+    return pa.table(columns)
 
 
 def _one_chunk(column: Any) -> Any:

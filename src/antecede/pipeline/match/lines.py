@@ -36,7 +36,9 @@ from antecede.pipeline.kernels.walk import (
     Cursors,
     Flat,
     Segments,
+    by_region,
     place,
+    place_region,
     recount,
     step,
     weigh,
@@ -318,10 +320,10 @@ def _flat_of(lines: Lines, rows: Places | None) -> Longs | None:
 
 def _place_region(lines: Lines, piece: Region) -> None:
     """Put the rows of one region into their places, and touch no other."""
-    at = lines.offsets[piece.sends.process] + piece.sends.index
-    lines.source[at], lines.argument[at] = SENT, piece.sends.count
-    at = lines.offsets[piece.deliveries.process] + piece.deliveries.index
-    lines.source[at], lines.argument[at] = piece.deliveries.source, piece.deliveries.sent
+    sends, deliveries = piece.sends, piece.deliveries
+    sent = np.full(len(sends.process), SENT, np.int32)
+    place_region(lines.arrays, sends.process, sends.index, sent, sends.count)
+    place_region(lines.arrays, deliveries.process, deliveries.index, deliveries.source, deliveries.sent)
 
 
 class Regions(msgspec.Struct, frozen=True):
@@ -347,12 +349,13 @@ class Regions(msgspec.Struct, frozen=True):
                 own = Sends(sends.process[some], sends.index[some], sends.count[some])
                 yield Region(number, mark, own, deliveries.some(others))
 
-    def _split(self, rows: Places) -> list[Longs]:
+    def _split(self, rows: Places) -> list[NDArray[Any]]:
         """For each region the rows in it, in their order."""
-        region = (np.frombuffer(self.offsets, np.int64)[rows.process] + rows.index) // self.events
-        order = np.argsort(region.astype(np.uint16), kind="stable")
-        ends = np.searchsorted(region[order], np.arange(self.count + 1))
-        return [order[ends[k] : ends[k + 1]] for k in range(self.count)]
+        count = len(rows.process)
+        ends, order = np.zeros(self.count, np.int64), np.zeros(count, np.int32)
+        offsets = np.frombuffer(self.offsets, np.int64)
+        by_region(offsets, self.events, rows.process, rows.index, np.zeros(count, np.int32), ends, order)
+        return np.split(order, ends[:-1])
 
 
 def _ranks(lengths: Longs, sparse: Ints, pieces: list[Piece | Region]) -> tuple[Longs, Longs]:

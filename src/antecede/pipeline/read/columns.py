@@ -341,4 +341,5 @@ def _without_empty(batch: Any) -> Any:
 def joined(batches: Iterable[Any]) -> Any:
     """Batches of encoded rows as one table; columns that some lack are null there."""
     tables = [pa.Table.from_batches([batch]) for batch in batches]
-    return pa.concat_tables(tables, promote_options="default") if tables else SCHEMA.empty_table()
+    # Numbers may be of different width: each batch has them as narrow as it can.
+    return pa.concat_tables(tables, promote_options="permissive") if tables else SCHEMA.empty_table()

@@ -32,7 +32,7 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
 _runs_at_once = 1 << 20
-_piece_rows = 2048
+_piece_rows = 8192
 """Rows of one bucket that should travel together: a piece of any size has its price, where it is made and where it is
 read."""
 
