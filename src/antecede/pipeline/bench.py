@@ -105,8 +105,8 @@ def bench_verify(
 
 
 def _measured(work: Callable[[], Any], events: int, rounds: int) -> dict[str, Any]:
-    with _watched() as peak:
-        times = [_timed(work) for _ in range(1 + rounds)]
+    with _watched() as watch:
+        times = [_timed(work, watch) for _ in range(1 + rounds)]
     warm, cpu = (statistics.median(one[k] for one in times[1:] or times) for k in range(2))
     return {
         "cold_seconds": round(times[0][0], 2),
@@ -114,15 +114,27 @@ def _measured(work: Callable[[], Any], events: int, rounds: int) -> dict[str, An
         "cpu_seconds": round(cpu, 2),
         "cpu_ns_per_event": round(cpu / events * 1e9),
         "events_per_second": round(events / warm),
-        "peak_bytes": peak[0],
+        "peak_bytes": watch.peak,
     }
 
 
-def _timed(work: Callable[[], Any]) -> tuple[float, float]:
-    """Return how long some work takes, and the CPU time of this process and all below it meanwhile."""
-    started, used = time.perf_counter(), _tree_seconds(os.getpid())
+class _Watch:
+    """The largest memory that was seen, in bytes, and the CPU time that looking at it took."""
+
+    def __init__(self) -> None:
+        self.peak, self.seconds = 0, 0.0
+
+
+def _timed(work: Callable[[], Any], watch: _Watch | None = None) -> tuple[float, float]:
+    """Return how long some work takes, and the CPU time of this process and all below it meanwhile, without that of the
+    watch."""
+
+    def used() -> float:
+        return _tree_seconds(os.getpid()) - (watch.seconds if watch is not None else 0.0)
+
+    started, before = time.perf_counter(), used()
     work()
-    return time.perf_counter() - started, _tree_seconds(os.getpid()) - used
+    return time.perf_counter() - started, used() - before
 
 
 def _scan(path: str) -> None:
@@ -145,23 +157,24 @@ def _kernel_seconds(running: Session, path: str) -> float:
 
 
 @contextmanager
-def _watched() -> Iterator[list[int]]:
-    """The largest memory of this process and all below it, in bytes, while something goes on."""
-    peak = [0]
+def _watched() -> Iterator[_Watch]:
+    """Watch the memory of this process and all below it while something goes on."""
+    found = _Watch()
     done = threading.Event()
 
     def watch() -> None:
         pause = _sample_seconds
         while not done.wait(pause):
             started = time.perf_counter()
-            peak[0] = max(peak[0], _tree_bytes(os.getpid()))
+            found.peak = max(found.peak, _tree_bytes(os.getpid()))
+            found.seconds = time.thread_time()
             # To look at much memory takes time that others need.
             pause = max(_sample_seconds, 20 * (time.perf_counter() - started))
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
-        yield peak
+        yield found
     finally:
         done.set()
         watcher.join()
