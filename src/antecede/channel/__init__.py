@@ -242,7 +242,8 @@ class Channel:
         coming: set[str] = set()
         for targets, train in again:
             letters = uncouple(train)
-            consumer.enqueue_many(targets, letters)
+            for letter in letters:
+                consumer.enqueue(targets, letter)
             if self.me in targets:
                 coming.update(letter.id for letter in letters)
         if self.returns.domain == domain:
@@ -294,6 +295,11 @@ class Channel:
         """From now on, append the packets that are accepted here, over all domains, to this list."""
         for consumer in self._consumers:
             consumer.taken = items
+
+    def share_lists(self) -> None:
+        """From now on a list of destinations is in a train once, as in log format 3."""
+        for consumer in self._consumers:
+            consumer.share_lists()
 
     def flush(self, now: float) -> None:
         """Stamp everything that this step sends, including what comes back at once (from an order to itself)."""

@@ -51,7 +51,7 @@ def encode_state(state: dict[str, Any]) -> bytes:
     try:
         return _encode_in_order(state)
     except TypeError:
-        # It sorts only keys that are texts.
+        # The encoder sorts only keys that are texts.
         return _encode(_in_order(state))
 
 
@@ -83,7 +83,7 @@ def parted(called: str) -> tuple[str, str]:
 
 
 def conflicts_of(objects: Mapping[str, type[Object]]) -> list[tuple[str, str]]:
-    """All pairs of conflicting operations, by their names at the servers."""
+    """Return all pairs of conflicting operations, by their names at the servers."""
     return [
         (qualified(name, one), qualified(name, other))
         for name, kind in objects.items()
@@ -145,7 +145,7 @@ def _root(self: Any, object_: str, called: str, arguments: list[Any]) -> Generat
     try:
         return (yield Call(object_, called, tuple(arguments)))
     except CallFailed as failed:
-        # The caller called the operation, so the reason of the operation is reported.
+        # The caller knows the operation, not its parts, so it gets the operation's reason.
         raise Failure(*failed.args) from None
 
 
@@ -224,7 +224,8 @@ def _bound(state: _State, called: str, method: Callable[..., Any]) -> Callable[.
 
 
 def _relayed(state: _State, whole: Any, one: Object, program: Generator[Call, Any, Any]) -> Generator[Call, Any, Any]:
-    """Pass on the calls of an operation; meanwhile other operations of its root may change its object."""
+    """Yield the calls of an operation. While it waits for an answer, other operations of its root may change its
+    object."""
     given: Any = None
     failed: CallFailed | None = None
     try:

@@ -2,11 +2,12 @@
 
 An instance that waits for an answer is not kept as a running program: a crash would lose it. It is a list of answers,
 and it continues by being computed again with one more answer. Its effect on the state is an *intention*: computed again
-each time that it is needed, and applied to the object when the root commits (closed nesting). So an abort only forgets,
-and does not undo a compatible operation that came between.
+each time that it is needed, and applied to the object when the root commits (closed nesting). So an abort only drops
+the intention. It does not undo a compatible operation that was committed meanwhile.
 
-Instances of one root see each other's intentions. One that was called, directly or not, within the n-th call of another
-at the same object comes between that one's n-th call and its answer.
+Instances of one root see each other's intentions. Suppose that an instance makes its n-th call and thereby, directly or
+not, another instance at the same object is called. Then the effects of the second come between that call and its
+answer.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -35,7 +36,7 @@ State = dict[str, Any]
 
 
 class Outcome(msgspec.Struct):
-    """How far an instance gets with the answers that it has."""
+    """The progress of an instance with the answers that it has."""
 
     state: State
     calls: list[Call]
@@ -52,7 +53,8 @@ def compute(
     answers: Sequence[Answer] = (),
     between: Callable[[int, State], State] | None = None,
 ) -> Outcome:
-    """Compute an operation; ``between(n, state)`` is what others did to the object within its n-th call."""
+    """Compute an operation. ``between(n, state)`` returns the state with what other instances did within its n-th
+    call."""
     method = operations_of(kind).get(name)
     if method is None:
         return Outcome(state, [], (False, lacking(kind, name)))
@@ -64,7 +66,7 @@ def compute(
             program = result
             finished, result = _drive(object_, program, calls, answers, between)
             if not finished:
-                # Its actions when it is closed (``finally``) are not part of its effects so far.
+                # What it does when it is closed (``finally``) is not part of its effects so far.
                 outcome = Outcome(state_of(object_), calls)
                 program.close()
                 return outcome
@@ -117,11 +119,13 @@ def kept(value: Any) -> Any:
 
 
 def fold(kind: type[Object], state: State, instances: Sequence[Instance]) -> tuple[State, dict[str, Outcome]]:
-    """The state of an object after instances of one root, in the order in which they began; and how far each got."""
+    """Return the state of an object after the instances of one root, in the order in which they began, and the progress
+    of each."""
     outcomes: dict[str, Outcome] = {}
 
     def inside(prefix: str) -> list[Instance]:
-        """Return the instances called within a call, directly or not, except those within another of them."""
+        """Return the instances that a call led to, directly or through others; of these, only those that no other of
+        them called."""
         own = [one for one in instances if one.id.startswith(prefix) or one.id == prefix.rstrip("/")]
         return [one for one in own if not any(one.id.startswith(other.id + "/") for other in own)]
 
@@ -137,7 +141,7 @@ def fold(kind: type[Object], state: State, instances: Sequence[Instance]) -> tup
     for top in inside(""):
         state = apply(top, state)
     for one in instances:
-        # A replica of its caller, at another object, is further than the one here.
+        # Another replica of its caller, at another object, has got further than the one here.
         if one.id not in outcomes:
             state = apply(one, state)
     return state, outcomes
@@ -160,7 +164,7 @@ class Intentions:
         self._last: tuple[Any, tuple[State, dict[str, Outcome]]] | None = None
 
     def computed(self, begun: Sequence[Instance]) -> dict[str, Outcome]:
-        """Return how far each instance of a root gets; the state stays as it is."""
+        """Return the progress of each instance of a root; the state does not change."""
         return self._folded(begun)[1]
 
     def apply(self, begun: Sequence[Instance]) -> None:

@@ -1,10 +1,10 @@
 """Wound–wait: the roots of one home, and the roots that an object has asked to make way.
 
-The theorem of §3.3 is about messages. Instances can still wait for each other in a cycle: op1@i calls op2@j while
-op3@j calls op4@i, with op1 ~ op4 and op2 ~ op3. So an object at which an older instance waits for one of a *younger*
-root asks that root's home to abort it (``wound``). The home does, unless it has decided to commit. When the older
-instance has ended, the object informs the home (``heal``), and the root is tried again with its old number. All waiting
-is then of younger roots for older ones, and the oldest root is never wounded.
+The theorem of §3.3 is about messages. Instances can still wait for each other in a cycle: op1@i calls op2@j while op3@j
+calls op4@i, with op1 ~ op4 and op2 ~ op3. So an object at which an older instance waits for one of a *younger* root
+asks that root's home to abort it (``wound``). The home does, unless it has decided to commit. When the older instance
+has ended, the object informs the home (``heal``), and the root is tried again with its old number. Then only younger
+roots wait for older ones, and the oldest root is never wounded.
 
 This is bookkeeping only: nothing here aborts an instance or sends a message.
 """
@@ -26,16 +26,17 @@ class Roots:
 
     def __init__(self) -> None:
         self.running: dict[str, Root] = {}
-        """By the name of the present try."""
+        """The running roots, by the name of the present try."""
         self.waiting: list[Root] = []
         self.resting: dict[str, Root] = {}
-        """By the name of the try that was wounded."""
+        """The resting roots, by the name of the try that was wounded."""
         self.started = 0
         """The number of roots so far."""
         self.wounds = 0
         """How many tries were wounded so far."""
         self._healed: set[str] = set()
-        """Running tries that need not rest when they are wounded: the message to go on came before the wound."""
+        """Running tries that need not rest when they are wounded, because the message to continue came before the
+        wound."""
 
     def __iter__(self) -> Any:
         return iter([*self.running.values(), *self.resting.values(), *self.waiting])
@@ -48,13 +49,14 @@ class Roots:
         return admitted
 
     def rest(self, attempt: str) -> Root | None:
-        """A running try was wounded. Return the root if it may run again at once."""
+        """Record that a running try was wounded. Return the root if it may run again at once."""
         self.wounds += 1
         self.resting[attempt] = self.running.pop(attempt)
         return self.heal(attempt) if attempt in self._healed else None
 
     def heal(self, attempt: str) -> Root | None:
-        """The instance that wounded a try has ended. Return the root if it rested: its next try runs from now on."""
+        """Record that the instance that wounded a try has ended. Return the root if it rested: its next try runs from
+        now on."""
         root = self.resting.pop(attempt, None)
         if root is None:
             if attempt in self.running:
@@ -66,13 +68,13 @@ class Roots:
         return root
 
     def end(self, root: Root) -> None:
-        """A root has ended, or its present try has."""
+        """Record that a root, or its present try, has ended."""
         self.running.pop(root.attempt, None)
         self.resting.pop(root.attempt, None)
         self._healed.discard(root.attempt)
 
     def late(self, now: float) -> list[Root]:
-        """Return the roots whose time is up. Those that waited no longer do."""
+        """Return the roots whose time is up; those among them that waited are removed."""
         late = [root for root in self if root.deadline is not None and root.deadline <= now]
         # All at once: thousands may have waited for one object that is down, and expire together.
         self.waiting = [root for root in self.waiting if root.deadline is None or root.deadline > now]
@@ -114,19 +116,19 @@ class Wounds:
         return attempt in self._asked
 
     def add(self, one: Instance, other: Instance) -> None:
-        """The root of ``other`` is asked to make way for ``one``."""
+        """Record that the root of ``other`` is asked to make way for ``one``."""
         self._asked.add(other.root)
         self._by.setdefault(one.id, []).append((other.home, other.root))
 
     def healed(self, one: Instance, last: bool) -> list[tuple[int, str]]:
-        """An instance has ended. Return the home and the name of each try that may go on. ``last``: no other instance
-        of its root is here."""
+        """Record that an instance has ended. Return the home and the name of each try that may continue. ``last``: no
+        other instance of its root is here."""
         if last:
             self._asked.discard(one.root)
         return self._by.pop(one.id, [])
 
     def dump(self) -> tuple[Any, Any]:
-        """Return all of it as plain values."""
+        """Return the state as plain values."""
         return sorted(self._asked), sorted(self._by.items())
 
     def load(self, asked: Any, by: Any) -> None:

@@ -1,10 +1,10 @@
-"""``antecede bench verify``: how fast a trace is judged, against floors measured in the same run.
+"""``antecede bench verify``: the speed of judging a trace, compared with floors measured in the same run.
 
-Floors: pyarrow's scan of the same columns, and one thread's walk with the causal kernel over lines that are already
-assembled. Peak memory is that of the whole tree of processes (driver, JVM, Python workers), by their proportional set
-sizes, sampled while a run goes on. The first run in a fresh session is *cold*, the others are *warm*; starting the
-session counts in neither. CPU time is that of the same processes; unlike the wall time it is comparable on a busy
-machine.
+A floor is the time of work that cannot be avoided. There are two: pyarrow's scan of the same columns, and one thread's
+walk with the causal kernel over lines that are already assembled. Peak memory is that of the whole tree of processes
+(driver, JVM, Python workers), by their proportional set sizes, sampled during a run. The first run in a new session is
+*cold*, the others are *warm*; neither includes the start of the session. CPU time is that of the same processes; unlike
+the wall time it is comparable on a busy machine.
 """
 
 import os
@@ -44,9 +44,9 @@ def bench_verify(
     say: Callable[[str], None] = lambda _: None,
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Write a trace of so many messages and judge it for FIFO and causal order, some times over; the figures.
+    """Write a trace of ``messages`` messages, judge it for FIFO and causal order several times, and return the figures.
 
-    ``say`` gets what is done now, ``step`` the runs that are done and all of them.
+    ``say`` gets the name of each phase; ``step`` gets the number of runs that are done, and of all runs.
     """
     total, done = (1 + rounds) * (1 + chunks + dataframe), count(1)
 
@@ -83,7 +83,7 @@ def bench_verify(
             scan, scan_cpu = (min(one[k] for one in scans) for k in range(2))
             kernel = _kernel_seconds(running, path)
         if dataframe:
-            # A session of its own: here the JVM does most of the work, and should get fast.
+            # A separate session that is not lean: here the JVM does most of the work.
             with session() as running:
                 say("judging, as a DataFrame")
                 frame = running.spark.read.parquet(path)
@@ -143,13 +143,13 @@ def _scan(path: str) -> None:
 
 
 def _kernel_seconds(running: Session, path: str) -> float:
-    """One thread's causal walk over assembled lines, in this process."""
+    """Return the seconds of one thread's causal walk over assembled lines, in this process."""
     trace = open_trace(running, [path])
     parts = trace.matched()
     assert isinstance(parts, FileParts), "the floor is measured on one machine"
     lines, _, _ = assembled(pieces_of(parts.pieces[0]), trace.docket(()))
     times = []
-    # Once to load the kernel, once to time it.
+    # The first round loads the kernel, the second is timed.
     for _ in range(2):
         recounted(lines)
         times.append(_timed(lambda: [None for _ in judge.causal_late(lines)])[0])
@@ -158,7 +158,7 @@ def _kernel_seconds(running: Session, path: str) -> float:
 
 @contextmanager
 def _watched() -> Iterator[_Watch]:
-    """Watch the memory of this process and all below it while something goes on."""
+    """Measure the largest memory of this process and its descendants while the block runs."""
     found = _Watch()
     done = threading.Event()
 
@@ -168,7 +168,7 @@ def _watched() -> Iterator[_Watch]:
             started = time.perf_counter()
             found.peak = max(found.peak, _tree_bytes(os.getpid()))
             found.seconds = time.thread_time()
-            # To look at much memory takes time that others need.
+            # Reading the sizes of much memory takes time that the measured processes need.
             pause = max(_sample_seconds, 20 * (time.perf_counter() - started))
 
     watcher = threading.Thread(target=watch, daemon=True)

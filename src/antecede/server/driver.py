@@ -108,13 +108,13 @@ class Driver:
         self.inputs: deque[Input] = deque()
         """The inputs that no step has taken yet."""
         self._records: deque[bytes] = deque()
-        """Not yet appended to the log."""
+        """Records that are not yet appended to the log."""
         self.taken = 0
-        """Inputs that were stepped."""
+        """Number of inputs that steps have taken."""
         self._when_taken: deque[tuple[int, Callable[[], None]]] = deque()
-        """(inputs taken, call): what to call when that many inputs have been taken."""
+        """Pairs (inputs taken, call): the call is made when that many inputs have been taken."""
         self._deferred: list[Callable[[], None]] = []
-        """To be called at the beginning of the next turn."""
+        """Functions to call at the beginning of the next turn."""
         self.awake = False
         """Whether a turn was asked for, or is about to be."""
         self._steps = 0
@@ -258,8 +258,8 @@ class Driver:
 
     @property
     def goes_on(self) -> bool:
-        """Whether to take another turn at once. The results of a step's reactions share its group in the log and its
-        write; and a turn that only appended records must be followed by a step."""
+        """Whether to take another turn at once. Results of reactions then share the group in the log and the write with
+        the step that started them. And a turn that only appended records must be followed by a step."""
         if self._records:
             return False
         return not self.stepped or (bool(self.inputs) and self._steps < _steps_together)
@@ -277,8 +277,8 @@ class Driver:
         return commit_here
 
     def committed(self, now: float) -> None:
-        """End the commit that ``rest`` requested; its output has left. Inputs that came meanwhile came together. But
-        without a disk to wait for, the answer to the last output may already be here."""
+        """End the commit that ``rest`` requested; its output has left. Inputs that came during the commit are one
+        group. But if there was no disk to wait for, the answer to the last output may already be here."""
         if self.machine.kept or not self._calm:
             self._rested = now
 
@@ -301,7 +301,7 @@ class Driver:
             if other is not None and (due is None or other < due):
                 due = other
         known = self._wake_at
-        # No frame sent since then is resent before that, so the links need not be asked at every step.
+        # No frame that was sent since then is due for a resend earlier, so the links need not be asked at every step.
         if known is not None and now < known <= now + self.machine.plan.resend_after:
             due_later = due is None or due >= known - 0.001
             if due_later:
@@ -346,7 +346,7 @@ class Acknowledgements:
         self.frames = 0
         """Frames that came since the last step that acknowledged."""
         self.due = inf
-        """From when on a step acknowledges; unlimited if no step left acknowledgements for later."""
+        """The time from which a step acknowledges; infinite if no step left acknowledgements for later."""
 
     def received(self, frames: int) -> None:
         """Count frames that must be acknowledged."""

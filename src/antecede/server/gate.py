@@ -39,7 +39,7 @@ class Gate:
         return len(self._waiting)
 
     def put(self, outgoing: list[Outgoing], replies: list[Reply]) -> None:
-        """Let these leave when everything recorded so far is durable; replies leave before frames."""
+        """Let this output leave when everything recorded so far is durable; replies leave before frames."""
         self._waiting.append((self.last, outgoing, replies, None))
 
     def call(self, call: Callable[[], None]) -> bool:

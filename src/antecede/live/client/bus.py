@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar, cast, overload
 import msgspec
 
 from antecede import limits, telemetry
-from antecede.channel.envelopes import envelope_fault
+from antecede.channel.envelopes import body_fault, envelope_fault
 from antecede.channel.letters import Letter
 from antecede.engine.agents import Notification, Returned, name_of
 from antecede.engine.topic import Subscribe, Unsubscribe
@@ -107,7 +107,7 @@ class Bus:
                 self._scheduled = True
                 self._loop.call_soon(self._flush)
         if len(body) > letter_bytes_max:
-            raise UsageError(f"notification of {len(body)} bytes: at most {letter_bytes_max}")
+            raise UsageError(body_fault(len(body)))
         ticket.bodies.append(body)
         ticket.bytes += len(body)
         return ticket
@@ -118,7 +118,7 @@ class Bus:
             pause, self._pause = self._pause, 0.0
             await asyncio.sleep(pause)
         numbering = self._numbering
-        # Programs call this for each message: the batch that is being filled is left out, for it is short.
+        # Programs call this for each message. The batch that is being filled is not counted, because it is short.
         while numbering.next - 1 - numbering.accepted_upto > limits.publish_window_max // 2:
             await self._change()
 
@@ -167,7 +167,7 @@ class Bus:
 
     async def _question(self, to: str, kind: str, body: bytes, timeout: float) -> Letter:
         if len(body) > letter_bytes_max:
-            raise UsageError(f"notification of {len(body)} bytes: at most {letter_bytes_max}")
+            raise UsageError(body_fault(len(body)))
         if not self._listening:
             self._listen()
         ticket = self._begin(to, kind, "" if self._tracing is None else self._tracing(), ask=True)
@@ -186,7 +186,7 @@ class Bus:
             raise
 
     def _ended(self, ticket: Ticket, outcome: Letter | Exception) -> None:
-        """A question has its answer, or will have none."""
+        """End a question: its answer is here, or there will be none."""
         answer = ticket.answer
         if answer is None or answer.done():
             return

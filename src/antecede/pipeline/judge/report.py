@@ -1,6 +1,6 @@
-"""The report of ``verify`` from what the stages said: numbers become names, places become message ids.
+"""The report of ``verify`` from the results of the stages: numbers become names, places become message ids.
 
-Both paths on Spark end here, so that they differ in how they came to their numbers and in nothing else.
+Files and DataFrames both end here, so that their reports can differ only in the numbers that the stages computed.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from antecede.trace.schema import COLUMNS
 from antecede.trace.verdicts import ORDERS
 
 Ids = Callable[[Any, Any], list[str]]
-"""The ids of the messages sent at places, given as processes and indices."""
+"""Returns the ids of the messages sent at some places, which are given as processes and indices."""
 
 
 def assemble_report(
@@ -38,11 +38,11 @@ def assemble_report(
     lost: int,
     outside: int = 0,
 ) -> dict[str, Any]:
-    """Everything but version, engine and timings.
+    """Return the report without version, engine and timings.
 
-    ``unread`` counts rows that are no events, ``nulled`` values of a wrong type by column, ``aside`` those set aside
-    for their places, ``rows`` all events but those ``outside`` of what is judged. ``lost`` is the number of deliveries
-    on a cycle whose sends name their destinations: each leaves its copy undelivered.
+    ``unread`` counts the rows that are not events, ``nulled`` the values of a wrong type per column, ``aside`` the rows
+    set aside because of their places, and ``rows`` all events except those ``outside`` the judged part. ``lost`` is the
+    number of deliveries on a cycle whose send has known destinations: their copies count as undelivered.
     """
     cycle = len(judged.circular.process)
     reasons = Counter(counted.reasons) + Counter(aside)
@@ -107,7 +107,7 @@ def _orders(asked: tuple[str, ...], judged: Judged, deliveries: int, names: Sequ
 
 
 def _circle(places: Places | None, ids: Ids) -> list[str] | None:
-    """The messages in a circle, beginning with the least id."""
+    """Return the messages in a circle, beginning with the least id."""
     if places is None:
         return None
     found = ids(places.process, places.index)
@@ -116,7 +116,7 @@ def _circle(places: Places | None, ids: Ids) -> list[str] | None:
 
 
 def late_rows(late: LatePlaces, names: Sequence[str], ids: Ids) -> Iterator[dict[str, Any]]:
-    """Late deliveries with names and ids, as ``first`` has them."""
+    """Yield late deliveries with names and ids, in the form of the report's ``first``."""
     found = ids(np.concatenate([late.source, late.over_process]), np.concatenate([late.send_index, late.over_index]))
     count = len(late.process)
     for k in range(count):

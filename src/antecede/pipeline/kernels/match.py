@@ -1,8 +1,8 @@
-"""Which send belongs to which delivery, and which rows cannot be right: one bucket of messages at a time.
+"""Match sends and deliveries, and find the rows that cannot be right, in one bucket of messages at a time.
 
-A bucket holds every row of the messages in it, so each rule of quarantine from ``duplicate_send`` to ``before_send``
-can be decided inside it. Messages are numbered from 0, processes too; a row is a number into the arrays. The rules are
-tested in the order of the contract, each on the rows that are left.
+A bucket contains every row of its messages, so it can decide each quarantine rule from ``duplicate_send`` to
+``before_send``. Messages and processes are numbered from 0; a row is an index into the arrays. The rules are applied in
+the order of the trace format, each to the rows that are left.
 """
 
 from typing import NamedTuple
@@ -17,12 +17,12 @@ Longs = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
 SEND, DELIVER, ARRIVE, LOCAL, HOP = 0, 1, 2, 3, 4
-"""Kinds as numbers."""
+"""The kinds of events, as numbers."""
 
 VALID, DUPLICATE_SEND, DUPLICATE_DELIVERY, ORPHAN_DELIVERY, ORPHAN_ARRIVAL, NOT_ADDRESSED, BEFORE_SEND, LEFT_OUT = (
     range(8)
 )
-"""What becomes of a row. ``LEFT_OUT``: it was set aside before, for its place."""
+"""The verdict on a row. ``LEFT_OUT``: it was set aside before, because of its place."""
 
 REASON_NAMES = (
     "",
@@ -56,10 +56,10 @@ class Destinations(NamedTuple):
 
 
 class Links(NamedTuple):
-    """What becomes of each row; to be filled in."""
+    """The result for each row, to be filled in."""
 
     reason: Bytes
-    """Comes with ``LEFT_OUT`` set."""
+    """Already contains ``LEFT_OUT``."""
     send_row: Longs
     """For each valid delivery the row of its send."""
     awaited: Ints
@@ -70,8 +70,10 @@ class Links(NamedTuple):
 
 @compiled
 def match(messages: int, given: Rows, to: Destinations, links: Links) -> int:
-    """Decide every row of a bucket; the number of undelivered copies. Destinations are sorted and freed of repeats in
-    place."""
+    """Judge every row of a bucket. Return the number of undelivered copies.
+
+    Destinations are sorted and their repeats are removed in place.
+    """
     code, kind, process, index = given
     to_known, to_start, to_end, names = to
     reason, send_row, awaited, named = links
@@ -127,7 +129,7 @@ def match(messages: int, given: Rows, to: Destinations, links: Links) -> int:
 
 @compiled
 def _one_delivery_each(rows: Longs, process: Ints, index: Longs, reason: Bytes) -> None:
-    """Of the deliveries of one message keep, in each process, the one of the smallest index."""
+    """Keep, of the deliveries of one message, the one with the smallest index in each process."""
     if len(rows) <= 8:
         for a in range(len(rows)):
             for b in range(a):
@@ -150,7 +152,7 @@ def _one_delivery_each(rows: Longs, process: Ints, index: Longs, reason: Bytes) 
 
 @compiled
 def _as_set(values: Ints, start: int, end: int) -> int:
-    """Sort a piece of an array and drop its repeats; where the piece now ends."""
+    """Sort a slice of an array and remove its repeats. Return where the slice now ends."""
     if end - start > 16:
         values[start:end] = np.sort(values[start:end])
     else:
@@ -193,8 +195,8 @@ def leave_out(
     reason: Bytes,
     once: Bytes,
 ) -> None:
-    """Mark the rows at contested places: ``LEFT_OUT`` where different rows claim one place, ``once`` where the same row
-    came several times. The runs are sorted by (process, start) and do not overlap."""
+    """Mark the rows at contested places: ``LEFT_OUT`` if different rows claim the same place, ``once`` if the same row
+    occurs several times. The runs are sorted by (process, start) and do not overlap."""
     for i in range(len(process)):
         if kind[i] == HOP:
             continue
