@@ -137,7 +137,7 @@ class LatePlaces(msgspec.Struct):
 
 
 class Clocked(msgspec.Struct):
-    """What recorded vector clocks say, as the report has it."""
+    """The result of the check of recorded vector clocks, in the form of the report."""
 
     checked: int = 0
     disagree: int = 0
@@ -145,7 +145,7 @@ class Clocked(msgspec.Struct):
 
 
 class Lamported(msgspec.Struct):
-    """What recorded Lamport clocks say, as the report has it."""
+    """The result of the check of recorded Lamport clocks, in the form of the report."""
 
     checked: int = 0
     disagree: int = 0
@@ -153,7 +153,7 @@ class Lamported(msgspec.Struct):
 
 
 class Judged(msgspec.Struct):
-    """The verdicts on a trace, or on one chunk of it, in numbers and places. Orders that were not asked for have no
+    """The verdicts on a trace, or on one chunk of it, in numbers and places. Orders that were not requested have no
     late deliveries."""
 
     circular: Places

@@ -152,10 +152,11 @@ def _answer(
 
 @compiled
 def overtaker_of(lines: Flat, segments: Segments, count: int, asker: int, reached: Longs) -> int:
-    """Follow what comes after one send along some segments; the first delivery at ``asker`` that brings it, or -1.
+    """Follow the events after one send along some segments. Return the first delivery at ``asker`` of a message sent
+    causally after it, or -1.
 
-    ``reached`` is carried from call to call: for each process the first position that follows the send, which is at
-    first its own position in its own line and beyond the end of all others.
+    ``reached`` is kept from call to call: for each process the first position that follows the send. At the beginning
+    it is the position of the send in its own line, and beyond the end of all other lines.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     for s in range(count):

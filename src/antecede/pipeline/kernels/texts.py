@@ -29,13 +29,13 @@ _digits[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
 _characters = np.frombuffer(b"0123456789abcdef", np.uint8).copy()
 _hyphens, _hyphen = (8, 13, 18, 23), ord("-")
 _places = np.array([k for k in range(UUID_LENGTH) if k not in _hyphens], np.int64)
-"""Where the digits of a UUID are."""
+"""The places of the digits in a UUID."""
 
 
 @compiled
 def _uuid(data: Bytes, start: int) -> tuple[bool, np.uint64, np.uint64]:
-    """Whether the 36 bytes from here are a UUID in its usual form, and its two words."""
-    # Unsigned positions: those of numba's own type may be negative, which it would look at each time.
+    """Return whether the 36 bytes from here are a UUID in its usual form, and its two words."""
+    # Unsigned positions, since numba tests signed ones for negative values at each access.
     at = np.uint64(start)
     high = low = np.uint64(0)
     seen = np.uint8(0)
@@ -74,7 +74,7 @@ def _mixed_words(high: np.uint64, low: np.uint64) -> np.uint64:
 
 @compiled
 def uuids(offsets: Ints, data: Bytes, out: Words) -> bool:
-    """Write the words of each text, two numbers, if all of them are UUIDs in their usual form; whether they are."""
+    """Write the two words of each text, if all texts are UUIDs in their usual form. Return whether they are."""
     for i in range(len(offsets) - 1):
         if offsets[i + 1] - offsets[i] != UUID_LENGTH:
             return False
@@ -87,7 +87,7 @@ def uuids(offsets: Ints, data: Bytes, out: Words) -> bool:
 
 @compiled
 def uuid_texts(words: Words, out: NDArray[np.uint8]) -> None:
-    """Write the text of each UUID, a row each; the hyphens are there."""
+    """Write the text of each UUID into its row, which already has the hyphens."""
     for i in range(len(words)):
         for k in range(32):
             shift = np.uint64(60 - 4 * (k % 16))
@@ -96,14 +96,14 @@ def uuid_texts(words: Words, out: NDArray[np.uint8]) -> None:
 
 @compiled
 def mix_uuids(words: Words, narrow: np.uint64, out: Words) -> None:
-    """Mix each UUID into 64 bits, as :func:`mix` does with its text."""
+    """Hash each UUID to 64 bits, with the same result as :func:`mix` for its text."""
     for i in range(len(words)):
         out[i] = _mixed_words(words[i, 0], words[i, 1]) & narrow
 
 
 @compiled
 def number_uuids(words: Words, mixed: Words, out: Ints) -> int:
-    """Number the UUIDs from 0, equal ones alike; how many numbers there are."""
+    """Number the UUIDs from 0, equal ones alike. Return how many numbers there are."""
     size = 16
     while size < 2 * len(mixed):
         size *= 2
@@ -201,8 +201,8 @@ def _same(data: Bytes, a: int, a_end: int, b: int, b_end: int) -> bool:
 
 @compiled
 def hides(offsets: Ints, valid: Bytes, first: int) -> bool:
-    """Whether there is something behind a null of a list column; ``valid`` are bits, of which ``first`` is the first
-    row's."""
+    """Return whether a null of a list column hides values. ``valid`` has one bit per row; ``first`` is the bit of the
+    first row."""
     for i in range(len(offsets) - 1):
         bit = first + i
         if offsets[i + 1] != offsets[i] and not valid[bit >> 3] >> (bit & 7) & 1:

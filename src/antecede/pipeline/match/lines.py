@@ -62,7 +62,7 @@ Longs = NDArray[np.int64]
 _mapped_bytes_min = 64 * 1024 * 1024
 _segments_at_once = 1 << 18
 _ahead_events_min = 1 << 20
-"""Events from which a walk is worth a thread of its own."""
+"""The number of events above which a separate thread for the walk saves time."""
 
 
 class Scratch:
@@ -161,7 +161,7 @@ def spans(offsets: Longs, events: int = REGION_EVENTS) -> Iterator[tuple[int, in
 
 
 def _segments(count: int) -> Segments:
-    """Arrays for that many segments."""
+    """Return arrays for that many segments."""
     return Segments(np.zeros(count, np.int32), np.zeros(count, np.int64), np.zeros(count, np.int64))
 
 
@@ -203,8 +203,8 @@ class Walk:
             self.lines.scratch.rest()
 
     def _ahead(self, other: Executor) -> Iterator[int]:
-        """Walk on in another thread while the caller works on the last segments. The walk reads what nobody writes:
-        deliveries."""
+        """Continue the walk in another thread while the caller works on the previous segments. The walk reads only
+        deliveries, and kernels write only at sends."""
         free = _segments(len(self.segments.process))
         count, status = self._step(self.segments)
         while status == MORE:

@@ -1,7 +1,6 @@
-"""Message ids on their way from a split to its buckets: texts or, where all of a batch are UUIDs, 16 bytes each.
+"""Message ids between a split and its buckets: texts or, if all ids of a batch are UUIDs, 16 bytes each.
 
-A batch has one form or the other, and a bucket may get both. Whoever looks at ids asks here, and gets the same answer
-for either form.
+A batch has one of the two forms, and a bucket may get both. The functions here give the same answers for both forms.
 """
 
 from typing import Any
@@ -28,7 +27,7 @@ _narrow_type = pa.binary(16)
 
 
 def narrowed(ids: Any) -> Any:
-    """A column of ids with 16 bytes each, if all of them are UUIDs in their usual form; else the same."""
+    """Return a column with 16 bytes per id if all ids are UUIDs in their usual form, otherwise the same column."""
     if ids.null_count or not len(ids):
         return ids
     offsets, data = _texts(ids)
@@ -41,7 +40,7 @@ def narrowed(ids: Any) -> Any:
 
 
 def as_texts(ids: Any) -> Any:
-    """A column of ids as texts."""
+    """Return a column of ids as texts."""
     if ids.type != _narrow_type:
         return ids
     words = _words(ids)
@@ -52,7 +51,7 @@ def as_texts(ids: Any) -> Any:
 
 
 def mixed_ids(ids: Any, narrow: int) -> Words:
-    """Each id mixed into 64 bits, of which ``narrow`` are kept."""
+    """Return the hash of each id: 64 bits, masked with ``narrow``."""
     mixed = np.zeros(len(ids), np.uint64)
     if ids.type == _narrow_type:
         mix_uuids(_words(ids), np.uint64(narrow), mixed)
@@ -62,7 +61,7 @@ def mixed_ids(ids: Any, narrow: int) -> Words:
 
 
 def numbered_ids(ids: Any, mixed: Words) -> tuple[Ints, int]:
-    """Numbers of ids from 0, equal ones alike, and how many there are."""
+    """Return a number from 0 for each id, the same for equal ids, and how many numbers there are."""
     code = np.zeros(len(ids), np.int32)
     if ids.type == _narrow_type:
         return code, number_uuids(_words(ids), mixed, code)
@@ -75,7 +74,7 @@ def _words(ids: Any) -> Words:
 
 
 def _texts(column: Any) -> tuple[Ints, NDArray[np.uint8]]:
-    """The offsets and bytes of an Arrow array of texts; a null is an empty text."""
+    """Return the offsets and bytes of an Arrow array of texts; a null is an empty text."""
     if column.null_count:
         column = pc.fill_null(column, "")
     _, offsets, data = column.buffers()

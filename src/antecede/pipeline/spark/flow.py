@@ -104,8 +104,8 @@ class SparkFiles:
 
 
 class SparkFrameFiles:
-    """The same on the partitions of a DataFrame, which ``as_input`` turns into inputs. The directory is a new one, and
-    is removed when nothing refers to this object any more."""
+    """The same work on the partitions of a DataFrame, which ``as_input`` turns into inputs. It makes a new directory,
+    which is removed when nothing refers to this object any more."""
 
     def __init__(self, frame: Any, as_input: "AsInput") -> None:
         self._frame, self._as_input = frame, as_input
@@ -133,7 +133,7 @@ _written_types = (pa.string(), pa.list_(pa.int32()), pa.list_(pa.int64()))
 
 
 def shares_our_files(spark: Any) -> bool:
-    """Whether the tasks of a session run on this machine: a classic session with a local master."""
+    """Return whether the tasks of a session run on this machine: a classic session with a local master."""
     context = getattr(spark, "sparkContext", None)
     return context is not None and re.fullmatch(r"local(\[.*\])?", context.master) is not None
 
@@ -169,7 +169,7 @@ class FileParts:
 
     @classmethod
     def of_files(cls, context: Any, directory: str, files: "list[Written]", onto: int) -> "FileParts":
-        """The parts in files that were written."""
+        """Return the parts in files that were written."""
         made: list[list[Piece]] = [[] for _ in range(onto)]
         for name, pieces in files:
             start = 0

@@ -1,16 +1,16 @@
-"""How far the present job of a Spark session is, for somebody who shows it while the work goes on."""
+"""The progress of the running jobs of a Spark session, to be shown during the work."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, runtime_checkable
 
 Counter = Callable[[], tuple[int, int] | None]
-"""The tasks that are done and all tasks, as far as that is known."""
+"""Returns the number of finished tasks and of all tasks; None if they are unknown."""
 
 
 @runtime_checkable
 class Watching(Protocol):
-    """A function for texts that can also show a counter."""
+    """A function that shows texts and can also show a counter."""
 
     def __call__(self, text: str) -> None: ...
 
@@ -23,7 +23,7 @@ def shown_tasks(context: Any, say: Callable[[str], None]) -> AbstractContextMana
 
 
 def tasks_of(context: Any) -> tuple[int, int] | None:
-    """The tasks of all stages that are running: done, and all."""
+    """Return the number of finished tasks and of all tasks of the running stages."""
     try:
         tracker = context.statusTracker()
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
@@ -32,5 +32,5 @@ def tasks_of(context: Any) -> tuple[int, int] | None:
         return None
     known = [stage for stage in stages if stage is not None]
     total = sum(stage.numTasks for stage in known)
-    # One task says nothing before its end.
+    # A single task has no progress before its end.
     return (sum(stage.numCompletedTasks for stage in known), total) if total > 1 else None
