@@ -22,7 +22,7 @@ from antecede.pipeline.kernels.cuts import lower
 from antecede.pipeline.kernels.texts import WIDE
 from antecede.pipeline.match.lines import Lines, Walk
 from antecede.pipeline.packing import pack, pack_struct, unpack
-from antecede.pipeline.pieces import Dealt, Deliveries, Timed, read_dealt
+from antecede.pipeline.pieces import Dealt, Deliveries, Timed, read_dealt, read_judged
 from antecede.pipeline.read.encode import Layout
 from antecede.pipeline.read.splits import plan
 from antecede.pipeline.spark.flow import Here, HereParts
@@ -201,7 +201,7 @@ def _late_of_the_last_two(sends: int, halo: int) -> int:
     assert len(what.tasks) == 2
     tasks = parts.scatter(partial(dealt, plan=what), [0], 2)
     said = tasks.scatter(partial(chunks.judged, plan=what), [0, 1], 65).gather(chunks.merged, [0])
-    return int(unpack(said[0])["causal_late"])
+    return int(read_judged(said[0]).causal_late)
 
 
 def test_cuts_are_the_greatest_consistent_ones(seeds: int) -> None:

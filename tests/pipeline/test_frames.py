@@ -4,6 +4,7 @@ import importlib.util
 import inspect
 import json
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -194,13 +195,25 @@ def test_failures_of_workers_say_what_to_do() -> None:
         raise PySparkError("org.apache.spark.SparkException: Checkpoint block rdd_7_1 not found!")
 
 
+def test_files_between_stages_are_removed(running: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    made: list[str] = []
+    real = tempfile.mkdtemp
+    monkeypatch.setattr("tempfile.mkdtemp", lambda *given, **named: made.append(real(*given, **named)) or made[-1])
+    frame = running.spark.range(3).selectExpr("'p' process", "id index", "'local' kind")
+    assert pipeline.verify(frame, local_max=0)["events"] == 3
+    assert any("antecede-frame-" in path for path in made)
+    assert not list(tmp_path.iterdir())
+
+
 def test_rows_up_to_the_bound_are_judged_in_the_driver(running: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     frame = running.spark.range(3).selectExpr("'p' process", "id index", "'local' kind")
 
     def refused(*_: Any) -> None:
         raise UsageError("a job on Spark")
 
-    monkeypatch.setattr("antecede.pipeline.framed.SparkFrames", refused)
+    for flow in ("SparkFrames", "SparkFrameFiles"):
+        monkeypatch.setattr(f"antecede.pipeline.framed.{flow}", refused)
     assert pipeline.verify(frame, local_max=3)["events"] == 3
     with pytest.raises(UsageError, match="a job on Spark"):
         pipeline.verify(frame, local_max=2)

@@ -4,9 +4,12 @@
 lanes down to one, and ids mixed into as little as four bits must make no difference. A failure names its seed.
 """
 
+import re
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +21,7 @@ from antecede.pipeline.kernels.texts import WIDE, mix, number
 from antecede.pipeline.match.lines import Scratch, spans
 from antecede.pipeline.pieces import Region, read_matched
 from antecede.pipeline.read.encode import Layout
+from antecede.pipeline.read.ids import as_texts, mixed_ids, narrowed, numbered_ids
 from antecede.pipeline.read.splits import plan, read
 from antecede.pipeline.spark.flow import Here
 from antecede.trace import Event, verify, write_trace
@@ -46,10 +50,16 @@ def _traced(paths: list[str], seed: int, numbered: bool = False) -> Trace:
 
 
 def test_stages_say_what_the_oracle_says(
-    tmp_path: Path, random_trace: Callable[[int], list[Event]], seeds: int, spoken: Any
+    tmp_path: Path,
+    random_trace: Callable[[int], list[Event]],
+    seeds: int,
+    spoken: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: set[str] = set()
     for seed in range(seeds):
+        # With and without a thread that walks ahead.
+        monkeypatch.setattr("antecede.pipeline.match.lines._ahead_events_min", (1 << 20, 0)[seed % 2])
         paths = _paths(tmp_path, random_trace(seed), seed)
         wanted = spoken.judged(verify(paths, spoken.ALL))
         options = {"segments": 1 + seed % 7, "lanes_max": (None, 1, 2)[seed % 3]}
@@ -102,6 +112,42 @@ def test_texts_are_numbered_exactly_however_few_bits_are_kept() -> None:
         count = number(offsets, data, mixed, code)
         assert count == len(set(texts))
         assert len({*zip(code.tolist(), texts, strict=True)}) == count
+
+
+def test_uuids_are_their_sixteen_bytes_and_nothing_else_is() -> None:
+    usual = [str(UUID(int=Random(7).getrandbits(128) >> k)) for k in range(0, 128, 3)]
+    column = pa.array(usual)
+    short = narrowed(column)
+    assert short.type == pa.binary(16)
+    assert as_texts(short).to_pylist() == usual
+    assert as_texts(short[3:9]).to_pylist() == usual[3:9]
+    assert (mixed_ids(short, WIDE) == mixed_ids(column, WIDE)).all(), "either form leads to the same bucket"
+    assert numbered_ids(pa.concat_arrays([short, short]), np.zeros(2 * len(short), np.uint64))[1] == len(usual)
+    for place in range(36):
+        for other in "0afgAF-:@`/ \x7f\xe9":
+            text = usual[0][:place] + other + usual[0][place + 1 :]
+            wanted = pa.binary(16) if _usual.fullmatch(text) else pa.string()
+            assert narrowed(pa.array([usual[1], text])).type == wanted, text
+    for texts in ([usual[0], None], [usual[0][:-1], usual[1] + "0"], []):
+        assert narrowed(pa.array(texts, pa.string())).type == pa.string()
+
+
+_usual = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+def test_ids_of_both_forms_meet_in_one_bucket(tmp_path: Path, spoken: Any) -> None:
+    """A file of UUIDs alone and one with other ids beside them: the same message is found in both."""
+    ids = [str(UUID(int=k << 64 | k)) for k in range(40)]
+    sends = [Event("p", k, "send", id_, ("q",)) for k, id_ in enumerate(ids)]
+    delivers = [Event("q", k, "deliver", id_) for k, id_ in enumerate([*ids[5:], *ids[:5], ids[10].upper()])]
+    for name, rows in (("a.parquet", sends), ("b.parquet", delivers)):
+        write_trace(tmp_path / name, rows)
+    paths = [str(tmp_path)]
+    for seed in range(8):
+        found = verdict_on(_traced(paths, seed), spoken.ALL).report
+        assert spoken.judged(found) == spoken.judged(verify(paths, spoken.ALL))
+        assert found["orders"]["causal"]["late"] == 5
+        assert found["quarantined"] == {"orphan_delivery": 1}
 
 
 @pytest.mark.parametrize("step", [1, 2, 7, 64, 1000])

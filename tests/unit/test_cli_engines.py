@@ -3,6 +3,7 @@
 import gzip
 import json
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -31,6 +32,13 @@ def test_processes_that_keep_coming_are_expected_to_go_on(tmp_path: Path) -> Non
     (tmp_path / "a.jsonl").write_bytes(_lines(20_000, 20_000, "x" * 60))
     size = size_of([str(tmp_path / "a.jsonl")])
     assert size.processes > 10_000
+
+
+def test_a_fixed_set_of_processes_is_not_taken_for_a_growing_one(tmp_path: Path) -> None:
+    random = Random(3)
+    rows = [{"process": f"p{random.randrange(1000)}", "index": n, "kind": "local"} for n in range(40_000)]
+    (tmp_path / "a.jsonl").write_bytes(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+    assert 800 < size_of([str(tmp_path / "a.jsonl")]).processes < 1_200
 
 
 def test_size_of_parquet(tmp_path: Path) -> None:

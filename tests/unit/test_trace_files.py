@@ -207,6 +207,15 @@ def test_files_that_are_no_parquet(tmp_path: Path, data: bytes) -> None:
         load([tmp_path / "t.parquet"])
 
 
+def test_folded_columns_are_read_alike_column_by_column_and_row_by_row(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    others: list[dict[str, Any] | None] = [{"source": "a.log:7"}, None, {"x": [1, {"y": None}]}]
+    for more in ({"source": ""}, {"Process": "b"}, {"TIME": 3}):
+        events = [Event("a", at, "send", f"m{at}", ("b",), at, extra=extra) for at, extra in enumerate([*others, more])]
+        write_trace(tmp_path / "t.parquet", events)
+        assert load([tmp_path / "t.parquet"]).events == load([tmp_path / "t.parquet"], keep_raw=True).events
+
+
 def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
@@ -289,7 +298,7 @@ def test_reading_parquet_by_columns_says_the_same(
     batch = pa.RecordBatch.from_pydict(table)[rows]
     found = list(parquet.items_in(batch, (), 1, False))
     if odd in (None, "to", "time") and batch.num_rows:
-        assert parquet._plain_events(pa, batch) is not None
-    monkeypatch.setattr(parquet, "_plain_events", lambda pa, batch: None)
+        assert parquet._plain_events(pa, batch, ()) is not None
+    monkeypatch.setattr(parquet, "_plain_events", lambda pa, batch, folded: None)
     assert found == list(parquet.items_in(batch, (), 1, False))
     assert len(found) == batch.num_rows

@@ -15,6 +15,7 @@ both larger.
 
 import resource
 from collections.abc import Callable, Sequence
+from itertools import count
 from statistics import median
 from time import process_time_ns
 from typing import Any
@@ -40,16 +41,23 @@ def bench_hop(
     sizes: Sequence[int],
     directory: str | None,
     tell: Callable[[str], None],
+    step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Measure α, β and the table of stamps; return the report."""
+    """Measure α, β and the table of stamps; return the report. ``step`` is called after each measurement."""
+    total, done = 2 * rounds + len(orders) * len(sizes), count(1)
+
+    def stepped(value: float) -> float:
+        step(next(done), total)
+        return value
+
     tell("exchanging letters between two servers")
-    alphas = [_hop_ns(letters, directory) for _ in range(rounds)]
+    alphas = [stepped(_hop_ns(letters, directory)) for _ in range(rounds)]
     tell("encoding and decoding stamps")
-    betas = [_byte_ns() for _ in range(rounds)]
+    betas = [stepped(_byte_ns()) for _ in range(rounds)]
     table = {}
     for order in orders:
         tell(f"measuring the stamps of {order}")
-        table[order] = [round(stamp_bytes(order, size), 1) for size in sizes]
+        table[order] = [round(stepped(stamp_bytes(order, size)), 1) for size in sizes]
     return {
         "bench": "hop",
         "alpha_ns": round(median(alphas)),
@@ -66,9 +74,9 @@ def _hop_ns(letters: int, directory: str | None) -> float:
     """Return the CPU time of both servers for one letter, from two runs of different length."""
     side = next(side for side in sides if side.name == "exchange")
     taken = []
-    for count in (letters, 4 * letters):
+    for many in (letters, 4 * letters):
         before = _children_seconds()
-        measure(side, round(count / side.share), directory)
+        measure(side, round(many / side.share), directory)
         taken.append(_children_seconds() - before)
     # A round trip is two hops.
     return (taken[1] - taken[0]) * 1e9 / (3 * letters * 2)

@@ -64,9 +64,14 @@ def chosen(only: str | None) -> list[Side]:
 
 
 def bench_channel(
-    wanted: Sequence[Side], messages: int, rounds: int, directory: str | None, tell: Callable[[str], None]
+    wanted: Sequence[Side],
+    messages: int,
+    rounds: int,
+    directory: str | None,
+    tell: Callable[[str], None],
+    step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Measure all sides in turns, round after round; return the report."""
+    """Measure all sides in turns, round after round; return the report. ``step`` is called before each measurement."""
     samples: dict[str, list[Sample]] = {}
     skipped: dict[str, str] = {}
     for side in wanted:
@@ -75,7 +80,8 @@ def bench_channel(
             skipped[side.name] = f"not installed: {', '.join(missing)}"
             tell(f"{side.name}: skipped, {skipped[side.name]}")
     for number in range(rounds):
-        for side in wanted:
+        for at, side in enumerate(wanted):
+            step(number * len(wanted) + at, rounds * len(wanted))
             if side.name in skipped:
                 continue
             try:

@@ -55,14 +55,16 @@ def compare(
     rounds: int,
     directory: str | None,
     tell: Callable[[str], None],
+    step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Measure both versions in turns; return the report."""
+    """Measure both versions in turns; return the report. ``step`` is called before each measurement."""
     own = os.path.dirname(os.path.dirname(os.path.abspath(antecede.__file__)))
     sources = {"this": own, "other": source_of(checkout)}
     samples: dict[str, dict[str, list[Sample]]] = {side.name: {"this": [], "other": []} for side in wanted}
     for number in range(rounds):
         turns = ("this", "other") if number % 2 == 0 else ("other", "this")
-        for side in wanted:
+        for at, side in enumerate(wanted):
+            step(number * len(wanted) + at, rounds * len(wanted))
             for version in turns:
                 sample = _measured(side, sources[version], messages, directory)
                 samples[side.name][version].append(sample)

@@ -3,11 +3,14 @@
 import json
 import sys
 import time
+from collections.abc import Callable
+from itertools import count
 from statistics import median
 from typing import Any
 
 import typer
 
+from antecede.cli.progress import bar
 from antecede.errors import UsageError
 
 
@@ -33,7 +36,14 @@ def register(app: typer.Typer) -> None:
         """
         from antecede.bench.interpreter import interpreter
 
-        rows = [row for size in _numbers(processes) for row in _rounds(_names(order), size, deliveries, rounds)]
+        names, numbers = _names(order), _numbers(processes)
+        total, done = len(numbers) * ((1 + len(names)) * max(rounds, 1) + len(names)), count(1)
+        with bar("simulating: runs") as (_, tell):
+
+            def step() -> None:
+                tell(next(done), total)
+
+            rows = [row for size in numbers for row in _rounds(names, size, deliveries, rounds, step)]
         if as_json:
             print(json.dumps({"bench": "simulate", "rows": rows, "interpreter": interpreter()}, indent=2))
             return
@@ -66,16 +76,8 @@ def register(app: typer.Typer) -> None:
         require()
         from antecede.pipeline.bench import bench_verify
 
-        report = bench_verify(
-            messages,
-            processes,
-            rounds,
-            dataframe,
-            lost,
-            spanning,
-            chunks,
-            say=_tell,
-        )
+        with bar("") as (say, tell):
+            report = bench_verify(messages, processes, rounds, dataframe, lost, spanning, chunks, say, tell)
         print(json.dumps(report | {"interpreter": interpreter()}, indent=2))
 
     @bench.command()
@@ -90,7 +92,8 @@ def register(app: typer.Typer) -> None:
         from antecede.bench.interpreter import interpreter
         from antecede.store.bench import bench_store
 
-        report = bench_store(directory, records=records, rounds=rounds)
+        with bar("measuring the log") as (_, tell):
+            report = bench_store(directory, records=records, rounds=rounds, step=tell)
         print(json.dumps(report | {"interpreter": interpreter()}, indent=2))
 
     @bench.command()
@@ -134,7 +137,8 @@ def register(app: typer.Typer) -> None:
 
             if soak or list_:
                 raise UsageError("--against excludes --soak and --list")
-            report = compare(comparable(only), against, messages, rounds or 20, directory, _tell)
+            with bar("measuring both versions") as (_, step):
+                report = compare(comparable(only), against, messages, rounds or 20, directory, _tell, step)
             print(json.dumps(report, indent=2) if as_json else comparison_table(report))
             return
         wanted = chosen(only)
@@ -149,7 +153,8 @@ def register(app: typer.Typer) -> None:
             memory = soaked(soak, directory)
             print(json.dumps({"bench": "channel", "soak": soak, **memory, "interpreter": interpreter()}, indent=2))
             return
-        report = bench_channel(wanted, messages, rounds or 5, directory, _tell)
+        with bar("measuring all sides") as (_, step):
+            report = bench_channel(wanted, messages, rounds or 5, directory, _tell, step)
         print(json.dumps(report, indent=2) if as_json else table(report))
 
     @bench.command()
@@ -166,14 +171,11 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Measure the constants of antecede plan: a durable hop, a byte of stamp, and each order's stamp by domain
         size."""
-        import sys
-
         from antecede.bench.hop import bench_hop
 
         chosen = [name for name in _names(order) if order]
-        report = bench_hop(
-            letters, rounds, chosen, _numbers(sizes), directory, lambda text: print(text, file=sys.stderr)
-        )
+        with bar("") as (say, tell):
+            report = bench_hop(letters, rounds, chosen, _numbers(sizes), directory, say, tell)
         print(json.dumps(report, indent=2))
 
 
@@ -194,12 +196,20 @@ def _names(text: str) -> list[str]:
     return [str(parse(name)) for name in text.split(",")]
 
 
-def _rounds(names: list[str], size: int, deliveries: int, rounds: int) -> list[dict[str, Any]]:
-    """Measure the lower bound and the orders in turns, so that a disturbance affects all of them."""
+def _rounds(
+    names: list[str], size: int, deliveries: int, rounds: int, step: Callable[[], None]
+) -> list[dict[str, Any]]:
+    """Measure the lower bound and the orders in turns, so that a disturbance affects all of them. ``step`` is called
+    after each run."""
     speeds: dict[str, list[float]] = {name: [] for name in ["none", *names]}
     for seed in range(max(rounds, 1)):
         for name, measured in speeds.items():
             measured.append(_once(name, size, deliveries, seed))
+            step()
+    growths = {}
+    for name in names:
+        growths[name] = _growth(name, size, deliveries)
+        step()
     return [
         {
             "order": name,
@@ -207,7 +217,7 @@ def _rounds(names: list[str], size: int, deliveries: int, rounds: int) -> list[d
             "deliveries_per_second": median(speeds[name]),
             "floor_per_second": median(speeds["none"]),
             "ratio": median(speed / floor for speed, floor in zip(speeds[name], speeds["none"], strict=True)),
-            "memory_growth_bytes": _growth(name, size, deliveries),
+            "memory_growth_bytes": growths[name],
         }
         for name in names
     ]

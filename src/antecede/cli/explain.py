@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from antecede.cli.engines import chosen_engine, progress, spark_settings, trace_inputs
+from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
+from antecede.cli.progress import status
 from antecede.errors import DiagramError
 
 
@@ -62,7 +63,7 @@ def register(app: typer.Typer) -> None:
         settings = spark_settings(conf)
         with trace_inputs(trace) as paths:
             chosen = chosen_engine(engine, master, conf, paths)
-            with progress("reading the trace and looking for chains") as say:
+            with status("reading the trace and looking for chains") as say:
                 if chosen == "spark":
                     from antecede.pipeline.explaining.explain import explain_files
 

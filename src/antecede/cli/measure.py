@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from antecede.cli.engines import chosen_engine, progress, spark_settings, trace_inputs
+from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
+from antecede.cli.progress import status
 
 _busiest = 5
 """The number of pairs and processes in the printed report; the JSON document and the tables have all."""
@@ -57,7 +58,7 @@ def register(app: typer.Typer) -> None:
         table = read_conflicts(conflicts) if conflicts is not None else None
         with trace_inputs(trace) as paths:
             chosen = chosen_engine(engine, master, conf, paths)
-            with progress("reading and measuring the trace") as say:
+            with status("reading and measuring the trace") as say:
                 if chosen == "spark":
                     from antecede.pipeline.measuring.measure import measure_files
 

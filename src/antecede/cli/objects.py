@@ -1,6 +1,7 @@
 """``antecede objects``: groups of objects that order only conflicting operations."""
 
 import asyncio
+import itertools
 import json
 import sys
 import time
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from antecede.cli.campaign import in_parts, parts_of
+from antecede.cli.progress import bar
 from antecede.errors import UsageError
 
 if TYPE_CHECKING:
@@ -79,15 +81,18 @@ def register(app: typer.Typer) -> None:
         Exit code 1 if an undeclared pair differs: replicas would diverge. A declared pair that never differs is
         reported too: it causes unnecessary waiting. No search can prove that two operations are compatible.
         """
-        from antecede.objects.search import classes_in, search
+        from antecede.objects.search import classes_in, pairs_of, search
 
-        found = {kind.__name__: search(kind, examples) for kind in classes_in(module)}
+        kinds = classes_in(module)
+        total, done = sum(len(pairs_of(kind)) for kind in kinds), itertools.count(1)
+        with bar("searching: pairs of operations") as (_, tell):
+            found = {kind.__name__: search(kind, examples, lambda: tell(next(done), total)) for kind in kinds}
         if as_json:
             print(json.dumps({"objects": {name: [_pair(p) for p in pairs] for name, pairs in found.items()}}, indent=2))
         else:
             _show_pairs(found)
-        kinds = {pair.finding for pairs in found.values() for pair in pairs}
-        return 1 if "undeclared" in kinds or (strict and "needless" in kinds) else 0
+        findings = {pair.finding for pairs in found.values() for pair in pairs}
+        return 1 if "undeclared" in findings or (strict and "needless" in findings) else 0
 
     @group.command("simulate")
     def simulate(

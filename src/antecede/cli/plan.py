@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from antecede.cli.engines import chosen_engine, progress, spark_settings, trace_inputs
+from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
+from antecede.cli.progress import bar
 from antecede.errors import TopologyError, TraceError, UsageError
 
 if TYPE_CHECKING:
     from antecede.pipeline.planning.problem import Pins
-    from antecede.pipeline.planning.search import Run, Tell
+    from antecede.pipeline.planning.search import Run
     from antecede.pipeline.planning.traffic import Traffic
     from antecede.topology import TopologyFile
     from antecede.trace.schema import Metadata
@@ -99,7 +100,7 @@ def register(app: typer.Typer) -> None:
             if path is not None and not os.access(os.path.dirname(path) or ".", os.W_OK):
                 raise UsageError(f"{path}: cannot be written: no such directory, or no write permission")
         known = _known(topology)
-        with _shown() as (say, tell):
+        with bar("planning") as (say, tell):
             say("reading the traffic")
             traffic, described = _read(source, known, servers, engine, master, spark_conf)
             known = known or described
@@ -277,26 +278,6 @@ def _session(master: str | None, conf: dict[str, str]) -> "Iterator[Run | None]"
 
     with session(master, conf, lean=True) as running:
         yield on_spark(running.context)
-
-
-@contextmanager
-def _shown() -> "Iterator[tuple[Callable[[str], None], Tell]]":
-    """Show a progress bar on a terminal, and nothing elsewhere."""
-    if not sys.stderr.isatty():
-        with progress("") as say:
-            yield say, lambda done, all_: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("planning", total=None)
-
-        def tell(done: int, all_: int) -> None:
-            bar.update(task, completed=done, total=all_)
-
-        yield lambda text: bar.update(task, description=text), tell
 
 
 def _deliver(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from antecede.cli.engines import chosen_engine, progress, spark_settings, trace_inputs
+from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
+from antecede.cli.progress import status
 from antecede.errors import OrderError, TopologyError, UsageError
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def register(app: typer.Typer) -> None:
         settings = spark_settings(conf)
         with trace_inputs(trace) as paths:
             chosen = chosen_engine(engine, master, conf, paths)
-            with progress("reading the trace and looking for races") as say:
+            with status("reading the trace and looking for races") as say:
                 report = _report(chosen, paths, declare, wanted, master, settings, say)
             if as_json:
                 print(json.dumps(report, indent=2))

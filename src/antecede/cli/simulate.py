@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from antecede.cli.progress import watched
 from antecede.cli.wording import counted
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def register(app: typer.Typer) -> None:
         from antecede import limits
         from antecede.errors import UsageError
         from antecede.orders import parse
-        from antecede.simulator.run import Setup
+        from antecede.simulator.run import Setup, figures_of
         from antecede.simulator.run import simulate as run
         from antecede.trace import TraceWriter
 
@@ -103,7 +104,9 @@ def register(app: typer.Typer) -> None:
             if diagram or svg is not None:
                 sinks.append(rows.append)
             started = time.perf_counter()
-            figures = run(setup, _all(sinks) if sinks else None)
+            counters = figures_of(setup)
+            with watched("simulating: messages sent", setup.messages, lambda: counters.seen):
+                figures = run(setup, _all(sinks) if sinks else None, counters)
             figures["seconds"] = round(time.perf_counter() - started, 3)
         if as_json:
             print(json.dumps(figures, indent=2))

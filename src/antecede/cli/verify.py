@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from antecede.cli.engines import chosen_engine, progress, spark_settings, trace_inputs
+from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
+from antecede.cli.progress import status
 from antecede.cli.wording import counted, nothing_valid, shown_name, silent_names, unread
 from antecede.crashes import discard_output, print_error
 from antecede.errors import TraceError, UsageError
@@ -91,7 +92,7 @@ def register(app: typer.Typer) -> None:
                 if "significant" in asked:
                     missed += ", and significant order may show some that the whole trace does not have"
                 print(f"antecede: the trace is cut: {missed}", file=sys.stderr)
-            with progress("reading and judging the trace") as say:
+            with status("reading and judging the trace") as say:
                 if chosen == "spark":
                     from antecede.pipeline import verify_files
 

@@ -11,7 +11,7 @@ keys. A class may give better ones: ``arguments = {"transfer": strategy}`` with 
 
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -105,8 +105,13 @@ def _module(name: str) -> Any:
     return module
 
 
-def search(kind: type[Object], examples: int = 300) -> list[Pair]:
-    """Look for a counter-example for every two operations of a class."""
+def pairs_of(kind: type[Object]) -> list[tuple[str, str]]:
+    """Return every two operations of a class."""
+    return list(combinations_with_replacement(sorted(operations_of(kind)), 2))
+
+
+def search(kind: type[Object], examples: int = 300, tell: Callable[[], None] = lambda: None) -> list[Pair]:
+    """Look for a counter-example for every two operations of a class; ``tell`` is called after each pair."""
     relation = relation_of(kind)
     try:
         initial(kind)
@@ -115,7 +120,7 @@ def search(kind: type[Object], examples: int = 300) -> list[Pair]:
             raise
         raise ObjectError(f"{kind.__name__}() cannot be made: {type(error).__name__}: {text_of(error)}") from None
     found = []
-    for pair in combinations_with_replacement(sorted(operations_of(kind)), 2):
+    for pair in pairs_of(kind):
         try:
             example = counter_example(kind, *pair, examples)
         except (ObjectError, UsageError):
@@ -126,6 +131,7 @@ def search(kind: type[Object], examples: int = 300) -> list[Pair]:
                 f"{kind.__name__}: {' and '.join(pair)} cannot be compared: {type(error).__name__}: {error}"
             ) from None
         found.append(Pair(pair, relation.conflict(*pair), example))
+        tell()
     return found
 
 

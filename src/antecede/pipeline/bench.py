@@ -3,7 +3,8 @@
 A floor is the time of work that cannot be avoided. There are two: pyarrow's scan of the same columns, and one thread's
 walk with the causal kernel over lines that are already assembled. Peak memory is that of the whole tree of processes
 (driver, JVM, Python workers), by their proportional set sizes, sampled during a run. The first run in a new session is
-*cold*, the others are *warm*; neither includes the start of the session.
+*cold*, the others are *warm*; neither includes the start of the session. CPU time is that of the same processes; unlike
+the wall time it is comparable on a busy machine.
 """
 
 import os
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +42,21 @@ def bench_verify(
     spanning: bool = False,
     chunks: bool = False,
     say: Callable[[str], None] = lambda _: None,
+    step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Write a trace of ``messages`` messages, judge it for FIFO and causal order several times, and return the
-    figures."""
+    """Write a trace of ``messages`` messages, judge it for FIFO and causal order several times, and return the figures.
+
+    ``say`` gets the name of each phase; ``step`` gets the number of runs that are done, and of all runs.
+    """
+    total, done = (1 + rounds) * (1 + chunks + dataframe), count(1)
+
+    def measured(work: Callable[[], Any]) -> dict[str, Any]:
+        def run() -> None:
+            work()
+            step(next(done), total)
+
+        return _measured(run, events, rounds)
+
     with tempfile.TemporaryDirectory(prefix="antecede-bench-") as directory:
         path = str(Path(directory) / "bench.parquet")
         say("writing the trace")
@@ -60,43 +74,67 @@ def bench_verify(
         with session(lean=True) as running:
             report["session_seconds"] = round(running.seconds, 2)
             say("judging, reading files")
-            report["files"] = _measured(lambda: verify_in(running, [path], causal="walk"), events, rounds)
+            report["files"] = measured(lambda: verify_in(running, [path], causal="walk"))
             if chunks:
                 say("judging, reading files, by chunks of time")
-                report["chunks"] = _measured(lambda: verify_in(running, [path], causal="chunks"), events, rounds)
+                report["chunks"] = measured(lambda: verify_in(running, [path], causal="chunks"))
             say("measuring the floors")
-            scan = min(_timed(lambda: _scan(path)) for _ in range(3))
+            scans = [_timed(lambda: _scan(path)) for _ in range(3)]
+            scan, scan_cpu = (min(one[k] for one in scans) for k in range(2))
             kernel = _kernel_seconds(running, path)
         if dataframe:
             # A separate session that is not lean: here the JVM does most of the work.
             with session() as running:
                 say("judging, as a DataFrame")
                 frame = running.spark.read.parquet(path)
-                report["dataframe"] = _measured(lambda: verify_frame(frame), events, rounds)
-    report["floors"] = {"scan_seconds": round(scan, 3), "kernel_seconds": round(kernel, 3)}
+                report["dataframe"] = measured(lambda: verify_frame(frame))
+    report["floors"] = {
+        "scan_seconds": round(scan, 3),
+        "scan_cpu_seconds": round(scan_cpu, 3),
+        "kernel_seconds": round(kernel, 3),
+    }
     for name in ("files", "chunks", "dataframe"):
         if name in report:
             warm = report[name]["warm_seconds"]
-            report[name] |= {"times_scan": round(warm / scan, 1), "times_kernel": round(warm / kernel, 1)}
+            report[name] |= {
+                "times_scan": round(warm / scan, 1),
+                "cpu_times_scan": round(report[name]["cpu_seconds"] / scan_cpu, 1),
+                "times_kernel": round(warm / kernel, 1),
+            }
     return report
 
 
 def _measured(work: Callable[[], Any], events: int, rounds: int) -> dict[str, Any]:
-    with _watched() as peak:
-        times = [_timed(work) for _ in range(1 + rounds)]
-    warm = statistics.median(times[1:]) if rounds else times[0]
+    with _watched() as watch:
+        times = [_timed(work, watch) for _ in range(1 + rounds)]
+    warm, cpu = (statistics.median(one[k] for one in times[1:] or times) for k in range(2))
     return {
-        "cold_seconds": round(times[0], 2),
+        "cold_seconds": round(times[0][0], 2),
         "warm_seconds": round(warm, 2),
+        "cpu_seconds": round(cpu, 2),
+        "cpu_ns_per_event": round(cpu / events * 1e9),
         "events_per_second": round(events / warm),
-        "peak_bytes": peak[0],
+        "peak_bytes": watch.peak,
     }
 
 
-def _timed(work: Callable[[], Any]) -> float:
-    started = time.perf_counter()
+class _Watch:
+    """The largest memory that was seen, in bytes, and the CPU time that looking at it took."""
+
+    def __init__(self) -> None:
+        self.peak, self.seconds = 0, 0.0
+
+
+def _timed(work: Callable[[], Any], watch: _Watch | None = None) -> tuple[float, float]:
+    """Return how long some work takes, and the CPU time of this process and all below it meanwhile, without that of the
+    watch."""
+
+    def used() -> float:
+        return _tree_seconds(os.getpid()) - (watch.seconds if watch is not None else 0.0)
+
+    started, before = time.perf_counter(), used()
     work()
-    return time.perf_counter() - started
+    return time.perf_counter() - started, used() - before
 
 
 def _scan(path: str) -> None:
@@ -114,47 +152,63 @@ def _kernel_seconds(running: Session, path: str) -> float:
     # The first round loads the kernel, the second is timed.
     for _ in range(2):
         recounted(lines)
-        times.append(_timed(lambda: [None for _ in judge.causal_late(lines)]))
+        times.append(_timed(lambda: [None for _ in judge.causal_late(lines)])[0])
     return min(times)
 
 
 @contextmanager
-def _watched() -> Iterator[list[int]]:
-    """Measure the largest memory of this process and its descendants, in bytes, while the block runs."""
-    peak = [0]
+def _watched() -> Iterator[_Watch]:
+    """Measure the largest memory of this process and its descendants while the block runs."""
+    found = _Watch()
     done = threading.Event()
 
     def watch() -> None:
         pause = _sample_seconds
         while not done.wait(pause):
             started = time.perf_counter()
-            peak[0] = max(peak[0], _tree_bytes(os.getpid()))
+            found.peak = max(found.peak, _tree_bytes(os.getpid()))
+            found.seconds = time.thread_time()
             # Reading the sizes of much memory takes time that the measured processes need.
             pause = max(_sample_seconds, 20 * (time.perf_counter() - started))
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
-        yield peak
+        yield found
     finally:
         done.set()
         watcher.join()
 
 
-def _tree_bytes(root: int) -> int:
+def _tree(root: int) -> Iterator[tuple[int, list[str]]]:
+    """Yield a process and all below it, each with the fields of its ``stat`` that follow its name."""
+    found: dict[int, list[str]] = {}
     below: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
-                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                below.setdefault(int(fields[1]), []).append(int(entry.name))
             except (OSError, IndexError, ValueError):
                 continue
-            below.setdefault(parent, []).append(int(entry.name))
-    total = 0
+            found[int(entry.name)] = fields
     todo = [root]
     while todo:
         process = todo.pop()
         todo += below.get(process, [])
+        if process in found:
+            yield process, found[process]
+
+
+def _tree_seconds(root: int) -> float:
+    """CPU time, with that of ended children."""
+    ticks = sum(int(field) for _, fields in _tree(root) for field in fields[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _tree_bytes(root: int) -> int:
+    total = 0
+    for process, _ in _tree(root):
         try:
             text = Path(f"/proc/{process}/smaps_rollup").read_text()
             total += 1024 * next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))

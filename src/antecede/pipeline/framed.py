@@ -21,7 +21,7 @@ from antecede.pipeline.judge.trace import Trace, layout_for
 from antecede.pipeline.read.columns import without_views
 from antecede.pipeline.read.encode import Layout
 from antecede.pipeline.read.splits import Batches, Input
-from antecede.pipeline.spark.flow import Here, SparkFrames
+from antecede.pipeline.spark.flow import Flow, Here, SparkFrameFiles, SparkFrames, shares_our_files
 from antecede.trace.conflicts import Conflicts, conflicts_in
 from antecede.trace.quarantine import unreadable_rows
 from antecede.trace.schema import COLUMNS, case_matched
@@ -39,21 +39,27 @@ def is_spark(table: Any) -> bool:
     return hasattr(table, "sparkSession") and hasattr(table, "mapInArrow")
 
 
-def framed(table: Any, local_max: int = limits.frame_rows_local_max, **layout: Any) -> Trace:
+def framed(table: Any, local_max: int = limits.frame_rows_local_max, lasting: bool = False, **layout: Any) -> Trace:
     """Return the trace in a table; ``layout`` lists what its stages carry.
 
-    A Spark DataFrame of more than ``local_max`` rows is judged by Spark tasks, everything else in this process.
+    A Spark DataFrame of more than ``local_max`` rows is judged by Spark tasks, everything else in this process. If the
+    tasks run on this machine, stages hand each other files, unless a DataFrame made from the trace has to be
+    ``lasting``.
     """
+    figures = bool(layout.get("figures"))
     if not is_spark(table):
         return _here(_arrow_table(table), **layout)
     _check_columns(table.columns)
-    wanted = [f"`{name}`" for name in _read_columns(table.columns)]
+    wanted = [f"`{name}`" for name in _read_columns(table.columns, figures)]
     table = table.select(*wanted)
     rows = table.count()
     if rows <= local_max:
         return _here(table.toArrow(), **layout)
     given = Input([], [], [], 0, rows)
-    return Trace(SparkFrames(table.sparkSession, table, _split), given, layout_for(given, **layout))
+    spark = table.sparkSession
+    by_files = shares_our_files(spark) and not lasting
+    flow: Flow = SparkFrameFiles(table, _split) if by_files else SparkFrames(spark, table, _split)
+    return Trace(flow, given, layout_for(given, **layout))
 
 
 def _split(number: int, batches: Iterable[Any]) -> Batches:
@@ -63,7 +69,7 @@ def _split(number: int, batches: Iterable[Any]) -> Batches:
 
 def _here(table: Any, **layout: Any) -> Trace:
     _check_columns(table.schema.names)
-    table = without_views(table.select(_read_columns(table.schema.names)))
+    table = without_views(table.select(_read_columns(table.schema.names, bool(layout.get("figures")))))
     given = Input([], [_split(0, table.to_batches())], [], 0, table.num_rows)
     return Trace(Here(), given, Layout(places=1, buckets=layout_for(given).buckets, **layout))
 
@@ -105,10 +111,10 @@ def _check_columns(columns: Sequence[str]) -> None:
         raise TraceError(f"column {twice[0]} of the DataFrame is given twice")
 
 
-def _read_columns(columns: Sequence[str]) -> list[str]:
-    """Return the columns that are read: those of a trace, and those that may contain a payload's size."""
+def _read_columns(columns: Sequence[str], figures: bool) -> list[str]:
+    """Return the columns that are read: those of a trace and, for figures, those that may contain a payload's size."""
     other = case_matched(columns)
-    return [name for name in columns if other.get(name, name) in COLUMNS or name in _payload]
+    return [name for name in columns if other.get(name, name) in COLUMNS or (figures and name in _payload)]
 
 
 def table_of(conflicts: Table) -> Conflicts | None:

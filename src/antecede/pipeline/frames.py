@@ -22,7 +22,7 @@ from antecede.pipeline.kernels.match import ARRIVE, LEFT_OUT, REASON_NAMES, SEND
 from antecede.pipeline.match.buckets import Numbering, bucket_of
 from antecede.pipeline.measuring.measure import measured_on
 from antecede.pipeline.measuring.orderings import orderings_on
-from antecede.pipeline.packing import unpack
+from antecede.pipeline.pieces import read_late
 from antecede.pipeline.read.columns import KIND_NUMBERS
 from antecede.pipeline.shown import Report
 from antecede.pipeline.spark.flow import FrameParts, ddl
@@ -129,7 +129,7 @@ def late(df: Any, orders: Sequence[str] = ("fifo", "causal"), *, local_max: int 
     if other is not None:
         raise UsageError(f"order {other}: cannot list the late deliveries of a DataFrame: expected fifo or causal")
     with _translated(df):
-        trace = framed(df, local_max)
+        trace = framed(df, local_max, lasting=True)
         parts = trace.judge(tuple(asked), every_late=True)[1]
         if not isinstance(parts, FrameParts):
             assert parts is not None
@@ -152,7 +152,7 @@ def matched(df: Any, *, local_max: int = _local_max) -> Any:
     :func:`verify` finds deliveries on a cycle with their send.
     """
     with _translated(df):
-        trace = framed(df, local_max)
+        trace = framed(df, local_max, lasting=True)
         stage = partial(_matched, numbering=trace.numbering, names=trace.names)
         found = trace.bucket_rows(stage, MATCHED_SCHEMA)
         return _as_given(df, found) if isinstance(found, pa.Table) else found
@@ -166,16 +166,16 @@ def _as_given(df: Any, table: Any) -> Any:
 def _late_places(blobs: Iterable[bytes], names: list[str]) -> Iterator[Any]:
     known = np.array(names, object)
     for blob in blobs:
-        said = unpack(blob)
+        rows = read_late(blob)
         yield pa.record_batch(
             [
-                pa.array([said["order"]] * len(said["index"]), pa.string()),
-                pa.array(known[said["source"]], pa.string()),
-                pa.array(said["send_index"]),
-                pa.array(known[said["process"]], pa.string()),
-                pa.array(said["index"]),
-                pa.array(known[said["over_process"]], pa.string()),
-                pa.array(said["over_index"]),
+                pa.array([rows.order] * len(rows.index), pa.string()),
+                pa.array(known[rows.source], pa.string()),
+                pa.array(rows.send_index),
+                pa.array(known[rows.process], pa.string()),
+                pa.array(rows.index),
+                pa.array(known[rows.over_process], pa.string()),
+                pa.array(rows.over_index),
             ],
             schema=_places_schema,
         )

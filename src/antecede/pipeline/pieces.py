@@ -123,6 +123,60 @@ class Counted(msgspec.Struct, tag="counted"):
     """One bit per name: whether it is a destination."""
 
 
+class LatePlaces(msgspec.Struct):
+    """Late deliveries and the first deliveries that overtook them: the places of the delivery and of both sends."""
+
+    process: Longs
+    index: Longs
+    source: Longs
+    send_index: Longs
+    over_process: Longs
+    over_index: Longs
+    order: str = ""
+    """The order by which they are late, where rows of several orders travel together."""
+
+
+class Clocked(msgspec.Struct):
+    """The result of the check of recorded vector clocks, in the form of the report."""
+
+    checked: int = 0
+    disagree: int = 0
+    rule: str | None = None
+
+
+class Lamported(msgspec.Struct):
+    """The result of the check of recorded Lamport clocks, in the form of the report."""
+
+    checked: int = 0
+    disagree: int = 0
+    used: bool = False
+
+
+class Judged(msgspec.Struct):
+    """The verdicts on a trace, or on one chunk of it, in numbers and places. Orders that were not requested have no
+    late deliveries."""
+
+    circular: Places
+    """The deliveries on a cycle with their send, which were set aside."""
+    counted: Counted | None = None
+    """The sum of what buckets counted; ``None`` in a chunk."""
+    fifo_late: int = 0
+    fifo_undecided: int = 0
+    causal_late: int = 0
+    causal_undecided: int = 0
+    first: LatePlaces | None = None
+    """The late delivery by causal order that is least in index and process, alone."""
+    pairwise: bool = True
+    cycle: Places | None = None
+    """The sends of messages that no total order can have."""
+    crown: Places | None = None
+    """The sends of messages that no synchronous order can have."""
+    clocks: Clocked = msgspec.field(default_factory=Clocked)
+    lamport: Lamported = msgspec.field(default_factory=Lamported)
+    late_blobs: int = 0
+    """Blobs of late deliveries in the other parts."""
+
+
 class Waits(msgspec.Struct, tag="waits"):
     """A piece, and those arrivals of its messages after which the delivery may have followed at once, with the
     deliveries."""
@@ -161,6 +215,8 @@ read_piece = decoder(Piece)
 read_waits = decoder(Waits)
 read_apart = decoder(Timed | Counted)
 read_dealt = decoder(Dealt)
+read_judged = decoder(Judged)
+read_late = decoder(LatePlaces)
 
 
 def joined(pieces: Iterable[Timed]) -> Timed | None:

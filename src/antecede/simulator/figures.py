@@ -57,11 +57,12 @@ class Figures:
         self._latency_sum = 0.0
         self._latencies: dict[int, int] = {}
         self._under_way: dict[str, Course] = {}
-        self._seen = 0
+        self.seen = 0
+        """All sends so far, with those of the warm-up."""
 
     def sent(self, message: Message, now: float) -> None:
-        counted = self._seen >= self.warmup
-        self._seen += 1
+        counted = self.seen >= self.warmup
+        self.seen += 1
         destinations = message.to.bit_count()
         self.outstanding += destinations
         if counted:

@@ -101,10 +101,17 @@ def _within(name: str, value: int, least: int, most: int) -> None:
         raise UsageError(f"{name} {value}: expected {least} to {most}")
 
 
-def simulate(setup: Setup, sink: Callable[[Event], None] | None = None) -> dict[str, Any]:
+def figures_of(setup: Setup) -> Figures:
+    """Return the counters of a run. While it goes on, another thread may read them."""
+    return Figures(setup.warmup, routed=setup.organisation is not None)
+
+
+def simulate(
+    setup: Setup, sink: Callable[[Event], None] | None = None, figures: Figures | None = None
+) -> dict[str, Any]:
     """Run it to the end and return its figures. Every event goes to ``sink``."""
     setup.check()
-    figures = Figures(setup.warmup, routed=setup.organisation is not None)
+    figures = figures_of(setup) if figures is None else figures
     observer = None if sink is None else Recorder(setup.names(), sink)
     _world(setup, figures, observer).run(_workload(setup))
     return {"order": ", ".join(map(str, setup.used())), "processes": setup.processes, **figures.report()}

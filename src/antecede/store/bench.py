@@ -26,9 +26,10 @@ def bench_store(
     records: int = 300_000,
     syncs: int = 200,
     rounds: int = 3,
+    step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
     """Return the figures of each durability and of the lower bound, by name; ``directory`` chooses the disk (default:
-    the temporary folder)."""
+    the temporary folder). ``step`` is called after each measurement."""
     samples: dict[str, dict[str, list[float]]] = {}
 
     def note(durability: str, figure: str, value: float) -> None:
@@ -37,17 +38,21 @@ def bench_store(
     record = os.urandom(record_bytes)
     single = HEADER_BYTES + LENGTH_BYTES + record_bytes
     grouped = HEADER_BYTES + group_records * (LENGTH_BYTES + record_bytes)
-    for _ in range(rounds):
+    steps = 2 + len(_durabilities)
+    for number in range(rounds):
         with TemporaryDirectory(dir=directory) as place:
             note("floor", "grouped_per_second", group_records / _grouped_floor(place, grouped, syncs))
-        for durability in _durabilities:
+        step(number * steps + 1, rounds * steps)
+        for at, durability in enumerate(_durabilities):
             with TemporaryDirectory(dir=directory) as place:
                 for figure, value in _measure(place, durability, record, group_records, records, syncs).items():
                     note(durability, figure, value)
+            step(number * steps + 2 + at, rounds * steps)
         with TemporaryDirectory(dir=directory) as place:
             bare, ours = _one_in_flight(place, single, record, syncs)
             note("floor", "one_in_flight_us", bare * 1e6)
             note("disk", "one_in_flight_us", ours * 1e6)
+        step((number + 1) * steps, rounds * steps)
     result: dict[str, Any] = {
         name: {figure: median(values) for figure, values in figures.items()} for name, figures in samples.items()
     }

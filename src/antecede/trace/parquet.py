@@ -35,6 +35,7 @@ _batch_rows = 16_384
 _group_rows = 65_536
 METADATA_KEY = b"antecede"
 _folded = {b"antecede": b"json"}
+_folded_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 def _pyarrow() -> Any:
@@ -84,7 +85,7 @@ def _rows(pa: Any, opened: Any, schema: Any, where: str, keep_raw: bool) -> Iter
 def items_in(batch: Any, folded: Collection[str], first: int, keep_raw: bool) -> Iterator[Item]:
     """The rows of one Arrow batch, numbered from ``first``; ``folded`` are the columns that hold others as JSON."""
     batch = conformed(batch)
-    events = None if keep_raw else _plain_events(_pyarrow(), batch)
+    events = None if keep_raw else _plain_events(_pyarrow(), batch, folded)
     if events is not None:
         yield from ((number, b"", event) for number, event in enumerate(events, first))
         return
@@ -131,8 +132,9 @@ def _exact(pa: Any, name: str, column: Any) -> Any:
     return column
 
 
-def _plain_events(pa: Any, batch: Any) -> list[Event] | None:
-    """Return the events of a batch that has only the columns that nearly all traces have, without any error in them.
+def _plain_events(pa: Any, batch: Any, folded: Collection[str]) -> list[Event] | None:
+    """Return the events of a batch that has only the columns that nearly all traces have, and others folded into one,
+    without any error in them.
 
     They are read column by column, several times as fast as row by row. Return ``None`` for any other batch:
     :func:`event_of` then examines its rows one by one and reports the errors.
@@ -140,7 +142,8 @@ def _plain_events(pa: Any, batch: Any) -> list[Event] | None:
     given = zip(batch.schema.names, batch.columns, strict=True)
     columns = {name: column for name, column in given if column.null_count < len(column)}
     whole = ("process", "index", "kind")
-    if not columns.keys() <= {*whole, "message", "to", "time"}:
+    others = columns.keys() - {*whole, "message", "to", "time"}
+    if len(others) > 1 or not others <= set(folded):
         return None
     if any(name not in columns or columns[name].null_count for name in whole):
         return None
@@ -150,13 +153,17 @@ def _plain_events(pa: Any, batch: Any) -> list[Event] | None:
         index, time = _numbers(pa, columns["index"]), _numbers(pa, columns.get("time", pa.nulls(rows, pa.int64())))
         message = _texts(pa, columns.get("message", pa.nulls(rows, pa.string())))
         to = _lists(pa, columns["to"]) if "to" in columns else [None] * rows
-    except (pa.ArrowException, TypeError, ValueError):
+        extra = _extras(pa, columns[others.pop()]) if others else None
+    except (pa.ArrowException, msgspec.MsgspecError, TypeError, ValueError, RecursionError):
         return None
     if not KINDS.issuperset(kind) or min(index) < 0:
         return None
     if any(m is None and k != LOCAL for m, k in zip(message, kind, strict=True)):
         return None
-    return list(map(Event, process, index, kind, message, to, time))
+    fields = process, index, kind, message, to, time
+    if extra is None:
+        return list(map(Event, *fields))
+    return [Event(p, i, k, m, d, t, extra=e) for p, i, k, m, d, t, e in zip(*fields, extra, strict=True)]
 
 
 def _names(pa: Any, column: Any) -> list[str]:
@@ -193,6 +200,17 @@ def _lists(pa: Any, column: Any) -> list[tuple[str, ...] | None]:
             lists.append(destinations(names[start : start + length]))
             start += length
     return lists
+
+
+def _extras(pa: Any, column: Any) -> list[dict[str, Any] | None]:
+    """Columns that the schema does not name, folded into one; none of them may stand for one that it names."""
+    found: list[dict[str, Any] | None] = []
+    for text in _texts(pa, column):
+        extra = _folded_decoder.decode(text) if text is not None else None
+        if extra:
+            _require(not any(name.lower() in COLUMNS for name in extra))
+        found.append(extra or None)
+    return found
 
 
 def _require(expected: bool) -> None:

@@ -2,7 +2,7 @@
 
 Parquet files record their number of rows. For text, the first lines are read: their length, their processes, and how
 many of these processes first occur in the second half. If new processes keep appearing, the estimate assumes that this
-continues.
+continues, and that each further half has fewer new ones by the same factor.
 """
 
 import gzip
@@ -54,8 +54,21 @@ def size_of(paths: list[str]) -> Size:
         later.update(names[half:])
     if not looked:
         return Size(events, 0)
-    fresh = len(later - first) / max(1, looked // 2)
-    return Size(events, len(first | later) + int(fresh * max(0, events - looked)))
+    return Size(events, _extrapolated(len(first), len(later - first), events / max(1.0, looked / 2)))
+
+
+def _extrapolated(first: int, fresh: int, halves: float) -> int:
+    """Return the processes of a whole trace, from those in the first half of the sample, the new ones in its second
+    half, and the number of such halves in the trace.
+
+    Each half has as many new processes as the one before, times a constant factor: 1 if processes come and go, less
+    if a fixed set of them takes turns.
+    """
+    if not first or fresh >= first:
+        return first + int(fresh * max(0.0, halves - 1))
+    factor = fresh / first
+    left: float = factor ** max(2.0, halves)
+    return round(first * (1 - left) / (1 - factor))
 
 
 def _sample(path: str, size: int, wanted: bool) -> tuple[int, list[Any]]:

@@ -28,14 +28,25 @@ from numpy.typing import NDArray
 from antecede import limits
 from antecede.pipeline.judge import orders as judge
 from antecede.pipeline.judge.cuts import Cuts, cuts_of, piece_in
-from antecede.pipeline.judge.verdict import LateRows, counted, late_columns, least
+from antecede.pipeline.judge.verdict import LateRows, counted, late_places, least, places_at
 from antecede.pipeline.kernels.causal import Core
 from antecede.pipeline.kernels.cuts import tally, tiers
 from antecede.pipeline.kernels.match import DELIVER, SEND, VALID
 from antecede.pipeline.match.buckets import Numbering, bucket_of
 from antecede.pipeline.match.lines import Scratch, Walk, assemble
 from antecede.pipeline.packing import pack, pack_struct, unpack
-from antecede.pipeline.pieces import Counted, Dealt, Deliveries, Piece, Timed, read_apart, read_dealt
+from antecede.pipeline.pieces import (
+    Counted,
+    Dealt,
+    Deliveries,
+    Judged,
+    Piece,
+    Places,
+    Timed,
+    read_apart,
+    read_dealt,
+    read_judged,
+)
 from antecede.pipeline.spark.flow import Parts
 
 Ints = NDArray[np.int32]
@@ -234,49 +245,47 @@ def judged(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
     here = _Chunk(chain([first], given), task, plan)
     lines, grain = here.lines, plan.grain
     circular = here.in_core(judge.cut_cycles(lines)) if task.tier == 0 else judge.cut_cycles(lines)[:0]
-    summary: dict[str, Any] = {
-        "cycle_process": lines.process_at(circular),
-        "cycle_index": lines.index_at(circular),
-        "first": None,
-    }
+    summary = Judged(places_at(lines, circular))
     writer = LateRows(lines, number)
     if "fifo" in plan.orders:
-        summary["fifo_late"] = 0
         for late in judge.fifo_late(lines):
             late = late[here.mine[late] > 0]
-            summary["fifo_late"] += len(late)
+            summary.fifo_late += len(late)
             if plan.every_late:
                 yield from writer.rows("fifo", late, judge.fifo_overtaking(lines, late))
     if "causal" in plan.orders:
         late = here.causal_late()
-        summary["causal_late"] = len(late)
+        summary.causal_late = len(late)
         if len(late):
             # The overtaking message is in the chunk too: it was sent after the late message and delivered before it.
             asked = late if plan.every_late else np.array([least(lines, late)])
             over = judge.causal_overtakers(lines, asked, grain.lanes_max, grain.segments)
             candidate = asked == least(lines, late)
-            summary["first"] = late_columns(lines, asked[candidate], over[candidate])
+            summary.first = late_places(lines, asked[candidate], over[candidate])
             if plan.every_late:
                 yield from writer.rows("causal", late, over)
     # The number if each earlier task had written one blob, so that all parts in use are counted.
-    summary["late_blobs"] = number + writer.blobs if writer.blobs else 0
-    yield 0, pack(summary)
+    summary.late_blobs = number + writer.blobs if writer.blobs else 0
+    yield 0, pack_struct(summary)
 
 
 def merged(packed: Iterable[bytes]) -> bytes:
     """Return the summaries of all tasks as one."""
-    said = [unpack(blob) for blob in packed]
-    whole: dict[str, Any] = {
-        name: np.concatenate([np.zeros(0, np.int64), *(one[name] for one in said)])
-        for name in ("cycle_process", "cycle_index")
-    }
-    whole |= {name: sum(one.get(name, 0) for one in said) for name in ("fifo_late", "causal_late")}
-    # Traces with assumed rows are judged in one walk, not by chunks.
-    whole |= {"fifo_undecided": 0, "causal_undecided": 0}
-    firsts = [one["first"] for one in said if one["first"]]
-    whole["first"] = min(firsts, key=lambda one: (one["index"], one["process"]), default=None)
-    whole["late_blobs"] = max((one["late_blobs"] for one in said), default=0)
-    return pack(whole)
+    said = [read_judged(blob) for blob in packed]
+    firsts = [one.first for one in said if one.first is not None]
+    # Traces with assumed rows are judged in one walk, not by chunks, so nothing is undecided here.
+    return pack_struct(
+        Judged(
+            Places(
+                np.concatenate([np.zeros(0, np.int32), *(one.circular.process for one in said)]),
+                np.concatenate([np.zeros(0, np.int64), *(one.circular.index for one in said)]),
+            ),
+            fifo_late=sum(one.fifo_late for one in said),
+            causal_late=sum(one.causal_late for one in said),
+            first=min(firsts, key=lambda one: (int(one.index[0]), int(one.process[0])), default=None),
+            late_blobs=max((one.late_blobs for one in said), default=0),
+        )
+    )
 
 
 def summed(packed: Iterable[bytes]) -> bytes:

@@ -22,6 +22,7 @@ from antecede.pipeline.judge.trace import Trace, layout_for, verdict_on
 from antecede.pipeline.read.splits import Input, plan
 from antecede.pipeline.sessions import Session, session
 from antecede.pipeline.spark.flow import Flow, SparkFiles, SparkFrames
+from antecede.pipeline.spark.progress import shown_tasks
 from antecede.trace.conflicts import Conflicts, needed
 from antecede.trace.cut import Cut
 from antecede.trace.schema import Metadata
@@ -87,7 +88,7 @@ def spark_for(
             "standard input cannot be read by the workers of a remote master; give a path that all of them have"
         )
     say("starting Spark")
-    with session(master, conf, lean=True) as running:
+    with session(master, conf, lean=True) as running, shown_tasks(running.context, say):
         yield running, given
 
 

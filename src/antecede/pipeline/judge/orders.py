@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.kernels.causal import Core, Late, Questions, causal, no_questions
+from antecede.pipeline.kernels.causal import Core, Late, Questions, causal, no_questions, overtaker_of
 from antecede.pipeline.kernels.clocks import Recorded, clocks, lamport
 from antecede.pipeline.kernels.fifo import fifo, fifo_overtakers
 from antecede.pipeline.kernels.merge import agree_pairwise, deliveries_of, following, merge, message_at, owners
 from antecede.pipeline.kernels.slots import FIRST_SLOTS, Vectors, grown, slots_of
-from antecede.pipeline.kernels.walk import NOTHING, SENT, circular
+from antecede.pipeline.kernels.walk import NOTHING, SENT, circular, mark_senders
 from antecede.pipeline.match.lines import ClockRows, Lines, Walk, lend_slots, spans
-from antecede.pipeline.pieces import Clocks, Lamports
+from antecede.pipeline.pieces import REGION_EVENTS, Clocked, Clocks, Lamported, Lamports
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -113,6 +113,8 @@ def causal_late(
 def causal_overtakers(lines: Lines, late: Longs, lanes_max: int | None = None, segments: int = 1 << 18) -> Longs:
     """Return, for each of these late deliveries, the first earlier delivery at its process of a message that was sent
     causally after its own."""
+    if len(late) == 1:
+        return np.array([_causal_overtaker(lines, int(late[0]), segments)], np.int64)
     answers = np.full(len(late), -1, np.int64)
     receiver = lines.process_at(late)
     sender = lines.source[late]
@@ -138,6 +140,19 @@ def causal_overtakers(lines: Lines, late: Longs, lanes_max: int | None = None, s
             pass
         answers[mine] = questions.answer
     return answers
+
+
+def _causal_overtaker(lines: Lines, late: int, segments: int) -> int:
+    """Return the same for one late delivery, by a walk without vectors that ends at the answer."""
+    asker = int(lines.process_at(np.array([late]))[0])
+    reached = np.full(lines.processes, np.iinfo(np.int64).max, np.int64)
+    reached[lines.source[late]] = lines.argument[late]
+    walk = Walk(lines, segments)
+    for count in walk:
+        found = overtaker_of(lines.arrays, walk.segments, count, asker, reached)
+        if found >= 0:
+            return int(found)
+    raise AssertionError("nothing has overtaken a late delivery")
 
 
 def causal_walk(
@@ -175,9 +190,8 @@ def causal_walk(
 def _senders(lines: Lines) -> NDArray[Any]:
     """Return the processes whose messages are delivered."""
     sending = np.zeros(lines.processes, bool)
-    for start in range(0, len(lines.source), 1 << 24):
-        piece = lines.source[start : start + (1 << 24)]
-        sending[np.unique(piece[piece >= 0])] = True
+    for start in range(0, len(lines.source), REGION_EVENTS):
+        mark_senders(lines.source[start : start + REGION_EVENTS], sending)
         lines.scratch.rest()
     return np.flatnonzero(sending)
 
@@ -281,33 +295,23 @@ def pairwise(lines: Lines) -> bool:
     return bool(agree_pairwise(lines.offsets, lines.source, lines.argument, owner, first, delivered))
 
 
-def no_lamport() -> dict[str, Any]:
-    """Return the ``lamport`` object for a trace without Lamport clocks."""
-    return {"checked": 0, "disagree": 0, "used": False}
-
-
-def no_clocks() -> dict[str, Any]:
-    """Return the ``clocks`` object for a trace without recorded vectors."""
-    return {"checked": 0, "disagree": 0, "rule": None}
-
-
-def check_lamport(lines: Lines, pieces: Sequence[ClockRows]) -> dict[str, Any]:
+def check_lamport(lines: Lines, pieces: Sequence[ClockRows]) -> Lamported:
     """Return the ``lamport`` object of a report."""
     flat = _together(piece.lamport_flat for piece in pieces)
     value = _together(piece.lamport.value for piece in pieces if piece.lamport is not None)
     order = np.argsort(flat)
     disagree = int(lamport(lines.arrays, flat[order], value[order]))
-    return {"checked": len(flat), "disagree": disagree, "used": len(flat) > 0 and not disagree}
+    return Lamported(len(flat), disagree, len(flat) > 0 and not disagree)
 
 
 def check_clocks(
     lines: Lines, pieces: Sequence[ClockRows], names: int, names_max: int | None = None, segments: int = 1 << 18
-) -> dict[str, Any]:
+) -> Clocked:
     """Return the ``clocks`` object of a report; ``names`` is the number of processes and of other names that occur in
     clocks."""
     flat = _together(piece.clocks_flat for piece in pieces)
     if not len(flat):
-        return no_clocks()
+        return Clocked()
     recorded_by = [piece.clocks for piece in pieces if piece.clocks is not None]
     sizes = _together(rows.size for rows in recorded_by)
     name = _together(rows.name for rows in recorded_by).astype(np.int32)
@@ -329,7 +333,7 @@ def check_clocks(
     for low in range(0, names, width):
         lanes = min(width, names - low)
         _check_block(Walk(lines, segments), low, lanes, exact, recorded, disagrees)
-    return {"checked": len(flat), "disagree": int(disagrees.sum()), "rule": "exact" if exact else "order"}
+    return Clocked(len(flat), int(disagrees.sum()), "exact" if exact else "order")
 
 
 def _check_block(

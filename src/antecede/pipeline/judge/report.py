@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
+from antecede.pipeline.pieces import Counted, Judged, LatePlaces, Places
 from antecede.trace.quarantine import REASONS, SILENT_SHOWN, readable
 from antecede.trace.schema import COLUMNS
 from antecede.trace.verdicts import ORDERS
@@ -21,7 +23,8 @@ def assemble_report(
     *,
     names: Sequence[str],
     orders: tuple[str, ...],
-    said: dict[str, Any],
+    judged: Judged,
+    counted: Counted,
     unread: Mapping[str, int],
     unread_first: Mapping[str, str],
     nulled: Mapping[str, int],
@@ -32,18 +35,17 @@ def assemble_report(
     silent: Sequence[str],
     missing: int,
     ids: Ids,
-    known: Callable[[Any, Any], int],
+    lost: int,
     outside: int = 0,
 ) -> dict[str, Any]:
     """Return the report without version, engine and timings.
 
     ``unread`` counts the rows that are not events, ``nulled`` the values of a wrong type per column, ``aside`` the rows
-    set aside because of their places, and ``rows`` all events except those ``outside`` the judged part. ``said`` is the
-    summary of :func:`antecede.pipeline.judge.verdict.judged`. ``known`` returns how many of some deliveries have a send
-    with known destinations: if such a delivery is on a cycle, its copy counts as undelivered.
+    set aside because of their places, and ``rows`` all events except those ``outside`` the judged part. ``lost`` is the
+    number of deliveries on a cycle whose send has known destinations: their copies count as undelivered.
     """
-    cycle = len(said["cycle_process"])
-    reasons = Counter(said["reasons"]) + Counter(aside)
+    cycle = len(judged.circular.process)
+    reasons = Counter(counted.reasons) + Counter(aside)
     reasons["cycle"] += cycle
     set_aside = sum(reasons.values())
     reasons += Counter(unread)
@@ -51,84 +53,78 @@ def assemble_report(
     reasons["index_gap"] = missing
     quarantined = {reason: reasons[reason] for reason in REASONS if reasons[reason]}
     read = rows + outside + sum(unread.values())
-    deliveries = said["deliveries"] - cycle
-    lost = known(said["cycle_process"], said["cycle_index"]) if cycle else 0
+    deliveries = counted.deliveries - cycle
     return {
         "processes": processes,
         "silent": len(silent),
         "silent_first": list(silent[:SILENT_SHOWN]),
         "rows": read,
         "events": rows - set_aside,
-        "messages": said["messages"],
+        "messages": counted.messages,
         "deliveries": deliveries,
-        "undelivered": said["undelivered"] + lost,
+        "undelivered": counted.undelivered + lost,
         "complete": complete,
         "quarantined": quarantined,
         "readable": readable(read, quarantined),
         "unread_first": {reason: unread_first[reason] for reason in REASONS if reason in unread_first},
         "nulled": {column: nulled[column] for column in COLUMNS if nulled.get(column)},
         "nulled_first": {column: nulled_first[column] for column in COLUMNS if column in nulled_first},
-        "orders": _orders(orders, said, deliveries, names, ids),
-        "clocks": said["clocks"],
-        "lamport": said["lamport"],
+        "orders": _orders(orders, judged, deliveries, names, ids),
+        "clocks": msgspec.structs.asdict(judged.clocks),
+        "lamport": msgspec.structs.asdict(judged.lamport),
     }
 
 
-def _orders(
-    asked: tuple[str, ...], said: dict[str, Any], deliveries: int, names: Sequence[str], ids: Ids
-) -> dict[str, Any]:
+def _orders(asked: tuple[str, ...], judged: Judged, deliveries: int, names: Sequence[str], ids: Ids) -> dict[str, Any]:
     report: dict[str, Any] = {}
     for order in ORDERS:
         if order not in asked:
             continue
         if order == "fifo":
             report[order] = {
-                "holds": not said["fifo_late"],
-                "late": said["fifo_late"],
-                "undecided": said["fifo_undecided"],
+                "holds": not judged.fifo_late,
+                "late": judged.fifo_late,
+                "undecided": judged.fifo_undecided,
             }
         elif order == "causal":
-            first = next(late_rows(said["first"], names, ids)) if said["first"] else None
+            first = next(late_rows(judged.first, names, ids)) if judged.first is not None else None
             report[order] = {
-                "holds": not said["causal_late"],
-                "late": said["causal_late"],
-                "undecided": said["causal_undecided"],
+                "holds": not judged.causal_late,
+                "late": judged.causal_late,
+                "undecided": judged.causal_undecided,
                 "first": first,
             }
         elif order == "total":
-            cycle = _circle(said["cycle"], ids)
-            agree = said["pairwise"] if deliveries else None
+            cycle = _circle(judged.cycle, ids)
+            agree = judged.pairwise if deliveries else None
             report[order] = {"holds": cycle is None, "pairwise": agree, "cycle": cycle}
         else:
-            crown = _circle(said["crown"], ids) if deliveries else None
+            crown = _circle(judged.crown, ids) if deliveries else None
             report[order] = {"holds": crown is None, "crown": crown}
         if not deliveries:
             report[order]["holds"] = None
     return report
 
 
-def _circle(places: list[list[int]] | None, ids: Ids) -> list[str] | None:
+def _circle(places: Places | None, ids: Ids) -> list[str] | None:
     """Return the messages in a circle, beginning with the least id."""
     if places is None:
         return None
-    found = ids(*places)
+    found = ids(places.process, places.index)
     least = found.index(min(found))
     return found[least:] + found[:least]
 
 
-def late_rows(columns: dict[str, Any], names: Sequence[str], ids: Ids) -> Iterator[dict[str, Any]]:
+def late_rows(late: LatePlaces, names: Sequence[str], ids: Ids) -> Iterator[dict[str, Any]]:
     """Yield late deliveries with names and ids, in the form of the report's ``first``."""
-    found = ids(
-        np.concatenate([columns["source"], columns["over_process"]]),
-        np.concatenate([columns["send_index"], columns["over_index"]]),
-    )
-    count = len(columns["process"])
+    found = ids(np.concatenate([late.source, late.over_process]), np.concatenate([late.send_index, late.over_index]))
+    count = len(late.process)
     for k in range(count):
         yield {
             "message": found[k],
-            "from": names[columns["source"][k]],
-            "to": names[columns["process"][k]],
-            "send_index": int(columns["send_index"][k]),
-            "deliver_index": int(columns["index"][k]),
+            "from": names[late.source[k]],
+            "to": names[late.process[k]],
+            "send_index": int(late.send_index[k]),
+            "deliver_index": int(late.index[k]),
             "overtaken_by": found[count + k],
         }

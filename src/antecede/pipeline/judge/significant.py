@@ -17,6 +17,7 @@ from antecede.pipeline.judge.deeds import Bench, Deeds, bench_for
 from antecede.pipeline.judge.precedences import precedences_among
 from antecede.pipeline.judge.report import late_rows
 from antecede.pipeline.judge.trace import Trace
+from antecede.pipeline.judge.verdict import late_places
 from antecede.pipeline.kernels.merge import deliveries_of
 from antecede.pipeline.kernels.significant import (
     LANES,
@@ -38,7 +39,8 @@ from antecede.pipeline.kernels.slots import FIRST_SLOTS, doubled, free_of, grown
 from antecede.pipeline.kernels.walk import SENT
 from antecede.pipeline.match.instances import matched_instances
 from antecede.pipeline.match.lines import Lines, Walk, lend_slots
-from antecede.pipeline.packing import pack, unpack
+from antecede.pipeline.packing import decoder, pack_struct
+from antecede.pipeline.pieces import LatePlaces, read_late
 from antecede.trace.conflicts import Conflicts
 from antecede.trace.significant import nothing_to_judge, unlisted
 
@@ -283,29 +285,37 @@ def judged(packed: Iterable[bytes], bench: Bench) -> Iterator[tuple[int, bytes]]
     them."""
     deeds = Deeds(packed, bench)
     verdict = judged_deeds(deeds, bench.docket.every_late, bench.lanes_max, bench.docket.segments)
-    summary = {
-        "late": len(verdict.late),
-        "crossed": int((verdict.rule == 3).sum()),
-        "judged": deeds.judged,
-        "operations": deeds.used,
-        "first": _columns(deeds.lines, verdict, slice(0, 1)) if len(verdict.late) else None,
-        "rule": RULES[verdict.rule[0]] if len(verdict.late) else None,
-    }
-    yield SUMMARY, pack(summary)
+    summary = _Summary(
+        len(verdict.late),
+        int((verdict.rule == 3).sum()),
+        deeds.judged,
+        deeds.used,
+        _places(deeds.lines, verdict, slice(0, 1)) if len(verdict.late) else None,
+        RULES[verdict.rule[0]] if len(verdict.late) else None,
+    )
+    yield SUMMARY, pack_struct(summary)
     if bench.docket.every_late:
         for start in range(0, len(verdict.late), _rows_at_once):
-            yield ROWS, pack(_columns(deeds.lines, verdict, slice(start, start + _rows_at_once)))
+            yield ROWS, pack_struct(_places(deeds.lines, verdict, slice(start, start + _rows_at_once)))
 
 
-def _columns(lines: Lines, verdict: Verdict, some: slice) -> dict[str, Any]:
-    """Return late deliveries by places, with the columns for the rows of the report."""
-    late, over = verdict.late[some], verdict.over[some]
-    sent, other = lines.send_of(late), lines.send_of(over)
-    return {
-        "process": lines.process_at(late).tolist(), "index": lines.index_at(late).tolist(),
-        "source": lines.process_at(sent).tolist(), "send_index": lines.index_at(sent).tolist(),
-        "over_process": lines.process_at(other).tolist(), "over_index": lines.index_at(other).tolist(),
-    }  # fmt: skip
+class _Summary(msgspec.Struct):
+    """The verdict in numbers and places."""
+
+    late: int
+    crossed: int
+    judged: int
+    operations: list[str]
+    first: LatePlaces | None
+    rule: str | None
+    """The rule that the first late delivery breaks."""
+
+
+_read_summary = decoder(_Summary)
+
+
+def _places(lines: Lines, verdict: Verdict, some: slice) -> LatePlaces:
+    return late_places(lines, verdict.late[some], verdict.over[some])
 
 
 def significant_on(
@@ -315,23 +325,23 @@ def significant_on(
     bench = bench_for(trace, conflicts, every_late, lanes_max)
     pieces = trace.from_buckets(partial(matched_instances, numbering=trace.numbering), 1)
     parts = pieces.scatter(partial(judged, bench=bench), [0], 2)
-    said = unpack(parts.gather(b"".join, [SUMMARY])[0])
-    if deliveries and not said["judged"]:
+    summary: _Summary = _read_summary(parts.gather(b"".join, [SUMMARY])[0])
+    if deliveries and not summary.judged:
         raise nothing_to_judge()
     first = None
-    if said["first"] is not None:
-        first = next(late_rows(said["first"], trace.names, trace.ids)) | {"rule": said["rule"]}
+    if summary.first is not None:
+        first = next(late_rows(summary.first, trace.names, trace.ids)) | {"rule": summary.rule}
     entry = {
-        "holds": not said["late"] if deliveries else None,
-        "late": said["late"],
-        "crossed": said["crossed"],
+        "holds": not summary.late if deliveries else None,
+        "late": summary.late,
+        "crossed": summary.crossed,
         "first": first,
-        "unlisted": unlisted(said["operations"], conflicts.over(said["operations"])),
+        "unlisted": unlisted(summary.operations, conflicts.over(summary.operations)),
     }
 
     def rows() -> Iterator[dict[str, Any]]:
         for packed in parts.stream(lambda blobs: blobs, [ROWS]):
-            for row in late_rows(unpack(packed), trace.names, trace.ids):
+            for row in late_rows(read_late(packed), trace.names, trace.ids):
                 yield {"order": "significant", **row}
 
     return entry, rows

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antecede.pipeline.judge import chunks, verdict
-from antecede.pipeline.judge import orders as judge
 from antecede.pipeline.judge.chunks import Grain
 from antecede.pipeline.judge.cuts import Cuts
 from antecede.pipeline.judge.report import assemble_report, late_rows
@@ -29,8 +28,8 @@ from antecede.pipeline.judge.verdict import LATE_PARTS, Docket
 from antecede.pipeline.kernels.match import DELIVER, SEND
 from antecede.pipeline.match.buckets import Numbering, Sought, ids_at, look_up, marks_of, matched, place_keys, set_aside
 from antecede.pipeline.match.lines import Lines, Regions
-from antecede.pipeline.packing import pack, unpack
-from antecede.pipeline.pieces import read_apart
+from antecede.pipeline.packing import unpack
+from antecede.pipeline.pieces import Judged, read_apart, read_judged, read_late
 from antecede.pipeline.read.encode import Layout, Summary, encode
 from antecede.pipeline.read.splits import Batches, Input, line_before
 from antecede.pipeline.read.survey import Contest, Process, claims, settle, survey, surveyed
@@ -165,14 +164,14 @@ class Trace:
         """Return the settings of a task that assembles the lines."""
         return Docket(self._lengths.tobytes(), self._sparse.tobytes(), orders, scratch=self._scratch, **options)
 
-    def judge(self, orders: tuple[str, ...], every_late: bool = False, **options: Any) -> tuple[bytes, Parts | None]:
+    def judge(self, orders: tuple[str, ...], every_late: bool = False, **options: Any) -> tuple[Judged, Parts | None]:
         """Judge the trace. Return the summary and, with ``every_late``, the late deliveries in all parts except the
         first."""
         docket = self.docket(orders, every_late=every_late, **options)
         if not every_late:
-            return self.matched().gather(partial(verdict.only_summary, docket=docket), [0])[0], None
+            return read_judged(self.matched().gather(partial(verdict.only_summary, docket=docket), [0])[0]), None
         parts = self.matched().scatter(partial(verdict.judged, docket=docket), [0], 1 + LATE_PARTS)
-        return parts.gather(b"".join, [0])[0], parts
+        return read_judged(parts.gather(b"".join, [0])[0]), parts
 
     def judge_by_chunks(
         self,
@@ -180,7 +179,7 @@ class Trace:
         every_late: bool = False,
         grain: Grain | None = None,
         cuts: Cuts | None = None,
-    ) -> tuple[bytes, Parts | None]:
+    ) -> tuple[Judged, Parts | None]:
         """Return the same verdicts; FIFO and causal order are judged by chunks of time, other orders in one walk.
 
         A trace with assumed rows is judged in one walk only: it comes from an import and is small enough for that.
@@ -199,12 +198,14 @@ class Trace:
         tasks = len(plan.tasks)
         dealt = rows.scatter(partial(chunks.dealt, plan=plan), range(onto), tasks)
         parts = dealt.scatter(partial(chunks.judged, plan=plan), range(tasks), 1 + LATE_PARTS)
-        said = unpack(parts.gather(chunks.merged, [0])[0])
+        summary: Judged = read_judged(parts.gather(chunks.merged, [0])[0])
         sums = [read_apart(packed) for packed in rows.gather(chunks.summed, range(onto)) if packed]
-        rest: dict[str, Any] = {"clocks": judge.no_clocks(), "lamport": judge.no_lamport()}
+        summary.counted = verdict.counted(sums)
         if others or self.clocked:
-            rest = unpack(self.judge(others)[0])
-        return pack(rest | msgspec.structs.asdict(verdict.counted(sums)) | said), parts if every_late else None
+            walked, _ = self.judge(others)
+            for name in ("pairwise", "cycle", "crown", "clocks", "lamport"):
+                setattr(summary, name, getattr(walked, name))
+        return summary, parts if every_late else None
 
     def on_lines(self, work: Callable[[Lines], bytes]) -> bytes:
         """Run a function on the assembled lines, in the task that has them; its result must be small."""
@@ -223,7 +224,7 @@ class Trace:
         assert isinstance(self._encoded, HereParts | FrameParts)
         return self._encoded.frame(stage, schema, self._buckets)
 
-    def look_up(self, process: Sequence[int] | Longs, index: Sequence[int] | Longs) -> dict[str, Any]:
+    def look_up(self, process: Sequence[int] | NDArray[Any], index: Sequence[int] | NDArray[Any]) -> dict[str, Any]:
         """Look up the valid deliveries at these places. Return, in the given order, whether the destinations of their
         sends are ``known``, and the ``split`` of each row and its number ``at`` there."""
         columns = {name: np.zeros(len(process), np.int64) for name in ("known", "split", "at")}
@@ -235,7 +236,7 @@ class Trace:
                 column[hit] = values[back[hit]]
         return columns
 
-    def ids(self, process: Sequence[int] | Longs, index: Sequence[int] | Longs) -> list[str]:
+    def ids(self, process: Sequence[int] | NDArray[Any], index: Sequence[int] | NDArray[Any]) -> list[str]:
         """Return the ids of the messages sent at these places."""
         ids = [""] * len(process)
         for _, back, said in self._sought(ids_at, SEND, process, index, self._homes(process, index)):
@@ -294,13 +295,14 @@ def verdict_on(
     asked = tuple(order for order in ORDERS if order in orders)
     judging = trace.judge_by_chunks if causal == "chunks" else trace.judge
     summary, parts = judging(asked, every_late, **options)
-    said = unpack(summary)
-    named = np.unpackbits(said["named"])[: len(trace.names)].astype(bool)
-    circular = trace.look_up(said["cycle_process"], said["cycle_index"])
+    assert summary.counted is not None, "the summary of a whole trace has what was counted"
+    named = np.unpackbits(summary.counted.named)[: len(trace.names)].astype(bool)
+    circular = trace.look_up(summary.circular.process, summary.circular.index)
     report = assemble_report(
         names=trace.names,
         orders=asked,
-        said=said,
+        judged=summary,
+        counted=summary.counted,
         unread=trace.unread,
         unread_first=trace.unread_first,
         nulled=trace.nulled,
@@ -312,15 +314,15 @@ def verdict_on(
         silent=[trace.names[at] for at in np.flatnonzero(named & ~trace.has_rows).tolist()],
         missing=sum(process.largest + 1 - process.distinct for process in trace.places),
         ids=trace.ids,
-        known=lambda _process, _index: int(circular["known"].sum()),
+        lost=int(circular["known"].sum()),
     )
     rows = list(zip(circular["split"].tolist(), circular["at"].tolist(), strict=True))
-    return Outcome(report, late_in(trace, parts, said["late_blobs"]) if parts else iter(()), rows)
+    return Outcome(report, late_in(trace, parts, summary.late_blobs) if parts else iter(()), rows)
 
 
 def late_in(trace: Trace, parts: Parts, blobs: int) -> Iterator[dict[str, Any]]:
     """Yield every late delivery in ``blobs`` blobs, with ``order`` and the keys of ``first``."""
     for packed in parts.stream(lambda blobs: blobs, range(1, 1 + min(blobs, LATE_PARTS))):
-        columns = unpack(packed)
-        for row in late_rows(columns, trace.names, trace.ids):
-            yield {"order": columns["order"], **row}
+        late = read_late(packed)
+        for row in late_rows(late, trace.names, trace.ids):
+            yield {"order": late.order, **row}

@@ -8,7 +8,6 @@ every late delivery.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,8 +15,8 @@ from numpy.typing import NDArray
 
 from antecede.pipeline.judge import orders as judge
 from antecede.pipeline.match.lines import ClockRows, Lines, Scratch, assemble
-from antecede.pipeline.packing import pack
-from antecede.pipeline.pieces import Counted, Piece, Region, read_matched
+from antecede.pipeline.packing import pack_struct
+from antecede.pipeline.pieces import Counted, Judged, LatePlaces, Piece, Places, Region, read_matched
 
 Longs = NDArray[np.int64]
 
@@ -84,10 +83,7 @@ def judged(packed: Iterable[bytes], docket: Docket) -> Iterator[tuple[int, bytes
     if sure is not lines:
         causal = _causal_found(sure, docket)
         assert causal is not None, "there are cycles among certain edges"
-    summary: dict[str, Any] = msgspec.structs.asdict(counted(summaries)) | {
-        "cycle_process": lines.process_at(circular),
-        "cycle_index": lines.index_at(circular),
-    }
+    summary = Judged(places_at(lines, circular), counted(summaries))
     writer = LateRows(lines) if docket.every_late else None
     if "fifo" in docket.orders:
         count = 0
@@ -95,24 +91,24 @@ def judged(packed: Iterable[bytes], docket: Docket) -> Iterator[tuple[int, bytes
             count += len(late)
             if writer:
                 yield from writer.rows("fifo", late, judge.fifo_overtaking(sure, late))
-        summary["fifo_late"] = count
-        summary["fifo_undecided"] = 0 if sure is lines else sum(map(len, judge.fifo_late(lines))) - count
+        summary.fifo_late = count
+        summary.fifo_undecided = 0 if sure is lines else sum(map(len, judge.fifo_late(lines))) - count
     if "causal" in docket.orders:
         yield from _causal(lines, sure, docket, causal, summary, writer)
-        summary["causal_undecided"] = placed - causal.count
+        summary.causal_undecided = placed - causal.count
     if "total" in docket.orders or "synchronous" in docket.orders:
         sure = judge.certain(lines, sequences=True)
     if "total" in docket.orders:
         circle = judge.Circle(sure, with_sends=False)
-        summary["cycle"] = None if circle.merges else _places(sure, np.array(circle.witness(), np.int64))
-        summary["pairwise"] = circle.merges or judge.pairwise(sure)
+        summary.cycle = None if circle.merges else _witness(sure, circle)
+        summary.pairwise = circle.merges or judge.pairwise(sure)
     if "synchronous" in docket.orders:
         circle = judge.Circle(sure, with_sends=True)
-        summary["crown"] = None if circle.merges else _places(sure, np.array(circle.witness(), np.int64))
-    summary["lamport"] = judge.check_lamport(lines, clocks)
-    summary["clocks"] = judge.check_clocks(lines, clocks, lines.processes, segments=docket.segments)
-    summary["late_blobs"] = writer.blobs if writer else 0
-    yield 0, pack(summary)
+        summary.crown = None if circle.merges else _witness(sure, circle)
+    summary.lamport = judge.check_lamport(lines, clocks)
+    summary.clocks = judge.check_clocks(lines, clocks, lines.processes, segments=docket.segments)
+    summary.late_blobs = writer.blobs if writer else 0
+    yield 0, pack_struct(summary)
 
 
 class _Late(msgspec.Struct):
@@ -145,14 +141,13 @@ def _causal_found(lines: Lines, docket: Docket) -> _Late | None:
 
 
 def _causal(
-    lines: Lines, sure: Lines, docket: Docket, found: _Late, summary: dict[str, Any], writer: "LateRows | None"
+    lines: Lines, sure: Lines, docket: Docket, found: _Late, summary: Judged, writer: "LateRows | None"
 ) -> Iterator[tuple[int, bytes]]:
-    summary["causal_late"] = found.count
-    summary["first"] = None
+    summary.causal_late = found.count
     if found.first is not None:
         at = np.array([found.first])
         over = judge.causal_overtakers(sure, at, docket.lanes_max, docket.segments)
-        summary["first"] = late_columns(lines, at, over)
+        summary.first = late_places(lines, at, over)
     if writer and found.kept:
         late = np.sort(np.concatenate(found.kept))
         yield from writer.rows("causal", late, judge.causal_overtakers(sure, late, docket.lanes_max, docket.segments))
@@ -170,22 +165,24 @@ def _rank(lines: Lines, flat: int) -> tuple[int, int]:
     return int(lines.index_at(at)[0]), int(lines.process_at(at)[0])
 
 
-def _places(lines: Lines, flat: Longs) -> list[list[int]]:
-    at = lines.home(flat)
-    return [lines.process_at(at).tolist(), lines.index_at(at).tolist()]
+def _witness(lines: Lines, circle: judge.Circle) -> Places:
+    return places_at(lines, lines.home(np.array(circle.witness(), np.int64)))
 
 
-def late_columns(lines: Lines, late: Longs, over: Longs) -> dict[str, Any]:
+def places_at(lines: Lines, flat: Longs) -> Places:
+    """Return the places of the events at these flat positions."""
+    return Places(lines.process_at(flat).astype(np.int32), lines.index_at(flat))
+
+
+def late_places(lines: Lines, late: Longs, over: Longs, order: str = "") -> LatePlaces:
     """Return late deliveries and the deliveries that overtook them, in places."""
     sent, other = lines.send_of(late), lines.send_of(over)
-    return {
-        "process": lines.process_at(late).tolist(),
-        "index": lines.index_at(late).tolist(),
-        "source": lines.process_at(sent).tolist(),
-        "send_index": lines.index_at(sent).tolist(),
-        "over_process": lines.process_at(other).tolist(),
-        "over_index": lines.index_at(other).tolist(),
-    }
+    return LatePlaces(
+        *(lines.process_at(late), lines.index_at(late)),
+        *(lines.process_at(sent), lines.index_at(sent)),
+        *(lines.process_at(other), lines.index_at(other)),
+        order,
+    )
 
 
 class LateRows:
@@ -199,9 +196,8 @@ class LateRows:
     def rows(self, order: str, late: Longs, over: Longs) -> Iterator[tuple[int, bytes]]:
         for start in range(0, len(late), _late_rows_at_once):
             some = slice(start, start + _late_rows_at_once)
-            columns = late_columns(self._lines, late[some], over[some])
-            said = {name: np.array(values, np.int64) for name, values in columns.items()}
-            yield 1 + (self._first + self.blobs) % LATE_PARTS, pack({"order": order, **said})
+            rows = late_places(self._lines, late[some], over[some], order)
+            yield 1 + (self._first + self.blobs) % LATE_PARTS, pack_struct(rows)
             self.blobs += 1
 
 

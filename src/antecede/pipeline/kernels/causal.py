@@ -15,7 +15,8 @@ outside the block.
 
 **Overtaking messages.** V_q[p] only grows. So the delivery that first raises it above s is the first delivery at q of a
 message that was sent causally after m. The questions of one (q, p) are sorted by s, and one more walk answers all of
-them.
+them. A single question needs no vectors: ``reached[x]`` is the first position of process x that follows send(m). A
+message that x sends there or later carries that knowledge, and the walk can stop at the answer.
 
 **Chunks.** A part of a trace can be judged alone, with zero vectors at its beginning. A delivery of m is late because
 of a chain of messages from send(m) to an earlier delivery at the process of deliver(m). In happened-before, the whole
@@ -147,3 +148,25 @@ def _answer(
                 questions.answer[q] = at
                 q += 1
             questions.first[row, k] = q
+
+
+@compiled
+def overtaker_of(lines: Flat, segments: Segments, count: int, asker: int, reached: Longs) -> int:
+    """Follow the events after one send along some segments. Return the first delivery at ``asker`` of a message sent
+    causally after it, or -1.
+
+    ``reached`` is kept from call to call: for each process the first position that follows the send. At the beginning
+    it is the position of the send in its own line, and beyond the end of all other lines.
+    """
+    offsets, source, argument = lines.offsets, lines.source, lines.argument
+    for s in range(count):
+        process = segments.process[s]
+        base = offsets[process]
+        for position in range(segments.begin[s], segments.end[s]):
+            sender = source[base + position]
+            if sender >= 0 and argument[base + position] >= reached[sender]:
+                if process == asker:
+                    at: int = base + position
+                    return at
+                reached[process] = min(reached[process], position)
+    return -1

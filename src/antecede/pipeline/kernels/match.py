@@ -5,6 +5,8 @@ A bucket contains every row of its messages, so it can decide each quarantine ru
 the order of the trace format, each to the rows that are left.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,28 +36,47 @@ REASON_NAMES = (
 )
 
 
+class Rows(NamedTuple):
+    """The rows of a bucket."""
+
+    code: Ints
+    """The number of each row's message."""
+    kind: Bytes
+    process: Ints
+    indices: Longs
+
+
+class Destinations(NamedTuple):
+    """The destinations of each row, from ``start`` to before ``end`` among the ``names`` of all."""
+
+    known: Bytes
+    start: Longs
+    end: Longs
+    names: Ints
+
+
+class Links(NamedTuple):
+    """The result for each row, to be filled in."""
+
+    reason: Bytes
+    """Already contains ``LEFT_OUT``."""
+    send_row: Longs
+    """For each valid delivery the row of its send."""
+    awaited: Ints
+    """For each valid send the number of its valid deliveries."""
+    named: Bytes
+    """Marks the destinations of valid sends."""
+
+
 @compiled
-def match(
-    messages: int,
-    code: Ints,
-    kind: Bytes,
-    process: Ints,
-    index: Longs,
-    to_known: Bytes,
-    to_start: Longs,
-    to_end: Longs,
-    to: Ints,
-    reason: Bytes,
-    send_row: Longs,
-    awaited: Ints,
-    named: Bytes,
-) -> int:
+def match(messages: int, given: Rows, to: Destinations, links: Links) -> int:
     """Judge every row of a bucket. Return the number of undelivered copies.
 
-    ``reason`` already contains ``LEFT_OUT`` and is filled in. ``send_row`` gets, for each valid delivery, the row of
-    its send. ``awaited`` gets, for each valid send, the number of its valid deliveries. ``named`` marks the
-    destinations of valid sends. ``to`` is sorted and its repeats are removed in place.
+    Destinations are sorted and their repeats are removed in place.
     """
+    code, kind, process, index = given
+    to_known, to_start, to_end, names = to
+    reason, send_row, awaited, named = links
     rows = len(code)
     unsent, twice = -1, -2
     send_of = np.full(messages, unsent, np.int64)
@@ -83,10 +104,10 @@ def match(
     undelivered = 0
     for i in range(rows):
         if kind[i] == SEND and reason[i] == VALID and to_known[i]:
-            to_end[i] = _as_set(to, to_start[i], to_end[i])
+            to_end[i] = _as_set(names, to_start[i], to_end[i])
             undelivered += to_end[i] - to_start[i]
             for k in range(to_start[i], to_end[i]):
-                named[to[k]] = 1
+                named[names[k]] = 1
     for i in range(rows):
         if reason[i] != VALID or (kind[i] != DELIVER and kind[i] != ARRIVE):
             continue
@@ -94,7 +115,7 @@ def match(
         if send < 0:
             reason[i] = ORPHAN_DELIVERY if kind[i] == DELIVER else ORPHAN_ARRIVAL
         elif kind[i] == DELIVER:
-            if to_known[send] and not _among(to, to_start[send], to_end[send], process[i]):
+            if to_known[send] and not _among(names, to_start[send], to_end[send], process[i]):
                 reason[i] = NOT_ADDRESSED
             elif process[send] == process[i] and index[i] < index[send]:
                 reason[i] = BEFORE_SEND

@@ -3,6 +3,9 @@
 Texts are stored in one array of bytes, as in Arrow. Each is hashed to 64 bits to find its bucket and its place in a
 table, but the texts themselves are compared. So the quality of the hash affects only the speed, never the result, and
 two different ids never get the same number. (``narrow`` keeps few bits of the hash, so that a test can show this.)
+
+Many systems use UUIDs. A UUID in its usual form (lower case, with hyphens) is stored as 16 bytes, two *words*, which
+take half the space and are fast to compare. Both forms of an id have the same hash.
 """
 
 import numpy as np
@@ -18,6 +21,110 @@ Words = NDArray[np.uint64]
 WIDE = 2**64 - 1
 """Keep all bits of the hash."""
 
+UUID_LENGTH = 36
+
+_bad = 0x80
+_digits = np.full(256, _bad, np.uint8)
+_digits[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
+_characters = np.frombuffer(b"0123456789abcdef", np.uint8).copy()
+_hyphens, _hyphen = (8, 13, 18, 23), ord("-")
+_places = np.array([k for k in range(UUID_LENGTH) if k not in _hyphens], np.int64)
+"""The places of the digits in a UUID."""
+
+
+@compiled
+def _uuid(data: Bytes, start: int) -> tuple[bool, np.uint64, np.uint64]:
+    """Return whether the 36 bytes from here are a UUID in its usual form, and its two words."""
+    # Unsigned positions, since numba tests signed ones for negative values at each access.
+    at = np.uint64(start)
+    high = low = np.uint64(0)
+    seen = np.uint8(0)
+    for k in _hyphens:
+        if data[at + np.uint64(k)] != _hyphen:
+            return False, high, low
+    high, seen = _digits_from(data, at, 8, high, seen)
+    high, seen = _digits_from(data, at + np.uint64(9), 4, high, seen)
+    high, seen = _digits_from(data, at + np.uint64(14), 4, high, seen)
+    low, seen = _digits_from(data, at + np.uint64(19), 4, low, seen)
+    low, seen = _digits_from(data, at + np.uint64(24), 12, low, seen)
+    return bool(seen < _bad), high, low
+
+
+@compiled
+def _digits_from(data: Bytes, at: np.uint64, count: int, word: np.uint64, seen: np.uint8) -> tuple[np.uint64, np.uint8]:
+    for _ in range(count):
+        digit = _digits[data[at]]
+        seen |= digit
+        word = (word << np.uint64(4)) | np.uint64(digit)
+        at += np.uint64(1)
+    return word, seen
+
+
+@compiled
+def _mixed_words(high: np.uint64, low: np.uint64) -> np.uint64:
+    first, second = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
+    mixed = high * second
+    mixed ^= mixed >> np.uint64(29)
+    mixed = (mixed ^ low) * second
+    mixed ^= mixed >> np.uint64(32)
+    mixed *= first
+    mixed ^= mixed >> np.uint64(29)
+    return mixed
+
+
+@compiled
+def uuids(offsets: Ints, data: Bytes, out: Words) -> bool:
+    """Write the two words of each text, if all texts are UUIDs in their usual form. Return whether they are."""
+    for i in range(len(offsets) - 1):
+        if offsets[i + 1] - offsets[i] != UUID_LENGTH:
+            return False
+        good, high, low = _uuid(data, offsets[i])
+        if not good:
+            return False
+        out[i, 0], out[i, 1] = high, low
+    return True
+
+
+@compiled
+def uuid_texts(words: Words, out: NDArray[np.uint8]) -> None:
+    """Write the text of each UUID into its row, which already has the hyphens."""
+    for i in range(len(words)):
+        for k in range(32):
+            shift = np.uint64(60 - 4 * (k % 16))
+            out[i, _places[k]] = _characters[(words[i, k // 16] >> shift) & np.uint64(15)]
+
+
+@compiled
+def mix_uuids(words: Words, narrow: np.uint64, out: Words) -> None:
+    """Hash each UUID to 64 bits, with the same result as :func:`mix` for its text."""
+    for i in range(len(words)):
+        out[i] = _mixed_words(words[i, 0], words[i, 1]) & narrow
+
+
+@compiled
+def number_uuids(words: Words, mixed: Words, out: Ints) -> int:
+    """Number the UUIDs from 0, equal ones alike. Return how many numbers there are."""
+    size = 16
+    while size < 2 * len(mixed):
+        size *= 2
+    mask = np.uint64(size - 1)
+    table = np.full(size, -1, np.int32)
+    count = 0
+    for i in range(len(mixed)):
+        slot = (mixed[i] >> np.uint64(24)) & mask
+        while True:
+            other = table[slot]
+            if other < 0:
+                table[slot] = i
+                out[i] = count
+                count += 1
+                break
+            if words[other, 0] == words[i, 0] and words[other, 1] == words[i, 1]:
+                out[i] = out[other]
+                break
+            slot = (slot + np.uint64(1)) & mask
+    return count
+
 
 @compiled
 def mix(offsets: Ints, data: Bytes, narrow: np.uint64, out: Words) -> None:
@@ -25,6 +132,11 @@ def mix(offsets: Ints, data: Bytes, narrow: np.uint64, out: Words) -> None:
     first, second = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
     for i in range(len(offsets) - 1):
         k, end = offsets[i], offsets[i + 1]
+        if end - k == UUID_LENGTH:
+            good, high, low = _uuid(data, k)
+            if good:
+                out[i] = _mixed_words(high, low) & narrow
+                continue
         mixed = np.uint64(end - k) * first
         while k + 8 <= end:
             word = (
@@ -85,6 +197,17 @@ def _same(data: Bytes, a: int, a_end: int, b: int, b_end: int) -> bool:
         a += 1
         b += 1
     return True
+
+
+@compiled
+def hides(offsets: Ints, valid: Bytes, first: int) -> bool:
+    """Return whether a null of a list column hides values. ``valid`` has one bit per row; ``first`` is the bit of the
+    first row."""
+    for i in range(len(offsets) - 1):
+        bit = first + i
+        if offsets[i + 1] != offsets[i] and not valid[bit >> 3] >> (bit & 7) & 1:
+            return True
+    return False
 
 
 @compiled

@@ -19,10 +19,12 @@ from antecede.pipeline.kernels.match import (
     REASON_NAMES,
     SEND,
     VALID,
+    Destinations,
+    Links,
+    Rows,
     leave_out,
     match,
 )
-from antecede.pipeline.kernels.texts import mix, number
 from antecede.pipeline.match.lines import Regions
 from antecede.pipeline.packing import pack, pack_struct, unpack_batch
 from antecede.pipeline.pieces import (
@@ -37,7 +39,7 @@ from antecede.pipeline.pieces import (
     read_matched,
 )
 from antecede.pipeline.read.columns import joined
-from antecede.pipeline.read.encode import texts
+from antecede.pipeline.read.ids import as_texts, mixed_ids, numbered_ids
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -59,6 +61,17 @@ class Numbering(msgspec.Struct, frozen=True):
     run_once: bytes = b""
     narrow: int = 2**64 - 1
 
+    def together(self) -> tuple[Longs, Ints]:
+        """The numbers of all splits one after the other, and where each split's begin, by split."""
+        first = np.zeros(max(self.splits, default=-1) + 1, np.int64)
+        tables = []
+        total = 0
+        for split, table in self.splits.items():
+            first[split] = total
+            tables.append(np.frombuffer(table, np.int32))
+            total += len(tables[-1])
+        return first, np.concatenate(tables) if tables else np.zeros(0, np.int32)
+
     def runs(self) -> Runs:
         return (
             np.frombuffer(self.run_process, np.int32),
@@ -70,11 +83,22 @@ class Numbering(msgspec.Struct, frozen=True):
 
 def bucket_of(packed: Iterable[bytes], numbering: Numbering) -> "Bucket":
     """Return the bucket of some encoded rows."""
-    batches = sorted(map(unpack_batch, packed), key=lambda found: found[:2])
-    split = [np.full(batch.num_rows, split, np.int32) for split, _, batch in batches]
-    table = joined(_renumbered(batch, np.frombuffer(numbering.splits[split], np.int32)) for split, _, batch in batches)
-    numbers = np.concatenate(split) if split else np.zeros(0, np.int32)
-    return Bucket(table, numbers, numbering.names, numbering.narrow, numbering.runs())
+    batches = _alike(sorted(map(unpack_batch, packed), key=lambda found: found[:2]))
+    sizes = np.array([batch.num_rows for _, _, batch in batches], np.int64)
+    split = np.repeat(np.array([split for split, _, _ in batches], np.int32), sizes)
+    table = _renumbered(joined(batch for _, _, batch in batches), split, numbering)
+    return Bucket(table, split, numbering.names, numbering.narrow, numbering.runs())
+
+
+def _alike(batches: list[tuple[int, int, Any]]) -> list[tuple[int, int, Any]]:
+    """Return the same batches, with ids as texts if the batches differ in the form of their ids."""
+    if len({batch.column("message").type for _, _, batch in batches}) < 2:
+        return batches
+    return [
+        (split, number, batch.set_column(at, "message", as_texts(batch.column(at))))
+        for split, number, batch in batches
+        for at in (batch.schema.get_field_index("message"),)
+    ]
 
 
 class Bucket:
@@ -92,23 +116,26 @@ class Bucket:
         self.reason = np.zeros(rows, np.uint8)
         if runs is not None and len(runs[0]):
             self._leave_out(runs)
-        self.message = _one_chunk(self.table.column("message"))
-        offsets, data = texts(self.message)
-        mixed = np.zeros(rows, np.uint64)
-        mix(offsets, data, np.uint64(narrow), mixed)
+        self._message = _one_chunk(self.table.column("message"))
+        mixed = mixed_ids(self._message, narrow)
         self.mark = int(mixed[0]) if rows else 0
         """The hash of one message id of the bucket; modulo the number of buckets it is the bucket's number."""
-        self.code = np.zeros(rows, np.int32)
-        messages = number(offsets, data, mixed, self.code)
-        known, start, end, values = self._destinations(rows)
-        self.to_known, self.to_start, self.to_end, self.to = known, start, end, values
+        self.code, messages = numbered_ids(self._message, mixed)
+        self.to = self._destinations(rows)
         self.send_row = np.full(rows, -1, np.int64)
         self.awaited = np.zeros(rows, np.int32)
         self.named = np.zeros(names, np.uint8)
         self.undelivered = match(
-            messages, self.code, self.kind, self.process, self.index, known, start, end, values, self.reason,
-            self.send_row, self.awaited, self.named,
-        )  # fmt: skip
+            messages,
+            Rows(self.code, self.kind, self.process, self.index),
+            self.to,
+            Links(self.reason, self.send_row, self.awaited, self.named),
+        )
+
+    @property
+    def message(self) -> Any:
+        """The message ids of all rows, as texts."""
+        return as_texts(self._message)
 
     def column(self, name: str) -> Any:
         """Return a column of the rows as one array."""
@@ -117,15 +144,15 @@ class Bucket:
     def _numbers(self, name: str, kind: Any) -> Any:
         return _one_chunk(self.table.column(name)).to_numpy(zero_copy_only=False).astype(kind, copy=False)
 
-    def _destinations(self, rows: int) -> tuple[NDArray[np.uint8], Longs, Longs, Ints]:
+    def _destinations(self, rows: int) -> Destinations:
         if "to" not in self.table.schema.names:
             nothing = np.zeros(rows, np.int64)
-            return np.zeros(rows, np.uint8), nothing, nothing.copy(), np.zeros(0, np.int32)
+            return Destinations(np.zeros(rows, np.uint8), nothing, nothing.copy(), np.zeros(0, np.int32))
         to = _one_chunk(self.table.column("to"))
         known = to.is_valid().to_numpy(zero_copy_only=False).astype(np.uint8)
         ends = to.offsets.to_numpy().astype(np.int64)
         values = to.values.to_numpy(zero_copy_only=False).astype(np.int32)
-        return known, ends[:-1].copy(), ends[1:].copy(), values.copy()
+        return Destinations(known, ends[:-1].copy(), ends[1:].copy(), values.copy())
 
     def _leave_out(self, runs: Runs) -> None:
         once = np.zeros(len(self.process), np.uint8)
@@ -144,7 +171,7 @@ class Bucket:
 
     def ids(self, rows: Longs) -> list[str]:
         """Return the message ids of these rows."""
-        return self.message.take(pa.array(rows)).to_pylist()  # type: ignore[no-any-return]
+        return as_texts(self._message.take(pa.array(rows))).to_pylist()  # type: ignore[no-any-return]
 
     def deliveries(self) -> Deliveries:
         """Return the valid deliveries, with the places of their sends."""
@@ -210,20 +237,25 @@ class Bucket:
         return Counted(reasons, len(self.valid(SEND)), deliveries, int(self.undelivered), np.packbits(self.named))
 
 
-def _renumbered(batch: Any, numbers: Ints) -> Any:
-    """Return the batch with the trace's numbers for names in place of its split's numbers."""
-    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    columns["process"] = pa.array(numbers[columns["process"].to_numpy()])
+def _renumbered(table: Any, split: Ints, numbering: Numbering) -> Any:
+    """Return the rows with the trace's numbers for names in place of their splits' numbers."""
+    if not table.num_rows:
+        return table
+    first, numbers = numbering.together()
+    base = first[split]
+    columns = {name: _one_chunk(table.column(name)) for name in table.schema.names}
+    columns["process"] = pa.array(numbers[base + columns["process"].to_numpy()])
     columns["index"] = columns["index"].cast(pa.int64())
     for name in ("to", "clock_name"):
         if name in columns:
             lists = columns[name]
-            values = lists.values.to_numpy(zero_copy_only=False)
-            renamed = pa.array(numbers[values] if len(values) else np.zeros(0, np.int32))
+            ends = lists.offsets.to_numpy()
+            values = lists.values.to_numpy(zero_copy_only=False)[ends[0] : ends[-1]]
+            renamed = numbers[np.repeat(base, np.diff(ends)) + values] if len(values) else np.zeros(0, np.int32)
             columns[name] = pa.ListArray.from_arrays(
-                lists.offsets, renamed, mask=lists.is_null() if lists.null_count else None
+                pa.array(ends - ends[0]), pa.array(renamed), mask=lists.is_null() if lists.null_count else None
             )
-    return pa.record_batch(list(columns.values()), names=list(columns))
+    return pa.table(columns)
 
 
 def _one_chunk(column: Any) -> Any:
@@ -276,7 +308,7 @@ def look_up(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> by
     return pack({
         "found": found[hit].astype(np.int64),
         "ids": bucket.ids(rows),
-        "known": bucket.to_known[sends],
+        "known": bucket.to.known[sends],
         "split": bucket.split[rows],
         "at": _one_chunk(bucket.table.column("at")).to_numpy()[rows] if numbered else np.full(len(rows), -1, np.int64),
     })  # fmt: skip
@@ -301,7 +333,7 @@ def ids_at(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> byt
         hit = key[np.minimum(at, len(key) - 1)] == mine
         if hit.any():
             found += at[hit].tolist()
-            ids += batch.column("message").take(pa.array(rows[hit])).to_pylist()
+            ids += as_texts(batch.column("message").take(pa.array(rows[hit]))).to_pylist()
     return pack({"found": np.array(found, np.int64), "ids": ids})
 
 

@@ -20,6 +20,8 @@ beginning to its end. A bucket contains messages of all times. In a large trace 
 import mmap
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import msgspec
@@ -28,7 +30,6 @@ from numpy.typing import NDArray
 
 from antecede.errors import TraceError
 from antecede.pipeline.kernels.walk import (
-    DONE,
     MORE,
     NOTHING,
     SENT,
@@ -36,7 +37,9 @@ from antecede.pipeline.kernels.walk import (
     Cursors,
     Flat,
     Segments,
+    by_region,
     place,
+    place_region,
     recount,
     step,
     weigh,
@@ -58,6 +61,8 @@ Longs = NDArray[np.int64]
 
 _mapped_bytes_min = 64 * 1024 * 1024
 _segments_at_once = 1 << 18
+_ahead_events_min = 1 << 20
+"""The number of events above which a separate thread for the walk saves time."""
 
 
 class Scratch:
@@ -155,6 +160,11 @@ def spans(offsets: Longs, events: int = REGION_EVENTS) -> Iterator[tuple[int, in
         first = last
 
 
+def _segments(count: int) -> Segments:
+    """Return arrays for that many segments."""
+    return Segments(np.zeros(count, np.int32), np.zeros(count, np.int64), np.zeros(count, np.int64))
+
+
 class Walk:
     """All events in causal order, as segments in reused arrays: ``for count in walk: …walk.segments…``."""
 
@@ -174,22 +184,44 @@ class Walk:
             np.zeros(count + 1, np.int64),
         )
         self.cursors = self._walked.at
-        self.segments = Segments(
-            np.zeros(segments, np.int32), np.zeros(segments, np.int64), np.zeros(segments, np.int64)
-        )
+        """For each process the position up to which it is walked; valid after the walk."""
+        self.segments = _segments(segments)
         self.stuck = False
         """Whether the walk ended at an event that would have to come before itself."""
 
     def __iter__(self) -> Iterator[int]:
-        lines = self.lines
+        ahead = len(self.lines.source) >= _ahead_events_min
+        with ThreadPoolExecutor(1) if ahead else nullcontext() as other:
+            yield from self._ahead(other) if other is not None else self._alone()
+
+    def _alone(self) -> Iterator[int]:
         status = MORE
         while status == MORE:
-            count, status = step(lines.arrays, self._walked, self.segments)
-            self.stuck = status == STUCK
+            count, status = self._step(self.segments)
             if count:
                 yield count
-            lines.scratch.rest()
-        assert self.stuck or status == DONE
+            self.lines.scratch.rest()
+
+    def _ahead(self, other: Executor) -> Iterator[int]:
+        """Continue the walk in another thread while the caller works on the previous segments. The walk reads only
+        deliveries, and kernels write only at sends."""
+        free = _segments(len(self.segments.process))
+        count, status = self._step(self.segments)
+        while status == MORE:
+            following = other.submit(self._step, free)
+            if count:
+                yield count
+            count, status = following.result()
+            self.segments, free = free, self.segments
+            self.lines.scratch.rest()
+        if count:
+            yield count
+        self.lines.scratch.rest()
+
+    def _step(self, segments: Segments) -> tuple[int, int]:
+        count, status = step(self.lines.arrays, self._walked, segments)
+        self.stuck = status == STUCK
+        return count, status
 
     def through(self, kernel: Callable[[int, int], int]) -> Iterator[bool]:
         """Call a kernel for all segments; it gets the first segment and the end, and returns the segment to continue
@@ -291,10 +323,10 @@ def _flat_of(lines: Lines, rows: Places | None) -> Longs | None:
 
 def _place_region(lines: Lines, piece: Region) -> None:
     """Put the rows of one region into their places, without touching another region."""
-    at = lines.offsets[piece.sends.process] + piece.sends.index
-    lines.source[at], lines.argument[at] = SENT, piece.sends.count
-    at = lines.offsets[piece.deliveries.process] + piece.deliveries.index
-    lines.source[at], lines.argument[at] = piece.deliveries.source, piece.deliveries.sent
+    sends, deliveries = piece.sends, piece.deliveries
+    sent = np.full(len(sends.process), SENT, np.int32)
+    place_region(lines.arrays, sends.process, sends.index, sent, sends.count)
+    place_region(lines.arrays, deliveries.process, deliveries.index, deliveries.source, deliveries.sent)
 
 
 class Regions(msgspec.Struct, frozen=True):
@@ -320,12 +352,13 @@ class Regions(msgspec.Struct, frozen=True):
                 own = Sends(sends.process[some], sends.index[some], sends.count[some])
                 yield Region(number, mark, own, deliveries.some(others))
 
-    def _split(self, rows: Places) -> list[Longs]:
+    def _split(self, rows: Places) -> list[NDArray[Any]]:
         """Return for each region the rows in it, in their order."""
-        region = (np.frombuffer(self.offsets, np.int64)[rows.process] + rows.index) // self.events
-        order = np.argsort(region.astype(np.uint16), kind="stable")
-        ends = np.searchsorted(region[order], np.arange(self.count + 1))
-        return [order[ends[k] : ends[k + 1]] for k in range(self.count)]
+        count = len(rows.process)
+        ends, order = np.zeros(self.count, np.int64), np.zeros(count, np.int32)
+        offsets = np.frombuffer(self.offsets, np.int64)
+        by_region(offsets, self.events, rows.process, rows.index, np.zeros(count, np.int32), ends, order)
+        return np.split(order, ends[:-1])
 
 
 def _ranks(lengths: Longs, sparse: Ints, pieces: list[Piece | Region]) -> tuple[Longs, Longs]:

@@ -104,7 +104,7 @@ class Rows:
 
     def _copies(self) -> tuple[Longs, Longs]:
         """Return the copies, as the rows of their sends and their destinations."""
-        known = self.bucket.to_known.astype(bool)
+        known = self.bucket.to.known.astype(bool)
         pairs = []
         if "to" in self.bucket.table.schema.names:
             to = self.bucket.table.column("to").combine_chunks()

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from antecede.pipeline.kernels.match import ARRIVE, DELIVER, HOP, LOCAL, SEND
+from antecede.pipeline.kernels.texts import hides
 from antecede.trace.jsonl import Item
 from antecede.trace.parquet import items_in
 from antecede.trace.schema import COLUMNS, Event
@@ -316,8 +317,11 @@ def _list_parts(column: Any) -> tuple[Any, Any]:
 def _hides_something(column: Any) -> bool:
     """Return whether there are values behind the nulls of a list column. Arrow allows this, but readers of files do not
     produce it."""
-    lengths = np.diff(column.offsets.to_numpy())
-    return bool(lengths[column.is_null().to_numpy(zero_copy_only=False)].any())
+    if pa.types.is_large_list(column.type):
+        lengths = np.diff(column.offsets.to_numpy())
+        return bool(lengths[column.is_null().to_numpy(zero_copy_only=False)].any())
+    valid = np.frombuffer(column.buffers()[0], np.uint8)
+    return bool(hides(column.offsets.to_numpy(), valid, column.offset))
 
 
 def _map_parts(column: Any) -> tuple[Any, Any, Any]:
@@ -341,4 +345,5 @@ def _without_empty(batch: Any) -> Any:
 def joined(batches: Iterable[Any]) -> Any:
     """Return batches of encoded rows as one table; a column that a batch lacks is null there."""
     tables = [pa.Table.from_batches([batch]) for batch in batches]
-    return pa.concat_tables(tables, promote_options="default") if tables else SCHEMA.empty_table()
+    # Numbers may be of different width: each batch has them as narrow as it can.
+    return pa.concat_tables(tables, promote_options="permissive") if tables else SCHEMA.empty_table()

@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from antecede.pipeline.kernels.match import HOP, LOCAL
-from antecede.pipeline.kernels.texts import WIDE, mix, runs
+from antecede.pipeline.kernels.texts import WIDE, runs
 from antecede.pipeline.packing import decoder, pack_batch, pack_struct
 from antecede.pipeline.pieces import REGION_EVENTS
 from antecede.pipeline.read.columns import Encoder, Names
+from antecede.pipeline.read.ids import mixed_ids, narrowed
 from antecede.pipeline.read.splits import Arrow, Split, read
 from antecede.trace.cut import Cut
 from antecede.trace.jsonl import Item
@@ -31,7 +32,7 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
 _runs_at_once = 1 << 20
-_piece_rows = 2048
+_piece_rows = 8192
 """Rows of one bucket that are sent together: each piece of any size has a fixed cost for its writer and its reader."""
 
 
@@ -270,6 +271,8 @@ class Task:
 
     def _gather(self, batch: Any) -> Iterator[tuple[int, bytes]]:
         """Collect rows until there are enough for all buckets."""
+        at = batch.schema.get_field_index("message")
+        batch = batch.set_column(at, "message", narrowed(batch.column(at)))
         if self._waiting and self._waiting[0].schema != batch.schema:
             yield from self._depart()
         self._waiting.append(batch)
@@ -294,10 +297,7 @@ class Task:
             yield first, self._packed(batch)
             return
         batch = _slim(batch)
-        message = batch.column("message")
-        offsets, data = texts(message)
-        mixed = np.zeros(len(message), np.uint64)
-        mix(offsets, data, np.uint64(self.layout.narrow), mixed)
+        mixed = mixed_ids(batch.column("message"), self.layout.narrow)
         bucket = (mixed % np.uint64(buckets)).astype(np.uint16)
         order = np.argsort(bucket, kind="stable")
         batch = batch.take(pa.array(order))
@@ -318,15 +318,6 @@ def _slim(batch: Any) -> Any:
         if (pc.max(columns[name]).as_py() or 0) < limit:
             columns[name] = columns[name].cast(kind)
     return pa.record_batch(list(columns.values()), names=list(columns))
-
-
-def texts(column: Any) -> tuple[Ints, NDArray[np.uint8]]:
-    """Return the offsets and bytes of an Arrow array of texts; a null is an empty text."""
-    if column.null_count:
-        column = pc.fill_null(column, "")
-    _, offsets, data = column.buffers()
-    found = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
-    return found, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
 
 
 def encode(split: Split, layout: Layout) -> Iterator[tuple[int, bytes]]:

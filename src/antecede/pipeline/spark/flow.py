@@ -4,7 +4,8 @@ A stage yields (part, bytes); the next stage gets all bytes of a part. Three cla
 of the pipeline knows which one is used:
 
 * :class:`Here`: in this process, one after the other.
-* :class:`SparkFiles`: as Spark tasks on one machine, which pass each other files in the session's scratch directory.
+* :class:`SparkFiles`: as Spark tasks on one machine, which pass each other files in the session's scratch directory;
+  :class:`SparkFrameFiles` begins with a given DataFrame.
 * :class:`SparkFrames`: as Spark tasks anywhere, with DataFrames only, so that it also works with Spark Connect.
 
 On one machine files are cheaper: between DataFrames every byte passes through two sockets and a JVM. Stages are
@@ -12,9 +13,12 @@ functions of the installed package with plain arguments, so that a Spark worker 
 """
 
 import os
+import re
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Protocol
@@ -99,8 +103,49 @@ class SparkFiles:
         return FileParts.made_by(self._context, self._directory, stage, list(inputs), onto)
 
 
+class SparkFrameFiles:
+    """The same work on the partitions of a DataFrame, which ``as_input`` turns into inputs. It makes a new directory,
+    which is removed when nothing refers to this object any more."""
+
+    def __init__(self, frame: Any, as_input: "AsInput") -> None:
+        self._frame, self._as_input = frame, as_input
+        self._directory = tempfile.mkdtemp(prefix="antecede-frame-")
+        weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
+
+    def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], onto: int) -> "FileParts":
+        directory, run = self._directory, _from_partitions(stage, self._as_input)
+
+        def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            name, pieces = written(directory, run(batches))
+            columns = [[name], [[part for part, _ in pieces]], [[size for _, size in pieces]]]
+            yield pa.record_batch(
+                [pa.array(values, kind) for values, kind in zip(columns, _written_types, strict=True)],
+                ["name", "part", "size"],
+            )
+
+        with _whole_batches(self._frame.sparkSession):
+            found = self._frame.mapInArrow(rows, "name string, part array<int>, size array<bigint>").toArrow()
+        files = [(row["name"], list(zip(row["part"], row["size"], strict=True))) for row in found.to_pylist()]
+        return FileParts.of_files(self._frame.sparkSession.sparkContext, directory, files, onto)
+
+
+_written_types = (pa.string(), pa.list_(pa.int32()), pa.list_(pa.int64()))
+
+
+def shares_our_files(spark: Any) -> bool:
+    """Return whether the tasks of a session run on this machine: a classic session with a local master."""
+    context = getattr(spark, "sparkContext", None)
+    return context is not None and re.fullmatch(r"local(\[.*\])?", context.master) is not None
+
+
 Piece = tuple[str, int, int]
 """Bytes in a file: the file's name, their start, and their number."""
+
+Written = tuple[str, list[tuple[int, int]]]
+"""A file's name, and of each piece in it the part and the size."""
+
+AsInput = Callable[[int, Iterator[Any]], Any]
+"""Turns the number of a partition and its Arrow batches into the input of a stage."""
 
 
 class FileParts:
@@ -116,12 +161,17 @@ class FileParts:
     ) -> "FileParts":
         """Return the parts that a stage makes from the inputs."""
 
-        def run(given: Iterable[Any]) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+        def run(given: Iterable[Any]) -> "Iterator[Written]":
             for one in given:
                 yield written(directory, stage(one))
 
+        return cls.of_files(context, directory, _shared_out(context, inputs).mapPartitions(run).collect(), onto)
+
+    @classmethod
+    def of_files(cls, context: Any, directory: str, files: "list[Written]", onto: int) -> "FileParts":
+        """Return the parts in files that were written."""
         made: list[list[Piece]] = [[] for _ in range(onto)]
-        for name, pieces in _shared_out(context, inputs).mapPartitions(run).collect():
+        for name, pieces in files:
             start = 0
             for part, size in pieces:
                 made[part].append((name, start, size))
@@ -156,8 +206,8 @@ def _shared_out(context: Any, inputs: list[Any]) -> Any:
     return context.parallelize(inputs, max(1, min(len(inputs), _tasks_a_core * context.defaultParallelism)))
 
 
-def written(directory: str, blobs: Emit) -> tuple[str, list[tuple[int, int]]]:
-    """Write the output of a stage to a new file. Return its name, and the part and size of each piece."""
+def written(directory: str, blobs: Emit) -> Written:
+    """Write the output of a stage to a new file."""
     sizes = []
     with tempfile.NamedTemporaryFile(dir=directory, prefix="stage-", delete=False) as file:
         for part, blob in blobs:
@@ -196,17 +246,13 @@ class SparkFrames:
     an input from the number of a partition and its Arrow batches.
     """
 
-    def __init__(
-        self, spark: Any, given: Any = None, as_input: Callable[[int, Iterator[Any]], Any] | None = None
-    ) -> None:
+    def __init__(self, spark: Any, given: Any = None, as_input: AsInput | None = None) -> None:
         self._spark, self._given, self._as_input = spark, given, as_input
 
     def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], onto: int) -> "FrameParts":
         if self._as_input is None:
             return self._from_inputs(stage, list(inputs), onto)
-        # With a limit, Spark computes the size of an Arrow batch after each row, which takes quadratic time if a column
-        # has nulls.
-        with _batches(self._spark, None, 2**31 - 1):
+        with _whole_batches(self._spark):
             return FrameParts.made_by(self._spark, self._given, _from_partitions(stage, self._as_input), onto)
 
     def _from_inputs(self, stage: Callable[[Any], Emit], inputs: list[Any], onto: int) -> "FrameParts":
@@ -220,7 +266,7 @@ class SparkFrames:
         return FrameParts.made_by(self._spark, source, run, onto)
 
 
-def _from_partitions(stage: Callable[[Any], Emit], as_input: Callable[[int, Iterator[Any]], Any]) -> Run:
+def _from_partitions(stage: Callable[[Any], Emit], as_input: AsInput) -> Run:
     """Return a function that runs a stage on the partitions of a DataFrame."""
 
     def run(batches: Iterator[Any]) -> Emit:
@@ -326,6 +372,12 @@ def _by_part(batches: Iterator[Any]) -> Iterator[tuple[int, Iterator[bytes]]]:
     )
     for part, group in groupby(rows, itemgetter(0)):
         yield part, filter(None, map(itemgetter(1), group))
+
+
+def _whole_batches(spark: Any) -> AbstractContextManager[None]:
+    """Make Spark limit Arrow batches by rows only. With a limit in bytes it computes the size of a batch after each
+    row, which takes quadratic time if a column has nulls."""
+    return _batches(spark, None, 2**31 - 1)
 
 
 @contextmanager

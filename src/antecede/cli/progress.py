@@ -1,0 +1,123 @@
+"""Progress of long work on a terminal: what is done, how much of it, percent and time left. Elsewhere nothing is shown.
+
+Work that knows its steps reports them (:func:`bar`). Work that must not stop for that only counts, and its counter is
+read now and then (:func:`watched`). Work in several phases says what it does, and may give a counter of the present
+phase (:func:`status`).
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+
+Say = Callable[[str], None]
+"""Sets the text."""
+
+Tell = Callable[[int, int], None]
+"""Reports how many steps are done, and how many there are."""
+
+_pause_seconds = 0.2
+_patience_seconds = 2.0
+
+
+@contextmanager
+def bar(text: str) -> Iterator[tuple[Say, Tell]]:
+    """Show a progress bar; yield the functions that set its text and its numbers."""
+    if not sys.stderr.isatty():
+        yield lambda _: None, lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(text, total=None)
+        yield (
+            lambda text: shown.update(task, description=text),
+            lambda done, total: shown.update(task, completed=done, total=total),
+        )
+
+
+@contextmanager
+def watched(text: str, total: int, done: Callable[[], int]) -> Iterator[None]:
+    """Show a progress bar while work goes on; ``done`` is its counter."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    with bar(text) as (_, tell), _repeated(lambda: tell(min(done(), total), total)):
+        yield
+
+
+@contextmanager
+def _repeated(act: Callable[[], None]) -> Iterator[None]:
+    """Do something again and again, in another thread."""
+    ended = Event()
+
+    def watch() -> None:
+        while not ended.wait(_pause_seconds):
+            act()
+
+    watcher = Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        # What it asks may no longer answer, for instance after Ctrl-C.
+        watcher.join(_patience_seconds)
+
+
+class Status:
+    """A text on a terminal and, while there is a counter, the share of the present phase and the time left."""
+
+    def __init__(self, show: Say, text: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._show, self._clock = show, clock
+        self(text)
+
+    def __call__(self, text: str) -> None:
+        """Begin a phase."""
+        self._text, self._began = text, self._clock()
+        self._show(text)
+
+    @contextmanager
+    def watch(self, counter: Callable[[], tuple[int, int] | None]) -> Iterator[None]:
+        """Show what a counter says, how much is done and how much there is; ``None``: it does not know."""
+        with _repeated(lambda: self.tell(counter())):
+            yield
+
+    def tell(self, counted: tuple[int, int] | None) -> None:
+        """Show how far the phase is."""
+        if counted is None or not counted[1]:
+            return
+        done, total = counted
+        text = f"{self._text}: {done / total:.0%} ({done:,} of {total:,} tasks)"
+        if done:
+            left = (self._clock() - self._began) * (total - done) / done
+            text += f", {left:.0f} s left"
+        self._show(text)
+
+
+@contextmanager
+def status(text: str) -> Iterator[Say]:
+    """Show what is done on a terminal; yield a function that sets the text, there a :class:`Status`."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text) as shown:
+        yield Status(lambda text: shown.update(text), text)

@@ -1,0 +1,82 @@
+"""Message ids between a split and its buckets: texts or, if all ids of a batch are UUIDs, 16 bytes each.
+
+A batch has one of the two forms, and a bucket may get both. The functions here give the same answers for both forms.
+"""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from antecede.pipeline.kernels.texts import (
+    UUID_LENGTH,
+    mix,
+    mix_uuids,
+    number,
+    number_uuids,
+    uuid_texts,
+    uuids,
+)
+
+Ints = NDArray[np.int32]
+Words = NDArray[np.uint64]
+
+_narrow_type = pa.binary(16)
+
+
+def narrowed(ids: Any) -> Any:
+    """Return a column with 16 bytes per id if all ids are UUIDs in their usual form, otherwise the same column."""
+    if ids.null_count or not len(ids):
+        return ids
+    offsets, data = _texts(ids)
+    if offsets[-1] - offsets[0] != UUID_LENGTH * len(ids):
+        return ids
+    words = np.empty((len(ids), 2), np.uint64)
+    if not uuids(offsets, data, words):
+        return ids
+    return pa.FixedSizeBinaryArray.from_buffers(_narrow_type, len(ids), [None, pa.py_buffer(words)])
+
+
+def as_texts(ids: Any) -> Any:
+    """Return a column of ids as texts."""
+    if ids.type != _narrow_type:
+        return ids
+    words = _words(ids)
+    text = np.full((len(words), UUID_LENGTH), ord("-"), np.uint8)
+    uuid_texts(words, text)
+    offsets = np.arange(len(words) + 1, dtype=np.int32) * UUID_LENGTH
+    return pa.StringArray.from_buffers(len(words), pa.py_buffer(offsets), pa.py_buffer(text))
+
+
+def mixed_ids(ids: Any, narrow: int) -> Words:
+    """Return the hash of each id: 64 bits, masked with ``narrow``."""
+    mixed = np.zeros(len(ids), np.uint64)
+    if ids.type == _narrow_type:
+        mix_uuids(_words(ids), np.uint64(narrow), mixed)
+    else:
+        mix(*_texts(ids), np.uint64(narrow), mixed)
+    return mixed
+
+
+def numbered_ids(ids: Any, mixed: Words) -> tuple[Ints, int]:
+    """Return a number from 0 for each id, the same for equal ids, and how many numbers there are."""
+    code = np.zeros(len(ids), np.int32)
+    if ids.type == _narrow_type:
+        return code, number_uuids(_words(ids), mixed, code)
+    return code, number(*_texts(ids), mixed, code)
+
+
+def _words(ids: Any) -> Words:
+    found = np.frombuffer(ids.buffers()[1], np.uint64).reshape(-1, 2)
+    return found[ids.offset : ids.offset + len(ids)]
+
+
+def _texts(column: Any) -> tuple[Ints, NDArray[np.uint8]]:
+    """Return the offsets and bytes of an Arrow array of texts; a null is an empty text."""
+    if column.null_count:
+        column = pc.fill_null(column, "")
+    _, offsets, data = column.buffers()
+    found = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+    return found, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
