@@ -27,7 +27,7 @@ Caller = Callable[[str, int, int], dict[str, float]]
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What is measured."""
+    """The choice of measurements."""
 
     kinds: tuple[str, ...] = KINDS
     under_way: tuple[int, ...] = (1, 8, 32, 256)

@@ -2,7 +2,7 @@
 
 The program is on the bus of server s1, or of a client of it; the table has a replica on each of the three servers. The
 three kinds of calls are *compatible* (``add``, which conflicts with nothing), *shared* (``share``, compatible with
-itself, but in conflict with ``audit``, which nobody calls), *conflicting* (``put``, in conflict with itself) and
+itself, but in conflict with ``audit``, which is never called), *conflicting* (``put``, in conflict with itself) and
 *nested* (``move``, whose call of the other table each replica repeats).
 """
 
@@ -141,7 +141,7 @@ async def caller(topology: str, kind: str, calls: int, under_way: int, pids: lis
 
 
 async def timed(one: Any, calls: int, under_way: int, pids: list[int], warm: int) -> dict[str, float]:
-    """Make calls, so many at a time. Return their rate, their latency, and the CPU time of these processes per call."""
+    """Make calls, this number at a time. Return their rate, their latency, and the CPU time of these processes per call."""
     times: list[float] = []
     left = [0]
 

@@ -170,7 +170,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Compare calls of replicated objects on three servers with puts of etcd, and with a bare floor.
 
-        Compatible calls conflict with nothing; shared ones conflict only with an operation that nobody calls;
+        Compatible calls conflict with nothing; shared ones conflict only with an operation that is never called;
         conflicting ones with each other; nested ones call a second object. Without etcd (Debian's etcd-server) the rest
         is measured. Needs Linux.
         """

@@ -19,9 +19,9 @@ from antecede.channel import Channel, Letter
 from antecede.engine import Returned, name_of
 from antecede.errors import AntecedeError, OverloadError, StoreError, UsageError
 from antecede.messages import Effects
-from antecede.objects.hosting import is_deep
 from antecede.objects.instances import Answered
 from antecede.objects.replicas import Called, Replicas, Row
+from antecede.objects.state import is_deep
 
 Body = tuple[int, list[Any]]
 """How many milliseconds a call may take, and its arguments."""

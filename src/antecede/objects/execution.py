@@ -127,8 +127,8 @@ class Execution:
     def _next_call(self, one: Instance) -> Call | None:
         """Compute an instance from the answers that it has. Return its next call; if it has ended, report that."""
         outcome = self.intentions.computed(self.table.begun(one.root))[one.id]
-        if not _is_plain(outcome.answer, outcome.state, [call.arguments for call in outcome.calls]):
-            self._fail(one, (False, "its state, its answer or an argument is not a plain value"))
+        if not _is_plain(outcome.answer, [call.arguments for call in outcome.calls]):
+            self._fail(one, (False, "its answer or an argument is not a plain value"))
         elif outcome.answer is not None:
             if outcome.answer[0]:
                 self._done(one, outcome.answer)
