@@ -112,9 +112,16 @@ foreign_clock_entries_max: Final = 20_000_000
 label_chars_max: Final = 400
 """The name of an operation, or of an instance: a path with one number for each level of nesting."""
 
-roots_running_max: Final = 8
-"""Operations started by users that one object runs at the same time. Others wait, because more operations would only
-block each other."""
+roots_conflicting_max: Final = 8
+"""Operations started by users at one object or server that run at the same time although they conflict. Others wait,
+because more of them would only block each other."""
+
+roots_running_max: Final = 1_024
+"""All operations started by users at one object or server that run at the same time: enough for the calls that arrive
+while one is computed everywhere, and few enough that a step with all their answers stays short."""
+
+roots_running_bytes_max: Final = 16 * 1024 * 1024
+"""The arguments of those operations, of which every replica has a copy; a single larger one runs alone."""
 
 nesting_depth_max: Final = 32
 """Levels of nested calls between objects; a deeper call fails."""

@@ -206,7 +206,7 @@ class Neglects(Site):
         super()._pump()
         for one in self.table.queued():
             if one.pending:
-                del self.table.instances[one.id]
+                self.table.remove(one)
 
 
 class NothingIsWounded(Site):

@@ -141,7 +141,7 @@ async def caller(topology: str, kind: str, calls: int, under_way: int, pids: lis
 
 
 async def timed(one: Any, calls: int, under_way: int, pids: list[int], warm: int) -> dict[str, float]:
-    """Make calls, this number at a time. Return their rate and latency, and the CPU time of these processes per call."""
+    """Make calls, this number at a time. Return their rate and latency, and the CPU time of processes per call."""
     times: list[float] = []
     left = [0]
 

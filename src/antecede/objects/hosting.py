@@ -71,6 +71,7 @@ def hosting(objects: Mapping[str, type[Object]]) -> type[Object]:
     for one, other in conflicts_of(objects):
         rivals.setdefault(one, []).append(other)
     members: dict[str, Any] = {ROOT: operation(_root), "_hosts": dict(objects), "_combines": True}
+    members["_stateless"] = frozenset({ROOT})
     for name, kind in objects.items():
         forms_of(kind)
         for called, method in operations_of(kind).items():
@@ -137,8 +138,11 @@ def _bound(name: str, kind: type[Object], called: str, method: Callable[..., Any
     ]
     more = next((hints.get(one.name, Any) for one in parameters if one.kind is one.VAR_POSITIONAL), Any)
 
+    usual = len(places) == len(parameters)
+
     def fit(one: Object, arguments: tuple[Any, ...]) -> list[Any]:
-        positional = signature.bind(one, *arguments).args[1:]
+        given = usual and len(arguments) == len(places)
+        positional = arguments if given else signature.bind(one, *arguments).args[1:]
         # An argument without a parameter belongs to ``*more``.
         kinds = places + [more] * (len(positional) - len(places))
         try:

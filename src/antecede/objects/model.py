@@ -80,6 +80,8 @@ class Object:
     """The objects that it contains, if it combines all objects of a server."""
     _combines: ClassVar[bool] = False
     """Whether it combines all objects of a server."""
+    _stateless: ClassVar[frozenset[str]] = frozenset()
+    """Operations that neither read nor change any state."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -37,7 +37,7 @@ from antecede.errors import (
 )
 from antecede.link import Ack, Frame, Hello
 from antecede.objects.calls import Calls, deadline_of, is_call, unfit
-from antecede.objects.replicas import Row
+from antecede.objects.replicas import RULES, Row
 from antecede.server.backlog import Backlog, backlog_of
 from antecede.server.items import (
     Began,
@@ -53,6 +53,7 @@ from antecede.server.items import (
     PublishedMany,
     Reacted,
     Related,
+    Ruled,
     decode_record,
     enacted_items,
     encode_record,
@@ -106,12 +107,16 @@ class AgentServer:
         to a later step."""
         items, engine = self._items, self.engine
         items.clear()
+        if inputs and self.calls.outdated:
+            items.append(Ruled(RULES))
+            self._apply(items[-1], now)
         for given in inputs:
             self._take(given, items, now, clock_ms)
         if self.calls.site is not None:
             self._expire(items, now, clock_ms)
         if self.timers.alarms:
             self._fire(items, now, clock_ms)
+        self.calls.settle(now)
         self.channel.flush(now)
         self._collect()
         if self.calls.site is not None:
@@ -141,6 +146,7 @@ class AgentServer:
                 enacted = item.rows
             else:
                 self._apply(item, now)
+        self.calls.settle(now)
         self.channel.flush(now)
         self._collect()
         self.calls.compare(enacted)
@@ -299,6 +305,8 @@ class AgentServer:
             self.calls.expire(item.clock_ms, now)
         elif isinstance(item, Related):
             self.calls.recorded(item.conflicts)
+        elif isinstance(item, Ruled):
+            self.calls.follow(item.rules, now)
         elif isinstance(item, Forgot):
             self._begin_anew(item)
         elif isinstance(item, Buried):

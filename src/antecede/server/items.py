@@ -126,6 +126,12 @@ class Left(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="it
     client: str
 
 
+class Ruled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=14):
+    """The rules of objects that this server follows from now on; a log without it follows version 1."""
+
+    rules: int
+
+
 Item = (
     Taken
     | Published
@@ -140,6 +146,7 @@ Item = (
     | Expired
     | Related
     | Left
+    | Ruled
 )
 
 encode_record = msgspec.msgpack.Encoder().encode
