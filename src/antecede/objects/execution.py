@@ -15,7 +15,7 @@ Calls go one way: to the state, the table and the outbox. Roots and locks are th
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -50,8 +50,10 @@ class Removed(msgspec.Struct, frozen=True):
 class Execution:
     """The instances of one object, and the state that they leave."""
 
+    intending: ClassVar[type[Intentions]] = Intentions
+
     def __init__(self, kind: type[Object], members: Members, table: Table, outbox: Outbox) -> None:
-        self.intentions = Intentions(kind)
+        self.intentions = self.intending(kind)
         self.members = members
         self.table = table
         self.outbox = outbox

@@ -713,15 +713,17 @@ def _length(count: int) -> int:
 class Live:
     """The states of all objects of one site, and the changes since the last commit."""
 
+    state: ClassVar[type[State]] = State
+
     def __init__(self, kind: type[Object], otherwise: Form = UNTYPED) -> None:
         self.kind = kind
         self.journal: list[Change] = []
         """The changes since the last commit, in sequence."""
         self.states: dict[str, State] = {}
         if kind._combines:
-            self.states = {name: State(name, one, forms_of(one), UNTYPED) for name, one in kind._hosts.items()}
+            self.states = {name: self.state(name, one, forms_of(one), UNTYPED) for name, one in kind._hosts.items()}
         else:
-            self.states = {"": State(kind.__name__, kind, {}, otherwise)}
+            self.states = {"": self.state(kind.__name__, kind, {}, otherwise)}
 
     @classmethod
     def copying(cls, kind: type[Object]) -> "Live":
@@ -769,6 +771,17 @@ class Live:
         """Make changes again that were undone, if nothing has changed since."""
         for change in changes:
             change.do()
+
+    def wrong(self) -> list[str]:
+        """Return what is wrong with the sizes and digests, by computing them again from all cells."""
+        found = []
+        for state in self.states.values():
+            content, digest = state.recomputed()
+            if state.content != content:
+                found.append(f"{state.content} bytes counted: there are {content}")
+            if state.digest != digest:
+                found.append(f"digest {state.digest:032x}: computed from all cells it is {digest:032x}")
+        return found
 
     def commit(self) -> None:
         """Make all changes final."""
