@@ -25,7 +25,7 @@ class Judged(msgspec.Struct):
     seed: int
     ended: Ended | None
     findings: dict[str, list[str]]
-    """By kind: ``stuck`` (not delivered, blocked, not atomic, forms of the state that differ), ``serial`` (not as if the
+    """By kind: ``stuck`` (not delivered, blocked, not atomic, forms of a state that differ), ``serial`` (not as if the
     roots had run one after the other), ``admission`` (a root began before an older one of its home that conflicts with
     it), the rules of significant order, ``error``."""
 
