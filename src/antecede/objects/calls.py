@@ -108,7 +108,7 @@ class Calls:
             self._perform(self.site.follow(rules), now)
 
     def settle(self, now: float) -> None:
-        """End a step."""
+        """End a step, after everything that it sends has its stamp: no later step may send what this one caused."""
         if self.site is not None and (effects := self.site.settle()):
             self._perform(effects, now)
 

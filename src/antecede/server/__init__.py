@@ -116,8 +116,8 @@ class AgentServer:
             self._expire(items, now, clock_ms)
         if self.timers.alarms:
             self._fire(items, now, clock_ms)
-        self.calls.settle(now)
         self.channel.flush(now)
+        self.calls.settle(now)
         self._collect()
         if self.calls.site is not None:
             items += enacted_items(*self.calls.record(), clock_ms)
@@ -146,8 +146,8 @@ class AgentServer:
                 enacted = item.rows
             else:
                 self._apply(item, now)
-        self.calls.settle(now)
         self.channel.flush(now)
+        self.calls.settle(now)
         self._collect()
         self.calls.compare(enacted)
         self.channel.forget_leaving()
