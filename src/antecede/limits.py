@@ -117,8 +117,7 @@ roots_conflicting_max: Final = 8
 because more of them would only block each other."""
 
 roots_running_max: Final = 1_024
-"""All operations started by users at one object or server that run at the same time: enough for the calls that arrive
-while one is computed everywhere, and few enough that a step with all their answers stays short."""
+"""All operations of users that one object or server runs at the same time: those that arrive while one is computed."""
 
 roots_running_bytes_max: Final = 16 * 1024 * 1024
 """The arguments of those operations, of which every replica has a copy; a single larger one runs alone."""

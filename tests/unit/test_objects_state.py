@@ -8,10 +8,12 @@ import msgspec
 import pytest
 
 from antecede import ReplicatedObject, limits, operation
-from antecede.objects import state as states
+from antecede.objects import values
+from antecede.objects.entries import Entries
 from antecede.objects.hosting import hosting, state_in
 from antecede.objects.model import initial
-from antecede.objects.state import UNTYPED, Entries, Live, State, encode_state, forms_of
+from antecede.objects.state import Live, State
+from antecede.objects.values import UNTYPED, encode_state, forms_of
 
 
 class Part(msgspec.Struct):
@@ -194,7 +196,7 @@ def test_an_operation_touches_only_the_cells_that_it_uses(monkeypatch: pytest.Mo
         {**initial(Mixed), "rows": {str(number): [number] for number in range(10_000)}, "log": list(range(10_000))}
     )
     encoded: list[int] = []
-    monkeypatch.setattr(states, "encode_state", lambda value: encoded.append(1) or encode_state(value))
+    monkeypatch.setattr(values, "encode_state", lambda value: encoded.append(1) or encode_state(value))
     Counting.copies = 0
     view: Any = state.view()
     view.rows["7"].append(1)

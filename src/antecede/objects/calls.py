@@ -21,7 +21,7 @@ from antecede.errors import AntecedeError, OverloadError, StoreError, UsageError
 from antecede.messages import Effects
 from antecede.objects.instances import Answered
 from antecede.objects.replicas import RULES, Called, Replicas, Row
-from antecede.objects.state import is_deep
+from antecede.objects.values import is_deep
 
 Body = tuple[int, list[Any]]
 """How many milliseconds a call may take, and its arguments."""

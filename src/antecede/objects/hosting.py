@@ -21,6 +21,7 @@ import msgspec
 from antecede import limits
 from antecede.errors import ObjectError
 from antecede.interrupts import is_ctrl_c
+from antecede.objects.entries import plain
 from antecede.objects.model import (
     Call,
     CallFailed,
@@ -32,7 +33,8 @@ from antecede.objects.model import (
     relation_of,
 )
 from antecede.objects.replay import perform
-from antecede.objects.state import UNTYPED, Live, State, encode_state, forms_of, is_deep, plain
+from antecede.objects.state import Live, State
+from antecede.objects.values import UNTYPED, encode_state, forms_of, is_deep
 from antecede.whereabouts import text_of
 
 ROOT: Final = "call"

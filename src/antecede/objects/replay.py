@@ -16,6 +16,7 @@ import msgspec
 
 from antecede import limits
 from antecede.interrupts import is_ctrl_c
+from antecede.objects.entries import plain
 from antecede.objects.instances import Answer, Instance
 from antecede.objects.model import (
     Call,
@@ -27,7 +28,7 @@ from antecede.objects.model import (
     lacking,
     operations_of,
 )
-from antecede.objects.state import Change, Live, plain
+from antecede.objects.state import Change, Live
 from antecede.objects.state import State as ObjectState
 from antecede.whereabouts import text_of
 

@@ -103,8 +103,7 @@ class AgentServer:
     # Steps.
 
     def step(self, inputs: list[Input], now: float, clock_ms: int, acknowledge: bool = True) -> Step:
-        """Take the inputs, fire the timers that are due, stamp the messages sent. The driver may leave acknowledgements
-        to a later step."""
+        """Take the inputs, fire due timers, stamp the messages sent. Acknowledgements may be left to a later step."""
         items, engine = self._items, self.engine
         items.clear()
         if inputs and self.calls.outdated:
@@ -122,8 +121,7 @@ class AgentServer:
         if self.calls.site is not None:
             items += enacted_items(*self.calls.record(), clock_ms)
         # A step owns its lists, even the empty ones: the next step must not add to lists that were handed out.
-        replies, self._replies = self._replies, []
-        faults, self._faults = self._faults, []
+        replies, faults, self._replies, self._faults = self._replies, self._faults, [], []
         record = encode_record(items) if items and self.kept else None
         due = engine.due() if engine.ready else []
         return Step(record, self.channel.leaving(now, acknowledge), replies, due, faults)
@@ -154,8 +152,7 @@ class AgentServer:
         self._replies = []
 
     def begin_life(self, life: int) -> None:
-        """Start a life after the last record has been replayed: peers learn its number, and the frame count at its
-        start."""
+        """Start a life after the last record was replayed: peers learn its number, and the frame count at its start."""
         self.channel.begin_life(life)
 
     def resume(self, now: float) -> Step:
@@ -380,8 +377,7 @@ class AgentServer:
         self.calls.call(source, id_, outbound.to[0], outbound.type, outbound.body, ask, (deadline_ms, now))
 
     def _set_timer(self, when_ms: int, agent: str, kind: str, body: bytes, answers: str = "") -> None:
-        """Set a timer that delivers a letter later. Its id marks it as a timer: firing is not a message and obeys no
-        order."""
+        """Set a timer that delivers a letter later. Its id marks it as a timer, which obeys no order."""
         self._numbers += 1
         letter = Letter(f"{self._prefix}t{self._numbers}", agent, (agent,), kind, body, answers=answers)
         self.timers.set(self._numbers, when_ms, agent, letter)

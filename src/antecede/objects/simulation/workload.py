@@ -131,7 +131,7 @@ class Workload(msgspec.Struct, frozen=True):
     @classmethod
     def drawn(cls, seed: int) -> "Workload":
         """A workload all of whose settings are drawn: 3–6 objects, depth to 3, loss to 20 %, and so on. One in sixteen
-        is crowded: so many roots that some wait to be admitted."""
+        is crowded: some of its roots wait to be admitted."""
         rng = stream(seed, "objects")
         random = rng.random
         drawn = cls(
