@@ -50,7 +50,7 @@ class UnknownOrderError(OrderError):
 
 
 class BroadcastOnlyError(OrderError):
-    """A subset multicast was given to an order that serves broadcasts only."""
+    """A multicast to some of the members was given to an order that supports only broadcasts."""
 
 
 class StampError(AntecedeError):

@@ -113,8 +113,7 @@ label_chars_max: Final = 400
 """The name of an operation, or of an instance: a path with one number for each level of nesting."""
 
 roots_conflicting_max: Final = 8
-"""Operations started by users at one object or server that run at the same time although they conflict. Others wait,
-because more of them would only block each other."""
+"""Conflicting operations of users that one object or server runs at the same time: more would only block each other."""
 
 roots_running_max: Final = 1_024
 """All operations of users that one object or server runs at the same time: those that arrive while one is computed."""
@@ -129,8 +128,7 @@ ended_instances_max: Final = 4_096
 """Failed and aborted operation instances that an object remembers, for callers that are slower than others."""
 
 calls_open_max: Final = 20_000
-"""Calls of objects that began at one server and have not ended. Above this limit, further calls from clients are
-refused."""
+"""Calls of objects that began at one server and have not ended; above this, further calls from clients are refused."""
 
 call_seconds_max: Final = 86_400
 """The longest that a call of a replicated object may take before it is aborted."""
@@ -139,13 +137,16 @@ call_depth_max: Final = 64
 """Lists and dictionaries within each other in the arguments of one call, its answer, or the state of an object."""
 
 object_state_bytes_max: Final = 32 * 1024 * 1024
-"""The state of one replicated object, which every operation writes again; an operation that exceeds this fails."""
+"""The state of one replicated object, which a snapshot writes as a whole; an operation that exceeds this fails."""
 
 reason_chars_max: Final = 2_000
 """The reason of a failed operation, as its callers receive it."""
 
 train_letters_max: Final = 1_024
 """Letters that share one message of a domain's order."""
+
+train_copies_max: Final = 262_144
+"""Destinations of all letters of one train together; one list of destinations in a train may serve many letters."""
 
 train_bytes_max: Final = 1024 * 1024
 """Bytes of one train; a single larger letter travels alone."""
@@ -154,8 +155,7 @@ letter_bytes_max: Final = 8 * 1024 * 1024
 """One notification; with all that one step does it must fit into a record of the log."""
 
 shared_addresses_max: Final = 262_144
-"""Addresses in all the lists of destinations that one server remembers, and in its plans for them: 64 topics with 4,096
-subscribers each. Beyond it the server forgets them and starts again, at the cost of memory and time, not of letters."""
+"""Addresses in the lists of destinations that a server remembers; beyond it they are forgotten, and cost time again."""
 
 message_id_chars_max: Final = 200
 """The id of one message."""
@@ -199,18 +199,19 @@ connections_max: Final = 4_096
 """Incoming connections of one server at one time, if there are enough file descriptors."""
 
 strangers_max: Final = 512
-"""Incoming connections without a hello yet, TLS handshakes included; the oldest is closed for a new one. Correct
-programs send their hello at once. So even if thousands reconnect together, few are without one at any time."""
+"""Incoming connections without a hello yet, TLS handshakes included; above this, the oldest one is closed for each new
+one. Correct programs send their hello at once. So even if thousands reconnect together, few are without one at any
+time."""
 
 strangers_address_max: Final = 256
-"""The same, from one address: half of all, so that one host cannot use up the places of all others."""
+"""The limit of these connections from one address: half of all, so that one host cannot use up all places."""
 
 unfinished_bytes_max: Final = 256 * 1024 * 1024
 """Bytes of incomplete frames from clients and from connections without a hello: 25 frames of full length.
 Above it the connection whose frame began first is closed."""
 
 unfinished_address_bytes_max: Final = 128 * 1024 * 1024
-"""The same, from one address: half of all."""
+"""The limit of these bytes from one address: half of all."""
 
 descriptors_wanted: Final = 16_384
 """Open files that a server process requests from the operating system: its incoming connections, those to its peers (at
@@ -227,8 +228,7 @@ write_buffer_bytes_max: Final = 8 * 1024 * 1024
 """Bytes that may wait in one connection; above it nothing more is written until the other end has read."""
 
 heartbeat_seconds: Final = 5.0
-"""An end sends a keep-alive after this time without output; after three times this without input, the other end counts
-as lost."""
+"""An end sends a keep-alive after this time without output; after three times this without input, the peer is lost."""
 
 dial_seconds_max: Final = 5.0
 """The longest pause between two tries to reach a peer."""
@@ -262,16 +262,16 @@ backlog_bytes_max: Final = 256 * 1024 * 1024
 """The memory of frames that peers have not acknowledged above which clients' publishes are refused."""
 
 backlog_letters_max: Final = 200_000
-"""Letters in mailboxes, and dead ones. Above this limit clients' publishes are refused and nothing more is read from
-peers, so that the servers where those letters enter also come to refuse them."""
+"""Letters in mailboxes, and dead letters. Above this limit clients' publishes are refused and nothing more is read from
+peers. Then the peers also fill up and refuse the letters of their clients."""
 
 backlog_letter_bytes_max: Final = 256 * 1024 * 1024
-"""The same in bytes of memory, for letters in mailboxes, dead letters and timers: a quarter of a machine with 1 GiB. A
+"""The limit in bytes of memory for letters in mailboxes, dead letters and timers: a quarter of a machine with 1 GiB. A
 multicast counts once, with its destinations."""
 
 backlog_unwatched_bytes_max: Final = 4 * 1024 * 1024
-"""Bytes written to the log before a server checks its marks again, however short the time: the size of a step, and so
-small that the marks are exceeded by a few percent at most."""
+"""Bytes written to the log before a server checks its high-water marks again, however little time has passed. This is
+the size of one step, and small enough that the marks are exceeded by a few percent at most."""
 
 temporary_client_seconds_max: Final = 600.0
 """How long a temporary client may be disconnected before its server forgets it. It reconnects within half of this time
@@ -288,8 +288,8 @@ publish_to_max: Final = 4_096
 """Destinations of one publish of a client: the number of servers that a topology may have. For more, use topics."""
 
 publish_to_read_max: Final = 65_536
-"""Destinations that are decoded, in order to refuse a publish with its number and the reason. Above this the connection
-is closed."""
+"""Destinations of a publish that are decoded at all, so that a refusal can give the publish's number and the reason.
+Above this the connection is closed."""
 
 address_chars_max: Final = 200
 """One destination: ``name@server`` with names of 64 characters is 129 long."""
@@ -318,7 +318,7 @@ snapshot_retry_seconds: Final = 10.0
 file descriptors usually lasts for seconds."""
 
 store_group_bytes_max: Final = 16 * 1024 * 1024
-"""The records of one commit group of a log, with their lengths; therefore also one record."""
+"""One commit group of a log: its records with their lengths. This also limits one record."""
 
 store_segment_bytes: Final = 64 * 1024 * 1024
 """The default size of one segment of a log; segments are allocated as a whole, one in advance."""
@@ -343,7 +343,7 @@ store_commit_here_bytes_max: Final = 64 * 1024
 """Bytes that a log's owner commits in its own thread; more is left to the commit thread."""
 
 store_quick_sync_seconds: Final = 0.001
-"""The sync time up to which an otherwise idle thread may wait for a disk."""
+"""The longest sync for which an idle thread may wait; if syncs take longer, the commit thread does them."""
 
 store_retry_seconds: Final = 0.1
 """How long a log with a full disk waits before a refused append makes it check again."""
@@ -366,10 +366,10 @@ orphan_seconds_max: Final = 30.0
 mailboxes, the rest for a snapshot. Then it ends at once; its log has everything."""
 
 trace_retry_seconds: Final = 1.0
-"""How long a server waits before it repeats a failed conversion of its log; the wait doubles each time, up to …"""
+"""The first pause before a server repeats a failed conversion of its log; each further pause is twice as long."""
 
 trace_retry_seconds_max: Final = 60.0
-"""… this."""
+"""The longest such pause."""
 
 trace_segments_behind_max: Final = 8
 """Closed segments that wait for conversion before the server logs it."""
@@ -388,10 +388,10 @@ chunk_events_wanted: Final = 2_000_000
 """Events of a chunk of time, if a trace is verified by chunks."""
 
 cut_entries_max: Final = 1_000_000
-"""Cuts through a trace times its processes: the input of each task in a round of cutting."""
+"""The number of cuts through a trace, multiplied by its processes: the input of each task in a round of cutting."""
 
 cut_rounds_max: Final = 40
-"""Rounds after which cuts that are not consistent yet are left out."""
+"""Rounds of lowering cuts; cuts that are still not consistent after them are dropped."""
 
 crash_reports_max: Final = 20
 """Reports of internal errors that are kept per user: enough for a bug report, and a failing loop fills no disk."""
@@ -416,7 +416,7 @@ preview_records_max: Final = 10_000
 """Records that ``import --preview`` examines: enough to show every kind of record, in about a second."""
 
 mapped_kinds_max: Final = 1_000
-"""Different kinds of records that an import counts; if there are more, they are not kinds but texts."""
+"""Different kinds of records that an import counts; a field with more different values is free text and not a kind."""
 
 plan_multicasts_max: Final = 20_000
 """Different multicasts that a plan considers. If there are more, the most frequent represent all, so that computing the
@@ -441,10 +441,10 @@ sweep_cells_max: Final = 100_000
 """Cells of one sweep: about a day of work if each takes a second."""
 
 sweep_seeds_max: Final = 10_000
-"""Runs of one setting of a sweep: half the interval of a mean is then a fiftieth of the deviation."""
+"""Runs of one setting of a sweep. With this number, half the confidence interval is a fiftieth of the deviation."""
 
 sweep_scale_max: Final = 100.0
-"""How much longer a study may be than in its paper: a larger factor is a typing error."""
+"""The largest factor by which a study may be longer than in its paper; a larger one is a typing error."""
 
 sweep_file_bytes_max: Final = 1024 * 1024
 """One file with the axes of a grid: a thousand values of each fit."""

@@ -2,8 +2,8 @@
 
 **Outgoing.** Every body gets the next number, from 1, and is kept until the peer has acknowledged it. A body that is
 not acknowledged in time is sent again, with increasing pauses up to a limit. The peer would drop a frame beyond
-``admitted``, so its owner holds it back; ``tick`` returns it as soon as an acknowledgement moves the window. Time is an
-argument: ``deadline`` is the time of the next call of ``tick``.
+``admitted``, so the link's owner holds it back; ``tick`` returns it as soon as an acknowledgement moves the window.
+Time is an argument: ``deadline`` is the time of the next call of ``tick``.
 
 **Incoming.** A link does *not* put frames in order, because every order above works on links that reorder. It only
 classifies a frame: it is ``FRESH``, a ``DUPLICATE``, or ``DROPPED`` because it lies too far beyond the first number

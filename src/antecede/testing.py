@@ -96,8 +96,8 @@ class World:
         self._world.client(client).call(object_, operation, arguments, timeout)
 
     def run(self, seconds: float | None = None) -> None:
-        """Let faults happen for their time, then run until nothing is pending; with ``seconds`` let that much time
-        pass, faults included."""
+        """Run the rest of the fault period, and then until nothing is pending. With ``seconds`` run only for that time,
+        with its share of the faults."""
         try:
             with noted():
                 self._world.run(seconds)

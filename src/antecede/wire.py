@@ -35,9 +35,11 @@ from msgspec import Meta
 from antecede import limits
 from antecede.errors import WireError
 
-VERSION: Final = 2
+VERSION: Final = 3
 """The newest supported version."""
 VERSION_OLDEST: Final = 1
+LISTS: Final = 3
+"""The first version in which a train may have lists of destinations."""
 
 TEMPORARY: Final = "temporary-client."
 """The beginning of the names of temporary clients."""
@@ -120,7 +122,7 @@ class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
     """Publishes of a client: one or several of a type to the same destinations; numbers rise by one."""
 
     number: int
-    """The number of the first."""
+    """The number of the first publish."""
     to: Annotated[tuple[str, ...], Meta(max_length=limits.publish_to_read_max)]
     type: str
     bodies: Annotated[list[bytes], Meta(max_length=limits.publish_batch_max)]
@@ -138,13 +140,13 @@ class Accepted(Part, frozen=True, array_like=True, gc=False, tag=7):
 
 
 class Refused(Part, frozen=True, array_like=True, gc=False, tag=8):
-    """Publishes that were refused, and all after them. The client numbers those again, starting here."""
+    """A publish was refused, and all after it. The client gives these new numbers, starting with this one."""
 
     number: int
     count: int
     reason: str
     retry: bool
-    """Whether the same publish may be accepted later; all later ones are treated the same."""
+    """Whether the same publish may be accepted later; this applies to all refused ones."""
     code: str = ""
     """The reason in one word, for programs. Older servers don't send it."""
 
@@ -180,7 +182,7 @@ class Bye(Part, frozen=True, array_like=True, gc=False, tag=13):
 
     reason: str
     final: bool = False
-    """There is no point in trying again."""
+    """Whether another try would be useless."""
     code: str = ""
     """The rule that the other end has broken, as one word for programs, or empty. Older versions do not send it."""
 
@@ -234,7 +236,7 @@ def frame(parts: Iterable[Part], version: int = VERSION) -> bytes:
 def frames(parts: Sequence[Part], version: int = VERSION) -> list[bytes]:
     """Return parts as frames of moderate length: a new frame begins when the last one is long enough."""
     if 0 < len(parts) <= _parts_few:
-        # A list of parts is what a frame holds, and is encoded in one go.
+        # The content of a frame is a list of parts, which is encoded in one call.
         body = _encode(parts)
         if len(body) <= limits.frame_bytes_wanted:
             return [b"".join([(len(body) + 1).to_bytes(4, "big"), version.to_bytes(1, "big"), body])]
@@ -284,8 +286,8 @@ class Unframer:
         self._trusted = True
 
     def feed(self, data: bytes) -> list[AnyPart]:
-        """Take bytes, and return the parts that are complete. ``more`` has those that are left, if this is a stranger's
-        (or was one when this was called)."""
+        """Take bytes, and return the parts that are complete. If the other end is unidentified (or was at the time of
+        the call), ``more`` returns the parts that are left."""
         pending = self.pending
         if not pending and len(data) > _header_bytes and data[4] == VERSION and self._trusted:
             # One whole frame, as in nearly all reads of a quiet connection.
@@ -336,7 +338,7 @@ def _parts(body: bytes | memoryview, decode: Callable[[bytes | memoryview], list
 
 
 def is_temporary(client: str) -> bool:
-    """Return whether a client with that name (or address) is forgotten when it has gone."""
+    """Return whether a client with that name (or address) is forgotten when it has left."""
     return client.startswith(TEMPORARY)
 
 

@@ -12,9 +12,9 @@ from lossy import LossyProxy
 
 import antecede
 from antecede.live.application import plan_of
-from antecede.live.recovery import recover
 from antecede.objects.replicas import Replicas
 from antecede.server import AgentServer
+from antecede.server.recovery import recover
 from antecede.store import open_store
 from antecede.topology import parse_topology
 from conftest import Cluster
@@ -47,7 +47,9 @@ class Bank(Cluster):
         for server in _servers:
             store = open_store(str(self.folder / server))
             machine = AgentServer(server, plan_of(topology), store.incarnation)
-            recover(machine, store, topology.epoch, 0.0)
+            log = store.recovered
+            snapshot = None if log.snapshot is None else log.snapshot.data()
+            recover(machine, snapshot, (record for _, record in log.records()), topology.epoch, 0.0)
             site = machine.calls.site
             assert isinstance(site, Replicas)
             for name, servers in _homes.items():

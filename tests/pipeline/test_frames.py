@@ -54,7 +54,7 @@ def test_late_deliveries_of_a_frame(
         found = [row.asDict() for row in pipeline.late(frame, local_max=most).collect()]
         assert {row["order"] for row in found} == {"fifo", "causal"}
         assert sorted(found, key=repr) == sorted(({key: row[key] for key in found[0]} for row in wanted), key=repr)
-    with pytest.raises(UsageError, match="order total: in a DataFrame only"):
+    with pytest.raises(UsageError, match="order total: cannot list the late deliveries"):
         pipeline.late(running.spark.read.parquet(str(path)), ("total",))
 
 

@@ -111,7 +111,7 @@ def test_a_bare_user_gets_a_verdict_and_nothing_is_left_behind(tmp_path: Path, r
     assert done.returncode == 0, err
     assert json.loads(out)["engine"] == "spark"
     assert err.splitlines() == [
-        "antecede: JAVA_HOME is passed over: Java 8 there, Spark needs 17 or newer",
+        "antecede: JAVA_HOME is not used: Java 8 there, but Spark needs 17 or newer",
     ]
     left = [path.name for path in scratch.iterdir()]
     assert [name for name in left if not name.startswith("antecede-numba")] == []

@@ -236,7 +236,7 @@ def test_the_newest_version_with_a_client_that_speaks_an_older_one(monkeypatch: 
 
 _clients = Faults(crashes=3, powercuts=1.0, resets=12, client_kills=6, slow_disks=3, failures=0.1, seconds=0.3)
 """Hard on clients: connections that break, and processes that are killed."""
-_operators = Faults(operators=20, crashes=8, powercuts=1.0, slow_disks=4, seconds=0.3)
+_operators = Faults(operators=40, crashes=12, powercuts=1.0, slow_disks=12, seconds=0.3)
 """Operators at work on servers that lose power."""
 _losses = Faults(seconds=0.3)
 """Nothing goes wrong until a server loses its data."""

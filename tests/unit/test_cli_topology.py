@@ -174,7 +174,7 @@ def test_orders_of_the_file_or_of_the_command(capsys: pytest.CaptureFixture[str]
     ("options", "named"),
     [
         (["--processes", "3"], "8 servers"),
-        (["--loss", "0.1"], "reliable links"),
+        (["--loss", "0.1"], "cannot be combined with loss"),
         (["--order", "vector"], "--broadcast"),
     ],
 )

@@ -304,7 +304,7 @@ def test_a_kept_mapping_is_the_same_mapping(tmp_path_factory: pytest.TempPathFac
         (["--map", "process=a,process=b"], "--map: process is given twice"),
         (["--send", "(", *_options[:2], "--deliver", "y"], "--send: not a regular expression"),
         ([*_options, "--others", "drop"], "--others must be one of local, skip"),
-        ([*_options, "--index", "time"], "--index time needs to know the time"),
+        ([*_options, "--index", "time"], "--index time needs the time of each record"),
         ([*_options, "--time", "fortnights"], "--time: expected auto"),
         ([*_options, "--format", "zipkin"], "--format must be one of auto, json, csv, parquet, text"),
         ([*_options, "--format", "text"], "lines of text need --pattern"),

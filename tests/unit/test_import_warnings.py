@@ -78,7 +78,7 @@ def test_a_field_for_destinations_that_no_send_has_is_named(capsys: pytest.Captu
     assert _out(capsys).splitlines()[2:5] == [
         "  1 send without destinations: unknown",
         "    log.jsonl:1: no to: the record has no t",
-        "  no send has what to is mapped to; fields: p, k, m, dest",
+        "  no send has the field that is mapped to the column to; fields: p, k, m, dest",
     ]
 
 

@@ -222,46 +222,48 @@ def test_a_piece_that_lies_is_refused(tmp_path: Path) -> None:
         Recording(directory)
 
 
-def _serve(directory: str, publishes: int, **options: Any) -> dict[str, Any]:
-    """A server in this process that records, with a client that sends to itself; its status at the end."""
+def _serve(directory: str, more_than: int = 0, **options: Any) -> tuple[int, int]:
+    """Run a server in this process, with a client that sends to itself until the oldest segment is dropped and, if it
+    records, more than so many records are converted. Return the number of messages, and of records converted."""
 
-    async def main() -> dict[str, Any]:
+    async def main() -> tuple[int, int]:
         server = ServerRuntime(_topology, "s1", directory, sizes=_server_sizes, agents={}, **options)
         await server.start()
+        recorder, sent = server.recorder, 0
         async with asyncio.timeout(60), server.bus("c") as bus:
-            for number in range(publishes):
-                bus.send("c@s1", _Word(text="x" * 900))
-                if number % 100 == 0:
-                    # So slowly that the server keeps house meanwhile.
-                    await bus.drain()
-                    await asyncio.sleep(0.06)
-            await bus.drain()
-            await asyncio.sleep(0.25)
-            while server.recorder is not None and server.recorder.status()["segments_behind"]:
-                await asyncio.sleep(0.05)
-        status = server.operations.status()
+            while (recorder is not None and recorder.converted <= more_than) or os.path.exists(_oldest(directory)):
+                for _ in range(100):
+                    bus.send("c@s1", _Word(text="x" * 900))
+                sent += 100
+                await bus.drain()
+                await asyncio.sleep(0.02)
+                while recorder is not None and recorder.status()["segments_behind"]:
+                    await asyncio.sleep(0.02)
+        assert recorder is None or not server.operations.status()["trace"]["trouble"]
         await server.stop()
-        return status
+        return sent, 0 if recorder is None else recorder.converted
 
     return asyncio.run(main())
+
+
+def _oldest(directory: str) -> str:
+    return f"{directory}/segment-000000000001.log"
 
 
 def test_a_server_drops_segments_only_when_they_are_converted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("antecede.limits.snapshot_log_bytes", 200_000)
     directory = str(tmp_path / "s1")
-    status = _serve(directory, 2000, trace=True)
-    assert status["trace"]["converted"] > 0
-    assert not status["trace"]["trouble"]
-    assert "segment-000000000001.log" not in os.listdir(directory), "nothing was dropped: this tests nothing"
-    report = judge_files([str(path) for path in Path(directory, "trace").glob("*.parquet")])
-    assert report["complete"]
-    # The trace goes on without being asked to, and nothing is missing between the two lives.
-    again = _serve(directory, 500)
-    assert again["trace"]["converted"] > status["trace"]["converted"]
+    sent, converted = _serve(directory, trace=True)
     with gathered([directory]) as paths:
         report = judge_files(paths)
     assert report["complete"]
-    assert report["messages"] == 2500
+    assert report["messages"] == sent
+    # The trace goes on without being asked to, and nothing is missing between the two lives.
+    again, _ = _serve(directory, more_than=converted)
+    with gathered([directory]) as paths:
+        report = judge_files(paths)
+    assert report["complete"]
+    assert report["messages"] == sent + again
 
 
 def test_a_conversion_that_fails_is_told_and_holds_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +282,7 @@ def test_a_conversion_that_fails_is_told_and_holds_the_log(tmp_path: Path, monke
             while not server.recorder.trouble:
                 await asyncio.sleep(0.05)
             assert "no_such_module" in server.operations.status()["trace"]["trouble"]
-            assert os.path.exists(f"{directory}/segment-000000000001.log")
+            assert os.path.exists(_oldest(directory))
             monkeypatch.setattr("antecede.recording.segments.CONVERTER", "antecede.recording.converting")
             while server.recorder.trouble or not server.recorder.converted:
                 await asyncio.sleep(0.05)
@@ -294,15 +296,15 @@ def test_a_conversion_that_fails_is_told_and_holds_the_log(tmp_path: Path, monke
 def test_what_cannot_be_recorded_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("antecede.limits.snapshot_log_bytes", 100_000)
     directory = str(tmp_path / "s1")
-    _serve(directory, 2000)
+    _serve(directory)
     with pytest.raises(StoreError, match="ran without --trace"):
-        _serve(directory, 1, trace=True)
+        _serve(directory, trace=True)
     with pytest.raises(StoreError, match="ran without --trace"), gathered([directory]):
         pass
     other = str(tmp_path / "other")
-    _serve(other, 1000, trace=True)
+    _serve(other, trace=True)
     for name in os.listdir(other):
         if name != "trace":
             os.unlink(f"{other}/{name}")
     with pytest.raises(StoreError, match="an older log was put here"):
-        _serve(other, 1)
+        _serve(other)

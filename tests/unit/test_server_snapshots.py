@@ -79,6 +79,7 @@ def test_a_snapshot_gives_the_state_again_and_shares_what_was_shared() -> None:
 def test_a_snapshot_of_the_format_before_is_read() -> None:
     after = _server()
     after.restore(decompress(b85decode(_format_1)), 0.0, "epoch")
+    after.upgrade()
     assert after.snapshot() == _busy().snapshot()
     assert _shares(after.engine)
 

@@ -110,7 +110,8 @@ class Meter:
 
 
 settle_memory = import_module(f"{ServerRuntime.__module__.rpartition('.')[0]}.process").settle_memory
-"""Spare the collector what lives as long as the server; the module lies where each version has its live server."""
+"""Exclude the objects that live as long as the server from garbage collection. Versions have this function in different
+modules, next to their live server."""
 _meter = Meter()
 _soak_parts = 10
 _strokes: list[float] = []

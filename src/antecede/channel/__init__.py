@@ -242,7 +242,8 @@ class Channel:
         coming: set[str] = set()
         for targets, train in again:
             letters = uncouple(train)
-            consumer.enqueue_many(targets, letters)
+            for letter in letters:
+                consumer.enqueue(targets, letter)
             if self.me in targets:
                 coming.update(letter.id for letter in letters)
         if self.returns.domain == domain:
@@ -295,6 +296,11 @@ class Channel:
         for consumer in self._consumers:
             consumer.taken = items
 
+    def share_lists(self) -> None:
+        """From now on a list of destinations is in a train once, as in log format 3."""
+        for consumer in self._consumers:
+            consumer.share_lists()
+
     def flush(self, now: float) -> None:
         """Stamp everything that this step sends, including what comes back at once (from an order to itself)."""
         busy = True
@@ -323,15 +329,16 @@ class Channel:
             if consumer.outgoing:
                 outgoing += consumer.outgoing
                 consumer.outgoing = []
-        self.acks_wait = False
+        waits = False
         for domain, peer, link in self._links:
             if link.ack_due:
                 if not acknowledge:
-                    self.acks_wait = True
+                    waits = True
                 elif (ack := link.ack()) is not None:
                     outgoing.append(Outgoing(domain, peer, ack))
             if link.timers and link.timers[0][0] <= now:
                 outgoing += [Outgoing(domain, peer, frame) for frame in link.tick(now)]
+        self.acks_wait = waits
         return outgoing
 
     def forget_leaving(self) -> None:

@@ -14,13 +14,14 @@ acknowledged, and the peer sends it again.
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
+from math import inf
 from typing import Any
 
 import msgspec
 
 from antecede import limits
 from antecede.channel.letters import Letter, couple, uncouple
-from antecede.channel.packets import copy_of, decode_packet, encode_packet
+from antecede.channel.packets import copy_of, decode_packet, encode_packet, unshared_packet
 from antecede.errors import AntecedeError, WireError
 from antecede.link import Ack, Arrival, Frame, Link
 from antecede.messages import Accept, Deliver, Effects, Message, Packet, Send, Verdict
@@ -56,6 +57,15 @@ class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     domain: str
     peer: str
     content: Frame | Ack
+
+
+def unshared_frame(one: Outgoing) -> Outgoing:
+    """Return a frame as servers before wire version 3 read it."""
+    frame = one.content
+    if isinstance(frame, Ack):
+        return one
+    body = unshared_packet(frame.body)
+    return one if body is frame.body else Outgoing(one.domain, one.peer, msgspec.structs.replace(frame, body=body))
 
 
 class Traffic:
@@ -108,7 +118,8 @@ class MessageConsumer:
         self._places = {name: position for position, name in enumerate(members)}
         self._bits = {name: 1 << position for position, name in enumerate(members)}
         self.trains: list[tuple[int, list[Letter], list[int]]] = []
-        """The trains of this step: destinations, letters, approximate bytes."""
+        """The trains of this step: destinations, letters, [approximate bytes, destinations of all its letters]."""
+        self._copies_max: float = inf
         self._held: dict[int, tuple[Packet, str, int, bytes]] = {}
         """Packets that the order holds: identity → (packet, peer, frame number, bytes)."""
         self.own = Link(incarnation, resend_after=resend_after)
@@ -119,6 +130,11 @@ class MessageConsumer:
         """The list that gets accepted packets."""
         self.outgoing: list[Outgoing] = []
 
+    def share_lists(self) -> None:
+        """From now on a list of destinations is in a train once, and the destinations of a train's letters are
+        bounded."""
+        self._copies_max = limits.train_copies_max
+
     # Sending.
 
     def enqueue(self, targets: tuple[str, ...], letter: Letter) -> None:
@@ -126,26 +142,38 @@ class MessageConsumer:
         mask = 0
         for target in targets:
             mask |= self._bits[target]
-        size = len(letter.body) + 64
+        size, copies = len(letter.body) + 64, len(letter.to)
         if self.trains and self.trains[-1][0] == mask:
-            _, letters, bytes_ = self.trains[-1]
-            if len(letters) < self.train_letters_max and bytes_[0] + size <= limits.train_bytes_max:
+            _, letters, sums = self.trains[-1]
+            if (
+                len(letters) < self.train_letters_max
+                and sums[0] + size <= limits.train_bytes_max
+                and sums[1] + copies <= self._copies_max
+            ):
                 letters.append(letter)
-                bytes_[0] += size
+                sums[0] += size
+                sums[1] += copies
                 return
-        self.trains.append((mask, [letter], [size]))
+        self.trains.append((mask, [letter], [size, copies]))
 
     def enqueue_many(self, targets: tuple[str, ...], letters: list[Letter]) -> None:
-        """Put letters on the train of this step, one after the other, whole lists at a time if they fit."""
+        """Put letters to the same destinations on the train of this step, one after the other, many at a time if they
+        fit."""
         for start in range(0, len(letters), _piece_letters):
             piece = letters[start : start + _piece_letters]
             self.enqueue(targets, piece[0])
-            _, train, bytes_ = self.trains[-1]
+            _, train, sums = self.trains[-1]
             rest = piece[1:]
             size = sum(len(letter.body) for letter in rest) + 64 * len(rest)
-            if len(train) + len(rest) <= self.train_letters_max and bytes_[0] + size <= limits.train_bytes_max:
+            copies = len(piece[0].to) * len(rest)
+            if (
+                len(train) + len(rest) <= self.train_letters_max
+                and sums[0] + size <= limits.train_bytes_max
+                and sums[1] + copies <= self._copies_max
+            ):
                 train += rest
-                bytes_[0] += size
+                sums[0] += size
+                sums[1] += copies
             else:
                 for letter in rest:
                     self.enqueue(targets, letter)
@@ -154,11 +182,14 @@ class MessageConsumer:
         """Stamp the trains of this step, in the sequence in which they were begun; return whether there were any."""
         trains, self.trains = self.trains, []
         traffic = self.traffic
-        for mask, letters, _ in trains:
+        shares = self._copies_max < inf
+        for mask, letters, sums in trains:
             self.sent += 1
             traffic.messages_sent += 1
             traffic.letters_sent += len(letters)
-            message = Message(f"{self.me}.{self.sent}", self.me, mask, couple(letters))
+            message = Message(
+                f"{self.me}.{self.sent}", self.me, mask, couple(letters, shares and sums[1] > len(letters))
+            )
             self._carry_out(self.order.send(message), now)
         return bool(trains)
 
@@ -190,7 +221,7 @@ class MessageConsumer:
     def _accept(self, peer: str, number: int, body: bytes) -> None:
         link = self.links.get(peer)
         if link is None:
-            # It follows from what the log contains anyway: nothing needs to be recorded or sent.
+            # The log already contains the cause of this packet, so nothing needs to be recorded or sent.
             self.own.accept(number)
             ack = self.own.ack()
             assert ack is not None

@@ -9,10 +9,9 @@ agent created. Nothing here knows routes, orders or agents' code.
 
 A multicast names all its destinations in every letter. In memory each list of destinations exists once
 (:class:`Destinations`), however many letters carry it: without that, a topic with many subscribers needs memory for
-subscribers times letters.
+subscribers times letters. A train contains each list once, too, if several letters have it (:func:`couple`).
 """
 
-from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -72,6 +71,8 @@ class Destinations:
     def uncouple(self, train: bytes) -> list[Letter]:
         """Return the letters of a train that is so long that it must have one large letter or many long lists. Decode
         its letters one by one and share each list at once, so that they never exist all at the same time."""
+        if train[:2] == _with_lists:
+            return uncouple(train)
         letters: list[Letter] = []
         try:
             for piece in _decode_pieces(train):
@@ -82,20 +83,80 @@ class Destinations:
         return letters
 
 
+class _Listed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A letter in a train with lists; the same fields as a :class:`Letter`."""
+
+    id: str
+    source: str
+    to: int | tuple[str, ...]
+    """The position of a list of the train, or the only destination."""
+    type: str
+    body: bytes
+    ask: str = ""
+    answers: str = ""
+    replays: str = ""
+    context: str = ""
+
+
+_Lists = tuple[int, list[tuple[str, ...]], list[_Listed]]
+"""A train with lists: 3 (the log format that began it), the lists, the letters."""
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[Letter]).decode
+_decode_lists: Final = msgspec.msgpack.Decoder(_Lists).decode
 _decode_pieces: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _decode_letter: Final = msgspec.msgpack.Decoder(Letter).decode
 
 
-def couple(letters: Iterable[Letter]) -> bytes:
-    """Return letters as one train."""
-    return _encode(list(letters))
+_with_lists: Final = b"\x93\x03"
+"""How a train with lists begins: an array of three values, the first is 3. In the other form an array follows here."""
+
+
+def couple(letters: list[Letter], share: bool = False) -> bytes:
+    """Return letters as one train. ``share``: write a list of several destinations once, if several letters have it.
+    Servers before log format 3 and ends before wire version 3 cannot read that."""
+    if share and len(letters) > 1:
+        lists: dict[tuple[str, ...], int] = {}
+        several = 0
+        for letter in letters:
+            if len(letter.to) > 1:
+                lists.setdefault(letter.to, len(lists))
+                several += 1
+        if len(lists) < several:
+            listed = [_Listed(one.id, one.source, lists.get(one.to, one.to), *_rest(one)) for one in letters]
+            return _encode((3, list(lists), listed))
+    return _encode(letters)
 
 
 def uncouple(train: bytes) -> list[Letter]:
     """Return the letters of a train from the wire."""
     try:
-        return _decode(train)
+        return _unlisted(train) if train[:2] == _with_lists else _decode(train)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"unreadable train of letters: {error}") from None
+
+
+def unshared(train: bytes) -> bytes:
+    """Return a train as ends before wire version 3 read it."""
+    return couple(uncouple(train)) if train[:2] == _with_lists else train
+
+
+def _unlisted(train: bytes) -> list[Letter]:
+    _, lists, listed = _decode_lists(train)
+    letters: list[Letter] = []
+    copies = 0
+    for one in listed:
+        to = one.to
+        if isinstance(to, int):
+            if not 0 <= to < len(lists):
+                raise WireError(f"unreadable train of letters: list {to} of {len(lists)}")
+            to = lists[to]
+        copies += len(to)
+        if copies > limits.train_copies_max:
+            raise WireError(f"train for more than {limits.train_copies_max} destinations")
+        letters.append(Letter(one.id, one.source, to, *_rest(one)))
+    return letters
+
+
+def _rest(one: Letter | _Listed) -> tuple[str, bytes, str, str, str, str]:
+    return one.type, one.body, one.ask, one.answers, one.replays, one.context

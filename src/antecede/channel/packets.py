@@ -8,6 +8,7 @@ stamp itself are checked by the code that uses them.
 import msgspec
 
 from antecede import limits
+from antecede.channel.letters import unshared
 from antecede.errors import StampError, WireError
 from antecede.messages import COPY, Message, Packet
 from antecede.orders.contract import Order
@@ -68,6 +69,13 @@ def _message(order: Order, peer: int, body: _Body) -> Message:
             f"message from member {body.source} sent by {peer}, or not for this member: this order does not relay"
         )
     return Message(body.subject, body.source, to, body.payload)
+
+
+def unshared_packet(data: bytes) -> bytes:
+    """Return a packet as servers before wire version 3 read it."""
+    body = _decoder.decode(data)
+    payload = unshared(body.payload)
+    return data if payload is body.payload else _encoder.encode(msgspec.structs.replace(body, payload=payload))
 
 
 class Copy(msgspec.Struct, frozen=True, gc=False):

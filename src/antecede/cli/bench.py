@@ -22,14 +22,14 @@ def register(app: typer.Typer) -> None:
         order: str = typer.Option("matrix,pruned", help="Orders to measure, separated by commas."),
         processes: str = typer.Option("10,50", help="Numbers of processes, separated by commas."),
         deliveries: int = typer.Option(200_000, help="Approximate number of deliveries per measurement."),
-        rounds: int = typer.Option(3, help="Rounds; the median counts."),
+        rounds: int = typer.Option(3, help="Rounds; the result is the median."),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> None:
-        """Measure deliveries per second on one core: multicasts with mean n/2, full protocol state, stamps measured, no
+        """Measure deliveries per second on one core: multicasts to n/2 processes on average, with stamps, without a
         trace.
 
         The lower bound is the same loop without an order (none), measured in the same round. Memory is the growth of
-        the process during the second half of a run: it must be flat.
+        the process during the second half of a run; it must be about zero.
         """
         from antecede.bench.interpreter import interpreter
 
@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
     def verify(
         messages: int = typer.Option(1_000_000, min=1000, help="Messages of the trace; at least twice as many events."),
         processes: int = typer.Option(64, min=2, help="Processes of the trace."),
-        rounds: int = typer.Option(3, min=1, help="Warm rounds; the median counts."),
+        rounds: int = typer.Option(3, min=1, help="Warm rounds; the result is the median."),
         dataframe: bool = typer.Option(True, help="Measure the DataFrame path as well."),
         lost: float = typer.Option(0.0, min=0.0, max=0.5, help="Share of messages that are never delivered."),
         spanning: bool = typer.Option(False, "--spanning", help="One message spans the whole trace."),
@@ -80,8 +80,8 @@ def register(app: typer.Typer) -> None:
 
     @bench.command()
     def store(
-        records: int = typer.Option(300_000, min=1000, help="Records of the flat-out measurement."),
-        rounds: int = typer.Option(3, min=1, help="Rounds; medians count."),
+        records: int = typer.Option(300_000, min=1000, help="Number of records in the measurement at full speed."),
+        rounds: int = typer.Option(3, min=1, help="Rounds; the results are medians."),
         directory: str | None = typer.Option(
             None, metavar="DIR", help="A folder on the disk to use. Default: the temporary folder."
         ),
@@ -193,7 +193,7 @@ def register(app: typer.Typer) -> None:
         letters: int = typer.Option(
             1_500, min=100, help="Round trips of the short run; the long run has four times as many."
         ),
-        rounds: int = typer.Option(3, min=1, help="Rounds; medians count."),
+        rounds: int = typer.Option(3, min=1, help="Rounds; the results are medians."),
         order: str = typer.Option("pruned,direct,updates,buffer,fifo", help="The orders whose stamps are measured."),
         sizes: str = typer.Option("2,3,4,6,8,12,16,24,32,48,64", help="The domain sizes to measure."),
         directory: str | None = typer.Option(

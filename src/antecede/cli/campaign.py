@@ -29,7 +29,9 @@ def register(app: typer.Typer) -> None:
         schedules: int = typer.Option(1, "--schedules", min=1, help="Schedules per order, one per seed."),
         seed: int = typer.Option(0, "--seed", min=0, help="The first seed."),
         faults: bool | None = typer.Option(
-            None, "--faults/--no-faults", help="Play with links and crashes, or on a bare network."
+            None,
+            "--faults/--no-faults",
+            help="With faults: links, loss and crashes. Without: orders alone on a network that reorders.",
         ),
         jobs: int = typer.Option(1, "--jobs", min=1, max=64, help="Number of parallel processes."),
         show: bool = typer.Option(False, "--show", help="Draw each schedule."),

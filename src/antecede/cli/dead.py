@@ -48,8 +48,8 @@ def register(app: typer.Typer) -> None:
 
     for name, does in (
         ("show", "Show one dead letter, with its fields."),
-        ("replay", "Send it again, as a new letter to the agent that could not react."),
-        ("bury", "Remove it from the list for good."),
+        ("replay", "Send a dead letter again, as a new letter to the agent that could not react."),
+        ("bury", "Remove a dead letter from the list for good."),
     ):
         group.command(name, help=does)(_command(name))
 

@@ -20,7 +20,8 @@ def register(app: typer.Typer) -> None:
         spark: bool = typer.Option(True, help="Verify it with Spark."),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
-        """Show what ordering is, what it costs, and what holds when a live server is killed, all from recorded traces.
+        """Show what ordering is, what it costs, and that it holds even if a live server is killed; all from recorded
+        traces.
 
         First, eight simulated processes exchange messages under no order, FIFO, causal and total order, on the same
         slow network that reorders. Which orders keep their guarantee, and at what cost? Then three live servers
@@ -28,7 +29,7 @@ def register(app: typer.Typer) -> None:
         trace in their logs.
         """
         runs = [_run(name, seed, None if keep is None else Path(keep)) for name in _orders]
-        # On FIFO links only a chain can overtake, and causal order is about chains.
+        # On FIFO links a message can be overtaken only by a chain of messages, and causal order prevents this.
         broken = next((run for run in runs if run["name"] == "fifo" and run["verdict"].causal), None)
         if not as_json:
             _tell(runs, broken)

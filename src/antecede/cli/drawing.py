@@ -1,4 +1,4 @@
-"""How commands show a space-time diagram: in the terminal as wide as it is, or as an SVG file."""
+"""Show a space-time diagram for a command: in the terminal, as wide as it is, or as an SVG file."""
 
 import shutil
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ def print_diagram(diagram: Diagram, stream: IO[str]) -> None:
 
 
 def write_svg(diagram: Diagram, path: str | Path) -> None:
-    """Draw into a file."""
+    """Draw one diagram into a file."""
     write_svgs([diagram], path)
 
 
 def write_svgs(diagrams: Sequence[Diagram], path: str | Path) -> None:
-    """Draw several into one file, one below the other."""
+    """Draw several diagrams into one file, one below the other."""
     from antecede.diagram.svg import draw_stack
 
     try:

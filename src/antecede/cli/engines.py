@@ -63,7 +63,7 @@ def trace_inputs(paths: list[str]) -> Iterator[list[str]]:
 
 
 def spark_settings(conf: list[str] | None) -> dict[str, str]:
-    """``--conf KEY=VALUE`` as a table."""
+    """Return the options ``--conf KEY=VALUE`` as a table."""
     settings = {}
     for given in conf or []:
         key, equals, value = given.partition("=")

@@ -45,8 +45,8 @@ def register(app: typer.Typer) -> None:
         receiver.
 
         By significant order, a message is late if a message that had to wait for it was received first. Each step of
-        the chain gives its reason: the same instance did both, or a conflicting instance did. Or two objects received
-        conflicting requests in different orders.
+        the chain shows why one message had to wait for another: the same instance handled both, or two conflicting
+        instances did. Another explanation is that two objects received conflicting requests in different orders.
 
         Total and synchronous order are broken by messages in a cycle: each step shows which process saw which message
         first.

@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
             "",
             "--guarantee",
             metavar="LIST",
-            help="Also check fifo, causal, total or synchronous, which NAME does not guarantee.",
+            help="Also check fifo, causal, total or synchronous order, even if the order does not guarantee it.",
         ),
         states_max: int = typer.Option(
             limits.explorer_states_max, "--states-max", metavar="K", min=1, help="Give up after this many states."

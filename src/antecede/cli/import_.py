@@ -49,7 +49,10 @@ def register(app: typer.Typer) -> None:
             False, "--instances", help="Each instance of a service (pod, address) is a separate process."
         ),
         delimiter: str | None = typer.Option(
-            None, "--delimiter", metavar="RE", help="For logs: the lines between executions; a group trace names them."
+            None,
+            "--delimiter",
+            metavar="RE",
+            help="For logs: a pattern for the lines between executions; its group named trace names them.",
         ),
         execution: str | None = typer.Option(
             None, "--execution", metavar="NAME", help="For logs of several executions: the one to import."

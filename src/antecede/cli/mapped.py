@@ -45,7 +45,7 @@ def _remarks(report: dict[str, Any]) -> Iterator[str]:
         yield f"  {counted(count, _reasons[reason])}"
         yield from (f"    {_shown(place)}" for place in report["skipped_first"][reason])
     if report["sends"] and report["skipped"].get("no_to") == report["sends"]:
-        yield f"  no send has what to is mapped to; fields: {_shown(', '.join(report['fields']))}"
+        yield f"  no send has the field that is mapped to the column to; fields: {_shown(', '.join(report['fields']))}"
     yield from _lost(report)
     if report["sent_again"]:
         said = "id is|ids are"

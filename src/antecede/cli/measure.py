@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
             None,
             "--tables",
             metavar="DIR",
-            help="Also write tidy tables: DIR/traffic.parquet, delay, rates, held, hops.",
+            help="Also write tables: DIR/traffic.parquet, delay, rates, held, hops.",
         ),
         engine: str = typer.Option("auto", "--engine", help="auto, plain (this process) or spark."),
         master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master."),

@@ -11,7 +11,7 @@ def register(app: typer.Typer) -> None:
     def orders(
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> None:
-        """List the ordering protocols: what each guarantees, needs, and which control packets it sends."""
+        """List the ordering protocols: what each one guarantees and needs, and which control packets it sends."""
         from antecede.orders import names, parse
 
         rows: list[dict[str, Any]] = []

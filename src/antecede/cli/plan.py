@@ -27,7 +27,10 @@ def register(app: typer.Typer) -> None:
     def plan(
         source: Annotated[
             list[str],
-            typer.Argument(metavar="TRACE…|MATRIX.csv", help="A trace, or a table from,to,messages of servers."),
+            typer.Argument(
+                metavar="TRACE…|MATRIX.csv",
+                help="A trace, or a CSV table of traffic between servers: from,to,messages.",
+            ),
         ],
         order: str | None = typer.Option(None, "--order", help="The order of every domain. Default: pruned."),
         model: str = typer.Option("cpu", "--model", help="cpu (measured) or paper (s² for a domain of s servers)."),
@@ -38,7 +41,7 @@ def register(app: typer.Typer) -> None:
             help="The current topology: its servers, addresses, agents and domains.",
         ),
         servers: str | None = typer.Option(
-            None, "--servers", metavar="FILE", help="The server of each process: a table process,server."
+            None, "--servers", metavar="FILE", help="A CSV table with the server of each process: process,server."
         ),
         busiest: int | None = typer.Option(None, "--busiest", metavar="N", min=2, help="Only the N busiest servers."),
         pins: str | None = typer.Option(
@@ -59,7 +62,9 @@ def register(app: typer.Typer) -> None:
         write: str | None = typer.Option(None, "--write", metavar="FILE", help="Write the plan as a topology file."),
         svg: str | None = typer.Option(None, "--svg", metavar="FILE", help="Draw the domains before and after."),
         seed: int = typer.Option(1, "--seed", min=0, max=2**40, help="The same seed gives the same plan."),
-        sample: int = typer.Option(20_000, "--sample", min=0, help="Messages replayed in the simulator; 0: none."),
+        sample: int = typer.Option(
+            20_000, "--sample", min=0, help="Number of messages to replay in the simulator; 0 replays none."
+        ),
         engine: str = typer.Option("auto", "--engine", help="The engine that reads the trace: auto, plain or spark."),
         master: str | None = typer.Option(
             None, "--master", metavar="URL", help="The Spark master; it runs the restarts of the search as tasks."

@@ -26,7 +26,9 @@ def register(app: typer.Typer) -> None:
             metavar="NAME",
             help="The client's durable name. Default: a temporary client, deleted when the command ends.",
         ),
-        server: str | None = typer.Option(None, metavar="NAME", help="The entry server. Default: the first."),
+        server: str | None = typer.Option(
+            None, metavar="NAME", help="The server to connect to. Default: the first one."
+        ),
         ask: bool = typer.Option(False, "--ask", help="Wait for an answer and print it."),
         timeout: float = typer.Option(10.0, help="Seconds to wait for the server, and for an answer."),
         token_file: str | None = typer.Option(None, metavar="FILE", help="The servers' token."),
@@ -34,7 +36,7 @@ def register(app: typer.Typer) -> None:
             None, metavar="FILE", help="TLS: the authority that signs the servers' certificates."
         ),
     ) -> int:
-        """Send one notification; done when it is on the entry server's disk. With --ask, print the answer.
+        """Send one notification and wait until the server has it on disk. With --ask, print the answer.
 
         Without --ask the command does not wait for a reply. A reply to a client with a name (--client) is kept for it;
         any other reply is dropped.
@@ -61,7 +63,7 @@ def register(app: typer.Typer) -> None:
 
 
 async def _send(line: "Line", to: str, kind: str, fields: dict[str, Any]) -> str:
-    """Return the entry server's name as soon as it has the notification."""
+    """Return the name of the server that the bus is connected to, as soon as it has the notification."""
     async with line as bus:
         await bus.post(to.split(","), kind, fields)
         return bus.address.rpartition("@")[2]

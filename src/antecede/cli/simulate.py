@@ -28,12 +28,14 @@ def register(app: typer.Typer) -> None:
         processes: int | None = typer.Option(
             None, help="Number of processes. Default: 8, or the servers of the topology."
         ),
-        messages: int = typer.Option(1000, help="Sends over all processes."),
-        multicast: bool = typer.Option(False, "--multicast", help="Send to a random number, 1 to n-1, of the others."),
-        broadcast: bool = typer.Option(False, "--broadcast", help="Send to all the others."),
+        messages: int = typer.Option(1000, help="Number of sends, over all processes."),
+        multicast: bool = typer.Option(
+            False, "--multicast", help="Send each message to a random set of 1 to n-1 other processes."
+        ),
+        broadcast: bool = typer.Option(False, "--broadcast", help="Send each message to all other processes."),
         workload: str = typer.Option("", help="clusters, request-reply or ping-pong instead of uniform unicast."),
         gap: str = typer.Option("exponential:0.1", help="Time between a process's sends: SPEC."),
-        delay: str = typer.Option("exponential:0.1", help="Time a packet takes: SPEC."),
+        delay: str = typer.Option("exponential:0.1", help="Transit time of a packet: SPEC."),
         fifo_links: bool = typer.Option(False, "--fifo-links", help="Links do not reorder."),
         loss: float = typer.Option(0.0, help="Share of frames lost (the link resends them)."),
         duplicate: float = typer.Option(0.0, help="Share of frames that arrive twice."),
@@ -70,7 +72,7 @@ def register(app: typer.Typer) -> None:
             raise UsageError("--multicast, --broadcast and --workload exclude each other")
         shape = "multicast" if multicast else "broadcast" if broadcast else workload or "unicast"
         if unchecked and topology is None:
-            raise UsageError("--unchecked is about a topology: add --topology")
+            raise UsageError("--unchecked needs --topology")
         file = None if topology is None else _topology(topology, unchecked)
         spec = parse(order or "pruned")
         setup = Setup(

@@ -22,12 +22,15 @@ def register(app: typer.Typer) -> None:
     def sweep(
         study: Annotated[
             str | None,
-            typer.Argument(metavar="[STUDY|FILE.toml]", help="A named study or a grid. Default: a grid by options."),
+            typer.Argument(
+                metavar="[STUDY|FILE.toml]",
+                help="A named study, or a file with a grid. Default: a grid from the options.",
+            ),
         ] = None,
         orders: Annotated[
             list[str] | None, typer.Option("--order", help="An order, as NAME:option=value,…; may be repeated.")
         ] = None,
-        processes: str | None = typer.Option(None, "--processes", metavar="N,N…", help="How many processes."),
+        processes: str | None = typer.Option(None, "--processes", metavar="N,N…", help="Numbers of processes."),
         workloads: Annotated[
             list[str] | None,
             typer.Option("--workload", help="unicast, multicast, broadcast, clusters, …; may be repeated."),
@@ -36,7 +39,7 @@ def register(app: typer.Typer) -> None:
             list[str] | None, typer.Option("--gap", metavar="SPEC", help="Time between sends; may be repeated.")
         ] = None,
         delays: Annotated[
-            list[str] | None, typer.Option("--delay", metavar="SPEC", help="Time of a packet; may be repeated.")
+            list[str] | None, typer.Option("--delay", metavar="SPEC", help="Transit time of a packet; may be repeated.")
         ] = None,
         shapes: Annotated[
             list[str] | None,
@@ -48,11 +51,13 @@ def register(app: typer.Typer) -> None:
             None, "--receives", help="Messages that each process receives and that count."
         ),
         warmup_receives: float | None = typer.Option(
-            None, "--warmup-receives", help="Messages that each process receives before."
+            None, "--warmup-receives", help="Messages that each process receives before these."
         ),
-        scale: float = typer.Option(1.0, "--scale", help="Length of each run as a fraction of the study's."),
+        scale: float = typer.Option(
+            1.0, "--scale", help="Length of each run, as a fraction of its length in the study."
+        ),
         out: str | None = typer.Option(
-            None, "--out", metavar="DIR", help="Where the table and finished cells are kept. Default: sweep-STUDY."
+            None, "--out", metavar="DIR", help="The folder of the table and the finished cells. Default: sweep-STUDY."
         ),
         master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master. Default: local[*]."),
         conf: Annotated[
@@ -63,18 +68,18 @@ def register(app: typer.Typer) -> None:
         """Run a grid of simulations as Spark tasks: orders × processes × workloads × delays × domains × seeds.
 
         Each cell of the grid is one run of `antecede simulate`. Finished cells are kept in DIR: after Ctrl-C, a kill or
-        a failure the same command goes on where it stopped. In the end DIR/table.parquet has one row per cell, and the
-        report the mean over the seeds of each setting with its confidence interval of 95 %.
+        a failure the same command continues where it stopped. At the end DIR/table.parquet has one row per cell. The
+        report has, for each setting, the mean over its seeds with a confidence interval of 95 %.
 
         STUDY is a study of a paper: paper000 (domains, Laumay et al.), paper002 (the buffer protocol, Mattern and
-        Fünfrocken), paper003 (pruned stamps, Jang et al.), paper004 (conflicts, Enokido et al.), or stamps (what
-        `antecede plan` needs to know). Options replace the study's own axes. A FILE.toml has the same axes as keys:
+        Fünfrocken), paper003 (pruned stamps, Jang et al.), paper004 (conflicts, Enokido et al.), or stamps (the stamp
+        sizes that `antecede plan` uses). Options replace the study's own axes. A FILE.toml has the same axes as keys:
         orders, processes, workloads, gaps, delays, shapes, densities, seeds, receives, warmup_receives.
 
         Try: antecede sweep paper003 --scale 0.002 --order matrix --order pruned --shape flat
 
-        Exit 0: all cells are done. 1: a cell failed, or left a message undelivered; each is named with the command that
-        repeats it. 2: bad usage.
+        Exit 0: all cells are done. 1: a cell failed, or left a message undelivered; the command that repeats it is
+        printed. 2: bad usage.
         """
         from antecede.pipeline import require
 
@@ -147,7 +152,7 @@ def register(app: typer.Typer) -> None:
 
 
 def studied(cell: "Cell") -> dict[str, Any]:
-    """Run a cell of a study of conflicts, as ``antecede objects study`` does; return its columns of the table."""
+    """Run a cell of a study of conflicts, like ``antecede objects study``. Return its columns of the table."""
     from antecede.objects.simulation.study import Study
 
     assert cell.density is not None
@@ -175,12 +180,12 @@ def _numbers(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise UsageError(f"--processes {text}: expected numbers with commas between them, as in 10,20,50") from None
+        raise UsageError(f"--processes {text}: expected numbers separated by commas, such as 10,20,50") from None
 
 
 @contextmanager
 def _shown() -> Iterator[Callable[[str], None]]:
-    """One line on a terminal that says how far the sweep is; silence elsewhere."""
+    """One line on a terminal with the progress of the sweep; no output elsewhere."""
     if not sys.stderr.isatty():
         yield lambda text: None
         return
@@ -205,7 +210,7 @@ _factors = {"held": 100.0, "latency_mean": 1e3, "conflicting_latency": 1e3, "com
 
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:
-    """The report for people: settings that differ, then figures as mean ± half the interval."""
+    """Return the report for people: the settings that differ, then the figures as mean ± half the interval."""
     entries = document["summary"]
     done, kept = document["done"], document["kept"]
     yield f"{done} of {document['cells']} cells done ({kept} were there before): {document['table']}"

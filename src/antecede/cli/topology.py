@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from antecede.topology import Check, TopologyFile
 
 _pairs_shown_max = 400
-"""The most pairs of domains that are listed; more are grouped by their guarantee; ``--json`` has them all."""
+"""The largest number of pairs of domains that are listed one by one; more pairs are grouped by their guarantee.
+``--json`` has all pairs."""
 
 
 def register(app: typer.Typer) -> None:

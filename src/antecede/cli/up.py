@@ -103,7 +103,7 @@ async def _run(
 
 
 def _told(ended: dict[str, int], servers: int, kept: bool) -> str:
-    """Say which servers ended by themselves, how, and what to do."""
+    """Return a line that names the servers that ended by themselves, how they ended, and what to do."""
     said = [
         ", ".join(
             f"{server} was killed (signal {-code})" if code < 0 else f"{server} ended (exit code {code})"

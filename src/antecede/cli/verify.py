@@ -265,7 +265,7 @@ def _lines(report: dict[str, Any], lenient: bool) -> list[str]:
 
 
 def _unchecked(report: dict[str, Any]) -> str:
-    """Say how many deliveries, or other rows, were set aside."""
+    """Return a sentence with the number of deliveries, or other rows, that were set aside."""
     aside = {reason: count for reason, count in report["quarantined"].items() if reason != "index_gap"}
     deliveries = sum(count for reason, count in aside.items() if reason in DELIVERIES)
     others = sum(aside.values()) - deliveries

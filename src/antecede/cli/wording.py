@@ -25,12 +25,12 @@ def set_aside(report: Mapping[str, Any], consequence: str) -> list[str]:
 
 
 def warn_of_unread(report: Mapping[str, Any]) -> None:
-    """Warn on standard error if too many rows cannot be read; the report is about the others."""
+    """Warn on standard error if too many rows cannot be read; the report covers only the other rows."""
     from antecede.trace.quarantine import unreadable_rows
 
     too_many = unreadable_rows(report)
     if too_many is not None:
-        print_error(f"warning: {too_many}: the report is about the other rows")
+        print_error(f"warning: {too_many}: the report covers only the other rows")
 
 
 def unread(report: Mapping[str, Any]) -> list[str]:
@@ -64,7 +64,8 @@ def rounded(value: float) -> str:
 
 
 def nothing_valid(report: Mapping[str, Any], paths: list[str], sought: str = "delivery") -> str:
-    """Say that a trace has no valid row of a kind, and, if it has no valid row at all, what the file may be instead."""
+    """Return the message that a trace has no valid row of a kind; if it has no valid row at all, with a guess of what
+    the file is."""
     found = f"no valid {sought} among {counted(report['events'], 'event')}"
     if report["events"]:
         return found + _strayed(report)
@@ -80,7 +81,8 @@ def nothing_valid(report: Mapping[str, Any], paths: list[str], sought: str = "de
 
 
 def _strayed(report: Mapping[str, Any]) -> str:
-    """Say how many deliveries were set aside, and which destinations of their sends have no row."""
+    """Return a text with the number of deliveries that were set aside, and the destinations of their sends that have no
+    row."""
     aside = [f"{report['quarantined'][reason]:,} {reason}" for reason in DELIVERIES if reason in report["quarantined"]]
     if not aside:
         return ""
@@ -95,7 +97,7 @@ def silent_names(report: Mapping[str, Any]) -> str:
 
 
 def _instead(path: str) -> str | None:
-    """Say what a file is that is not a trace, and what to do with it."""
+    """Return a message about a file that is not a trace: what it is, and what to do with it."""
     from antecede.trace.foreign import recognised
     from antecede.trace.sources import shown
 
@@ -109,7 +111,7 @@ def _instead(path: str) -> str | None:
 
 
 def _other_table(path: str) -> str | None:
-    """Say that a Parquet file has other columns than a trace."""
+    """Return the message that a Parquet file has other columns than a trace."""
     from antecede.trace.foreign import columns_of_parquet
     from antecede.trace.sources import shown
 

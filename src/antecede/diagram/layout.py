@@ -17,11 +17,11 @@ import msgspec
 from antecede.diagram.computation import Diagram, Flight, Point
 
 LANE = 62.0
-"""From one lane to the next."""
+"""The distance from one lane to the next."""
 STEP = 34.0
-"""From one point to the next on a lane, at least."""
+"""The least distance from one point to the next on a lane."""
 CLEAR = 11.0
-"""Between a point and an arrow that passes by."""
+"""The distance between a point and an arrow that passes by."""
 LETTER = 7.6
 """The width of a letter at 12 pixels, a little more than for most letters."""
 ARC = 26.0

@@ -59,7 +59,8 @@ class React(msgspec.Struct, frozen=True, gc=False):
     agent: str
     letters: tuple[Letter, ...]
     handlers: tuple[str, ...]
-    """For each letter the handler that its question named; empty: by its type; ``STALE``: no question waits for it."""
+    """For each letter, the handler that its question named. Empty: chosen by the letter's type. ``STALE``: no question
+    waits for this answer."""
     state: bytes | None
     """The agent's saved state; ``None`` if it has none yet."""
 
@@ -134,16 +135,16 @@ class Engine:
         self.born: dict[str, str] = {}
         """Agents created at run time: address → class."""
         self.dead: dict[str, Dead] = {}
-        """By letter and agent."""
+        """Dead letters, by letter and agent."""
         self.asks: dict[str, Question] = {}
-        """By the id of the letter that asked."""
+        """Open questions, by the id of the letter that asked."""
         self._counting = Counting()
         self._changed = self._counting.changed
         self.footprint = self._counting.footprint
-        """The memory of dead letters, and of those in mailboxes as they were at the last ``count``."""
+        """The memory of dead letters, and of letters in mailboxes at the last ``count``."""
         self._reacting: set[str] = set()
         self.ready: dict[str, None] = {}
-        """Agents with letters that are not reacting."""
+        """Agents that have letters and are not reacting."""
 
     def deliver(self, agent: str, letter: Letter) -> None:
         """Put a letter into an agent's mailbox."""
@@ -218,14 +219,16 @@ class Engine:
     def expects(self, agent: str, reactions: tuple[Reaction, ...]) -> bool:
         """Return whether these reactions are for the agent's next letters. An operator, or an earlier session of the
         client, may have removed a client's letters meanwhile."""
-        mailbox = self.mailboxes.get(agent, ())
-        if len(reactions) > len(mailbox):
-            return False
+        mailbox = self.mailboxes.get(agent)
+        if mailbox is None or len(reactions) > len(mailbox):
+            return not reactions
+        if len(reactions) == 1:
+            return mailbox[0].id == reactions[0].letter
         return all(map(_is_of, mailbox, reactions))
 
     def finish(self, agent: str, reactions: tuple[Reaction, ...], state: bytes | None) -> list[Letter]:
         """Remove handled letters from the mailbox and save the agent's new state; return the letters."""
-        mailbox = self.mailboxes.get(agent, deque())
+        mailbox = self.mailboxes.get(agent)
         letters = []
         for reaction in reactions:
             if not mailbox or mailbox[0].id != reaction.letter:

@@ -49,7 +49,7 @@ class Counting:
         footprint = self.footprint
         if runs and runs[0].begun and runs[0].bytes is not None:
             left = plain_bytes(list(islice(mailbox, runs[0].letters)))
-            assert left is not None, "a run without multicasts has none later"
+            assert left is not None, "a run without multicasts cannot get one later"
             footprint.bytes += left - runs[0].bytes
             runs[0] = _Run(runs[0].letters, left)
         fresh = len(mailbox) - sum(run.letters for run in runs)

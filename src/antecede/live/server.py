@@ -23,12 +23,12 @@ from antecede.live.logs import ServerLog
 from antecede.live.pulse import Pulse
 from antecede.live.reactions import Reactions
 from antecede.live.recorder import recorder_for
-from antecede.live.recovery import recover
 from antecede.live.tcp import Listener, dial, listen
 from antecede.server import AgentServer, Input
 from antecede.server.admission import Admission
 from antecede.server.connections import Connection, Receiver
 from antecede.server.core import ServerCore
+from antecede.server.recovery import recover
 from antecede.store import Files, Sizes, open_store
 from antecede.topology import TopologyFile
 from antecede.whereabouts import text_of
@@ -107,7 +107,12 @@ class ServerRuntime:
         try:
             self.machine = AgentServer(server, plan, self.store.incarnation)
             self.machine.kept = durability != "memory"
-            recover(self.machine, self.store, self.epoch, monotonic())
+            found = self.store.recovered
+            snapshot = None if found.snapshot is None else found.snapshot.data()
+            stored = (record for _, record in found.records())
+            first = recover(self.machine, snapshot, stored, self.epoch, monotonic())
+            if first is not None:
+                self.store.append(first)
             self.machine.begin_life(randbits(63) + 1)
             host_ = Host(server, self.machine.channel.check)
             for name, kind in classes.items():
@@ -344,11 +349,11 @@ class ServerRuntime:
         self.core.appended(count, size, reason)
 
     def _on_durable(self, number: int) -> None:
-        """From the commit thread."""
+        """Called in the commit thread when records are durable."""
         self._loop.call_soon_threadsafe(self._became_durable, number)
 
     def _on_failed(self, error: StoreFailedError) -> None:
-        """From the commit thread."""
+        """Called in the commit thread when the disk has failed."""
         self._loop.call_soon_threadsafe(self._fail, error)
 
     def _fail(self, error: StoreFailedError | BrokenStepError, event: str = "disk-failed") -> None:

@@ -132,7 +132,7 @@ class TcpConnection(asyncio.Protocol):
     def _end_writing(self) -> None:
         """End only this direction. Closing with unread bytes resets the connection, and the other end may never read
         the reason. So further input from a client or a server is read and dropped until that end closes as well. The
-        owner hears of the end (and logs it) before the other end does."""
+        owner is notified (and logs it) before the other end can notice."""
         self._ended(self.reason)
         if self._transport.is_closing():
             return

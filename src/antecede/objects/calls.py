@@ -86,7 +86,7 @@ class Calls:
         return unfit(bodies[0]) if len(bodies) == 1 else UsageError("several calls in one publish: expected one")
 
     def alarm_ms(self) -> int | None:
-        """The time by which the next call must have ended."""
+        """The earliest time by which a call must have ended."""
         due = None if self.site is None else self.site.deadline()
         return None if due is None else int(due)
 
@@ -159,7 +159,7 @@ class Calls:
         return rows
 
     def compare(self, kept: list[Row]) -> None:
-        """In a recovery, check that operations computed again do the same as before."""
+        """Check, in a recovery, that operations computed again do the same as before."""
         done = self._rows()
         if done == kept:
             return

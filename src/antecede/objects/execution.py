@@ -10,8 +10,8 @@ object, whether it commits.
 instance that failed or was aborted stays so, since a slower replica must not find it computed again, perhaps with
 another outcome.
 
-Calls go one way: to the state, the table and the outbox. Roots and locks are the site's business; it learns from
-``reports`` which instances came to their end.
+This module calls only the state, the table and the outbox. Roots and locks are the task of the site, which learns from
+``reports`` which instances have ended.
 """
 
 from collections.abc import Iterable
@@ -60,7 +60,7 @@ class Execution:
         self.reports: list[Finished | Removed] = []
         """The reports of ended instances, in sequence; the site empties it after each call."""
         self.undone: dict[str, str] = {}
-        """Instances that failed or were aborted here, the latest of them, and why."""
+        """The latest instances that failed or were aborted here, each with the reason."""
 
     # Start and continuation.
 
@@ -72,7 +72,7 @@ class Execution:
             return
         one = self.table.instances.get(label.instance)
         if one is None and label.instance in self.undone:
-            # A replica of its caller was faster, and the instance was undone: it does not begin again.
+            # Another replica of its caller was faster, and the instance was undone: it does not begin again.
             self.ignore(message)
             response = Label(RESPONSE, label.by_operation, label.by_instance, label.operation, label.instance, True)
             self.outbox.send(1 << message.source, response, (False, self.undone[label.instance]))
@@ -97,8 +97,8 @@ class Execution:
         self._go_on(one)
 
     def _join(self, one: Instance, message: Message, label: Label) -> None:
-        """A request reaches an instance that has begun. If a replica of its caller was first, the request only asks for
-        the answer: the instance did not begin with it, and so does not receive it."""
+        """Process a request for an instance that has already begun. If a replica of its caller was first, this request
+        only asks for the answer: the instance did not begin with it, and so does not receive it."""
         if one.callers:
             self.ignore(message)
         else:
@@ -159,7 +159,7 @@ class Execution:
         return to, Label(REQUEST, operation, child, one.operation, one.id)
 
     def responded(self, one: Instance, message: Message, label: Label) -> None:
-        """A response was delivered to its instance, which goes on once all members that it called have answered."""
+        """Deliver a response to its instance, which continues once all members that it called have answered."""
         number = len(one.calls)
         if one.state != RUNNING or label.by_instance != f"{one.id}/{number}" or len(one.answers) == number:
             return
@@ -206,8 +206,8 @@ class Execution:
         self._settle(one.root)
 
     def _settle(self, root: str) -> None:
-        """Apply the effects of a root here, once the end of each of its instances is known: one that is still to
-        be aborted may lie between two that commit."""
+        """Apply the effects of a root here, once the end of each of its instances is known: an instance that is still
+        to be aborted may lie between two that commit."""
         begun = self.table.begun(root)
         if begun and all(one.decided for one in begun):
             self.intentions.apply(self._with_effects(begun))
@@ -220,7 +220,7 @@ class Execution:
         return [one for one in begun if one.operation not in stateless] if stateless else begun
 
     def aborted_by(self, one: Instance, source: int) -> None:
-        """One of the callers aborts an instance; the others are answered."""
+        """Process the abort of an instance by one of its callers; the other callers get an answer."""
         requests, one.pending = one.pending, []
         callers = [] if one.state == DONE else list(one.callers)
         for request in requests:
@@ -230,7 +230,8 @@ class Execution:
         self.abort(one, _aborted_elsewhere, [caller for caller in callers if caller.source != source])
 
     def abort(self, one: Instance, answer: Answer | None = None, callers: Iterable[Caller] = ()) -> None:
-        """Undo an instance and its calls, and answer these callers. With an answer it stays undone."""
+        """Undo an instance and its calls, and answer these callers. If there is an answer, the instance stays undone
+        for good."""
         for number, made in enumerate(one.calls, 1):
             if not made.undone:
                 self._undo(one, made, number)

@@ -59,7 +59,7 @@ def parted(called: str) -> tuple[str, str]:
 
 
 def conflicts_of(objects: Mapping[str, type[Object]]) -> list[tuple[str, str]]:
-    """All pairs of conflicting operations, by their names at the servers."""
+    """Return all pairs of conflicting operations, by their names at the servers."""
     return [
         (qualified(name, one), qualified(name, other))
         for name, kind in objects.items()
@@ -122,7 +122,7 @@ def _root(self: Any, object_: str, called: str, arguments: list[Any]) -> Generat
     try:
         return (yield Call(object_, called, tuple(arguments)))
     except CallFailed as failed:
-        # The caller called the operation, so the reason of the operation is reported.
+        # The caller knows the operation, not its parts, so it gets the operation's reason.
         raise Failure(*failed.args) from None
 
 

@@ -5,7 +5,7 @@ an instance has one name wherever it is computed. Replicas that each repeat a ne
 object that several of them call it is *one* instance, computed once, and each of them gets the answer.
 
 A root is an operation that a user starts. Its name contains its home and its number there. Each new try after an abort
-gets a name (``P1.3~2``), and keeps the root's first number, by which it is older than all that began later.
+gets a new name (``P1.3~2``), but keeps the root's first number, so that it is older than all roots that began later.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ Number = tuple[int, int, int]
 """A root's age: the time of its first start, its home, its number there. The smallest is the oldest."""
 
 Answer = tuple[bool, Any]
-"""Whether a call went well, and its result; else the reason."""
+"""Whether a call succeeded, and its result; otherwise the reason."""
 
 QUEUED = "queued"
 RUNNING = "running"
@@ -45,7 +45,7 @@ class Answered(msgspec.Struct, frozen=True):
     """Its answer, or the reason of its failure in one line."""
     tries: int
     late: bool = False
-    """It was aborted because its time was up."""
+    """Whether it was aborted because its time was up."""
 
 
 class Stray(Deliver, frozen=True):
@@ -92,7 +92,7 @@ class Instance(msgspec.Struct):
     number: Number
     parent: str
     place: int
-    """Its place among all that were handed over here."""
+    """Its place among all instances that were handed over here."""
     state: str = QUEUED
     pending: list[Message] = []
     """Requests that were handed over and not delivered, because it has not begun."""
@@ -103,7 +103,7 @@ class Instance(msgspec.Struct):
     """The answers so far to the call that it waits for, by member."""
     answer: Answer | None = None
     decided: bool = False
-    """Its root has committed."""
+    """Whether its root has committed."""
 
     @property
     def home(self) -> int:

@@ -13,9 +13,9 @@
         def audit(self) -> int:
             return self.balance
 
-Two operations conflict iff applying them in both orders can differ, in the state or in an answer (§2 considers the
-state alone; an answer that depends on the order is an equal reason). The relation is symmetric: it is enough that one
-of the two names the other. Instead of naming them a class may have a predicate ``compatible(one, other)``.
+Two operations conflict iff applying them in both orders can differ, in the state or in an answer (§2 considers only the
+state; an answer that depends on the order is just as important). The relation is symmetric: it is enough that one of
+the two names the other. Instead of naming them a class may have a predicate ``compatible(one, other)``.
 
 The attributes of an object are its state; they must be plain values. An operation that calls others is a generator: it
 yields a :class:`Call` and receives the answer. It must be deterministic: it is computed again from the answers.
@@ -40,8 +40,8 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A nested call: an operation yields it and receives the answer (of several objects: a dictionary by name). Several
-    count as replicas: a call that each of them makes is one call, computed once."""
+    """A nested call: an operation yields it and receives the answer (for several objects: a dictionary by name).
+    Several called objects count as replicas: a call that each of them makes is one call, computed once."""
 
     to: str | tuple[str, ...]
     operation: str

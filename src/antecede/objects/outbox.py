@@ -1,7 +1,7 @@
 """The outbox of one object: the order below it, and the effects of the step that is being taken.
 
-It is the only part of an object that sends. It knows neither instances nor locks, and nothing calls back from here: the
-order's ``send`` delivers nothing, since a copy to the object itself travels like any other.
+It is the only part of an object that sends. It knows neither instances nor locks, and it calls no other part of the
+object. The order's ``send`` delivers nothing, because a copy to the object itself travels like any other.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ class Outbox:
     def __init__(self, me: int, name: str, order: Objects) -> None:
         self.me = me
         self.name = name
-        """The ids of all messages from here begin with it."""
+        """The beginning of the ids of all messages from here."""
         self.order = order
         self.posted = 0
         """How many messages were sent."""
@@ -42,7 +42,8 @@ class Outbox:
         self.add(Deliver(message))
 
     def deliver_to_nobody(self, message: Message, ended: bool) -> None:
-        """Deliver a message that no instance receives. ``ended``: its instance is not here, so its vector goes too."""
+        """Deliver a message that no instance receives. ``ended``: its instance is not here, so the instance's vector is
+        removed too."""
         label = message.label
         assert label is not None
         if label.type == REQUEST:

@@ -2,11 +2,12 @@
 
 An instance that waits for an answer is not kept as a running program: a crash would lose it. It is a list of answers,
 and it continues by being computed again with one more answer. Its effect on the state is an *intention*: computed again
-each time that it is needed, and applied to the object when the root commits (closed nesting). So an abort only forgets,
-and does not undo a compatible operation that came between.
+each time that it is needed, and applied to the object when the root commits (closed nesting). So an abort only drops
+the intention. It does not undo a compatible operation that was committed meanwhile.
 
-Instances of one root see each other's intentions. One that was called, directly or not, within the n-th call of another
-at the same object comes between that one's n-th call and its answer.
+Instances of one root see each other's intentions. Suppose that an instance makes its n-th call and thereby, directly or
+not, another instance at the same object is called. Then the effects of the second come between that call and its
+answer.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -36,7 +37,7 @@ State = dict[str, Any]
 
 
 class Outcome(msgspec.Struct):
-    """How far an instance gets with the answers that it has."""
+    """The progress of an instance with the answers that it has."""
 
     calls: list[Call]
     """All its calls; if there is one more call than answers, it waits for the last one."""
@@ -209,7 +210,8 @@ def fold(live: Live, instances: Sequence[Instance]) -> dict[str, Outcome]:
     outcomes: dict[str, Outcome] = {}
 
     def inside(prefix: str) -> list[Instance]:
-        """Return the instances called within a call, directly or not, except those within another of them."""
+        """Return the instances that a call led to, directly or through others; of these, only those that no other of
+        them called."""
         own = [one for one in instances if one.id.startswith(prefix) or one.id == prefix.rstrip("/")]
         return [one for one in own if not any(one.id.startswith(other.id + "/") for other in own)]
 
@@ -223,7 +225,7 @@ def fold(live: Live, instances: Sequence[Instance]) -> dict[str, Outcome]:
     for top in inside(""):
         apply(top)
     for one in instances:
-        # A replica of its caller, at another object, is further than the one here.
+        # Another replica of its caller, at another object, has got further than the one here.
         if one.id not in outcomes:
             apply(one)
     return outcomes

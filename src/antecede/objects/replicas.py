@@ -10,9 +10,10 @@ operation ``call`` there. Its rows in a trace are the caller's, and its name say
 the seventh call that began at s1, ``alice@s1!3f2a1b.7/1`` the operation that it called.
 
 **What is kept.** A server's step hands packets, calls and expired deadlines to its site, in the sequence of its record,
-and the record keeps them. Taking them again leads to the same state, with the same messages. But that means
-that operations are *computed again* in a recovery, and the code may have changed. So a record also keeps what its step
-did (:class:`Row`). The trace is made of it without the application's code, and a recovery compares itself with it.
+and the record keeps them. Processing them again leads to the same state, with the same messages. So operations are
+*computed again* in a recovery, and their code may have changed. Therefore a record also keeps what its step did
+(:class:`Row`). The trace is made from these rows without the application's code, and a recovery compares its results
+with them.
 """
 
 from typing import Any
@@ -183,7 +184,7 @@ class Replicas(Site):
     # Requests of the server.
 
     def call(self, called: Called, arguments: list[Any], deadline_ms: int) -> Effects:
-        """A client or agent of this server calls an object; the call's end will be among ``ended``."""
+        """Begin a call of a client or agent of this server; its end will be among ``ended``."""
         given = (called.object, called.operation, arguments)
         name, effects = self.start(ROOT, given, deadline=deadline_ms, by=f"{called.caller}!{self._life}")
         self._calls[name] = called

@@ -1,10 +1,10 @@
 """Wound–wait: the roots of one home, and the roots that an object has asked to make way.
 
-The theorem of §3.3 is about messages. Instances can still wait for each other in a cycle: op1@i calls op2@j while
-op3@j calls op4@i, with op1 ~ op4 and op2 ~ op3. So an object at which an older instance waits for one of a *younger*
-root asks that root's home to abort it (``wound``). The home does, unless it has decided to commit. When the older
-instance has ended, the object informs the home (``heal``), and the root is tried again with its old number. All waiting
-is then of younger roots for older ones, and the oldest root is never wounded.
+The theorem of §3.3 is about messages. Instances can still wait for each other in a cycle: op1@i calls op2@j while op3@j
+calls op4@i, with op1 ~ op4 and op2 ~ op3. So an object at which an older instance waits for one of a *younger* root
+asks that root's home to abort it (``wound``). The home does, unless it has decided to commit. When the older instance
+has ended, the object informs the home (``heal``), and the root is tried again with its old number. Then only younger
+roots wait for older ones, and the oldest root is never wounded.
 
 This is bookkeeping only: nothing here aborts an instance or sends a message.
 """
@@ -42,7 +42,7 @@ class Roots:
         self.running: dict[str, Root] = {}
         """By the name of the present try."""
         self.resting: dict[str, Root] = {}
-        """By the name of the try that was wounded."""
+        """The resting roots, by the name of the try that was wounded."""
         self.started = 0
         """The number of roots so far."""
         self.wounds = 0
@@ -117,13 +117,14 @@ class Roots:
         self._bytes += sign * root.size
 
     def rest(self, attempt: str) -> Root | None:
-        """A running try was wounded. Return the root if it may run again at once."""
+        """Record that a running try was wounded. Return the root if it may run again at once."""
         self.wounds += 1
         self.resting[attempt] = self.running.pop(attempt)
         return self.heal(attempt) if attempt in self._healed else None
 
     def heal(self, attempt: str) -> Root | None:
-        """The instance that wounded a try has ended. Return the root if it rested: its next try runs from now on."""
+        """Record that the instance that wounded a try has ended. Return the root if it rested: its next try runs from
+        now on."""
         root = self.resting.pop(attempt, None)
         if root is None:
             if attempt in self.running:
@@ -207,19 +208,19 @@ class Wounds:
         return attempt in self._asked
 
     def add(self, one: Instance, other: Instance) -> None:
-        """The root of ``other`` is asked to make way for ``one``."""
+        """Record that the root of ``other`` is asked to make way for ``one``."""
         self._asked.add(other.root)
         self._by.setdefault(one.id, []).append((other.home, other.root))
 
     def healed(self, one: Instance, last: bool) -> list[tuple[int, str]]:
-        """An instance has ended. Return the home and the name of each try that may go on. ``last``: no other instance
-        of its root is here."""
+        """Record that an instance has ended. Return the home and the name of each try that may continue. ``last``: no
+        other instance of its root is here."""
         if last:
             self._asked.discard(one.root)
         return self._by.pop(one.id, [])
 
     def dump(self) -> tuple[Any, Any]:
-        """Return all of it as plain values."""
+        """Return the state as plain values."""
         return sorted(self._asked), sorted(self._by.items())
 
     def load(self, asked: Any, by: Any) -> None:

@@ -40,7 +40,8 @@ class Example(msgspec.Struct, frozen=True):
     first: Step
     second: Step
     forth: dict[str, Any]
-    """After the first and then the second: the state, and the two answers in the sequence of ``first``, ``second``."""
+    """The result of the first operation and then the second: the state, and the two answers in the sequence of
+    ``first``, ``second``."""
     back: dict[str, Any]
 
     def __str__(self) -> str:

@@ -12,8 +12,8 @@ was handed over is queued. Its instance begins, and the request counts as delive
 before it (:mod:`antecede.objects.table`). Locks stay with the root until it ends, except those of instances that
 failed or were aborted within it: values that such an instance read may change before its root commits.
 
-**Wound–wait** (:mod:`antecede.objects.roots`) ends the cycles of waiting instances that the theorem of §3.3 does not
-cover.
+**Wound–wait** (:mod:`antecede.objects.roots`) ends the cycles of waiting instances, which the theorem of §3.3 does not
+exclude.
 """
 
 from collections.abc import Iterable, Iterator
@@ -75,8 +75,8 @@ class Site(Order):
     def start(
         self, name: str, arguments: Iterable[Any] = (), *, deadline: float | None = None, by: str = ""
     ) -> tuple[str, Effects]:
-        """Start a root: an operation of this object, by itself or by a caller whose name then begins the root's. Return
-        the root's name and the effects; its end will be ``Answered``."""
+        """Start a root: an operation of this object. If a caller is given, its name begins the root's name. Return the
+        root's name and the effects; its end will be ``Answered``."""
         if name not in operations_of(self.kind):
             raise ObjectError(lacking(self.kind, name))
         try:
@@ -127,12 +127,12 @@ class Site(Order):
         if packet.kind == COPY and verdict is Verdict.DELIVER:
             here = packet.subject
             if not any(isinstance(effect, Deliver) and effect.message.id == here for effect in effects):
-                # It is queued here, and part of the durable state.
+                # The message is queued here and is part of the durable state.
                 return Verdict.HOLD, [*effects, Accept(packet)]
         return verdict, effects
 
     def _handed_over(self, message: Message) -> None:
-        """The order hands a message over."""
+        """Process a message that the order hands over."""
         label = message.label
         if label is None:
             self.outbox.deliver(message)
@@ -140,7 +140,7 @@ class Site(Order):
         execution = self.execution
         if label.type == REQUEST:
             if label.instance in self.roots.running:
-                # A root has no caller: a caller could also end it.
+                # A root must not get a caller, because a caller could end it.
                 execution.ignore(message)
             else:
                 execution.requested(message, label)
@@ -163,7 +163,7 @@ class Site(Order):
             execution.commit(one)
 
     def _wounded(self, attempt: str, wounded: bool) -> tuple[Verdict, Effects]:
-        """Another object asks a root of this home to make way, or to go on."""
+        """Process the request of another object that a root of this home make way, or continue."""
         if attempt not in self.roots.running and attempt not in self.roots.resting:
             return Verdict.DUPLICATE, []
         if not wounded:
@@ -185,13 +185,13 @@ class Site(Order):
             self.table.queue(Instance(attempt, root.operation, root.arguments, attempt, root.number, "", 0))
 
     def _rest(self, attempt: str) -> None:
-        """A root of this home makes way: its try is undone."""
+        """Let a root of this home make way: its try is undone."""
         self.execution.abort(self.table.instances[attempt])
         self._follow()
         self._queue(self.roots.rest(attempt))
 
     def _end(self, root: Root, answer: Answer, late: bool = False) -> None:
-        """A root has ended; the next one may begin."""
+        """Process the end of a root; the next one may begin."""
         self.roots.end(root)
         self.outbox.add(Answered(root.name, *answer, root.tries, late))
         self._admit()
@@ -233,7 +233,7 @@ class Site(Order):
                     self._examined.add(one.id)
 
     def _wound(self, one: Instance, younger: list[Instance]) -> bool:
-        """Ask the homes of these to make way for one that is older. Return whether that changed anything here."""
+        """Ask the homes of these roots to make way for an older one. Return whether that changed anything here."""
         for other in younger:
             if other.root in self.wounds:
                 continue
@@ -248,7 +248,7 @@ class Site(Order):
         return False
 
     def _finished(self) -> Effects:
-        """Return the effects of a step, after all that may begin has begun."""
+        """Return the effects of a step, after all instances that may begin have begun."""
         self._pump()
         return self.outbox.drain()
 

@@ -21,7 +21,8 @@ class Table:
         self.relation = relation
         self.instances: dict[str, Instance] = {}
         self.stirred = True
-        """Something was queued, began or was removed since the site last looked for what may begin."""
+        """Whether something was queued, began or was removed since the site last looked for instances that may
+        begin."""
         self._handed = 0
         self._begun = 0
         self._queued: dict[str, Instance] = {}

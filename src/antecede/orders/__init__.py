@@ -37,7 +37,7 @@ _house = {
 
 
 class OrderSpec(msgspec.Struct, frozen=True):
-    """An order with its options, not yet of a certain member."""
+    """An order with its options, before it is created for a member."""
 
     kind: type[Order]
     options: dict[str, object]

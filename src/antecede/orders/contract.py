@@ -48,7 +48,7 @@ def unpack_message(values: Any) -> Message:
 
 
 Reason = tuple[int, str]
-"""A member, and what of it is missing."""
+"""A member, and a text that says which of its messages are missing."""
 
 
 class Option(msgspec.Struct, frozen=True):

@@ -92,7 +92,7 @@ class Direct(StampedOrder):
         return time
 
     def missing(self, packet: Packet) -> tuple[int, int] | None:
-        # Of the least sender: a set that comes from the wire and one that does not have other sequences.
+        # Take the least sender: the sequence of a set from the wire may differ from that of a set made here.
         delivered = self.delivered
         return min(((k, time) for k, time in packet.stamp.before[self.me].items() if time > delivered[k]), default=None)
 

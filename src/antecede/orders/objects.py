@@ -10,22 +10,22 @@ in instances of conflicting operations; and so on along chains. Delivery at a co
 As printed (1) holds for "m1 or m2 is a request". A response m2 would then wait behind a request m1 that cannot be
 computed while the instance that waits for m2 runs. So a response never waits for a request to another instance.
 
-**Vectors (§4.1), as read here.** An object keeps a vector for each running instance and for each operation: the maximum
-over everything that the instance, or any instance of the operation, has received and sent (for a received message, its
-RV; printed is ``V_tj := m.V_j``, which contradicts Table 1). The vector of a message is the maximum over its sender's
-instance and over all operations that conflict with the sender's. The event number of a message is taken at its send,
-from a Lamport clock that ticks at sends: as printed it begins with the number of the *instance*, and nested calls then
-order both ways. Every send is counted, not only "changing actions", since otherwise two sends of one instance are
-unordered. A response has its own number; its label names the request that it answers. It follows that
+**Vectors (§4.1), as interpreted here.** An object keeps a vector for each running instance and for each operation: the
+maximum over everything that the instance, or any instance of the operation, has received and sent (for a received
+message, its RV; the paper prints ``V_tj := m.V_j``, which contradicts Table 1). The vector of a message is the maximum
+over its sender's instance and over all operations that conflict with the sender's. The event number of a message is
+taken at its send, from a Lamport clock that ticks at sends: as printed it begins with the number of the *instance*, and
+nested calls then order both ways. Every send is counted, not only "changing actions", since otherwise two sends of one
+instance are unordered. A response has its own number; its label names the request that it answers. It follows that
 
     m1 → m2  implies  m1.RV ≤ m2.V, in every entry, and m1.tno < m2.tno.
 
-**Stability (§4.3), as read here.** Messages are numbered on each link, and every packet carries the number of messages
-sent and the sender's time. So an object knows for each k a time up to which *no message from k is missing*.
+**Stability (§4.3), as interpreted here.** Messages are numbered on each link, and every packet carries the number of
+messages sent and the sender's time. So an object knows for each k a time up to which *no message from k is missing*.
 
-* For (1), m waits until for every k nothing is missing up to m.V[k]. (Printed is that the *next* message of the same
-  sender has arrived, but a predecessor may come from a third object.) All predecessors have then arrived, and m waits
-  for those that are not delivered. Not only the top of the queue is tried, but every message whose predecessors have
+* For (1), m waits until for every k nothing is missing up to m.V[k]. (The paper waits for the *next* message of the
+  same sender, but a predecessor may come from a third object.) All predecessors have then arrived, and m waits for
+  those that are not delivered. Not only the top of the queue is tried, but every message whose predecessors have
   arrived.
 * For (2), a request to several objects whose operation conflicts with some operation waits until nothing is missing
   from any object up to its own time; then event numbers decide. No other message waits for this.

@@ -17,9 +17,9 @@ class Arrivals:
     def __init__(self, me: int, members: int) -> None:
         self.me = me
         self.whole = [0] * members
-        """Up to this number nothing from that member is missing."""
+        """For each member, the number up to which none of its messages is missing."""
         self.known = [0] * members
-        """Up to this time nothing from that member is missing."""
+        """For each member, the time up to which none of its messages is missing."""
         self._beyond: dict[tuple[int, int], int] = {}
         """The times of messages beyond a gap."""
         self._tidings: list[tuple[int, int, int]] = []

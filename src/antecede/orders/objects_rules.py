@@ -1,7 +1,7 @@
 """The rules of ``objects``: which of two messages must be delivered first.
 
-All of this concerns messages that have arrived at one object (Enokido, Higaki, Takizawa §3.3 and §4.3, with the
-readings in :mod:`antecede.orders.objects`).
+All of this concerns messages that have arrived at one object (Enokido, Higaki, Takizawa §3.3 and §4.3, as interpreted
+in :mod:`antecede.orders.objects`).
 """
 
 import msgspec

@@ -160,7 +160,8 @@ class Pruned(StampedOrder):
         if theirs and not theirs[-1]:
             theirs = theirs[:-2]
         own = (*theirs, control.time, packet.message.to & ~(1 << self.me))  # R4
-        log[source] = merge_logs(log[source], own)
+        mine = log[source]
+        log[source] = own if not mine or mine[-2] < own[0] else merge_logs(mine, own)
 
     def encode(self, packet: Packet) -> bytes:
         control, constraints = packet.stamp

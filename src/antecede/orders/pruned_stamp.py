@@ -26,6 +26,10 @@ def _fold(distance: int) -> int:
     return distance << 1 if distance >= 0 else (-distance << 1) - 1
 
 
+def _mask(data: bytes) -> int:
+    return int.from_bytes(data, "little")
+
+
 def _map_size(members: int) -> int:
     return (members + 7) >> 3
 
@@ -126,8 +130,7 @@ def read_control(source: int, me: int, known: list[int], data: Reader) -> Contro
     if source == me and time > known[me]:
         raise StampError("stamp counts messages that we never sent")
     maps = data.raw(2 * width)
-    present = int.from_bytes(maps[:width], "little")
-    richer = int.from_bytes(maps[width:], "little")
+    present, richer = _mask(maps[:width]), _mask(maps[width:])
     if present >> members or richer & ~present:
         raise StampError("stamp lists unknown members")
     logs: list[Log] = [()] * members
@@ -169,40 +172,54 @@ def brief(control: Control) -> bytes | None:
             present |= bit
             distances.append(distance << 1 if distance >= 0 else (-distance << 1) - 1)
         bit <<= 1
-    head: list[int] = []
-    while time > 0x7F:
-        head.append(time & 0x7F | 0x80)
+    if time <= 0x7F:
+        head = [time]
+    else:
+        head = [time & 0x7F | 0x80]
         time >>= 7
-    head.append(time)
+        while time > 0x7F:
+            head.append(time & 0x7F | 0x80)
+            time >>= 7
+        head.append(time)
     width = (len(control.log) + 7) >> 3
+    if width == 1:
+        return bytes((*head, present, 0, *distances, 0))
     return b"".join((bytes(head), present.to_bytes(width, "little"), bytes(width), bytes(distances), b"\0"))
 
 
 def read_brief(source: int, me: int, mine: int, known: list[Log], data: bytes) -> Control | None:
     """Read a control block that ``brief`` wrote. Return None if it is another kind or wrong, so that the other readers
     handle it. ``mine`` is our own timestamp, ``known`` our log."""
-    time = shift = at = byte = 0
-    for byte in data[:9]:
-        time |= (byte & 0x7F) << shift
-        at += 1
-        if byte < 0x80:
-            break
-        shift += 7
     members = len(known)
     width = (members + 7) >> 3
+    rest = len(data) - 2 * width
+    if rest < 2 or data[-1] or source == me:
+        return None
+    time, at = data[0], 1
+    if time > 0x7F:
+        byte = data[1]
+        time, at = time & 0x7F | (byte & 0x7F) << 7, 2
+        while byte > 0x7F and at < rest:
+            byte = data[at]
+            time |= (byte & 0x7F) << 7 * at
+            at += 1
+        if not byte:
+            return None
+    if at >= rest:
+        return None
     rest = at + 2 * width
     distances = data[rest:-1]
-    present = int.from_bytes(data[at : at + width], "little")
+    if width == 1:
+        present, richer = data[at], data[at + 1]
+    else:
+        present, richer = _mask(data[at : at + width]), _mask(data[at + width : rest])
     log = known[source]
     if (
-        (not byte and at > 1)
-        or not 1 <= time <= (log[-2] if log else 0) + limits.counter_jump_max
-        or len(data) != rest + present.bit_count() + 1
-        or data[-1]
-        or data[at + width : rest].strip(b"\0")
+        not 1 <= time <= (log[-2] if log else 0) + limits.counter_jump_max
+        or len(distances) != present.bit_count()
+        or richer
         or present >> members
         or not distances.isascii()
-        or source == me
     ):
         return None
     logs: list[Log] = [()] * members

@@ -106,7 +106,7 @@ class Skeen(PlainOrder):
         self._beyond: list[set[int]] = [set() for _ in range(members)]
         self._waiting: deque[Message] = deque()
         self._votes: dict[tuple[int, int], Vote] = {}
-        """By each missing (destination, number): the vote is here until it is final."""
+        """The open votes of our messages, by each (destination, number) that has not proposed yet."""
         self._places: dict[tuple[int, int], Place] = {}
         self._queue: list[tuple[int, int, int]] = []
         """(time, initiator, number) of each place; one that has since moved is skipped."""

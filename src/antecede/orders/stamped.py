@@ -31,7 +31,7 @@ class StampedOrder(Order):
 
     @abstractmethod
     def number(self, packet: Packet) -> int:
-        """Return the packet's own number among those of its source, from 1, rising from each source to each target."""
+        """Return the packet's number among the packets of its source; numbers begin with 1 and rise on each link."""
 
     @abstractmethod
     def missing(self, packet: Packet) -> tuple[int, int] | None:

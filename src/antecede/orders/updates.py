@@ -4,7 +4,7 @@ Each entry (k, l) of the matrix remembers the local *state* at which it last cha
 learned it. A stamp for j is our own sequence number on the link to j, and the entries that changed since our last stamp
 for j and that we did not learn from j.
 
-The printed appendix needs four readings, each shown by a test:
+The printed appendix must be corrected or made precise in four places, each shown by a test:
 
 * the set is computed against the *old* ``Node[j].state``, which is overwritten afterwards (printed the other way
   round, no entry is ever newer and every stamp is empty);

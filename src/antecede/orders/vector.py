@@ -2,8 +2,9 @@
 
 If every message goes to all members, the matrix of :mod:`antecede.orders.matrix` has equal columns: one number per
 sender is enough. A broadcast from j with vector V may be delivered at i when V[j] = (delivered from j) + 1 and V[k] ≤
-(delivered from k) for every other k. On a subset this would wait for messages that never come. So any message that is
-not a broadcast (to all others, with or without the sender) is refused before it is sent.
+(delivered from k) for every other k. For messages to a subset of the members, a receiver would wait for messages that
+never come. So any message that is not a broadcast (to all others, with or without the sender) is refused before it is
+sent.
 
 If a sender is not among its own destinations, its broadcast counts as delivered there at once. If it is, its copy may
 still be in transit: ``due`` lists those numbers, and messages that depend on one of them wait for it.

@@ -1,15 +1,16 @@
-"""The Spark pipeline: from a recorded trace alone, at any scale, a verdict with its proof.
+"""The Spark pipeline: it judges a recorded trace of any size and proves the verdict.
 
-This room knows traces, arrays and Spark; verification judges from the trace alone and knows no orders and no servers.
+This package knows traces, arrays and Spark. Verification uses the trace alone: it knows no orders and no servers.
 
-* :func:`verify_files` judges files on a Spark session of its own (``antecede verify --engine spark``).
-* :func:`verify` judges a DataFrame with the columns of a trace, on whatever session it belongs to, classic or of Spark
-  Connect; or a table of pandas, Polars or pyarrow. :func:`late`, :func:`measure` and :func:`explain` answer the other
-  questions about it, and :func:`matched` gives its messages matched.
-* :func:`session` is the one place that makes a Spark session.
-* :func:`missing` lists what of the extra ``spark`` is not installed, and :func:`require` refuses to go on without it.
+* :func:`verify_files` judges files on a new Spark session (``antecede verify --engine spark``).
+* :func:`verify` judges a table with the columns of a trace: a Spark DataFrame on its own session (classic or Spark
+  Connect), or a table of pandas, Polars or pyarrow. :func:`late`, :func:`measure` and :func:`explain` answer other
+  questions about the table, and :func:`matched` returns its rows with the send of each message.
+* :func:`session` is the only function that makes a Spark session.
+* :func:`missing` lists the modules of the extra ``spark`` that are not installed, and :func:`require` raises an error
+  if there are any.
 
-Nothing heavy is imported before it is needed.
+Large libraries are imported only when they are needed.
 """
 
 from importlib import import_module

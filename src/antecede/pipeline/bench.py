@@ -1,9 +1,9 @@
-"""``antecede bench verify``: how fast a trace is judged, against floors measured in the same run.
+"""``antecede bench verify``: the speed of judging a trace, compared with floors measured in the same run.
 
-Floors: pyarrow's scan of the same columns, and one thread's walk with the causal kernel over lines that are already
-assembled. Peak memory is that of the whole tree of processes (driver, JVM, Python workers), by their proportional set
-sizes, sampled while a run goes on. The first run in a fresh session is *cold*, the others are *warm*; starting the
-session counts in neither.
+A floor is the time of work that cannot be avoided. There are two: pyarrow's scan of the same columns, and one thread's
+walk with the causal kernel over lines that are already assembled. Peak memory is that of the whole tree of processes
+(driver, JVM, Python workers), by their proportional set sizes, sampled during a run. The first run in a new session is
+*cold*, the others are *warm*; neither includes the start of the session.
 """
 
 import os
@@ -41,7 +41,8 @@ def bench_verify(
     chunks: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Write a trace of so many messages and judge it for FIFO and causal order, some times over; the figures."""
+    """Write a trace of ``messages`` messages, judge it for FIFO and causal order several times, and return the
+    figures."""
     with tempfile.TemporaryDirectory(prefix="antecede-bench-") as directory:
         path = str(Path(directory) / "bench.parquet")
         say("writing the trace")
@@ -67,7 +68,7 @@ def bench_verify(
             scan = min(_timed(lambda: _scan(path)) for _ in range(3))
             kernel = _kernel_seconds(running, path)
         if dataframe:
-            # A session of its own: here the JVM does most of the work, and should get fast.
+            # A separate session that is not lean: here the JVM does most of the work.
             with session() as running:
                 say("judging, as a DataFrame")
                 frame = running.spark.read.parquet(path)
@@ -104,13 +105,13 @@ def _scan(path: str) -> None:
 
 
 def _kernel_seconds(running: Session, path: str) -> float:
-    """One thread's causal walk over assembled lines, in this process."""
+    """Return the seconds of one thread's causal walk over assembled lines, in this process."""
     trace = open_trace(running, [path])
     parts = trace.matched()
     assert isinstance(parts, FileParts), "the floor is measured on one machine"
     lines, _, _ = assembled(pieces_of(parts.pieces[0]), trace.docket(()))
     times = []
-    # Once to load the kernel, once to time it.
+    # The first round loads the kernel, the second is timed.
     for _ in range(2):
         recounted(lines)
         times.append(_timed(lambda: [None for _ in judge.causal_late(lines)]))
@@ -119,7 +120,7 @@ def _kernel_seconds(running: Session, path: str) -> float:
 
 @contextmanager
 def _watched() -> Iterator[list[int]]:
-    """The largest memory of this process and all below it, in bytes, while something goes on."""
+    """Measure the largest memory of this process and its descendants, in bytes, while the block runs."""
     peak = [0]
     done = threading.Event()
 
@@ -128,7 +129,7 @@ def _watched() -> Iterator[list[int]]:
         while not done.wait(pause):
             started = time.perf_counter()
             peak[0] = max(peak[0], _tree_bytes(os.getpid()))
-            # To look at much memory takes time that others need.
+            # Reading the sizes of much memory takes time that the measured processes need.
             pause = max(_sample_seconds, 20 * (time.perf_counter() - started))
 
     watcher = threading.Thread(target=watch, daemon=True)

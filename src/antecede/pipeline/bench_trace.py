@@ -1,7 +1,7 @@
-"""A trace to measure with: messages of 36-character ids between processes, one in ten a multicast, links that reorder.
+"""A trace to measure with: messages with ids of 36 characters, one in ten a multicast, on links that reorder.
 
-It is written by a seeded generator, a million rows at a time, and is the same for the same arguments. Some copies can
-be left undelivered, and one message can span the whole trace: the first one sent, delivered last.
+A seeded generator writes it, 500,000 rows at a time; the same arguments give the same trace. Optionally, some copies
+are never delivered, and one message spans the whole trace: it is sent first and delivered last.
 """
 
 from typing import Any
@@ -43,7 +43,7 @@ def _generate(
     copies: Ints,
     to: Ints,
 ) -> tuple[int, int]:
-    """Go on with a trace until the arrays are full or it ends; how many rows and destinations were written.
+    """Continue a trace until the arrays are full or it ends. Return the numbers of rows and destinations written.
 
     ``state`` holds how many messages were sent and how many copies are in the air. A row's ``copies`` is 0 for a
     delivery.
@@ -65,7 +65,7 @@ def _generate(
                 written += 1
             sent += 1
         elif flying:
-            # The first message's first copy stays at the front, to be the last of all.
+            # The first copy of the first message stays at the front, so that it is delivered last.
             least = 1 if spanning and flying > 1 else 0
             k = least + np.random.randint(flying - least)
             receiver = air_process[k]
@@ -89,7 +89,7 @@ def write_bench_trace(
     path: str, messages: int, processes: int = 64, seed: int = 1, in_the_air: int = 200, lost: float = 0.0,
     spanning: bool = False,
 ) -> int:  # fmt: skip
-    """Write a trace of so many messages; the number of its events."""
+    """Write a trace of ``messages`` messages. Return the number of its events."""
     _seed(seed)
     names = pa.array([f"process-{number:04d}" for number in range(processes)])
     kinds = pa.array(["deliver", "send"])
@@ -120,7 +120,7 @@ def write_bench_trace(
 
 
 def _ids(numbers: Longs) -> Any:
-    """36 characters a message, as those of a UUID, all of them different."""
+    """Return one id of 36 characters per message, like a UUID; all are different."""
     digits = np.frombuffer(b"0123456789abcdef", np.uint8)
     low = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     high = (low ^ (low >> np.uint64(31))) * np.uint64(0xC2B2AE3D27D4EB4F)

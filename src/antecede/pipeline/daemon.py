@@ -1,13 +1,14 @@
-"""What Spark forks its Python workers from, on one machine: a process that has everything loaded already.
+"""The process from which Spark forks its Python workers on one machine, with everything already loaded.
 
-Importing Arrow, numba and this package takes a worker a second, and loading the compiled kernels another half. Here it
-is done once, before the first fork; the workers share that memory. After every task Spark has a worker collect its
-garbage, and it would look at all that was loaded, for 70 ms each time: so what is there before the fork is set apart.
+Importing Arrow, numba and this package takes a worker one second, and loading the compiled kernels half a second more.
+This process does it once, before the first fork, and the workers share that memory. After each task Spark runs a
+worker's garbage collector, which would examine all loaded objects for 70 ms each time. So the objects that exist before
+the fork are excluded from collection.
 
-No thread may be running when a worker is forked, so what is judged to warm up is given as lines and not as Parquet,
-which Arrow reads with threads of its own.
+No thread may run when a worker is forked. So the trace that is judged here for warming up is in JSON Lines and not in
+Parquet, which Arrow reads with threads.
 
-``python -m antecede.pipeline.daemon`` is for Spark alone, which talks to it through pipes.
+Only Spark starts ``python -m antecede.pipeline.daemon``; it communicates with it through pipes.
 """
 
 import gc

@@ -1,11 +1,11 @@
-"""Tables as traces: a Spark DataFrame, classic or of Spark Connect, or anything that hands over Arrow batches.
+"""Tables as traces: a Spark DataFrame (classic or Spark Connect), or any table that Arrow can read.
 
-The stages are those of the files' path. What differs is where rows come from: each partition of a DataFrame is a split
-that has been read already, as the Arrow batches that Spark hands to Python. A small DataFrame is collected and judged
-in this process, for a job on Spark takes seconds however little it has to do; so is every other table (pandas, Polars,
-pyarrow), which is in this process already.
+The stages are the same as for files. Only the source of the rows differs: each partition of a DataFrame is a split that
+has already been read, and Spark passes it to Python as Arrow batches. A small DataFrame is collected and judged in this
+process, because a Spark job takes seconds even for little work. All other tables (pandas, Polars, pyarrow) are judged
+in this process too, since they are already in its memory.
 
-A table has no metadata, so significant order needs a table of conflicts from the caller.
+A table has no metadata, so for significant order the caller must pass a table of conflicts.
 """
 
 import os
@@ -27,20 +27,20 @@ from antecede.trace.quarantine import unreadable_rows
 from antecede.trace.schema import COLUMNS, case_matched
 
 Table = Conflicts | Mapping[str, Any] | Sequence[Any] | None
-"""A table of conflicts, read already or as the document that says it."""
+"""A table of conflicts: parsed, or as the JSON document that describes it."""
 
 _needed = ("process", "index", "kind")
 _payload = ("bytes", "size", "extra")
-"""Columns that may tell the size of a payload, which is measured."""
+"""Columns that may contain the size of a payload, for measuring."""
 
 
 def is_spark(table: Any) -> bool:
-    """Whether this is a Spark DataFrame, of a classic session or of Spark Connect."""
+    """Return whether this is a Spark DataFrame, of a classic session or of Spark Connect."""
     return hasattr(table, "sparkSession") and hasattr(table, "mapInArrow")
 
 
 def framed(table: Any, local_max: int = limits.frame_rows_local_max, **layout: Any) -> Trace:
-    """The trace in a table; ``layout`` says what its stages are to carry.
+    """Return the trace in a table; ``layout`` lists what its stages carry.
 
     A Spark DataFrame of more than ``local_max`` rows is judged by Spark tasks, everything else in this process.
     """
@@ -57,7 +57,7 @@ def framed(table: Any, local_max: int = limits.frame_rows_local_max, **layout: A
 
 
 def _split(number: int, batches: Iterable[Any]) -> Batches:
-    """A partition as a split that has been read already."""
+    """Return a partition as a split that has already been read."""
     return Batches(number, 0, "", "batches", 0, 0, batches=batches)
 
 
@@ -106,28 +106,30 @@ def _check_columns(columns: Sequence[str]) -> None:
 
 
 def _read_columns(columns: Sequence[str]) -> list[str]:
-    """The columns that are read: what a trace has, and what may tell a payload's size."""
+    """Return the columns that are read: those of a trace, and those that may contain a payload's size."""
     other = case_matched(columns)
     return [name for name in columns if other.get(name, name) in COLUMNS or name in _payload]
 
 
 def table_of(conflicts: Table) -> Conflicts | None:
-    """The table that was given."""
+    """Return the given table of conflicts, parsed."""
     if conflicts is None or isinstance(conflicts, Conflicts):
         return conflicts
     return conflicts_in(conflicts, "conflicts")
 
 
 def required(conflicts: Table) -> Conflicts:
-    """The table that was given; without one the significant order cannot be judged."""
+    """Return the given table of conflicts; raise an error without one, since significant order cannot be judged."""
     found = table_of(conflicts)
     if found is None:
-        raise UsageError('the significant order needs conflicts={"*": [["read", "write"], …]}: a DataFrame names none')
+        raise UsageError(
+            'the significant order needs conflicts={"*": [["read", "write"], …]}: a DataFrame has no metadata'
+        )
     return found
 
 
 def warn_of_unread(report: Mapping[str, Any]) -> None:
-    """Warn whoever called the pipeline if too many rows of the DataFrame are no events."""
+    """Warn the caller of the pipeline if too many rows of the DataFrame are not events."""
     too_many = unreadable_rows(report)
     if too_many is not None:
-        warnings.warn(f"{too_many}: the report is about the other rows", stacklevel=5)
+        warnings.warn(f"{too_many}: the report covers only the other rows", stacklevel=5)

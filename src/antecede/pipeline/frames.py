@@ -1,5 +1,5 @@
 """``verify``, ``measure``, ``explain``, ``late`` and ``matched`` on a table: a Spark DataFrame on its own session, or
-anything that hands over Arrow batches (:mod:`antecede.pipeline.framed`)."""
+any table that Arrow can read (:mod:`antecede.pipeline.framed`)."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -63,12 +63,12 @@ _local_max = limits.frame_rows_local_max
 def verify(
     df: Any, orders: Sequence[str] = ("fifo", "causal"), *, conflicts: Table = None, local_max: int = _local_max
 ) -> Report:
-    """Judge the trace in a table; the report of ``antecede verify``, without what only files have.
+    """Judge the trace in a table. Return the report of ``antecede verify``, without the keys that only files have.
 
-    ``conflicts`` is the table that the significant order is judged by, as ``--conflicts FILE`` has it:
-    ``{"*": [["deposit", "audit"]]}``. If more than one row in ten is no event, a warning says so and the report's
-    ``readable`` is false. A Spark DataFrame of at most ``local_max`` rows is collected and judged in this process. It
-    is read more than once: cache it if it is costly to compute.
+    ``conflicts`` is the table of conflicts for significant order, as in the file of ``--conflicts FILE``: ``{"*":
+    [["deposit", "audit"]]}``. If more than one row in ten is not an event, a warning reports this and the report's
+    ``readable`` is false. A Spark DataFrame of at most ``local_max`` rows is collected and judged in this process. The
+    DataFrame is read more than once: cache it if it is costly to compute.
     """
     orders = known_orders(orders)
     table = required(conflicts) if "significant" in orders else None
@@ -84,8 +84,8 @@ def verify(
 
 
 def measure(df: Any, *, conflicts: Table = None, local_max: int = _local_max) -> Report:
-    """Measure the trace in a table; the report of ``antecede measure``, with ``significance`` if there is a table of
-    conflicts."""
+    """Measure the trace in a table. Return the report of ``antecede measure``, with ``significance`` if there is a
+    table of conflicts."""
     table = table_of(conflicts)
 
     def work() -> dict[str, Any]:
@@ -106,8 +106,8 @@ def explain(
     conflicts: Table = None,
     local_max: int = _local_max,
 ) -> Report:
-    """Explain what broke an order in a table: the ``first`` late deliveries, or those of one message; the report
-    of ``antecede explain``. Significant order needs a table of conflicts."""
+    """Explain violations of an order in a table: the ``first`` late deliveries, or those of one message. Return the
+    report of ``antecede explain``. Significant order needs a table of conflicts."""
     significant = order == "significant"
     asked = Asked(order, message, first, required(conflicts) if significant else None)
     asked.check()
@@ -119,15 +119,15 @@ def explain(
 
 
 def late(df: Any, orders: Sequence[str] = ("fifo", "causal"), *, local_max: int = _local_max) -> Any:
-    """Every late delivery of a trace, with the columns that ``antecede verify --late`` writes: a DataFrame if one was
-    given, else a :class:`pyarrow.Table`.
+    """Return every late delivery of a trace, with the columns that ``antecede verify --late`` writes: a DataFrame if
+    ``df`` is one, otherwise a :class:`pyarrow.Table`.
 
-    It is judged now; the late deliveries of a large DataFrame stay where they are until the result is used.
+    The trace is judged immediately. The late deliveries of a large DataFrame stay in Spark until the result is used.
     """
     asked = known_orders(orders)
     other = next((order for order in asked if order not in ("fifo", "causal")), None)
     if other is not None:
-        raise UsageError(f"late deliveries of order {other}: in a DataFrame only those of fifo and causal")
+        raise UsageError(f"order {other}: cannot list the late deliveries of a DataFrame: expected fifo or causal")
     with _translated(df):
         trace = framed(df, local_max)
         parts = trace.judge(tuple(asked), every_late=True)[1]
@@ -144,11 +144,12 @@ def late(df: Any, orders: Sequence[str] = ("fifo", "causal"), *, local_max: int 
 
 
 def matched(df: Any, *, local_max: int = _local_max) -> Any:
-    """The rows of messages in a trace, each with the place of its message's send (``from``, ``send_index``) or the
-    ``reason`` why it is set aside: a DataFrame if one was given, else a :class:`pyarrow.Table`.
+    """Return the rows of messages in a trace. Each has the place of its message's send (``from``, ``send_index``), or
+    the ``reason`` why the row is set aside. The result is a DataFrame if ``df`` is one, otherwise a
+    :class:`pyarrow.Table`.
 
-    Rows that are set aside for their place (``duplicate_row``, ``duplicate_index``) are not among them. Deliveries on
-    a cycle with their send are found by :func:`verify` alone.
+    Rows that are set aside because of their place (``duplicate_row``, ``duplicate_index``) are not included. Only
+    :func:`verify` finds deliveries on a cycle with their send.
     """
     with _translated(df):
         trace = framed(df, local_max)
@@ -158,7 +159,7 @@ def matched(df: Any, *, local_max: int = _local_max) -> Any:
 
 
 def _as_given(df: Any, table: Any) -> Any:
-    """A table as a DataFrame, if that is what was given."""
+    """Return a table as a DataFrame, if the caller passed a DataFrame."""
     return df.sparkSession.createDataFrame(table, ddl(table.schema)) if is_spark(df) else table
 
 
@@ -216,7 +217,7 @@ def _engine(df: Any) -> str:
 
 
 def _translated(df: Any) -> AbstractContextManager[None]:
-    """Turn what a Spark job dies of into an error of ours; without Spark there is nothing to turn."""
+    """Turn the exception of a failed Spark job into an :class:`AntecedeError`; do nothing without Spark."""
     if not is_spark(df):
         return nullcontext()
     from antecede.pipeline.sessions import one_line
@@ -225,7 +226,7 @@ def _translated(df: Any) -> AbstractContextManager[None]:
 
 
 def _reported(df: Any, work: Callable[[], dict[str, Any]]) -> tuple[Report, float]:
-    """The report, and the seconds that it took."""
+    """Return the report, and the seconds that it took."""
     started = time.perf_counter()
     with _translated(df):
         report = Report(work())

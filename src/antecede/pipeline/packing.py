@@ -1,4 +1,4 @@
-"""What travels between stages: bytes, with arrays or Arrow batches inside. No pickle."""
+"""The format of data between stages: bytes that contain arrays or Arrow batches. Pickle is not used."""
 
 import struct
 from collections.abc import Callable
@@ -12,7 +12,7 @@ _head = struct.Struct("<qq")
 
 
 def pack(arrays: dict[str, Any]) -> bytes:
-    """Arrays and plain values by name."""
+    """Return arrays and plain values, by name, as bytes."""
     said: dict[str, Any] = {}
     for name, value in arrays.items():
         if isinstance(value, np.ndarray):
@@ -23,25 +23,25 @@ def pack(arrays: dict[str, Any]) -> bytes:
 
 
 def unpack(packed: bytes) -> dict[str, Any]:
-    """What :func:`pack` was given."""
+    """Return the values that :func:`pack` encoded."""
     said = msgspec.msgpack.decode(packed)
     return {name: value if kind is None else np.frombuffer(value, kind) for name, (kind, value) in said.items()}
 
 
 def pack_struct(one: msgspec.Struct) -> bytes:
-    """A struct with arrays in it."""
+    """Return a struct that contains arrays as bytes."""
     return msgspec.msgpack.encode(one, enc_hook=_plain)
 
 
 def decoder(kinds: Any) -> Callable[[bytes], Any]:
-    """A function that reads structs of these kinds, packed, told apart by their tags."""
+    """Return a function that decodes packed structs of these types, which it distinguishes by their tags."""
     return msgspec.msgpack.Decoder(kinds, dec_hook=_array).decode
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return [value.dtype.str, np.ascontiguousarray(value).data.cast("B") if value.size else b""]
-    raise NotImplementedError(f"no way to pack {type(value).__name__}")
+    raise NotImplementedError(f"cannot pack {type(value).__name__}")
 
 
 def _array(_: Any, value: Any) -> Any:
@@ -50,7 +50,7 @@ def _array(_: Any, value: Any) -> Any:
 
 
 def pack_batch(batch: Any, split: int, sequence: int) -> bytes:
-    """An Arrow batch with the split that it came from and its number there."""
+    """Return as bytes an Arrow batch with the number of its split and its own number there."""
     sink = pa.BufferOutputStream()
     sink.write(_head.pack(split, sequence))
     with pa.ipc.new_stream(sink, batch.schema) as writer:
@@ -59,7 +59,7 @@ def pack_batch(batch: Any, split: int, sequence: int) -> bytes:
 
 
 def unpack_batch(packed: bytes) -> tuple[int, int, Any]:
-    """The split, the number and the batch."""
+    """Return the number of the split, the batch's number there, and the batch."""
     split, sequence = _head.unpack_from(packed)
     with pa.ipc.open_stream(pa.py_buffer(packed).slice(_head.size)) as reader:
         return split, sequence, reader.read_next_batch()

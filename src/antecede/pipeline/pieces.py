@@ -1,7 +1,7 @@
-"""What stages hand each other: structs of arrays, each kind with a tag of its own.
+"""The structs of arrays that stages pass to each other, each type with its own tag.
 
-A *piece* is what a bucket says of its valid rows, from which lines are assembled; of a large trace it is sorted into
-*regions*. What a bucket counted goes beside it.
+A *piece* contains the valid rows of a bucket; lines are assembled from pieces. For a large trace, a piece is divided
+into *regions* of the lines. The counts of a bucket are a separate struct.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,12 +15,12 @@ from antecede.pipeline.packing import decoder
 
 Ints = NDArray[np.int32]
 Longs = NDArray[Any]
-"""Indices: of 64 bits, or of half that where each of them is a position in a line."""
+"""Indices: of 64 bits, or of 32 bits where each index is a position in a line."""
 Bytes = NDArray[np.uint8]
 
 
 REGION_EVENTS = 1 << 23
-"""Events of the lines that are looked at together: 64 MiB of ``source`` and ``argument``."""
+"""The number of events of the lines that are processed together: 64 MiB of ``source`` and ``argument``."""
 
 
 class Places(msgspec.Struct):
@@ -30,12 +30,12 @@ class Places(msgspec.Struct):
     index: Longs
 
     def narrowed(self) -> "Places":
-        """The same with indices of half the width."""
+        """Return the same places with indices of half the width."""
         return Places(self.process, self.index.astype(np.int32))
 
 
 class Sends(Places):
-    """Sends, and how many deliveries each has."""
+    """Sends, with the number of deliveries of each."""
 
     count: Ints
 
@@ -47,11 +47,11 @@ class Deliveries(Places):
     sent: Longs
 
     def some(self, rows: Any) -> "Deliveries":
-        """Those at some rows."""
+        """Return the deliveries at some rows."""
         return Deliveries(self.process[rows], self.index[rows], self.source[rows], self.sent[rows])
 
     def narrowed(self) -> "Deliveries":
-        """The same with indices of half the width."""
+        """Return the same deliveries with indices of half the width."""
         return Deliveries(self.process, self.index.astype(np.int32), self.source, self.sent.astype(np.int32))
 
 
@@ -62,7 +62,7 @@ class Lamports(Places):
 
 
 class Clocks(Places):
-    """Rows with vector clocks: how many entries each has, and the entries of all, one after the other."""
+    """Rows with vector clocks: the number of entries of each, and the entries of all rows, one row after the other."""
 
     size: Longs
     name: Ints
@@ -70,7 +70,7 @@ class Clocks(Places):
 
 
 class Instances(Places):
-    """What rows say of operation instances, as numbers into texts of the bucket's own, -1 for nothing."""
+    """The operation instances in rows, as indices into the text lists of this bucket; -1 means none."""
 
     kind: Bytes
     type: Bytes
@@ -87,7 +87,7 @@ class Piece(msgspec.Struct, tag="piece"):
 
     deliveries: Deliveries
     sends: Places | None = None
-    """Sends without a delivery; the others are named by their deliveries."""
+    """Sends without a delivery; the deliveries name the other sends."""
     lamport: Lamports | None = None
     clocks: Clocks | None = None
     assumed: Places | None = None
@@ -95,7 +95,7 @@ class Piece(msgspec.Struct, tag="piece"):
     instances: Instances | None = None
 
     def places(self) -> Iterator[Places]:
-        """All places that it names."""
+        """Yield all places in this piece."""
         for one in (self.sends, self.deliveries, self.lamport, self.clocks, self.instances):
             if one is not None:
                 yield one
@@ -103,28 +103,29 @@ class Piece(msgspec.Struct, tag="piece"):
 
 
 class Region(msgspec.Struct, tag="region"):
-    """What a bucket says of one region of the lines: all sends and deliveries there."""
+    """The part of a bucket's piece that lies in one region of the lines: all sends and deliveries there."""
 
     number: int
     mark: int
-    """The bucket's own: an id of it, mixed."""
+    """A number that identifies the bucket: the hash of one of its message ids."""
     sends: Sends
     deliveries: Deliveries
 
 
 class Counted(msgspec.Struct, tag="counted"):
-    """What buckets counted."""
+    """The counts of one bucket, or of several."""
 
     reasons: dict[str, int]
     messages: int
     deliveries: int
     undelivered: int
     named: Bytes
-    """Which names are destinations, as bits."""
+    """One bit per name: whether it is a destination."""
 
 
 class Waits(msgspec.Struct, tag="waits"):
-    """A piece, and the arrivals of its messages that may have been delivered at once, with their deliveries."""
+    """A piece, and those arrivals of its messages after which the delivery may have followed at once, with the
+    deliveries."""
 
     piece: Piece
     process: Ints
@@ -133,7 +134,7 @@ class Waits(msgspec.Struct, tag="waits"):
 
 
 class Timed(msgspec.Struct, tag="timed"):
-    """The deliveries of a bucket that is judged by chunks of time, with clocks to propose cuts by."""
+    """The deliveries of a bucket that is judged by chunks of time, with the clocks that are used to propose cuts."""
 
     processes: int
     rows: int
@@ -142,17 +143,17 @@ class Timed(msgspec.Struct, tag="timed"):
     time: Lamports | None = None
 
     def clock(self, name: str) -> Lamports | None:
-        """``lamport`` or ``time``."""
+        """Return the column ``lamport`` or ``time``."""
         return self.lamport if name == "lamport" else self.time
 
 
 class Dealt(msgspec.Struct, tag="dealt"):
-    """Deliveries that one task of a chunk reads, in indices that begin with 0 where it begins."""
+    """The deliveries that one task of a chunk reads. Index 0 is where the task's part of each line begins."""
 
     task: int
     deliveries: Deliveries
     mine: NDArray[np.bool_]
-    """Which of them are the task's to judge."""
+    """Whether the task judges each delivery."""
 
 
 read_matched = decoder(Piece | Region | Counted)
@@ -163,7 +164,7 @@ read_dealt = decoder(Dealt)
 
 
 def joined(pieces: Iterable[Timed]) -> Timed | None:
-    """Several pieces as one."""
+    """Return several pieces as one."""
     found = list(pieces)
     if len(found) < 2:
         return found[0] if found else None

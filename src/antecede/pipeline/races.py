@@ -1,7 +1,8 @@
-"""``races`` on Spark: times are gathered where the rows are, and one task walks the assembled lines.
+"""``races`` on Spark: the tasks of the buckets collect times, and one task walks the assembled lines.
 
-A bucket has all rows of its messages, so it knows when each copy arrived and was delivered; it says so together with
-the piece from which the lines are assembled. The report is that of :mod:`antecede.trace.races`, key for key.
+A bucket has all rows of its messages, so it knows when each copy arrived and was delivered. It emits these times
+together with the piece from which the lines are assembled. The report has the same keys as that of
+:mod:`antecede.trace.races`.
 """
 
 import os
@@ -38,7 +39,7 @@ Say = Callable[[str], None]
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What the task is to look for."""
+    """The races to search for."""
 
     fifo: bool
     wanted: Wanted
@@ -49,11 +50,11 @@ class TimedPiece(msgspec.Struct):
 
     piece: Piece
     rows: Places
-    """Its deliveries."""
+    """The deliveries of the bucket."""
     arrived: Longs
     delivered: Longs
     resolution: int | None
-    """Of the clocks, as far as the bucket can tell."""
+    """The resolution of the clocks, estimated from the times in the bucket."""
 
 
 _read = decoder(TimedPiece)
@@ -68,7 +69,7 @@ def races_files(
     conf: Mapping[str, str] | None = None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
-    """Find the races of the traces that the paths name, as one trace, on a Spark session of its own; the report."""
+    """Find the races in the traces that the paths name, as one trace, on a new Spark session. Return the report."""
     wanted.check()
     with spark_for(paths, master, conf, say) as (running, given):
         return races_in(running, given, declare, wanted, say)
@@ -77,7 +78,7 @@ def races_files(
 def races_in(
     running: Session, given: Given, declare: Declare, wanted: Wanted, say: Say = lambda _: None
 ) -> dict[str, Any]:
-    """The same in a session that is running."""
+    """Do the same in a running session."""
     started = time.perf_counter()
     trace = open_trace(running, given, say, figures=True, numbered=True)
     say(f"looking for races among {trace.rows:,} rows")
@@ -89,7 +90,7 @@ def races_in(
 
 
 def races_on(trace: Trace, declared: Declared, wanted: Wanted) -> dict[str, Any]:
-    """The report without its timings. The trace must carry its figures."""
+    """Return the report without its timings. The trace must have been read with ``figures``."""
     verdict = verdict_on(trace, ())
     stage = partial(timed, numbering=trace.numbering, excluded=Excluded(tuple(verdict.circular)))
     parts = trace.from_buckets(stage, 1)
@@ -100,7 +101,7 @@ def races_on(trace: Trace, declared: Declared, wanted: Wanted) -> dict[str, Any]
 
 
 def timed(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> Iterator[tuple[int, bytes]]:
-    """The piece of one bucket, with the times of its deliveries and of their arrivals."""
+    """Yield the piece of one bucket, with the times of its deliveries and of their arrivals."""
     rows = Rows(packed, numbering, excluded)
     delivers, arrives = rows.delivers, rows.arrives
     order = arrives[np.lexsort((rows.index[arrives], rows.process[arrives], rows.code[arrives]))]
@@ -127,7 +128,7 @@ def timed(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> 
 
 
 def raced(packed: Iterable[bytes], docket: Docket, question: Question | None) -> bytes:
-    """Assemble the lines and find the races; those with the smallest slack by places, with their chains."""
+    """Assemble the lines and find the races. Return those with the smallest slack, by places, with their chains."""
     times: list[TimedPiece] = []
 
     def pieces() -> Iterator[Piece]:
@@ -153,7 +154,7 @@ def raced(packed: Iterable[bytes], docket: Docket, question: Question | None) ->
 
 
 class _Search:
-    """Both walks of every block of lanes."""
+    """The search for races: two walks for every block of lanes."""
 
     def __init__(self, lines: Lines, question: Question, arrived: Longs, delivered: Longs) -> None:
         self._lines, self._question = lines, question
@@ -164,7 +165,7 @@ class _Search:
         self._found = kernel.Races(np.zeros(4, np.int64), np.zeros((question.wanted.first, 5), np.int64))
 
     def run(self, lanes_max: int | None, segments: int) -> tuple[Longs, Longs]:
-        """What was counted, and the races with the smallest slack, ascending."""
+        """Return the counts, and the races with the smallest slack, ascending."""
         lines = self._lines
         senders = np.unique(lines.source[lines.source >= 0])
         for second in (False, True):
@@ -200,13 +201,14 @@ class _Reaching(Chains):
     """Chains from one send to another."""
 
     def between(self, sent: int, until: int) -> list[tuple[int, int]]:
-        """The fewest messages from one send, with it or after it, that another process delivers before it sends."""
+        """Return the shortest chain of messages from one send to another: it starts at or after ``sent``, and the
+        process that sends at ``until`` delivers its last message before that."""
         source, target = self._lines.process_at(np.array([sent, until])).tolist()
         return [] if source == target else self._between(sent, until)
 
 
 def _by_place(lines: Lines, heap: Longs) -> dict[str, Any]:
-    """The races as (process, index) of their events, with their chains."""
+    """Return the races as (process, index) of their events, with their chains."""
     base = lines.offsets[heap[:, 2]] if len(heap) else np.zeros(0, np.int64)
     second, first = base + heap[:, 3], base + heap[:, 4]
     sent, after = lines.send_of(first), lines.send_of(second)
@@ -231,7 +233,7 @@ def _by_place(lines: Lines, heap: Longs) -> dict[str, Any]:
 
 
 def _told(trace: Trace, said: dict[str, Any]) -> list[dict[str, Any]]:
-    """Each race by names and ids."""
+    """Return each race with names and ids."""
     sent, chain_sent = said["sent"], said["chain_sent"]
     ids = trace.ids(sent[0] + chain_sent[0], sent[1] + chain_sent[1])
     names, count = trace.names, len(sent[0])

@@ -1,10 +1,10 @@
-"""The one place that makes a Spark session of our own, and leaves nothing behind.
+"""Make a Spark session, and leave nothing behind when it ends.
 
-A session owns a scratch directory: Spark's shuffle files, its temporary files, the JVM's log and arrays larger than
-memory live there, and it goes with the session, also after Ctrl-C. The JVM writes to its log and not to a person's
-terminal. Python workers get this interpreter and this package.
+A session has a scratch directory for Spark's shuffle files, its temporary files, the JVM's log and arrays that are
+larger than memory. The directory is removed with the session, also after Ctrl-C. The JVM writes to its log and not to
+the terminal. Python workers use this interpreter and this package.
 
-What a remote master needs besides is in :mod:`antecede.pipeline.spark.remote`.
+:mod:`antecede.pipeline.spark.remote` has what a remote master needs in addition.
 """
 
 import logging
@@ -29,7 +29,7 @@ from antecede.pipeline.spark.remote import answering, outfit
 
 
 class Session:
-    """A running Spark with its scratch directory; ``seconds`` is what starting it took."""
+    """A running Spark with its scratch directory; ``seconds`` is the time that the start took."""
 
     def __init__(self, spark: Any, scratch: Path, local: bool, seconds: float) -> None:
         self.spark = spark
@@ -44,9 +44,9 @@ class Session:
 
 @contextmanager
 def session(master: str | None = None, conf: Mapping[str, str] | None = None, lean: bool = False) -> Iterator[Session]:
-    """A Spark session, ``local[*]`` unless a master is named; ``conf`` overrides what we set.
+    """Start a Spark session, ``local[*]`` unless a master is named; ``conf`` overrides our settings.
 
-    ``lean``: the JVM has little to do but to start tasks, so it should not spend time and memory on getting fast.
+    With ``lean`` the JVM does little more than start tasks, so it saves the time and memory of optimizing its code.
     """
     started = time.perf_counter()
     master = master or (conf or {}).get("spark.master") or "local[*]"
@@ -65,7 +65,8 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, le
             gateway, spark = _start(local, settings, scratch)
             requests.regain()
         if local:
-            # The first task starts what the workers are forked from, which has the kernels loaded when it is up.
+            # The first task starts the daemon that forks the workers. When the daemon is ready, it has loaded the
+            # kernels.
             spark.sparkContext.parallelize([0], 1).count()
         else:
             with one_line(scratch):
@@ -76,7 +77,7 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, le
         requests.insist()
         raise
     finally:
-        # Who asks twice must not get a JVM or a directory left behind.
+        # A second Ctrl-C must not leave a JVM or a directory behind.
         requests.ignore()
         try:
             _stop(gateway, spark)
@@ -91,8 +92,10 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, le
 
 @contextmanager
 def _quiet_gateway() -> Iterator[None]:
-    """Print no tracebacks of py4j's, which logs its stack each time that it is interrupted or its JVM ends, to the root
-    logger as well as to its own; nor of a request to end that Python dropped. Either is told in one line elsewhere."""
+    """Suppress tracebacks of py4j and of interrupts that Python dropped; other code reports each of them in one line.
+
+    py4j logs its stack each time that it is interrupted or its JVM ends, to the root logger as well as to its own.
+    """
 
     def is_others(record: logging.LogRecord) -> bool:
         return f"{os.sep}py4j{os.sep}" not in record.pathname
@@ -116,11 +119,12 @@ def _quiet_gateway() -> Iterator[None]:
 
 
 class _Requests:
-    """Requests to end: Ctrl-C, and a request from outside, which unwinds the stack in the same way.
+    """Requests to end: Ctrl-C, and a signal from outside, which unwinds the stack in the same way.
 
-    While a JVM is being started they wait, so that it is known by the time it has to be ended. Python drops what a
-    signal raises inside a destructor or a callback, so a request repeats itself until it is heard. It does so twice a
-    second, however often somebody asks: one that is raised just as the cleaning up begins would prevent it.
+    While a JVM is being started, requests wait, so that the JVM is known when it has to be ended. Python drops an
+    exception that a signal handler raises inside a destructor or a callback. So a request is raised again every half
+    second until it has an effect. More signals do not raise it more often: an exception right at the start of the
+    cleanup would prevent the cleanup.
     """
 
     def __init__(self) -> None:
@@ -129,18 +133,19 @@ class _Requests:
         self._before: dict[int, Any] = {}
 
     def listen(self) -> None:
-        """Take charge of the signals."""
-        # Only the main thread may listen to signals; elsewhere somebody else is in charge of them.
+        """Install the signal handlers."""
+        # Only the main thread may install signal handlers; in another thread the main thread handles the signals.
         with suppress(ValueError):
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
                 self._before[number] = signal.signal(number, self._heard)
-            # A terminal that closes asks too, unless we were told to outlive it.
+            # A closing terminal sends SIGHUP. It is a request to end too, unless the process was started to ignore it
+            # (nohup).
             if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
                 self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._heard)
 
     def regain(self) -> None:
-        """Take charge again: a context of Spark's listens to Ctrl-C itself, and would talk to the JVM from within the
-        very read that was interrupted."""
+        """Install the handlers again: Spark's context installs its own handler for Ctrl-C, which would call the JVM
+        during the read that was interrupted."""
         for number in self._before:
             signal.signal(number, self._heard)
 
@@ -155,17 +160,17 @@ class _Requests:
         raise self._wish()
 
     def insist(self) -> None:
-        """Raise what was asked for, if it was: py4j makes a failure of its own out of a call that was interrupted."""
+        """Raise the pending request, if there is one: py4j turns an interrupted call into a different exception."""
         if self._pending is not None:
             raise self._wish() from None
 
     def _wish(self) -> BaseException:
-        assert self._pending is not None, "nobody has asked"
+        assert self._pending is not None, "there is no pending request"
         return KeyboardInterrupt() if self._pending == signal.SIGINT else SystemExit(128 + self._pending)
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Let requests wait until the block is done."""
+        """Delay requests until the block is done."""
         self._waiting = True
         try:
             yield
@@ -175,7 +180,7 @@ class _Requests:
             self._heard(signal.SIGALRM, None)
 
     def ignore(self) -> None:
-        """Hear no more."""
+        """Ignore requests from now on."""
         self._waiting = True
         if self._before:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -183,13 +188,14 @@ class _Requests:
             signal.signal(number, signal.SIG_IGN)
 
     def close(self) -> None:
-        """What was in force before is in force again."""
+        """Restore the previous signal handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
 
 def _end_children(scratch: Path) -> None:
-    """End a JVM of ours that was interrupted before it could be asked to: a child that has our scratch on its line."""
+    """Kill a JVM that was interrupted before it could be stopped: a child process with our scratch directory on its
+    command line."""
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, IndexError, ValueError):
             parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
@@ -206,7 +212,9 @@ def _start(local: bool, settings: dict[str, str], scratch: Path) -> tuple[Any, A
     except ImportError:
         raise SparkError("the spark engine needs pyspark: install antecede[spark]") from None
     if SparkContext._active_spark_context is not None:
-        raise SparkError("a Spark session is running in this process already; give its DataFrame to pipeline.verify")
+        raise SparkError(
+            "a Spark session is already running in this process: pass a DataFrame of it to pipeline.verify"
+        )
     os.environ["JAVA_HOME"] = java_home(scratch)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -232,11 +240,11 @@ def _start(local: bool, settings: dict[str, str], scratch: Path) -> tuple[Any, A
         context.setLogLevel("ERROR")
         spark = SparkSession(context)
     except BaseException as error:
-        # What went wrong is told by the JVM, as long as there is one.
+        # Read the reason from the JVM while it still runs.
         said = _said(error)
         if "stopped SparkContext" in said:
-            # So ends a context whose master never answered it, though something listens there.
-            said = f"{settings['spark.master']} does not answer as a Spark master of this version does"
+            # The context stops like this if something listens at the address but does not answer as a master.
+            said = f"{settings['spark.master']} does not answer like a Spark master of this version"
         _stop(gateway, None)
         if isinstance(error, Exception):
             raise SparkError(f"Spark did not start: {said}") from None
@@ -253,10 +261,11 @@ def _settings(local: bool, lean: bool, scratch: Path) -> dict[str, str]:
         "appender.console.type = Console\nappender.console.name = stderr\nappender.console.target = SYSTEM_ERR\n"
         "appender.console.layout.type = PatternLayout\nappender.console.layout.pattern = %p %c{1}: %m%n%ex\n"
     )
-    # A user may have no home and no entry in the password file; the JVM and Ivy want a directory all the same.
+    # A user may have no home directory and no entry in the password file, but the JVM and Ivy need a directory.
     options = f"-Duser.home={scratch} -Djava.io.tmpdir={scratch} -Dlog4j2.configurationFile=file:{log4j}"
     if lean and local:
-        # The optimizing compiler and a collector with threads of its own take more from two cores than they give back.
+        # On two cores, the optimizing compiler and a garbage collector with several threads cost more time than they
+        # save.
         options += " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms64m"
     settings = {
         "spark.app.name": "antecede",
@@ -265,13 +274,14 @@ def _settings(local: bool, lean: bool, scratch: Path) -> dict[str, str]:
         "spark.jars.ivy": str(scratch / "ivy"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-        # Spark would weigh a batch after every row of it, which takes quadratic time where a column has nulls.
+        # With a limit, Spark computes the size of a batch after each row, which takes quadratic time if a column has
+        # nulls.
         "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
         "spark.sql.shuffle.partitions": "16",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.shuffle.sort.bypassMergeThreshold": "512",
-        # Our shuffles are of byte arrays, which Java's own serializer copies a kilobyte at a time.
+        # Our shuffles consist of byte arrays, which Java's own serializer copies one kilobyte at a time.
         "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
         "spark.kryoserializer.buffer.max": "1g",
     }
@@ -281,7 +291,7 @@ def _settings(local: bool, lean: bool, scratch: Path) -> dict[str, str]:
             "spark.python.daemon.module": "antecede.pipeline.daemon",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            # What would go over a network goes to the page cache here: compressing costs more than it saves.
+            # Shuffle data stays in the page cache of this machine, so compressing it costs more than it saves.
             "spark.shuffle.compress": "false",
             "spark.shuffle.spill.compress": "false",
         }
@@ -290,13 +300,13 @@ def _settings(local: bool, lean: bool, scratch: Path) -> dict[str, str]:
 
 def _stop(gateway: Any, spark: Any) -> None:
     if gateway is None:
-        # Nothing was started, perhaps since there is no pyspark at all.
+        # Nothing was started, perhaps because pyspark is not installed.
         return
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     try:
-        # The JVM may be gone already, and it is about to be.
+        # The JVM may already have ended, and it is ended below.
         with suppress(Exception):
             if spark is not None:
                 spark.stop()
@@ -308,7 +318,7 @@ def _stop(gateway: Any, spark: Any) -> None:
 
 
 def _end(gateway: Any) -> None:
-    # A gateway whose JVM died cannot be told.
+    # A gateway whose JVM died cannot be shut down.
     with suppress(Exception):
         gateway.shutdown()
     process = gateway.proc
@@ -318,14 +328,14 @@ def _end(gateway: Any) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    # The JVM leads a session of its own; what is left of it are Python workers that had no time to notice.
+    # The JVM runs in a separate process group. Only Python workers that did not notice its end are left in it.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 @contextmanager
 def one_line(scratch: Path | None = None) -> Iterator[None]:
-    """Turn what a Spark job dies of into an error of ours with one line."""
+    """Turn the exception of a failed Spark job into an :class:`AntecedeError` with one line."""
     try:
         yield
     except AntecedeError:
@@ -347,15 +357,15 @@ def _translated(error: Exception) -> AntecedeError:
             return AntecedeError(found.group(2).strip())
     if "PYTHON_VERSION_MISMATCH" in text:
         return SparkError(
-            f"the workers run another Python than {sys.version_info[0]}.{sys.version_info[1]}, the driver's: "
-            f"set PYSPARK_PYTHON to one of that version before the session starts, as {sys.executable}"
+            f"the workers run another Python version than the driver, {sys.version_info[0]}.{sys.version_info[1]}: "
+            f"set PYSPARK_PYTHON to one of that version before the session starts, for example {sys.executable}"
         )
     if missing := re.search(r"ModuleNotFoundError: No module named '(\w+)", text):
-        hint = f"set PYSPARK_PYTHON to one that has it before the session starts, as {sys.executable}"
+        hint = f"set PYSPARK_PYTHON to one that has it before the session starts, for example {sys.executable}"
         return SparkError(f"the workers' Python has no module {missing[1]}: {hint}")
     if "Checkpoint block" in text or "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in text:
         return SparkError(
-            "an executor was lost, and with it what the stages had handed over: run it again, "
+            "an executor was lost, together with results of earlier stages: run it again, "
             "with spark.dynamicAllocation.enabled=false if executors come and go"
         )
     if "OutOfMemoryError" in text:
@@ -366,8 +376,8 @@ def _translated(error: Exception) -> AntecedeError:
 
 
 def _said(error: BaseException) -> str:
-    """The line of a long report that says most."""
-    # What py4j hands on begins with a colon.
+    """Return the most informative line of a long error report."""
+    # Exceptions from py4j begin with a colon.
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b", line)]
     chosen = (telling or lines or [type(error).__name__])[-1 if telling else 0]
@@ -375,7 +385,7 @@ def _said(error: BaseException) -> str:
 
 
 def _why(scratch: Path) -> str:
-    """What the JVM wrote before it gave up; its own complaints take two lines."""
+    """Return what the JVM wrote before it failed to start; the JVM's own errors take two lines."""
     try:
         lines = [line.strip() for line in (scratch / "jvm.log").read_text(errors="replace").split("\n") if line.strip()]
     except OSError:

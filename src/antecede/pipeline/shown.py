@@ -1,4 +1,4 @@
-"""Reports that a notebook shows as tables and drawings; to everybody else they are plain dictionaries."""
+"""Reports that a notebook shows as tables and drawings. Everywhere else they are plain dictionaries."""
 
 from collections.abc import Iterable, Mapping
 from html import escape
@@ -13,10 +13,10 @@ _rows_max = 20
 
 
 class Report(dict[str, Any]):
-    """A report of the pipeline, as JSON has it."""
+    """A report of the pipeline, with the keys of the JSON report."""
 
     def _repr_html_(self) -> str:
-        """What Jupyter shows."""
+        """Return the HTML that Jupyter shows."""
         parts = [_table(_flat(self))]
         if "orders" in self:
             entries = [{"order": order, **entry} for order, entry in self["orders"].items()]
@@ -29,7 +29,7 @@ class Report(dict[str, Any]):
 
 
 def _flat(report: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures of a report, those inside of others under both names."""
+    """Return the figures of a report; an inner figure gets the name ``outer.inner``."""
     found: dict[str, Any] = {}
     for key, value in report.items():
         if isinstance(value, Mapping):

@@ -21,31 +21,25 @@ clock for timers.
 
 import msgspec
 
-from antecede import limits
 from antecede.channel import Channel, Letter, Taken
-from antecede.channel.envelopes import envelope_fault
+from antecede.channel.envelopes import body_fault, envelope_fault
 from antecede.engine import Engine, Outbound, Question, Timeout, name_of
-from antecede.errors import (
-    LinkError,
-    OverloadError,
-    SnapshotError,
-    StampError,
-    StoreError,
-    TopologyError,
-    UsageError,
-    WireError,
-)
+from antecede.errors import LinkError, OverloadError, SnapshotError, StampError, UsageError, WireError
 from antecede.link import Ack, Frame, Hello
 from antecede.objects.calls import Calls, deadline_of, is_call, unfit
 from antecede.objects.replicas import RULES, Row
 from antecede.server.backlog import Backlog, backlog_of
 from antecede.server.items import (
+    FORMAT_OLDEST,
+    FORMAT_WITH_LISTS,
+    LOG_FORMAT,
     Began,
     Buried,
     Enacted,
     Expired,
     Fired,
     Forgot,
+    Formatted,
     Item,
     Left,
     Met,
@@ -59,15 +53,13 @@ from antecede.server.items import (
     encode_record,
     sent_again,
 )
-from antecede.server.snapshots import State, decode_state, encode_state
+from antecede.server.snapshots import State, check_origin, decode_state, encode_state
 from antecede.server.timers import Timers
 from antecede.server.words import Accepted, FromPeer, Plan, Refused, Replay, Step
 
 __all__ = ["CATCHING_UP", "Accepted", "AgentServer", "FromPeer", "Plan", "Refused", "Replay", "Step"]
 CATCHING_UP = "the server is catching up: try again later"
-
-
-Input = FromPeer | Published | PublishedMany | Reacted | Forgot | Buried | Replay | Left
+Input = FromPeer | Published | PublishedMany | Reacted | Forgot | Buried | Replay | Left | Ruled
 
 
 class AgentServer:
@@ -93,6 +85,10 @@ class AgentServer:
         """Set by the driver above its high-water mark: clients' publishes are refused, everything else continues."""
         self.overload = CATCHING_UP
         """The reason that clients then get."""
+        self.log_format = FORMAT_OLDEST
+        """The format by whose rules trains and records are made; an item of the log raises it."""
+        self._multicasts = 0
+        """Letters to several destinations that this step sent."""
         self._items: list[Item] = []
         self.channel.record_into(self._items)
         self._numbers = 0
@@ -103,13 +99,11 @@ class AgentServer:
     # Steps.
 
     def step(self, inputs: list[Input], now: float, clock_ms: int, acknowledge: bool = True) -> Step:
-        """Take the inputs, fire due timers, stamp the messages sent. Acknowledgements may be left to a later step."""
+        """Take the inputs, fire timers, stamp the messages sent; acknowledgements may be left to a later step."""
         items, engine = self._items, self.engine
         items.clear()
-        if inputs and self.calls.outdated:
-            items.append(Ruled(RULES))
-            self._apply(items[-1], now)
-        for given in inputs:
+        self._multicasts = 0
+        for given in [Ruled(RULES), *inputs] if inputs and self.calls.outdated else inputs:
             self._take(given, items, now, clock_ms)
         if self.calls.site is not None:
             self._expire(items, now, clock_ms)
@@ -122,15 +116,28 @@ class AgentServer:
             items += enacted_items(*self.calls.record(), clock_ms)
         # A step owns its lists, even the empty ones: the next step must not add to lists that were handed out.
         replies, faults, self._replies, self._faults = self._replies, self._faults, [], []
-        record = encode_record(items) if items and self.kept else None
+        share = self._multicasts > 1 and self.log_format >= FORMAT_WITH_LISTS
+        record = encode_record(items, share) if items and self.kept else None
         due = engine.due() if engine.ready else []
         return Step(record, self.channel.leaving(now, acknowledge), replies, due, faults)
 
     def begin(self, epoch: str) -> bytes:
         """The record to begin an empty log with."""
-        began = Began(self.name, epoch)
-        self._apply(began, 0.0)
-        return encode_record([began])
+        return self._note([Began(self.name, epoch), Formatted(LOG_FORMAT)])
+
+    def upgrade(self) -> bytes | None:
+        """The record to append to a log of an older format before any input; None if the log needs none."""
+        return None if self.log_format == LOG_FORMAT else self._note([Formatted(LOG_FORMAT)])
+
+    def _note(self, items: list[Item]) -> bytes:
+        for item in items:
+            self._apply(item, 0.0)
+        return encode_record(items)
+
+    def _use_format(self, log_format: int) -> None:
+        self.log_format = log_format
+        if log_format >= FORMAT_WITH_LISTS:
+            self.channel.share_lists()
 
     def replay(self, record: bytes, now: float) -> None:
         """Apply a record of the log again. Its messages were sent before; unacknowledged ones are resent."""
@@ -152,12 +159,8 @@ class AgentServer:
         self._replies = []
 
     def begin_life(self, life: int) -> None:
-        """Start a life after the last record was replayed: peers learn its number, and the frame count at its start."""
+        """Start a life after the last record was replayed: peers learn its number, and its count of frames so far."""
         self.channel.begin_life(life)
-
-    def resume(self, now: float) -> Step:
-        """Return what is due now, after the last record has been replayed."""
-        return self.step([], now, 0)
 
     def deadline(self) -> float | None:
         """The time at which the links must resend something."""
@@ -245,7 +248,7 @@ class AgentServer:
     def _replay_dead(self, given: Replay, items: list[Item], now: float) -> None:
         dead = self.engine.dead.get(given.key)
         if dead is None:
-            # Another operator was faster.
+            # Another operator has already removed the letter.
             return
         number = self.clients.get(given.client, 0) + 1
         for item in (sent_again(dead.letter, given.client, number, given.to), Buried(given.key)):
@@ -256,10 +259,7 @@ class AgentServer:
         """Return the addresses of a publish; raise an error if it cannot be sent, or if there are too many."""
         if self.overloaded:
             raise OverloadError(self.overload)
-        longest = max(map(len, bodies))
-        if longest > limits.letter_bytes_max:
-            raise UsageError(f"notification of {longest} bytes: at most {limits.letter_bytes_max}")
-        fault = envelope_fault(to, kind)
+        fault = body_fault(max(map(len, bodies))) or envelope_fault(to, kind)
         if fault:
             raise UsageError(fault)
         to = self.channel.check(to)
@@ -315,6 +315,8 @@ class AgentServer:
             link.peer, link.peer_life = item.incarnation, item.life
         elif isinstance(item, Began):
             self.epoch = item.epoch
+        elif isinstance(item, Formatted):
+            self._use_format(item.format)
         if self.channel.arrived or self.calls.site is not None:
             self._collect()
 
@@ -326,6 +328,8 @@ class AgentServer:
         last = item.number + len(item.bodies) - 1
         self.clients[item.client] = last
         source, to, kind = f"{item.client}@{self.name}", self.channel.destinations.shared(item.to), item.type
+        if len(to) > 1:
+            self._multicasts += 1
         prefix, first = self._prefix, self._numbers + 1
         self._numbers += len(item.bodies)
         letters = [
@@ -367,7 +371,7 @@ class AgentServer:
                 self.engine.asks[ask] = Question(item.agent, outbound.reply)
             self._call(item.agent, outbound, ask, deadline_of(outbound.body, item.clock_ms), now)
         else:
-            # Only a server that forwards what it does not understand can do that; nothing is called.
+            # Only a server that forwards calls which it does not understand can send this; nothing is called.
             self._numbers += 1
         self._numbers += bool(ask)
 
@@ -383,11 +387,14 @@ class AgentServer:
         self.timers.set(self._numbers, when_ms, agent, letter)
 
     def _send(self, source: str, sent: Outbound | Published, *, ask: str = "", replays: str = "") -> Letter:
-        """Send the next letter. A question is quoted by its own id (``ask="."``), or as its asker says."""
+        """Send a letter. An answer quotes the question's own id (``ask="."``), or the id that the asker gives."""
         self._numbers += 1
         id_ = self._prefix + str(self._numbers)
         ask = id_ if ask == "." else ask
-        to = sent.to if len(sent.to) == 1 else self.channel.destinations.shared(sent.to)
+        to = sent.to
+        if len(to) > 1:
+            self._multicasts += 1
+            to = self.channel.destinations.shared(to)
         letter = Letter(id_, source, to, sent.type, sent.body, ask, sent.answers, replays, sent.context)
         self.channel.send(letter)
         return letter
@@ -411,25 +418,15 @@ class AgentServer:
     # State.
 
     def backlog(self, exact: bool = True) -> Backlog:
-        """Return how much waits here; if not exact, without the bytes of letters that came since the last count."""
+        """Return how much data waits here; if not ``exact``, without the bytes of letters since the last count."""
         return backlog_of(self.channel, self.engine, self.timers, exact)
 
     def snapshot(self) -> bytes:
         """Return the whole durable state as bytes."""
-        channel, engine = self.channel.dump(), self.engine.dump()
         stopped = [(*place, reason) for place, reason in self.stopped.items()]
         head = (self.name, self.incarnation, self.epoch, self._numbers)
-        return encode_state(State(*head, channel, engine, self.clients, self.timers.waiting, stopped))
-
-    def check_origin(self, server: str, epoch: str, expected: str) -> None:
-        """Refuse a log that belongs to another server, or to another topology."""
-        if server != self.name:
-            raise StoreError(f"the data directory belongs to server {server}, not to {self.name}")
-        if epoch != expected:
-            raise TopologyError(
-                f"the data directory of server {server} was begun under topology epoch {epoch}, but the file has "
-                f"{expected}: start with the previous topology file, or with an empty data directory"
-            )
+        rest = (self.clients, self.timers.waiting, stopped, self.log_format)
+        return encode_state(State(*head, self.channel.dump(), self.engine.dump(), *rest))
 
     def restore(self, snapshot: bytes, now: float, epoch: str | None = None) -> None:
         """Load the state of a snapshot into a new server, if it has this epoch."""
@@ -438,7 +435,7 @@ class AgentServer:
         except SnapshotError as error:
             raise SnapshotError(f"unreadable snapshot of server {self.name}: {error}") from None
         if epoch is not None:
-            self.check_origin(state.server, state.epoch, epoch)
+            check_origin(self.name, state.server, state.epoch, epoch)
         if (state.server, state.incarnation) != (self.name, self.incarnation):
             raise SnapshotError(f"snapshot of server {state.server} ({state.incarnation:016x}): expected {self.name}")
         self.epoch = state.epoch
@@ -448,3 +445,4 @@ class AgentServer:
         self.clients = state.clients
         self.timers.load(state.timers)
         self.stopped = {(domain, peer): reason for domain, peer, reason in state.stopped}
+        self._use_format(state.log_format)

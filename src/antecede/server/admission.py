@@ -16,7 +16,7 @@ from collections.abc import Callable
 from antecede import limits
 
 Drop = Callable[[str, str], None]
-"""Close a connection: the reason, and the code for it."""
+"""Closes a connection, with the reason and its code."""
 
 
 class Guest:
@@ -59,10 +59,11 @@ class Admission:
         self.dropped = 0
         """Strangers that were closed for newer ones."""
         self._strangers: dict[Guest, None] = {}
-        """Oldest first."""
+        """The strangers, oldest first."""
         self._of_address: Counter[str] = Counter()
         self._unfinished: dict[Guest, None] = {}
-        """Connections with an incomplete frame, the one that began first comes first; without servers."""
+        """Connections with an incomplete frame; the one whose frame began first comes first. Servers are not
+        included."""
         self._unfinished_of: Counter[str] = Counter()
         self.unfinished_bytes = 0
 

@@ -39,7 +39,7 @@ class Ticket:
         self, number: int, target: str | tuple[str, ...], to: tuple[str, ...], kind: str, ask: bool, context: str = ""
     ) -> None:
         self.number = number
-        """Of the first."""
+        """The number of the first publish."""
         self.target = target
         """The destinations as the caller gave them."""
         self.to = to
@@ -51,7 +51,7 @@ class Ticket:
         self.bytes = 0
 
     def drop(self, count: int) -> None:
-        """Remove the first of the batch, which were accepted; the rest becomes a new batch."""
+        """Remove the first publishes of the batch, which were accepted; the rest becomes a new batch."""
         self.number += count
         del self.bodies[:count]
 
@@ -71,7 +71,7 @@ class Numbering(Generic[T]):
         self.open: T | None = None
         """The batch that is being filled; it has a number, but was not sent yet."""
         self.tickets: deque[T] = deque()
-        """Sent and not accepted, by number."""
+        """Batches that were sent and are not accepted yet, by number."""
         self.asks: dict[int, T] = {}
         """Questions that wait for an answer, by the number that an answer quotes."""
 
@@ -331,7 +331,7 @@ class ClientLine:
         self._owner.welcomed(part.address, part.last)
 
     def closed(self, reason: str, now: float) -> None:
-        """The connection ended: dial again, unless the server closed it for good."""
+        """Process the end of the connection: dial again, unless the server closed it for good."""
         self._connection = None
         if self.welcomed:
             self._lost_at = self._clock()
@@ -343,7 +343,7 @@ class ClientLine:
             self._dial_later(now)
 
     def writable(self) -> None:
-        """The connection has room again."""
+        """Continue writing: the connection has room again."""
         self.flush()
 
     def watch(self, now: float) -> None:

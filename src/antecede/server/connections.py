@@ -8,9 +8,9 @@ from antecede import limits
 from antecede.wire import AnyPart, Part, Ping
 
 SILENT: Final = "silent"
-"""The code with which a connection is closed that nothing comes from."""
+"""The code for closing a connection from which nothing comes."""
 NO_HELLO: Final = "no-hello"
-"""The code with which a connection is closed on which no hello comes."""
+"""The code for closing a connection on which no hello comes."""
 
 
 serials = count(1)
@@ -27,7 +27,7 @@ class Connection(Protocol):
     spoke: float
     """The time of the last write."""
     code: str
-    """The rule for which this end closed it; empty: none."""
+    """The rule that the other end broke, so that this end closed the connection; empty: none."""
 
     @property
     def heard(self) -> float:
@@ -36,7 +36,7 @@ class Connection(Protocol):
 
     @property
     def full(self) -> bool:
-        """Whether so much waits to be read by the other end that nothing more should be written."""
+        """Whether the connection is full: the other end has so much to read that nothing more should be written."""
         ...
 
     def send(self, parts: Sequence[Part]) -> None:
@@ -82,12 +82,12 @@ class Receiver(Protocol):
         ...
 
     def writable(self) -> None:
-        """A connection that was full is not any more."""
+        """A connection that was full has room again."""
         ...
 
 
 def keep_alive(connection: Connection, now: float) -> None:
-    """Send a ping when nothing was sent for a while; close a connection that nothing comes from."""
+    """Send a ping if nothing was sent for a while; close the connection if nothing comes from it."""
     if now - connection.heard > 3 * limits.heartbeat_seconds:
         connection.close(f"nothing received for {3 * limits.heartbeat_seconds:.0f} s", code=SILENT)
     elif now - connection.spoke >= limits.heartbeat_seconds:

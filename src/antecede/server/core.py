@@ -70,7 +70,7 @@ class ServerCore:
         if driver.awake:
             receiver.received(parts)
             return False
-        # Inputs that come together wait for each other.
+        # Inputs that come together are taken in one step.
         driver.awake = True
         try:
             receiver.received(parts)
@@ -93,7 +93,7 @@ class ServerCore:
         return self.failure or self.driver.trouble or self.marks.shortage
 
     def stop(self, reason: str) -> None:
-        """Take nothing more from outside; what is under way goes on."""
+        """Take nothing more from outside; work in progress continues."""
         self.operations.stopping = self.upkeep.stopping = True
         self.machine.overloaded = True
         self.entry.closed = reason
@@ -105,7 +105,7 @@ class ServerCore:
         self.peering.stop(reason)
 
     def fail(self, reason: str) -> None:
-        """Nothing can be stepped any more, or nothing more will be durable: the server must end."""
+        """No step can be taken any more, or no record will become durable: the server must end."""
         self.failure = reason
         self.upkeep.failed = True
 

@@ -108,13 +108,13 @@ class Driver:
         self.inputs: deque[Input] = deque()
         """The inputs that no step has taken yet."""
         self._records: deque[bytes] = deque()
-        """Not yet appended to the log."""
+        """Records that are not yet appended to the log."""
         self.taken = 0
-        """Inputs that were stepped."""
+        """Number of inputs that steps have taken."""
         self._when_taken: deque[tuple[int, Callable[[], None]]] = deque()
-        """(inputs taken, call): what to call when that many inputs have been taken."""
+        """Pairs (inputs taken, call): the call is made when that many inputs have been taken."""
         self._deferred: list[Callable[[], None]] = []
-        """To be called at the beginning of the next turn."""
+        """Functions to call at the beginning of the next turn."""
         self.awake = False
         """Whether a turn was asked for, or is about to be."""
         self._steps = 0
@@ -191,35 +191,38 @@ class Driver:
             deferred, self._deferred = self._deferred, []
             for call in deferred:
                 call()
-        self.stepped = not self._records
-        if self._records:
-            return Turn(list(self._records), [])
+        records, queue = self._records, self.inputs
+        if records:
+            self.stepped = False
+            return Turn(list(records), [])
+        self.stepped = True
         if not self._steps:
             self._calm = now - self._rested > _calm_seconds
         self._steps += 1
         retries, acknowledgements = self.retries, self.acknowledgements
         reactions = retries.due(now) if retries.waiting else []
-        if len(self.inputs) <= _inputs_few:
-            inputs = list(self.inputs)
-            self.inputs.clear()
+        if len(queue) <= _inputs_few:
+            inputs = list(queue)
+            queue.clear()
         else:
             inputs = self._take_inputs()
         acknowledge = acknowledgements.any and (
             now >= acknowledgements.due or acknowledgements.frames >= _frames_together
         )
+        machine = self.machine
         try:
-            step = self.machine.step(inputs, now, clock_ms, acknowledge)
+            step = machine.step(inputs, now, clock_ms, acknowledge)
         except BaseException:
             # Half a step was taken and no record contains it: nothing may depend on it. The log is good.
             self.broken = True
             raise
         self.taken += len(inputs)
-        waits = self.machine.channel.acks_wait
+        waits = machine.channel.acks_wait
         if acknowledge or (waits and not acknowledgements.wait):
             acknowledgements.stepped(waits, now)
         if step.record is not None:
-            self._records.extend(pieces_of(step.record))
-            self.gate.last += len(self._records)
+            records.extend(pieces_of(step.record))
+            self.gate.last += len(records)
         if step.outgoing or step.replies:
             self.gate.put(step.outgoing, step.replies)
         for due in step.due:
@@ -231,7 +234,7 @@ class Driver:
             self._call_when_taken()
         for domain, peer, reason in step.faults:
             self._outputs.fault(domain, peer, reason)
-        return Turn(list(self._records), [] if self.stopping else reactions)
+        return Turn(list(records) if records else [], [] if self.stopping else reactions)
 
     def _call_when_taken(self) -> None:
         while self._when_taken and self._when_taken[0][0] <= self.taken:
@@ -255,8 +258,8 @@ class Driver:
 
     @property
     def goes_on(self) -> bool:
-        """Whether to take another turn at once. The results of a step's reactions share its group in the log and its
-        write; and a turn that only appended records must be followed by a step."""
+        """Whether to take another turn at once. Results of reactions then share the group in the log and the write with
+        the step that started them. And a turn that only appended records must be followed by a step."""
         if self._records:
             return False
         return not self.stepped or (bool(self.inputs) and self._steps < _steps_together)
@@ -274,8 +277,8 @@ class Driver:
         return commit_here
 
     def committed(self, now: float) -> None:
-        """End the commit that ``rest`` requested; its output has left. Inputs that came meanwhile came together. But
-        without a disk to wait for, the answer to the last output may already be here."""
+        """End the commit that ``rest`` requested; its output has left. Inputs that came during the commit are one
+        group. But if there was no disk to wait for, the answer to the last output may already be here."""
         if self.machine.kept or not self._calm:
             self._rested = now
 
@@ -298,7 +301,7 @@ class Driver:
             if other is not None and (due is None or other < due):
                 due = other
         known = self._wake_at
-        # No frame sent since then is resent before that, so the links need not be asked at every step.
+        # No frame that was sent since then is due for a resend earlier, so the links need not be asked at every step.
         if known is not None and now < known <= now + self.machine.plan.resend_after:
             due_later = due is None or due >= known - 0.001
             if due_later:
@@ -343,7 +346,7 @@ class Acknowledgements:
         self.frames = 0
         """Frames that came since the last step that acknowledged."""
         self.due = inf
-        """From when on a step acknowledges; unlimited if no step left acknowledgements for later."""
+        """The time from which a step acknowledges; infinite if no step left acknowledgements for later."""
 
     def received(self, frames: int) -> None:
         """Count frames that must be acknowledged."""

@@ -47,9 +47,10 @@ class Entry:
         self.closed = ""
         """The reason why no connections are accepted; empty if they are."""
         self.connections: dict[Incoming, None] = {}
-        """In the sequence in which they came."""
+        """The connections, in the sequence in which they came."""
         self._dropped = 0
-        """The number of strangers closed for newer ones, as last logged."""
+        """The number of strangers that were closed to make room for newer ones, at the time of the last log line about
+        it."""
 
     def opened(self, connection: Connection, now: float) -> "Incoming":
         """A connection came in."""

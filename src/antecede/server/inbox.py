@@ -31,19 +31,19 @@ class Inbox:
         self._answered = answered
         self._done = done
         self._letters: deque[Letter] = deque()
-        """Delivered on this connection, and still to be handled."""
+        """Letters that were delivered on this connection and are not yet handled."""
         self._reported: list[str] = []
-        """Handled on this connection, and still to be reported."""
+        """Letters that were handled on this connection and are not yet reported."""
         self._handled: dict[str, str] = {}
-        """The last letters that were handled, and why if they are dead."""
+        """The last letters that were handled; for dead ones the reason."""
         self._current: Letter | None = None
         """The letter whose handler runs, or is to be tried again."""
         self._outdated = False
-        """The connection on which the current letter came is gone."""
+        """Whether the connection on which the current letter came is gone."""
         self._tries = 0
         self._try_at = 0.0
         self.running = False
-        """A handler runs."""
+        """Whether a handler runs."""
 
     def begin(self) -> None:
         """A new connection: what was not reported as done comes again."""
@@ -96,7 +96,7 @@ class Inbox:
             self._try_at = now + limits.reaction_pause_seconds * 2 ** (self._tries - 1)
 
     def dead(self, reason: str) -> None:
-        """No handler can take the letter, for this reason."""
+        """Set the letter aside as dead, for this reason: no handler can take it."""
         letter = self._current
         assert letter is not None
         self._current, self.running = None, False
@@ -121,7 +121,7 @@ class Inbox:
         if len(self._handled) > _handled_max:
             del self._handled[next(iter(self._handled))]
         if not outdated:
-            # Otherwise it comes again, and is reported then.
+            # Otherwise the letter comes again on the next connection, and is reported then.
             self._reported.append(letter.id)
             if dead or len(self._reported) >= _done_together:
                 self._report(dead)

@@ -4,9 +4,13 @@ The machine is deterministic: the same inputs from the same state lead to the sa
 same frames. So a record holds only the inputs (a packet of a peer, a client's publish, the outcome of a reaction, a
 timer that fired, a peer's identity) and nothing that follows from them. All items of one record were one step: their
 messages were stamped together, at its end.
+
+Frames that were not acknowledged are made again from the log, and must be the same bytes. So the rules by which letters
+become trains belong to the log's format: a log is replayed by the rules under which it was written. An item says from
+where on newer rules are in force (:class:`Formatted`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -34,7 +38,7 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     source: str = ""
     """The original sender, if it is not the client itself. So a replayed dead letter keeps its sender."""
     asked: str = ""
-    """The id that an answer to it quotes, if not this publish."""
+    """The id that an answer quotes, if it is not that of this publish."""
     deadline_ms: int = 0
     """For a call: the wall clock by which it must have ended."""
 
@@ -72,11 +76,12 @@ class Buried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
 
 
 class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=7):
-    """A client sent several of one type to the same destinations, one after the other; their numbers rise by one."""
+    """A client sent several notifications of one type to the same destinations, one after the other; their numbers rise
+    by one."""
 
     client: str
     number: int
-    """Of the first."""
+    """The number of the first publish."""
     to: tuple[str, ...]
     type: str
     bodies: list[bytes]
@@ -126,7 +131,20 @@ class Left(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="it
     client: str
 
 
-class Ruled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=14):
+class Listed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=14):
+    """The lists of several destinations in this record. In the items that follow, one name of the form ``NUL number``
+    stands for a whole list. It is only in the bytes of a record, never among the items of a step."""
+
+    lists: list[tuple[str, ...]]
+
+
+class Formatted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=15):
+    """From now on the rules of this log format are in force."""
+
+    format: int
+
+
+class Ruled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=16):
     """The rules of objects that this server follows from now on; a log without it follows version 1."""
 
     rules: int
@@ -146,19 +164,73 @@ Item = (
     | Expired
     | Related
     | Left
+    | Listed
+    | Formatted
     | Ruled
 )
+LOG_FORMAT: Final = 3
+"""The rules that are in force in a new log."""
+FORMAT_OLDEST: Final = 2
+"""The rules of the log formats 1 and 2 are the same."""
+FORMAT_WITH_LISTS: Final = 3
+"""From here on a list of destinations is in a train, and in a record, once."""
 
-encode_record = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[Item]).decode
+
+
+def encode_record(items: list[Item], share: bool = False) -> bytes:
+    """Return the bytes of a step's record. ``share``: write each list of several destinations once."""
+    if share:
+        lists: dict[tuple[str, ...], int] = {}
+        short = [_with_lists(item, lambda to: _short(to, lists)) for item in items]
+        return _encode([Listed(list(lists)), *short])
+    return _encode(items)
 
 
 def decode_record(record: bytes) -> list[Item]:
     """The items of a record from the log."""
     try:
-        return _decode(record)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        items = _decode(record)
+        if items and isinstance(items[0], Listed):
+            lists = items[0].lists
+            return [_with_lists(item, lambda to: _long(to, lists)) for item in items[1:]]
+        return items
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, IndexError) as error:
         raise StoreError(f"unreadable record in the log: {error}") from None
+
+
+_To = tuple[str, ...]
+
+
+def _with_lists(item: Item, change: Callable[[_To], _To]) -> Item:
+    """Return an item with other lists of destinations."""
+    if isinstance(item, Published | PublishedMany):
+        return msgspec.structs.replace(item, to=change(item.to))
+    if isinstance(item, Reacted):
+        reactions = tuple([_reaction_with_lists(reaction, change) for reaction in item.reactions])
+        return msgspec.structs.replace(item, reactions=reactions)
+    return item
+
+
+def _reaction_with_lists(reaction: Reaction, change: Callable[[_To], _To]) -> Reaction:
+    if not reaction.outbound:
+        return reaction
+    outbound = tuple([msgspec.structs.replace(sent, to=change(sent.to)) for sent in reaction.outbound])
+    return msgspec.structs.replace(reaction, outbound=outbound)
+
+
+def _short(to: _To, lists: dict[_To, int]) -> _To:
+    # No name begins with NUL. If one ever did, its list would be written like those of several names.
+    if len(to) == 1 and to[0][:1] != _nul:
+        return to
+    return (f"{_nul}{lists.setdefault(to, len(lists))}",)
+
+
+def _long(to: _To, lists: list[_To]) -> _To:
+    if len(to) == 1 and to[0][:1] == _nul:
+        return lists[int(to[0][1:])]
+    return to
 
 
 def enacted_items(conflicts: dict[str, list[list[str]]] | None, rows: list[Row], clock_ms: int) -> list[Item]:
@@ -203,5 +275,6 @@ def joined(stored: Iterable[bytes]) -> Iterator[bytes]:
             pieces = []
 
 
+_nul: Final = "\0"
 _piece: Final = b"\xc1"
 """The one byte that no MessagePack value starts with."""

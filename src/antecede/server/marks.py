@@ -17,7 +17,7 @@ from antecede.server.words import Log
 
 
 class LogState(Protocol):
-    """How full the log is; see :class:`antecede.store.contract.Store`."""
+    """The state of the log's disk space; see :class:`antecede.store.contract.Store`."""
 
     @property
     def pending_bytes(self) -> int: ...
@@ -48,12 +48,12 @@ class Marks:
         self._hold_peers = hold_peers
         self._log = log
         self.held = False
-        """Nothing is read from peers."""
+        """Whether reading from peers is stopped."""
         self.unwatched_bytes = 0
         """Bytes written to the log since the last check."""
         self._uncounted_bytes = 0
         self._rough = 0
-        """How many checks in a row did not count the letters."""
+        """Number of checks in a row that did not count the letters."""
         self.shortage = ""
         """The reason why there is little space left on the disk."""
 
@@ -120,7 +120,7 @@ class Marks:
         self.shortage = shortage
         self._machine.overload = f"{shortage}: try again later" if shortage else CATCHING_UP
         if shortage:
-            # At once, not at the next check: the rest of a segment is soon full.
+            # Refuse at once, not at the next check: the rest of a segment is soon full.
             self._machine.overloaded = True
 
     def _hold(self, *, peers: bool) -> None:
@@ -134,5 +134,5 @@ class Marks:
 _letter_bytes = 600
 """The memory of a letter besides its body."""
 _rough_max = 9
-"""Checks without a count: one second, because some letters reach a mailbox long after the log."""
+"""Number of checks without a count: one second, because some letters reach a mailbox long after the log."""
 _ask_operator = "an operator replays or drops them (antecede dead)"

@@ -49,9 +49,9 @@ class Operations:
         self._changes = False
         """Whether the command that runs now changes something."""
         self.stopping = False
-        """The server takes nothing more from outside."""
+        """Whether the server takes nothing more from outside."""
         self.trace: Callable[[], dict[str, Any] | None] = lambda: None
-        """Returns how far the recorded trace has got; None: nothing is recorded."""
+        """Returns the progress of the recorded trace; None: nothing is recorded."""
         self._commands: dict[str, tuple[int, Callable[..., Any]]] = {
             "status": (0, self.status),
             "dead-list": (0, self.dead_list),
@@ -230,7 +230,8 @@ class Operations:
         return {"server": machine.name, "domain": domain, "generation": int(generation), "sent_again": again}
 
     def _check_room(self) -> None:
-        """Refuse to change anything while records have no room: whether the change lasts would not be known."""
+        """Refuse changes while records have no room on the disk: it would not be known whether the change is
+        durable."""
         if self._driver.behind:
             raise OverloadError(f"server {self._machine.name} cannot write its log: {self._driver.trouble}")
 

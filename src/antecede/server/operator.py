@@ -45,7 +45,8 @@ class OperatorRequest:
         self._connection.close("done")
 
     def closed(self, reason: str, now: float) -> None:
-        """The connection ended, perhaps before the answer: then whether the command was carried out is not known."""
+        """Process the end of the connection. If it comes before the answer, it is not known whether the command was
+        carried out."""
         self._end(None, ClosedError(reason or "the server closed the connection"))
 
     def writable(self) -> None:

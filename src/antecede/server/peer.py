@@ -8,6 +8,7 @@ from typing import Final
 
 from antecede import limits, wire
 from antecede.channel import Outgoing
+from antecede.channel.consumer import unshared_frame
 from antecede.link import Ack, Frame
 from antecede.server.connections import Connection
 
@@ -28,7 +29,7 @@ class Peer:
         self.dialed: Connection | None = None
         """The connection that we dialed, also before the peer has said hello."""
         self.ready = False
-        """Both hellos were sent."""
+        """Whether both hellos were sent."""
         self.deferred: list[Outgoing] = []
         """First copies that wait for space on the connection."""
         self.newest: dict[str, int] = {}
@@ -54,6 +55,8 @@ class Peer:
         connection = self.connection
         assert connection is not None
         if not connection.full:
+            if self.version < wire.LISTS:
+                several = [unshared_frame(one) for one in several]
             connection.send(self._parts(several))
             return
         for one in several:
@@ -63,7 +66,7 @@ class Peer:
                 self.deferred.append(one)
 
     def writable(self) -> None:
-        """The connection has room again."""
+        """Continue writing: the connection has room again."""
         if self.ready and self.deferred:
             deferred, self.deferred = self.deferred, []
             self.write(deferred)

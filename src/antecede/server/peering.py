@@ -73,7 +73,7 @@ class Peering:
         self._driver = driver
 
     def start(self, now: float) -> None:
-        """Dial the peers that are ours to dial."""
+        """Dial the peers that this server must dial: those whose name is larger."""
         for peer in self.peers.values():
             if peer.ours_to_dial:
                 peer.dial_at = now
@@ -105,8 +105,8 @@ class Peering:
                     peer.pause, peer.dial_at = PAUSE_FIRST, now
 
     def watch(self, now: float) -> None:
-        """Keep the connections alive that we dialed, and close those that are silent. What the peers dialed is watched
-        with all that came in (:mod:`antecede.server.entry`)."""
+        """Keep the connections that we dialed alive, and close those that are silent. :mod:`antecede.server.entry` does
+        the same for incoming connections."""
         for peer in self.peers.values():
             connection = peer.dialed
             if connection is None:
@@ -272,7 +272,7 @@ class Peering:
             peer.connection.send([wire.Pong()])
 
     def closed_by_peer(self, peer: Peer, part: wire.Bye) -> None:
-        """A peer closes its connection, with a reason."""
+        """Process the end of a connection by the peer, with its reason."""
         peer.bye = reason = part.reason[: limits.reason_chars_max]
         if part.final:
             if self.refusals.get(peer.name) != reason:
@@ -313,7 +313,7 @@ class Peering:
         else:
             self._log.warning("bad-frame", domain=domain, peer=name, reason=reason)
         if peer is not None and peer.connection is not None:
-            # After our own hello, if that still waits: the other end must learn our incarnation.
+            # Close after our own hello, if that still waits: the other end must learn our incarnation.
             connection, told = peer.connection, reason
             self._driver.when_durable(lambda: connection.close(told, final=True, code=code))
 

@@ -79,7 +79,7 @@ class Projection:
     def load(self, saved: bytes) -> None:
         """Continue where ``save`` was called."""
         try:
-            # Before objects recorded their conflicts there were four.
+            # A place that was saved before objects recorded their conflicts has four values.
             prefix, *rest = msgspec.msgpack.decode(saved, type=list[Any])
             rest += [None] * (4 - len(rest))
             self.numbers, self.hops, self.indices, self.conflicts = msgspec.convert(rest, _Saved)
@@ -140,7 +140,7 @@ class Projection:
             )
             rows.append(event)
 
-    # What a router passes on.
+    # The packets that a router forwards.
 
     def _taken(self, item: Taken, rows: list[Event]) -> None:
         assert self._topology is not None
@@ -152,7 +152,7 @@ class Projection:
         try:
             letters = uncouple(copy.payload)
         except WireError:
-            # A peer forged it: the server took the packet, but found nothing in it to forward.
+            # A forged packet: the server took it, but found nothing in it to forward.
             return
         for letter in letters:
             behind, onward = self._way(item.domain, letter.source, letter.to)

@@ -1,11 +1,11 @@
 """A client's open questions, without I/O: which answer belongs to which question, and when each is too late.
 
-An answer quotes the number of the publish that asked. A question that is published again may have another number by
-then (see :class:`antecede.server.client.Numbering`), so a question is known by its ticket. A question ends once: with
-its answer, with an error, or because its time is up; what comes after that is dropped.
+An answer quotes the number of the publish that asked. If a question is published again, it may have a new number (see
+:class:`antecede.server.client.Numbering`). So a question is identified by its ticket. A question ends once: with its
+answer, with an error, or because its time is up; later answers are dropped.
 
-There is one deadline for all questions. It may be earlier than the first of them is due, never later, so opening and
-closing a question costs no search.
+There is one deadline for all questions. It is never later than the first question is due, but it may be earlier. So no
+search is needed when a question is opened or closed.
 """
 
 from collections.abc import Callable
@@ -37,13 +37,14 @@ class Questions(Generic[T]):
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, ticket: T, timeout: float, now: float) -> None:
-        """Begin to wait for the answer to a ticket, which has its number."""
+    def open(self, ticket: T, timeout: float, now: float) -> float:
+        """Begin to wait for the answer to a ticket, which has its number. Return when it is due."""
         due = now + timeout
         self._open[ticket] = (due, timeout)
         self._numbering.asks[ticket.number] = ticket
         if self._due is None or due < self._due:
             self._due = due
+        return due
 
     def close(self, ticket: T) -> None:
         """Forget a question: its owner no longer waits for the answer."""
@@ -57,14 +58,14 @@ class Questions(Generic[T]):
             self._ends(ticket, _unanswered(letter) if letter.type == _unanswered_type else letter)
 
     def fail(self, ticket: T, error: Exception) -> bool:
-        """There will be no answer to this ticket. Return whether its owner still waited."""
+        """End the question of this ticket: there will be no answer. Return whether its owner still waited."""
         if not self._take(ticket):
             return False
         self._ends(ticket, error)
         return True
 
     def fail_all(self, error: AntecedeError) -> None:
-        """There will be no answers any more."""
+        """End all questions: there will be no more answers."""
         for ticket in list(self._open):
             self.fail(ticket, again(error))
 
@@ -83,7 +84,7 @@ class Questions(Generic[T]):
     def _take(self, ticket: T) -> bool:
         if self._open.pop(ticket, None) is None:
             return False
-        # A refused question gives its number back, and a newer one may have it.
+        # The number of a refused question is used again, so a newer question may have it.
         if self._numbering.asks.get(ticket.number) is ticket:
             del self._numbering.asks[ticket.number]
         return True

@@ -27,11 +27,11 @@ class Retries:
         """(when, number, batch), as a heap."""
         self._number = 0
         self.done = 0
-        """Reactions that ended well."""
+        """Number of reactions that succeeded."""
         self.failed = 0
-        """Reactions that raised; each try counts."""
+        """Number of tries that raised an exception."""
         self.dead = 0
-        """Letters that became dead."""
+        """Number of letters that became dead."""
 
     def admit(self, due: React, now: float) -> bool:
         """Return whether a batch may run now. If its first letter has just failed, it waits."""

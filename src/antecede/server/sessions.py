@@ -60,9 +60,10 @@ class Sessions:
         self._log = log
         self._driver: Driver
         self._sessions: dict[str, Session] = {}
-        """By address."""
+        """The sessions, by address."""
         self._temporary: dict[str, float] = {}
-        """Temporary clients that are known, or have letters, and the time since when each may be disconnected."""
+        """The temporary clients that are known or have letters, each with the time at which its disconnection may have
+        begun."""
         self.dead = 0
         """Letters that clients could not handle."""
 
@@ -136,7 +137,7 @@ class Sessions:
         for client, since in list(self._temporary.items()):
             if f"{client}@{self._machine.name}" in self._sessions:
                 continue
-            # A client that has left, or has never sent, does not return for the letters in its mailbox.
+            # A client that has left, or that never sent anything, does not return for the letters in its mailbox.
             if client not in self._machine.clients or now - since > limits.temporary_client_seconds_max:
                 self._forget(client)
 
@@ -153,8 +154,7 @@ class Sessions:
         """Empty the mailbox of a client for good. Return how many letters were in it."""
         letters = [letter.id for letter in self._machine.engine.mailboxes.get(address, ())]
         if letters:
-            # All in one step: a client that returns meanwhile finds an empty mailbox, or none of its letters was
-            # dropped.
+            # All letters are dropped in one step, so a client that returns meanwhile finds all of them or none.
             reactions = tuple(Reaction(letter, dead=reason) for letter in letters)
             self._driver.feed(Reacted(address, reactions, None, 0))
             for letter in letters:
@@ -292,7 +292,7 @@ class RemoteSession:
         self._welcomed = False
         self._ended = False
         self._rest: deque[wire.AnyPart] = deque()
-        """Parts that have arrived and are still to be handled."""
+        """Parts that have arrived and are not yet handled."""
         connection.trust(server=False)
         sessions.begin(self)
 
@@ -311,7 +311,7 @@ class RemoteSession:
 
     def deliver(self, letters: list[Letter]) -> None:
         if self._sessions.is_current(self):
-            self._connection.send([wire.Deliver(couple(letters))])
+            self._connection.send([wire.Deliver(couple(letters, self._version >= wire.LISTS))])
 
     def end(self, reason: str, code: str) -> None:
         self._ended = True

@@ -13,7 +13,8 @@ from antecede.channel import Letter, SavedChannel, SavedConsumer, SavedReturns
 from antecede.channel.letter_table import LetterTable, Position, SavedLetters
 from antecede.channel.letters import Destinations
 from antecede.engine import Dead, Question, SavedEngine
-from antecede.errors import SnapshotError
+from antecede.errors import SnapshotError, StoreError, TopologyError
+from antecede.server.items import FORMAT_OLDEST
 
 
 class State(msgspec.Struct, frozen=True):
@@ -28,10 +29,11 @@ class State(msgspec.Struct, frozen=True):
     clients: dict[str, int]
     timers: dict[int, tuple[int, str, Letter]]
     stopped: list[tuple[str, str, str]]
+    log_format: int = FORMAT_OLDEST
 
 
 class _Snapshot(msgspec.Struct, frozen=True, tag_field="format", tag=2):
-    """Format 2. A ``Position`` is the position of a letter in ``letters``."""
+    """A snapshot in format 2. A ``Position`` is the position of a letter in ``letters``."""
 
     server: str
     incarnation: int
@@ -55,6 +57,18 @@ class _Snapshot(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     timers: list[tuple[int, int, str, Position]]
     """Number, wall clock in milliseconds, agent, letter."""
     stopped: list[tuple[str, str, str]]
+    log_format: int = FORMAT_OLDEST
+
+
+def check_origin(me: str, server: str, epoch: str, expected: str) -> None:
+    """Refuse a log that belongs to another server, or to another topology."""
+    if server != me:
+        raise StoreError(f"the data directory belongs to server {server}, not to {me}")
+    if epoch != expected:
+        raise TopologyError(
+            f"the data directory of server {server} was begun under topology epoch {epoch}, but the file has "
+            f"{expected}: start with the previous topology file, or with an empty data directory"
+        )
 
 
 def encode_state(state: State) -> bytes:
@@ -80,7 +94,8 @@ def encode_state(state: State) -> bytes:
         clients=state.clients,
         timers=[(place, when, agent, number(letter)) for place, (when, agent, letter) in state.timers.items()],
         stopped=state.stopped,
-        # This comes last, when all letters have their numbers.
+        log_format=state.log_format,
+        # The table is written last, when all letters have their numbers.
         letters=table.saved(),
     )
     return msgspec.msgpack.encode(snapshot)
@@ -119,6 +134,7 @@ def _state(saved: _Snapshot) -> State:
         saved.clients,
         {place: (when, agent, letters[position]) for place, when, agent, position in saved.timers},
         saved.stopped,
+        saved.log_format,
     )
 
 

@@ -1,8 +1,8 @@
-"""The regular work of a server: look at its marks, watch its connections, and keep snapshots.
+"""The regular work of a server: check its high-water marks, watch its connections, and take snapshots.
 
-A snapshot is due when enough went into the log since the last one. The machine's state is taken at once; writing it is
-the adapter's work and takes a while, in which the server goes on. A snapshot that could not be written is tried again
-after a pause. Nothing is snapshotted while records wait for room on the disk: the state would be ahead of the log.
+A snapshot is due when the log has grown enough since the last one. The machine's state is copied at once. The adapter
+then writes it, which takes a while, and the server continues meanwhile. If a snapshot cannot be written, it is tried
+again after a pause. No snapshot is taken while records wait for room on the disk: the state would be ahead of the log.
 """
 
 from collections.abc import Callable
@@ -17,11 +17,11 @@ from antecede.server.marks import LogView, Marks
 from antecede.server.words import Log
 
 LOOK_SECONDS: Final = 0.1
-"""How often to look."""
+"""The time between two checks."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A state to keep."""
+    """A state to write as a snapshot."""
 
     data: bytes
     upto: int
@@ -49,15 +49,15 @@ class Upkeep:
         self._log = log
         self.stopping = False
         self.failed = False
-        """Nothing more will be durable."""
+        """Whether no more records can become durable."""
         self.logged_bytes = 0
         """The bytes written to the log since the last snapshot."""
         self.snapshot_bytes = limits.snapshot_log_bytes
-        """After this many bytes a snapshot is due."""
+        """The number of these bytes after which a snapshot is due."""
         self._covered = 0
-        """The share of those that the snapshot covers that is being kept."""
+        """The part of these bytes that the snapshot in progress covers."""
         self._keeping = False
-        """A snapshot is being kept."""
+        """Whether a snapshot is being written."""
         self.failures = 0
         """How often in a row a snapshot could not be written."""
         self._not_before = 0.0
@@ -65,7 +65,7 @@ class Upkeep:
         self._watch_at = 0.0
 
     def look(self, now: float) -> Snapshot | None:
-        """Look at everything. Return a snapshot if one is to be kept now; ``kept`` or ``not_kept`` must follow."""
+        """Check everything. Return a snapshot if one is to be written now; ``kept`` or ``not_kept`` must follow."""
         self._marks.watch(self.stopping)
         if now >= self._watch_at:
             self._watch_at = now + _watch_seconds

@@ -48,15 +48,15 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 
 
 class Refused(msgspec.Struct, frozen=True, gc=False):
-    """A client's publish, or several in a row, was refused, with the reason; so is any after it under its old
-    number."""
+    """A client's publish, or several in a row, was refused, with the reason. Later publishes with their old numbers are
+    refused too."""
 
     client: str
     number: int
     reason: str
     count: int = 1
     retry: bool = False
-    """The same publish may be taken later."""
+    """Whether the same publish may be accepted later."""
     code: str = ""
     """The reason in one word, for programs."""
 
@@ -65,7 +65,7 @@ class Refusal(msgspec.Struct, frozen=True):
     """The reason why a server or a client may not connect."""
 
     code: str
-    """In one word, for programs."""
+    """The reason in one word, for programs."""
     reason: str
 
 
@@ -82,7 +82,7 @@ class Step(msgspec.Struct):
 
 
 class Log(Protocol):
-    """The log of a server's classes for operators: one event with its fields per call."""
+    """The log messages of a server's classes, for operators. Each call logs one event with its fields."""
 
     def info(self, event: str, **fields: Any) -> None:
         """Log something that an operator may want to know."""

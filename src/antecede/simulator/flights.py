@@ -152,7 +152,7 @@ class Flights:
             del self.early[flight.parcel, flight.at]
 
     def why_never(self, line: Early) -> str:
-        """Say why a packet that the script names was not there in the end."""
+        """Return why a packet that the script names did not exist at the end."""
         earlier = self.landed(line.parcel, line.at)
         name = f"{line.parcel} to {line.at}"
         if earlier is not None and earlier.state == ARRIVED:

@@ -293,7 +293,7 @@ class Machine:
         return self.step(lambda channel: channel.consumers[sent.domain].receive(peer, sent.content, now), now)
 
     def acknowledged(self, peer: str, sent: InTransit, now: float) -> None:
-        """Let a link forget what its peer has."""
+        """Let a link forget the frames that its peer has accepted."""
         self._link(sent.domain, peer).on_ack(sent.content, now)
 
     def tick(self, now: float) -> Step:
@@ -337,7 +337,8 @@ class Machine:
             self._disk = self.channel.dump()
 
     def crash(self, *, saved: bool = False) -> None:
-        """Lose everything that is not on disk. ``saved``: the disk is as it should be, without the last step."""
+        """Lose everything that is not on disk. ``saved``: the disk already has its final content, without the last
+        step."""
         if not saved:
             self.save()
         self.up = False

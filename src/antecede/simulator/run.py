@@ -65,7 +65,7 @@ class Setup(msgspec.Struct, frozen=True):
         if self.organisation is not None:
             self._check_organised(self.organisation)
         if self.fifo_links and self.faulty():
-            raise UsageError("links that lose, duplicate or crash cannot be FIFO: leave one of them out")
+            raise UsageError("--fifo-links cannot be combined with loss, duplicates, crashes or partitions")
         if self.organisation is None:
             self.order.create(0, self.processes)
 
@@ -73,9 +73,7 @@ class Setup(msgspec.Struct, frozen=True):
         if self.processes != len(organisation.servers):
             raise UsageError(f"processes {self.processes}: the topology has {len(organisation.servers)} servers")
         if self.faulty():
-            raise UsageError(
-                "a simulated topology has reliable links and servers: leave out loss, crashes and the like"
-            )
+            raise UsageError("--topology cannot be combined with loss, duplicates, crashes or partitions")
         if len(organisation.trees) > 1:
             apart = next(iter(sorted(organisation.trees[1])))
             raise UsageError(

@@ -28,9 +28,10 @@ import msgspec
 
 from antecede.errors import CorruptLogError, StoreFormatError
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """The format that is written. 1: the first. 2: the same bytes; records may hold a letter's trace context and a replayed
-letter's own sender. A version that only knows 1 would lose these, so it must not continue such a log."""
+letter's own sender. A version that only knows 1 would lose these, so it must not continue such a log. 3: the same bytes
+again; records and trains contain a list of destinations once, and snapshots each letter once."""
 
 IDENTITY: Final = "identity"
 LOCK: Final = "lock"
@@ -97,8 +98,8 @@ def decode_identity(data: bytes, path: str) -> Identity:
         raise CorruptLogError(path, 0, "the identity does not match its checksum")
     _, form, incarnation, seal, _ = _identity.unpack(data)
     if form not in HEADERS:
-        known = " and ".join(map(str, HEADERS))
-        raise StoreFormatError(f"{path}: written in log format {form}; this version reads format {known}")
+        known = f"{min(HEADERS)} to {max(HEADERS)}"
+        raise StoreFormatError(f"{path}: written in log format {form}; this version reads formats {known}")
     return Identity(incarnation, seal, form)
 
 
@@ -146,7 +147,7 @@ def _read_header(data: bytes) -> Group | str:
     return Group(segment, number, first, records, size, previous, flags, checksum)
 
 
-HEADERS: Final[dict[int, Callable[[bytes], Group | str]]] = {1: _read_header, 2: _read_header}
+HEADERS: Final[dict[int, Callable[[bytes], Group | str]]] = {1: _read_header, 2: _read_header, 3: _read_header}
 """The formats that this version reads, its own and the previous one, each with the reader of its groups' headers.
 Differences between formats in headers or bodies are handled here; a log that was begun in one format may continue in
 the next."""

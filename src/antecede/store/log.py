@@ -33,7 +33,7 @@ from antecede.store.segments import Segments
 
 _logger = logging.getLogger("antecede.store")
 _shut = -1
-"""The number of bytes that a log may accept while it accepts nothing more."""
+"""The value of ``_accepted_bytes_max`` for a log that accepts nothing more."""
 
 
 class LogStore:
@@ -81,7 +81,7 @@ class LogStore:
         self._durable = judged.tail.record
         self._durable_bytes = 0
         self._rest: list[bytes] = []
-        """Taken from the queue, but too large for one group."""
+        """Records that were taken from the queue but did not fit into the last group."""
 
         self._lock = Lock()
         """Guards what follows; held for a few instructions only."""
@@ -91,7 +91,7 @@ class LogStore:
         self._failure: StoreFailedError | None = None
         self._full: StoreFullError | None = None
         self._look = False
-        """A record was refused: check again whether there is space for a segment."""
+        """Whether a record was refused, so that the commit thread must check again for the space of a segment."""
         self._look_after = 0.0
         self._waiting: list[tuple[int, Lock]] = []
 
@@ -156,7 +156,8 @@ class LogStore:
         self._accepted_bytes = accepted
         self._last = number = self._last + 1
         self._push(record)
-        # The commit thread announces that it sleeps, then checks once more; so one of the two sees the other.
+        # The commit thread sets ``_asleep`` and then checks the queue once more. So either it sees this record, or we
+        # see the flag.
         if self._asleep and rouse:
             self.commit_soon()
         return number

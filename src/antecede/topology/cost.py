@@ -60,8 +60,8 @@ def costs_from(topology: Topology, source: str, cost: Cost = matrix_cost) -> dic
 
 
 def cost_max(topology: Topology, cost: Cost = matrix_cost) -> float:
-    """Return the most expensive route in a forest. In a tree, the far end of any longest route from any server begins a
-    longest one of all."""
+    """Return the most expensive route in a forest. In a tree, take a longest route from any server; its far end is an
+    end of a longest route of all."""
     most = 0.0
     for part in topology.trees:
         start = min(part)

@@ -22,9 +22,9 @@ _gap = 8.0
 _pad = 12.0
 _head = 26.0
 _drop = 44.0
-"""From a box to the boxes below it."""
+"""The distance from a box to the boxes below it."""
 _apart = 22.0
-"""Between boxes side by side."""
+"""The distance between boxes side by side."""
 _edge = 20.0
 _letter = 7.4
 

@@ -27,7 +27,7 @@ class Cells:
         self.rivals: list[frozenset[int]] = []
         """For each cell, the cells that conflict with it."""
         self.request_rivals: list[frozenset[int]] = []
-        """The same for requests, including ancestors and descendants."""
+        """For each cell, the cells that conflict with it for requests, including those of ancestors and descendants."""
         for process, own in enumerate(instances.by_name):
             self._divide(process, own, instances, conflicts.at(names[process]), names[process])
 

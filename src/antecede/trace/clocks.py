@@ -8,12 +8,14 @@ V(e) < V(f) iff e → f. We test it one event f at a time, among the events that
 * V(f) is at least V(e), entry by entry, for every e → f;
 * for every process p, as many of p's events have an own entry of at most V(f)[p] as lie in f's past (f included).
 
-If every event passes, the rule holds for every pair: e → f gives V(e) ≤ V(f), and they differ in f's own entry, which
-counts one event more; and V(e) < V(f) gives V(e)[p] ≤ V(f)[p] for e's process p, so that e is among those counted,
-which are the first ones of p, and all in f's past. An event *disagrees* if it fails.
+If every event passes, the rule holds for every pair. First, e → f gives V(e) ≤ V(f), and the two differ in f's own
+entry, which counts one event more. Second, let V(e) < V(f) and let p be e's process. Then V(e)[p] ≤ V(f)[p], so e is
+among the events of p that are counted. These are the first events of p, and all are in f's past. An event *disagrees*
+if it fails.
 
-**Lamport clocks** must rise along each process and from send to deliver; an event disagrees if its clock is not larger
-than that of the row before it in its process (among rows that have one), or, for a delivery, than its send's.
+**Lamport clocks** must rise along each process and from send to deliver. An event disagrees if its clock is not larger
+than that of the previous row of its process that has one. A delivery also disagrees if its clock is not larger than
+that of its send.
 
 Rows that were set aside and ``hop`` rows are not checked.
 """
@@ -60,7 +62,7 @@ def own_entry(event: Event) -> int:
 
 
 class _Exact:
-    """Entries are indices + 1."""
+    """The rule ``exact``: entries are indices + 1."""
 
     def __init__(self, trace: Matched) -> None:
         self._names = trace.names
@@ -77,7 +79,7 @@ class _Exact:
 
 
 class _Order:
-    """Entries are compared with what their own processes recorded."""
+    """The rule ``order``: entries are compared with the recorded own entries of their processes."""
 
     def __init__(self, trace: Matched) -> None:
         self._names = trace.names

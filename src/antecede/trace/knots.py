@@ -8,10 +8,10 @@ if any, is the same in every engine. A message that occurs again in one sequence
 released: it comes before that other message and after it.
 
 **The witness.** When the merge is stuck, every remaining message is blocked: in some sequence the first remaining
-message other than itself comes before it. From the head of the first stuck sequence, go to the blocker in the first
-sequence that blocks, and so on until a message comes up again; those from its first appearance on are a cycle. It is
-given so that each message comes before the next and the last before the first, beginning with the smallest id. It
-depends on the trace alone, and in practice it is short.
+message other than itself comes before it. Start with the head of the first stuck sequence. From each message, go to the
+message that blocks it in the first sequence where it is blocked, until a message occurs for the second time. The
+messages from its first occurrence on are a cycle. It is given so that each message comes before the next and the last
+before the first, beginning with the smallest id. It depends on the trace alone, and in practice it is short.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""``measure``: the cost of order in a recorded trace, as a report and as tidy tables.
+"""``measure``: the cost of order in a recorded trace, as a report and as tables.
 
 Each figure is defined where it is computed, in :mod:`antecede.trace.costs`; here they become the document that every
 engine returns. Sums stay whole numbers until the last division, so that two engines agree exactly.

@@ -90,7 +90,7 @@ def _pasts(
         elif event.kind == DELIVER:
             known[process] |= carried[message]
             if met is not None and number is not None and not significant[number]:
-                # The walk numbers bits in its own order.
+                # The walk numbers the bits in the order in which it reaches the messages.
                 significant[number] = _renumbered(met.carried & ~met.bit, shifted)
     return causal, significant
 

@@ -132,10 +132,10 @@ def _exact(pa: Any, name: str, column: Any) -> Any:
 
 
 def _plain_events(pa: Any, batch: Any) -> list[Event] | None:
-    """The events of a batch that has only the columns that nearly all traces have, and nothing wrong in them.
+    """Return the events of a batch that has only the columns that nearly all traces have, without any error in them.
 
-    Column by column, several times as fast as row by row. ``None`` for any other batch: :func:`event_of` looks at its
-    rows one by one and says what is wrong.
+    They are read column by column, several times as fast as row by row. Return ``None`` for any other batch:
+    :func:`event_of` then examines its rows one by one and reports the errors.
     """
     given = zip(batch.schema.names, batch.columns, strict=True)
     columns = {name: column for name, column in given if column.null_count < len(column)}

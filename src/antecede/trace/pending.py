@@ -48,10 +48,8 @@ def late_deliveries(trace: Matched) -> list[Event] | None:
 
 
 def _numbered(trace: Matched) -> tuple[list[_Step], list[int], list[int]]:
-    """The deliveries and their sends, in causal order; each process's last clock; each message's deliveries.
-
-    The number of a message is that of its send among all events.
-    """
+    """Return the deliveries and their sends in causal order, the last clock of each process, and the deliveries of each
+    message. The number of a message is that of its send among all events."""
     first = list(accumulate(map(len, trace.lines), initial=0))
     awaited = [0] * first[-1]
     clocks = [0] * len(trace.lines)
@@ -93,17 +91,17 @@ class _Bits:
 
     def __init__(self, processes: int, messages: int) -> None:
         self.known = [0] * processes
-        """The sets from deliveries."""
+        """For each process, the set that its deliveries brought."""
         self.own = [0] * processes
-        """A process's own sends."""
+        """For each process, the set of its own sends."""
         self.bit = [0] * messages
-        """By pending message, the set that holds it alone."""
+        """For each pending message, the set with only this message: its bit."""
         self.brings: dict[int, int] = {}
-        """By pending message, the set that a delivery of it brings: the message and what it carries."""
+        """For each pending message, the set that its delivery adds: the message, and what it carries."""
         self._width = 0
         self._free: list[int] = []
         self._done: list[int] = []
-        """Sets of one message that was delivered everywhere, whose bit may still be in other sets."""
+        """The bits of messages that were delivered everywhere; other sets may still have these bits."""
         self._sweep_at = max(_sweep_min, processes // _sets_per_bit_swept)
 
     def send(self, process: int, message: int) -> None:
@@ -118,7 +116,7 @@ class _Bits:
         self.brings[message] = self.known[process] | self.own[process]
 
     def forget(self, message: int) -> None:
-        """A message has been delivered everywhere."""
+        """Forget a message that has been delivered everywhere."""
         del self.brings[message]
         self._done.append(self.bit[message])
 

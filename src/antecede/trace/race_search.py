@@ -27,7 +27,7 @@ from antecede.trace.schema import ARRIVE, DELIVER, SEND, Event
 
 _second = 10**9
 _never, _always = -(2**66), 2**66
-"""Values before and after every time, even after additions."""
+"""Values that are before and after every time, even after additions."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ class Found(msgspec.Struct):
     late: int = 0
     """Deliveries that broke causal order, which are not races any more."""
     races: list[Race] = []
-    """Those with the smallest slack, ascending."""
+    """The races with the smallest slack, ascending."""
     resolution: int | None = None
     """The largest power of ten, in nanoseconds, that divides all times used; at most a second."""
 
@@ -79,7 +79,8 @@ class _Clock:
         self.arrived, self.delivered, self.released = arrived, delivered, released
         known = [moment for moment in (arrived, delivered) if moment is not None]
         self.latest = max(known, default=_never)
-        """No slack before this message is counted from a later time than this."""
+        """The latest of its times. If this is the first message of a race, the slack is counted from this time or an
+        earlier one."""
         self.earliest = min([*known, released or _always], default=_always)
 
     def slack_of(self, earlier: "_Clock") -> int | None:
@@ -96,18 +97,19 @@ class _Receiver:
 
     def __init__(self, firsts: int) -> None:
         self.firsts = firsts
-        """For each lane the position after the earliest send that was delivered here; the largest entry if none was."""
+        """For each lane, the position after the earliest send whose message was delivered here; the largest possible
+        value if there is none."""
         self.of: dict[int, list[int]] = {}
-        """By sender the numbers of its deliveries; the sender delivered last is at the end."""
+        """For each sender, the numbers of its deliveries; the sender of the last delivery is at the end."""
         self.positions: list[int] = []
         self.senders: list[int] = []
         self.clocks: list[_Clock] = []
         self.arrivals: dict[str, int | None] = {}
         self._sent: list[int] = []
         self._ascending: dict[int, list[int] | None] = {}
-        """By sender the positions of its sends, while they ascend."""
+        """For each sender, the positions of its sends, as long as they are ascending."""
         self._latest: list[int] = []
-        """For each delivery the latest time of all up to it."""
+        """For each delivery, the latest time among all deliveries up to it."""
         self._released: dict[int, int | None] = {}
 
     def clock(self, event: Event, sender: int, fifo: bool) -> _Clock:

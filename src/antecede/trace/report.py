@@ -48,7 +48,8 @@ def verify(
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Pause the collector of cycles: millions of tuples are made here, none of them in a cycle, and it looks at all."""
+    """Pause Python's garbage collector: millions of tuples are made here, none of them in a cycle, and it would examine
+    all."""
     paused = gc.isenabled()
     gc.disable()
     try:

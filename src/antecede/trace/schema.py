@@ -6,7 +6,7 @@ one of five kinds. A message is sent once and delivered at most once at each des
 their ``process`` is a server with its own numbering, and no order looks at them.
 
 Types are strict in every file format: ``true`` is not an integer, ``1.0`` is not an index, a number is not a message,
-and an integer beyond 64 bits is not valid. Where the contract is open, we decided:
+and an integer beyond 64 bits is not valid. Where the format leaves a choice, we decided:
 
 * A wrong type in a column that every verdict needs (:data:`NEEDED`) sets the row aside. In any other named column only
   the value is dropped: it counts as null and is counted. Significant order needs some more columns

@@ -9,7 +9,7 @@ Takizawa §3.3, SO) is judged as follows. A delivery of m at an object q is **la
 * **agreement** (SO 2, C1): neither of these, both are requests whose instances conflict in q and in another object,
   which delivered m before m′, and not m′ → m.
 
-Where the printed rule cannot be right, or is open, we read it as follows:
+Where the printed rule cannot be right, or is not precise, we interpret it as follows:
 
 * (1-2) is printed for "m1 or m2 is a request". A *response* m′ would then wait for a request m that cannot be computed
   while the instance that waits for m′ is running: a deadlock, which the rule is proven not to have. So a response waits
@@ -171,11 +171,11 @@ class _Request(msgspec.Struct, frozen=True, gc=False):
 def _crossed(trace: Matched, instances: Instances, cells: Cells, late: set[Place]) -> dict[Place, str]:
     """Return the deliveries that break rule (2), each with the first message that it should have come before.
 
-    Each object is compared with the objects of a later name. It is walked backwards. For every other object and pair of
-    cells here and there, the walk keeps the earliest delivery there of a request that was met; a conflicting request
-    that the other object delivered after that one is late there. If m′ → m, the other object was right to deliver m′
-    first, and m′ is late *here* by (1). So requests that are late here are not among those met; they are examined one
-    by one.
+    Each object is compared with the objects of a later name. The object's deliveries are walked backwards. For each
+    other object and each pair of cells (one here, one there), the walk keeps the earliest delivery at the other object
+    among the requests seen so far. If the other object delivered a conflicting request after that delivery, the request
+    is late there. If m′ → m, the other object was right to deliver m′ first, and m′ is late *here* by (1). So requests
+    that are late here are not among those met; they are examined one by one.
     """
     copies: dict[str, list[_Request]] = {}
     for request in _requests(trace, instances, cells):

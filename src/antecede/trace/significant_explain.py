@@ -114,7 +114,7 @@ class Explainer:
         self._acts = self._build()
 
     def explain(self, late: Sequence[Late]) -> list[dict[str, Any]]:
-        """An explanation for each."""
+        """Return one explanation for each late delivery."""
         numbers = {name: number for number, name in enumerate(self._trace.names)}
         return [self._explained(one, numbers[one.to]) for one in late]
 

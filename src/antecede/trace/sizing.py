@@ -1,7 +1,8 @@
 """Estimate the size of a trace: its events and processes, from the sizes of its files and the beginning of each.
 
-Parquet files record their number of rows. Of text the first lines are read: their length, their processes, and how many
-of those were new in the second half. If new ones keep appearing, the estimate assumes that this continues.
+Parquet files record their number of rows. For text, the first lines are read: their length, their processes, and how
+many of these processes first occur in the second half. If new processes keep appearing, the estimate assumes that this
+continues.
 """
 
 import gzip

@@ -52,15 +52,15 @@ class Loaded:
         self.reasons: Counter[str] = Counter()
         """The number of rows that are not events, by reason."""
         self.unread_first: dict[str, str] = {}
-        """By reason, the first of them: its place and its error."""
+        """For each reason, the first such row: its place and its error."""
         self.nulled = Nulled(used)
         """Values of a wrong type that count as null."""
         self.nulled_first: dict[str, str] = {}
-        """By column, the first of them."""
+        """For each column, the first such value."""
         self.placed: list[Fault] = []
-        """Those of the rows that are not events that have a place in a process."""
+        """The rows that are not events but have a place in a process."""
         self.set_aside: list[SetAside] = []
-        """All of them with their text, if it should be kept."""
+        """All rows that are not events, with their text, if it should be kept."""
         self._keep_raw = keep_raw
         self._file_of = array("l")
         self._line_of = array("q")

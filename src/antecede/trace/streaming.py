@@ -168,7 +168,8 @@ def _fifo_overtakers(
     trace: Matched, line: list[Event], origins: list[tuple[int, int] | None], overtaken: list[int]
 ) -> Iterator[Late]:
     """The late deliveries of one line, each with the first message that overtook it."""
-    # For each sender the deliveries that were newer than all before: the first one beyond m overtook it.
+    # Keep, for each sender, the deliveries that were newer than all before them. The first of these with a later
+    # message than m overtook m.
     newest: dict[int, tuple[list[int], list[int]]] = {}
     late = set(overtaken)
     for position, origin in enumerate(origins):

@@ -1,4 +1,4 @@
-"""Tidy tables of figures as Parquet: one table per file, one observation per row, always the same columns.
+"""Tables of figures as Parquet: one table per file, one observation per row, always the same columns.
 
 A table without data has no rows. A file appears as a whole or not at all.
 """
@@ -55,7 +55,7 @@ def write_tables(directory: str | os.PathLike[str], tables: Tables) -> None:
 
 
 def _fitting(row: dict[str, Any]) -> dict[str, Any]:
-    """A row without numbers that no column holds: sums of sizes that cannot be true are left out."""
+    """Return a row without numbers that are too large for a column: such sums come from wrong sizes."""
     return {
         name: None if type(value) is int and not INT64_MIN <= value <= INT64_MAX else value
         for name, value in row.items()

@@ -67,14 +67,13 @@ class Verdict(msgspec.Struct):
     fifo_undecided: int = 0
     """Deliveries that are late by FIFO order only if the positions of assumed rows are right."""
     causal_undecided: int = 0
-    """The same by causal order."""
+    """Deliveries that are late by causal order only if the positions of assumed rows are right."""
     pairwise: bool = True
     """Whether no two processes disagree on the order of two deliveries."""
     cycle: list[str] | None = None
     """A cycle of messages, each delivered before the next in some process."""
     crown: list[str] | None = None
-    """A cycle of messages, each with an event before an event of the next, so that no single instant fits each
-    message."""
+    """A cycle of messages, each with an event before an event of the next, so that they cannot all be instantaneous."""
 
     significant: list[Late] = []
     """Late deliveries by significant order, ascending."""

@@ -102,7 +102,7 @@ class Lies(msgspec.Struct):
     calls: int = 0
     """The most function calls that one conversation caused."""
     calls_per_byte: float = 0.0
-    """The same divided by its length plus ``grace_bytes``."""
+    """The most function calls per byte; ``grace_bytes`` are added to the length of the conversation."""
     growth_mib: int = 0
     """The largest growth of the process's memory between the ends of the first and of a later server."""
     kinds: dict[str, int] = {}
@@ -440,9 +440,9 @@ def _listening() -> Iterator[_Ear]:
 
 _counted_each = 20
 _long_bytes = 50_000
-"""Every other conversation of at least this length is counted."""
+"""The function calls of every other conversation of at least this length are counted."""
 _shares = {"strangers": 0.1, "peers": 0.6, "clients": 0.85, "operators": 1.0}
-"""The upper draw for each kind of conversation."""
+"""The kinds of conversations: each is chosen if a random number is below its value and not below the previous one."""
 _requests = (
     *(("status",), ("dead-list",), ("dead-show", "DEAD"), ("dead-replay", "DEAD"), ("dead-bury", "DEAD")),
     *(("mailbox-drop", "client1@s1"), ("mailbox-drop", "echo"), ("forget", "A", "0"), ("forget", "B", "x")),

@@ -1,8 +1,8 @@
 """Frames that no correct peer sends: changed bytes, wrong lengths, numbers that jump, forged stamps and letters.
 
-A lie starts from a valid conversation of a client, an operator or a peer, as parts. It is placed at one of four depths:
-in the bytes of the frame, in a field of a part, in a packet of a domain's order (mostly its stamp), or in a letter of
-the train that the packet carries. The deeper it is, the more checks it has passed.
+A *lie* is such a forged input. It starts from a valid conversation of a client, an operator or a peer, as parts. It is
+placed at one of four depths: in the bytes of the frame, in a field of a part, in a packet of a domain's order (mostly
+its stamp), or in a letter of the train that the packet carries. The deeper it is, the more checks it has passed.
 
 Some frames are *flooded* instead: one part again and again, or one list or text of a part made very long, up to and
 beyond the bounds of :mod:`antecede.limits`.

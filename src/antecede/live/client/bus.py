@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar, cast, overload
 import msgspec
 
 from antecede import limits, telemetry
-from antecede.channel.envelopes import envelope_fault
+from antecede.channel.envelopes import body_fault, envelope_fault
 from antecede.channel.letters import Letter
 from antecede.engine.agents import Notification, Returned, name_of
 from antecede.engine.topic import Subscribe, Unsubscribe
@@ -107,7 +107,7 @@ class Bus:
                 self._scheduled = True
                 self._loop.call_soon(self._flush)
         if len(body) > letter_bytes_max:
-            raise UsageError(f"notification of {len(body)} bytes: at most {letter_bytes_max}")
+            raise UsageError(body_fault(len(body)))
         ticket.bodies.append(body)
         ticket.bytes += len(body)
         return ticket
@@ -118,7 +118,7 @@ class Bus:
             pause, self._pause = self._pause, 0.0
             await asyncio.sleep(pause)
         numbering = self._numbering
-        # Programs call this for each message: the batch that is being filled is left out, for it is short.
+        # Programs call this for each message. The batch that is being filled is not counted, because it is short.
         while numbering.next - 1 - numbering.accepted_upto > limits.publish_window_max // 2:
             await self._change()
 
@@ -148,7 +148,8 @@ class Bus:
 
         An answer that comes later is dropped. ``expect`` is the answer's class; without it the result has the fields.
         """
-        letter = await self._question(to, self._name(notification), _encode(notification), timeout)
+        kind = self._names.get(type(notification)) or self._name(notification)
+        letter = await self._question(to, kind, _encode(notification), timeout)
         if expect is not None and letter.type != name_of(expect):
             raise AgentError(f"{to} answered with {letter.type}: expected {name_of(expect)}")
         return cast("Notification | Received", read(letter, expect))
@@ -166,23 +167,26 @@ class Bus:
 
     async def _question(self, to: str, kind: str, body: bytes, timeout: float) -> Letter:
         if len(body) > letter_bytes_max:
-            raise UsageError(f"notification of {len(body)} bytes: at most {letter_bytes_max}")
-        self._listen()
+            raise UsageError(body_fault(len(body)))
+        if not self._listening:
+            self._listen()
         ticket = self._begin(to, kind, "" if self._tracing is None else self._tracing(), ask=True)
         ticket.bodies.append(body)
         answer: asyncio.Future[Letter] = self._loop.create_future()
         ticket.answer = answer
-        self._questions.open(ticket, timeout, self._loop.time())
+        due = self._questions.open(ticket, timeout, self._loop.time())
         self._numbering.keep(ticket)
         self._line.publish(ticket, False)
-        self._set_timer()
+        if self._timer is None or due < self._timer_at:
+            self._set_timer()
         try:
             return await answer
-        finally:
+        except BaseException:
             self._questions.close(ticket)
+            raise
 
     def _ended(self, ticket: Ticket, outcome: Letter | Exception) -> None:
-        """A question has its answer, or will have none."""
+        """End a question: its answer is here, or there will be none."""
         answer = ticket.answer
         if answer is None or answer.done():
             return
@@ -213,7 +217,8 @@ class Bus:
         return name
 
     def _begin(self, to: str | Iterable[str], kind: str, context: str, *, ask: bool = False) -> Ticket:
-        self._check_open()
+        if self._closed is not None:
+            raise again(self._closed)
         if self._numbering.open is not None:
             self._flush_open(False)
         outstanding = self._numbering.outstanding
@@ -279,7 +284,8 @@ class Bus:
     def accepted(self, upto: int) -> None:
         """All publishes up to this number are on the server's disk."""
         self._numbering.accepted(upto)
-        self._stir()
+        if self._calm:
+            self._stir()
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> None:
         """The publish of this number was not accepted, nor any after it."""

@@ -1,10 +1,10 @@
 """Check that a run ends as if its roots had run alone, one after the other.
 
 Significant order determines the sequence in which messages are delivered. Locks and intentions hide the effects of a
-root until it commits, and then apply them in the right place; no rule about messages checks this. So here the trace
-says which of two conflicting instances of different roots began first at an object. There must be *one* sequence of the
-roots that agrees with all of this. Computed in that sequence, on plain dictionaries and without any protocol, the roots
-must lead to the final states of the objects.
+root until it commits, and then apply them in the right place; no rule about messages checks this. So here the trace is
+used: it shows which of two conflicting instances of different roots began first at an object. There must be *one*
+sequence of the roots that agrees with all these pairs. Computed in that sequence, on plain dictionaries and without any
+protocol, the roots must lead to the final states of the objects.
 """
 
 from graphlib import CycleError, TopologicalSorter
@@ -19,7 +19,7 @@ def unserial(ended: Ended) -> list[str]:
     try:
         order = list(TopologicalSorter(_earlier(ended)).static_order())
     except CycleError as error:
-        return [f"each of {', '.join(error.args[1])} comes before the next, by instances that conflict"]
+        return [f"each of {', '.join(error.args[1])} must come before the next, because their instances conflict"]
     cells: dict[str, dict[str, int]] = {name: {} for name in ended.names}
     for root in order:
         home, plan = ended.lasting[root]
@@ -32,8 +32,8 @@ def unserial(ended: Ended) -> list[str]:
 
 
 def _earlier(ended: Ended) -> dict[str, set[str]]:
-    """Return for each committed root the roots with an instance that began before a conflicting one of it at some
-    object."""
+    """Return for each committed root the roots that come before it: at some object, an instance of theirs began before
+    a conflicting instance of this root."""
     committed = {(event.process, event.instance) for event in ended.events if _is(event.type, "commit", event.kind)}
     before: dict[str, set[str]] = {root: set() for root in ended.lasting}
     begun: dict[str, set[tuple[str, str]]] = {name: set() for name in ended.names}

@@ -43,8 +43,11 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
         return (self.tag, calls, self.fails)
 
     def lasting(self, at: str, path: str = "") -> Iterator[tuple[str, str, str]]:
-        """Return (object, path, operation) of all effects if this is computed there and commits. A call that several
-        objects make in the same way has one path, and takes effect once."""
+        """Return (object, path, operation) of all effects of this operation, if it is computed at that object and
+        commits.
+
+        A call that several objects make in the same way has one path, and takes effect once.
+        """
         yield at, path, self.operation
         for number, (to, plan) in enumerate(self.calls, 1):
             if not plan.fails:
@@ -53,7 +56,7 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
 
 
 def scripted(relation: Relation, operations: tuple[str, ...]) -> type[Object]:
-    """Return a class of objects with these operations, of which exactly the related ones do not commute."""
+    """Return a class of objects with these operations; exactly the conflicting ones do not commute."""
 
     def named(name: str) -> Any:
         def compute(self: Any, tag: int, calls: list[Any], fails: bool) -> Generator[Call, Any, int]:

@@ -51,7 +51,7 @@ class ObjectWorld(ChannelWorld):
     def start(
         self, process: int, operation: str, arguments: tuple[Any, ...] = (), timeout: float | None = None
     ) -> None:
-        """Start a root for a user; while the machine is down, once it is back."""
+        """Start a root for a user. If the machine is down, the root starts when it is up again."""
         self._maybe_cut()
         undone: list[str] = []
 

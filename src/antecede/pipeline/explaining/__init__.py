@@ -1,1 +1,1 @@
-"""What broke an order: the chains and circles that explain late deliveries."""
+"""Explanations of violated orders: the chains and circles behind late deliveries."""

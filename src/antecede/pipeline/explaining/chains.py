@@ -1,8 +1,8 @@
-"""Overtaking chains and circles on assembled lines: what :mod:`antecede.trace.chain` does, on arrays.
+"""Overtaking chains and circles on assembled lines: the search of :mod:`antecede.trace.chain`, on arrays.
 
-The search is the same, message for message: T_h[r] from T_(h−1)[r], each send looked at once, nothing behind the late
-delivery. All sends that a round offers are looked at together. What leaves the task are places (process and index) of
-the few events that explain something.
+The search is the same for every message: T_h[r] is computed from T_(h−1)[r], each send is examined once, and nothing
+after the late delivery is examined. All sends of a round are examined together. The task returns the places (process
+and index) of the few events that explain something.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ Place = tuple[int, int]
 
 
 class Sought(msgspec.Struct, frozen=True):
-    """What is to be explained: the first late deliveries, or all of one message, named by its places."""
+    """The deliveries to explain: the first late ones, or all of one message, given by its places."""
 
     order: str
     first: int
@@ -34,7 +34,7 @@ class Sought(msgspec.Struct, frozen=True):
 
 
 def explained(lines: Lines, sought: Sought) -> bytes:
-    """Explanations by places."""
+    """Return explanations by places."""
     if sought.order in ("fifo", "causal"):
         return _overtakings(lines, certain(lines), sought)
     lines = certain(lines, sequences=True)
@@ -51,7 +51,7 @@ def explained(lines: Lines, sought: Sought) -> bytes:
 
 
 def _overtakings(trace: Lines, lines: Lines, sought: Sought) -> bytes:
-    """The chains along what is certain of a trace."""
+    """Return the chains along the certain edges of a trace."""
     total = 0
     kept = np.zeros(0, np.int64)
     wanted = trace.flat(*_as_arrays([sought.sent])) if sought.sent is not None else np.zeros(0, np.int64)
@@ -66,7 +66,7 @@ def _overtakings(trace: Lines, lines: Lines, sought: Sought) -> bytes:
     chains = Chains(lines) if len(kept) else None
     found = [chains.shortest(at) for at in kept.tolist()] if chains else []
     steps = np.array([step for chain in found for step in chain], np.int64).reshape(-1, 2)
-    # A delivery on a cycle with its send has lost its edge by now: it was set aside.
+    # A delivery on a cycle with its send was set aside, so its edge has been removed.
     circular = 0
     if sought.delivered:
         circular = int((trace.source[trace.flat(*_as_arrays(sought.delivered))] == NOTHING).sum())
@@ -82,7 +82,7 @@ def _as_arrays(places: Any) -> tuple[NDArray[np.int32], Longs]:
 
 
 def _ranking(lines: Lines, flat: Longs) -> Longs:
-    """The sequence in which deliveries are counted: by index, then process."""
+    """Return the sequence of deliveries: by index, then by process."""
     return np.lexsort((lines.process_at(flat), lines.index_at(flat)))
 
 
@@ -104,12 +104,12 @@ class Chains:
             moment = number_segments(lines.offsets, *walk.segments, count, moment, self._moments)
 
     def shortest(self, late: int) -> list[tuple[int, int]]:
-        """The messages that overtook a late delivery, first to last: where each was sent and delivered."""
+        """Return the messages that overtook a late delivery, first to last: where each was sent and delivered."""
         return self._between(int(self._lines.send_of(np.array([late]))[0]), late)
 
     def _between(self, sent: int, until: int) -> list[tuple[int, int]]:
-        """Return the fewest messages that lead from one event, with it or after it, to another process before
-        ``until``: where each was sent and delivered, first to last."""
+        """Return the shortest chain of messages that starts at or after the event ``sent`` and ends before ``until`` in
+        the process of ``until``: where each was sent and delivered, first to last."""
         lines = self._lines
         source, target = lines.process_at(np.array([sent, until])).tolist()
         reach: dict[int, int] = {}
@@ -133,7 +133,8 @@ class Chains:
     def _round(
         self, fresh: list[tuple[int, int]], late: int, target: int, reach: dict[int, int]
     ) -> dict[int, tuple[int, int]]:
-        """For each process the earliest delivery of what was sent in these stretches, if it is an earlier one."""
+        """Return for each process the earliest delivery of the messages sent in these stretches of lines, if it is
+        earlier than the known one."""
         lines = self._lines
         horizon = self._moments[late]
         pieces = []

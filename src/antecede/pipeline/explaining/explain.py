@@ -1,6 +1,7 @@
-"""``explain`` on Spark: the places of what explains something, found in one task, and their names and ids.
+"""``explain`` on Spark: one task finds the places of the events that explain something; then their names and ids are
+looked up.
 
-The report is that of :mod:`antecede.trace.explain`, key for key.
+The report has the same keys as that of :mod:`antecede.trace.explain`.
 """
 
 import os
@@ -40,7 +41,7 @@ def explain_files(
     conf: Mapping[str, str] | None = None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
-    """Explain what broke an order in the traces that the paths name, on a Spark session of its own; the report."""
+    """Explain violations of an order in the traces that the paths name, on a new Spark session. Return the report."""
     asked.check()
     check = partial(needed, asked.conflicts) if asked.order == "significant" else None
     with spark_for(paths, master, conf, say, check) as (running, given):
@@ -48,7 +49,7 @@ def explain_files(
 
 
 def explain_in(running: Session, given: Given, asked: Asked, say: Say = lambda _: None) -> dict[str, Any]:
-    """The same in a session that is running."""
+    """Do the same in a running session."""
     started = time.perf_counter()
     trace = open_trace(running, given, say, instances=asked.order == "significant")
     say(f"looking for chains among {trace.rows:,} rows")
@@ -61,7 +62,7 @@ def explain_in(running: Session, given: Given, asked: Asked, say: Say = lambda _
 
 
 def explained_on(trace: Trace, asked: Asked) -> dict[str, Any]:
-    """The report without its timings."""
+    """Return the report without its timings."""
     sought = Sought(asked.order, asked.first)
     rows: dict[str, Any] = {}
     if asked.message is not None:
@@ -108,7 +109,7 @@ def explained_on(trace: Trace, asked: Asked) -> dict[str, Any]:
 
 
 def _rows_of(trace: Trace, message: str) -> dict[str, Any]:
-    """Where a message was sent and delivered, and how many of its rows were set aside."""
+    """Return where a message was sent and delivered, and how many of its rows were set aside."""
     stage = partial(rows_of, numbering=trace.numbering, message=message)
     for packed in trace.on_buckets(stage):
         found = unpack(packed)
@@ -118,7 +119,7 @@ def _rows_of(trace: Trace, message: str) -> dict[str, Any]:
 
 
 def rows_of(packed: Iterable[bytes], numbering: Numbering, message: str) -> bytes:
-    """The rows of one message, if this is its bucket; else nothing."""
+    """Return the rows of one message, if this is its bucket; otherwise an empty result."""
     blobs = list(packed)
     sought = pa.scalar(message, pa.string())
     if not any(pc.any(pc.equal(unpack_batch(blob)[2].column("message"), sought)).as_py() for blob in blobs):

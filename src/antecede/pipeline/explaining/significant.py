@@ -1,7 +1,7 @@
-"""Explanations by significant order on Spark: the chains are found where the lines are, the ids are looked up after.
+"""Explanations for significant order on Spark: the task with the lines finds the chains; then the ids are looked up.
 
-The search is that of :mod:`antecede.trace.significant_chain`, on arrays. In the task a message goes by the place of its
-send, which the driver turns into its id.
+The search is that of :mod:`antecede.trace.significant_chain`, on arrays. In the task a message is identified by the
+place of its send, which the driver replaces by its id.
 """
 
 from collections.abc import Iterable
@@ -31,7 +31,8 @@ Longs = NDArray[np.int64]
 
 
 def explained_significant(trace: Trace, conflicts: Conflicts, sought: Sought, deliveries: int) -> dict[str, Any]:
-    """How many deliveries are ``late``, the ``explanations`` of those sought, and how many of them are ``circular``."""
+    """Return how many deliveries are ``late``, the ``explanations`` of those searched for, and how many of these are
+    ``circular``."""
     pieces = trace.from_buckets(partial(matched_instances, numbering=trace.numbering), 1)
     packed = pieces.gather(partial(explained, bench=bench_for(trace, conflicts), sought=sought), [0])[0]
     said: dict[str, Any] = msgspec.msgpack.decode(packed)
@@ -130,10 +131,10 @@ class _Explainer:
                 continue
             if self._compared(mine[number], its[number]) and self._compared(late, early):
                 return disagreement(late, sent, early, other, mine[number], its[number], self._named)
-        raise AssertionError("nobody disagrees")
+        raise AssertionError("no two objects disagree")
 
     def _compared(self, *deliveries: int) -> bool:
-        """Whether two deliveries at an object are conflicting requests."""
+        """Return whether two deliveries at an object are conflicting requests."""
         deeds = self._deeds
         if any(deeds.instance[at] < 0 or deeds.received_as[at] != REQUEST for at in deliveries):
             return False

@@ -1,1 +1,1 @@
-"""Verdicts on a matched trace: the orders on its lines, by one walk or by chunks of time, and the report."""
+"""Verdicts on a matched trace: judge the orders on its lines, in one walk or by chunks of time, and make the report."""

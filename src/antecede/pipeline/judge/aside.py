@@ -1,8 +1,8 @@
-"""What a person can look into: the rows that were set aside, and every late delivery, written to files.
+"""Files for a person to examine: the rows that were set aside, and every late delivery.
 
-Rows that matching set aside are known by split and number; the split is read once more for their text, in the order of
-the trace. Late deliveries come some thousands at a time and become one Parquet file. Both files appear whole or not
-at all.
+Rows that matching set aside are known by split and number. Each split is read once more to get their text, in the order
+of the trace. Late deliveries come a few thousand at a time and are written to one Parquet file. Each of the two files
+is either complete or does not appear.
 """
 
 import json
@@ -44,7 +44,7 @@ LATE_SCHEMA = pa.schema(
 
 
 def write_quarantine(trace: Trace, outcome: Outcome, directory: str) -> None:
-    """``DIR/quarantine.jsonl``: one line for each row set aside, in the order of the trace."""
+    """Write ``DIR/quarantine.jsonl``: one line for each row set aside, in the order of the trace."""
     known: dict[int, dict[int, str]] = {}
     for split, number, again in trace.contested_rows:
         known.setdefault(split, {})[number - 1] = "duplicate_row" if again else "duplicate_index"
@@ -66,7 +66,7 @@ def write_quarantine(trace: Trace, outcome: Outcome, directory: str) -> None:
 def describe(
     blobs: Iterable[bytes], split: Split, known: dict[int, str], faults: bool, used: Sequence[str] = ()
 ) -> Iterator[bytes]:
-    """The rows of one split that were set aside, as lines of JSON."""
+    """Yield the rows of one split that were set aside, as lines of JSON."""
     asked = dict(known)
     for blob in blobs:
         rows = unpack(blob)
@@ -102,7 +102,7 @@ def describe(
 
 
 def write_late(rows: Iterator[dict[str, Any]], directory: str) -> None:
-    """``DIR/late.parquet``: one row for each late delivery."""
+    """Write ``DIR/late.parquet``: one row for each late delivery."""
 
     def put(out: Any) -> None:
         with pq.ParquetWriter(out, LATE_SCHEMA) as writer:
@@ -128,6 +128,6 @@ def _write(directory: str, name: str, put: Any) -> None:
 
 
 def late_to_parquet(directory: str) -> None:
-    """Give the ``late.jsonl`` that the plain engine wrote its Parquet twin."""
+    """Write ``late.parquet`` with the rows of the ``late.jsonl`` that the plain engine wrote."""
     with open(Path(directory) / "late.jsonl", "rb") as lines:
         write_late((msgspec.json.decode(line) for line in lines), directory)

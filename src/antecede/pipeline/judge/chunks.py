@@ -1,18 +1,19 @@
-"""FIFO and causal order by chunks of time: many tasks that each read a part of the trace, and none that reads it all.
+"""FIFO and causal order by chunks of time: many tasks that each read a part of the trace; no task reads all of it.
 
-Consistent cuts divide the trace into units (:mod:`antecede.pipeline.judge.cuts`). A task reads some units from zero
-vectors on and judges the messages that were sent in its core (:mod:`antecede.pipeline.kernels.causal` says why that is
-exact).
+Consistent cuts divide the trace into units (:mod:`antecede.pipeline.judge.cuts`). A task reads some units, starting
+with zero vectors, and judges the messages that were sent in its core. :mod:`antecede.pipeline.kernels.causal` explains
+why the result is exact.
 
-**Tiers.** On tier j the trace is seen in steps of 4^j units. A chunk is ``chunk_units`` steps, and its halo is capped
-at ``halo_units`` more. A message belongs to the lowest tier on which its delivery lies in the chunk of its send or in
-that chunk's halo; on a tier high enough the whole trace is one chunk, so each has one. Nobody waits for a message that
-is not delivered: it is delivered nowhere, so it belongs to no task. A task above tier 0 reads from the first send to
-the last delivery that are its own, and keeps lanes for the senders of its own messages only. A message that spans the
-whole trace is so judged by one task that walks it all with one lane, its lines on disk as those of the one walk are.
+**Tiers.** On tier j the trace is divided into steps of 4^j units. A chunk has ``chunk_units`` steps, and its halo has
+at most ``halo_units`` more. A message belongs to the lowest tier on which its delivery lies in the chunk of its send or
+in that chunk's halo. On a tier that is high enough the whole trace is one chunk, so each delivered message has a tier.
+A message that is never delivered belongs to no task, so no task waits for it. A task above tier 0 reads from the first
+send to the last delivery of its own messages, and keeps lanes only for the senders of these. So a message that spans
+the whole trace is judged by one task that walks the whole trace with one lane; its lines are on disk, like those of the
+single walk.
 
-**Cycles.** A consistent cut holds all of a cycle or nothing of it, so each cycle lies within a unit; whoever reads that
-unit cuts it, and the task of tier 0 whose core holds it reports it.
+**Cycles.** A consistent cut contains either all of a cycle or nothing of it, so each cycle lies within one unit. Every
+task that reads the unit removes the cycle, and the task of tier 0 whose core contains it reports it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,27 +43,27 @@ Longs = NDArray[np.int64]
 
 
 class Grain(msgspec.Struct, frozen=True):
-    """How finely the trace is divided."""
+    """The sizes of chunks and halos."""
 
     chunk_events: int = limits.chunk_events_wanted
     chunk_units: int = 8
-    """Units of a chunk of tier 0."""
+    """Number of units of a chunk of tier 0."""
     halo_units: int = 1
-    """Units of its halo at most."""
+    """Largest number of units of its halo."""
     segments: int = 1 << 18
     lanes_max: int | None = None
 
     def cuts(self, events: int) -> int:
-        """How many cuts a trace of so many events should have."""
+        """Return the number of cuts for a trace of ``events`` events."""
         return max(0, -(-events * self.chunk_units // self.chunk_events) - 1)
 
     def tier_of(self, sent: Any, delivered: Any) -> tuple[Any, Any]:
-        """The tier, and the chunk there, of messages by the units of their send and delivery."""
+        """Return the tier of each message, and its chunk there, from the units of its send and delivery."""
         return tiers(sent, delivered, self.chunk_units, self.halo_units)
 
 
 class Task(msgspec.Struct, frozen=True):
-    """The units that one task reads, from ``start`` up to ``end``, and its core, which ends at ``core``."""
+    """The units that one task reads, from ``start`` up to ``end``; its core ends at ``core``."""
 
     tier: int
     chunk: int
@@ -72,7 +73,7 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """All tasks, and what they need to know."""
+    """All tasks, and the settings that they share."""
 
     cuts: Cuts
     grain: Grain
@@ -87,7 +88,8 @@ class Plan(msgspec.Struct, frozen=True):
 def matched_apart(
     packed: Iterable[bytes], numbering: Numbering, narrow_index: bool, onto: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Match one bucket of so many, for a part of its own: its piece, with clocks to propose cuts by, its summary."""
+    """Match one of ``onto`` buckets. Yield, for a part of the bucket alone, its counts and its piece with the clocks
+    that are used to propose cuts."""
     bucket = bucket_of(packed, numbering)
     valid = np.flatnonzero(((bucket.kind == SEND) | (bucket.kind == DELIVER)) & (bucket.reason == VALID))
     deliveries = bucket.deliveries().narrowed() if narrow_index else bucket.deliveries()
@@ -106,7 +108,8 @@ def planned(
     cuts: Cuts | None = None,
     **options: Any,
 ) -> Plan:
-    """Where to cut, and the tasks that follow from it; ``lengths`` are where the lines end, sparse ones included."""
+    """Return the cuts and the tasks that follow from them; ``lengths`` has the ends of all lines, also of sparse
+    ones."""
     cuts = cuts or cuts_of(parts, buckets, lengths, grain.cuts(events))
     own: dict[tuple[int, int], list[int]] = {}
     for packed in parts.gather(partial(_tally, cuts=cuts, grain=grain), buckets):
@@ -124,7 +127,7 @@ def planned(
 
 
 def _tally(packed: Iterable[bytes], cuts: Cuts, grain: Grain) -> bytes:
-    """By tier and chunk: the first and the last unit in which a message is sent, and the last of a delivery."""
+    """Return for each tier and chunk: the first and the last unit with a send, and the last unit with a delivery."""
     piece = piece_in(packed)
     if piece is None:
         return pack({"tasks": [[]] * 5})
@@ -140,7 +143,8 @@ def _tally(packed: Iterable[bytes], cuts: Cuts, grain: Grain) -> bytes:
 
 
 def dealt(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
-    """Of one bucket's matched rows, those that each task reads, in indices that begin with 0 where it begins."""
+    """Yield for each task the rows of one bucket that it reads; index 0 is where the task's part of each line
+    begins."""
     piece = piece_in(packed)
     if piece is None:
         return
@@ -155,7 +159,7 @@ def dealt(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
     for number, task in enumerate(plan.tasks):
         begins = cuts.edge(task.start)
         first, last = np.searchsorted(unit, [task.start, task.end])
-        # A message sent before the task begins carries nothing that the task could ask for.
+        # A message sent before the task's part begins carries no knowledge about sends in that part.
         rows = first + np.flatnonzero(sent_unit[first:last] >= task.start)
         if not len(rows):
             continue
@@ -190,7 +194,7 @@ class _Chunk:
             self.mine[self.lines.flat(rows.process, rows.index)] = 1
 
     def _positions(self, index: Longs) -> Longs:
-        """Where in each line the events with these indices and later ones begin."""
+        """Return the position in each line at which events with this index or a later one begin."""
         lines = self.lines
         if not len(lines.indices):
             return index
@@ -198,12 +202,12 @@ class _Chunk:
         return np.array([np.searchsorted(lines.indices[a:b], i) for a, b, i in spans], np.int64)
 
     def in_core(self, flat: Longs) -> Longs:
-        """Those of some events that lie in the core."""
+        """Return the events among these that lie in the core."""
         process = self.lines.process_at(flat)
         return flat[flat - self.lines.offsets[process] < self.core[process]]
 
     def causal_late(self) -> Longs:
-        """The deliveries of this chunk's own messages that are late by causal order, ascending."""
+        """Return the deliveries of this chunk's own messages that are late by causal order, ascending."""
         lines = self.lines
         senders = np.unique(lines.source[np.flatnonzero((self.mine > 0) & (lines.source >= 0))])
         found = [np.zeros(0, np.int64)]
@@ -215,12 +219,12 @@ class _Chunk:
 
 
 def counter_type(core: Longs) -> Any:
-    """The narrowest type that counts up to the longest of some cores."""
+    """Return the narrowest type that can count to the length of the longest core."""
     return np.uint16 if not len(core) or core.max() <= np.iinfo(np.uint16).max else np.int32
 
 
 def judged(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
-    """Judge what one task reads: its summary for part 0, its late deliveries for the others."""
+    """Judge the rows of one task. Yield its summary for part 0, and its late deliveries for the other parts."""
     given = map(read_dealt, packed)
     first = next(given, None)
     if first is None:
@@ -247,27 +251,27 @@ def judged(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
         late = here.causal_late()
         summary["causal_late"] = len(late)
         if len(late):
-            # Who overtook is in the chunk, too: it was sent after the message and delivered before it.
+            # The overtaking message is in the chunk too: it was sent after the late message and delivered before it.
             asked = late if plan.every_late else np.array([least(lines, late)])
             over = judge.causal_overtakers(lines, asked, grain.lanes_max, grain.segments)
             candidate = asked == least(lines, late)
             summary["first"] = late_columns(lines, asked[candidate], over[candidate])
             if plan.every_late:
                 yield from writer.rows("causal", late, over)
-    # As many as there would be if each task before this one had written one, so that all parts in use are counted.
+    # The number if each earlier task had written one blob, so that all parts in use are counted.
     summary["late_blobs"] = number + writer.blobs if writer.blobs else 0
     yield 0, pack(summary)
 
 
 def merged(packed: Iterable[bytes]) -> bytes:
-    """The summaries of all tasks as one."""
+    """Return the summaries of all tasks as one."""
     said = [unpack(blob) for blob in packed]
     whole: dict[str, Any] = {
         name: np.concatenate([np.zeros(0, np.int64), *(one[name] for one in said)])
         for name in ("cycle_process", "cycle_index")
     }
     whole |= {name: sum(one.get(name, 0) for one in said) for name in ("fifo_late", "causal_late")}
-    # Traces with assumed rows are judged by the walk.
+    # Traces with assumed rows are judged in one walk, not by chunks.
     whole |= {"fifo_undecided": 0, "causal_undecided": 0}
     firsts = [one["first"] for one in said if one["first"]]
     whole["first"] = min(firsts, key=lambda one: (one["index"], one["process"]), default=None)
@@ -276,6 +280,6 @@ def merged(packed: Iterable[bytes]) -> bytes:
 
 
 def summed(packed: Iterable[bytes]) -> bytes:
-    """What the buckets of a part counted."""
+    """Return the sum of the counts of the buckets of a part."""
     said = [one for one in map(read_apart, packed) if isinstance(one, Counted)]
     return pack_struct(counted(said)) if said else b""

@@ -1,10 +1,11 @@
-"""Consistent cuts through a matched trace that no single task reads: where chunks of time begin and end.
+"""Consistent cuts through a matched trace that no single task reads: the bounds of chunks of time.
 
-Cuts are *proposed* by whatever clock the rows carry, for it needs no truth to be useful: by Lamport clock, else by wall
-clock, else by rank (the same share of each process's events). Then they are *lowered* to the greatest consistent cuts
-below them, a round at a time: every bucket of messages says which of its deliveries the cuts hold without their sends,
-and the least answer counts. A recorded Lamport clock that is right needs one round, which only finds nothing to do.
-Cuts that have not come to rest after so many rounds are left out, which makes a chunk longer and nothing wrong.
+First, cuts are *proposed* from a clock in the rows: the Lamport clock, otherwise the wall clock, otherwise the rank
+(the same share of each process's events). The clock need not be right for this. Then the cuts are *lowered* to the
+greatest consistent cuts below them, in rounds. In each round, every bucket of messages reports which of its deliveries
+are inside a cut that does not contain their sends, and the lowest bound wins. A correct Lamport clock needs one round,
+which changes nothing. Cuts that still move after ``limits.cut_rounds_max`` rounds are dropped. A chunk is longer then,
+but the verdict stays right.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,27 +25,27 @@ from antecede.pipeline.spark.flow import Parts
 Longs = NDArray[np.int64]
 
 _marks_at_most = 1024
-"""How many values of a clock a bucket tells, evenly spread over its own."""
+"""The number of clock values that a bucket reports, evenly spread over its values."""
 
 
 class Cuts(msgspec.Struct, frozen=True):
-    """Cuts that rise, all consistent: between them are the units, one more than there are cuts."""
+    """Ascending consistent cuts. Between them are the units, one more than there are cuts."""
 
     processes: int
     bounds: bytes
-    """For each process where each cut ends its line, as int64."""
+    """For each process, where each cut ends its line, as int64."""
     lengths: bytes
-    """For each process where its line ends, as int64."""
+    """For each process, where its line ends, as int64."""
 
     @classmethod
     def of(cls, bounds: Longs, lengths: Longs) -> "Cuts":
-        """Cuts from bounds, without those that are no cut at all or the same as the one before."""
+        """Return cuts with these bounds, without cuts that are empty or complete and without repeated ones."""
         edges = np.column_stack([np.zeros(len(lengths), np.int64), bounds])
         kept = (edges[:, 1:] != edges[:, :-1]).any(axis=0) & (bounds != lengths[:, None]).any(axis=0)
         return cls(len(lengths), np.ascontiguousarray(bounds[:, kept]).tobytes(), lengths.tobytes())
 
     def table(self) -> Longs:
-        """For each process a row, for each cut a column."""
+        """Return the bounds as a table: one row per process, one column per cut."""
         return np.frombuffer(self.bounds, np.int64).reshape(self.processes, self.units - 1)
 
     @property
@@ -52,7 +53,8 @@ class Cuts(msgspec.Struct, frozen=True):
         return len(self.bounds) // 8 // max(1, self.processes) + 1
 
     def edge(self, unit: int) -> Longs:
-        """Where a unit begins in each process's line; behind the last one, where the lines end."""
+        """Return where a unit begins in each process's line; for the number after the last unit, where the lines
+        end."""
         if unit == 0:
             return np.zeros(self.processes, np.int64)
         if unit == self.units:
@@ -60,12 +62,12 @@ class Cuts(msgspec.Struct, frozen=True):
         return self.table()[:, unit - 1]
 
     def units_of(self, process: Any, index: Any) -> NDArray[np.int32]:
-        """The unit of each event."""
+        """Return the unit of each event."""
         return units(self.table(), process, index.astype(np.int64))
 
 
 def cuts_of(parts: Parts, buckets: Sequence[int], lengths: Longs, wanted: int) -> Cuts:
-    """Consistent cuts through the matched rows of some buckets, about as many as wanted."""
+    """Return consistent cuts through the matched rows of some buckets, about as many as ``wanted``."""
     wanted = max(0, min(wanted, limits.cut_entries_max // max(1, len(lengths))))
     if not wanted:
         return Cuts.of(np.zeros((len(lengths), 0), np.int64), lengths)
@@ -84,7 +86,7 @@ def cuts_of(parts: Parts, buckets: Sequence[int], lengths: Longs, wanted: int) -
 
 
 def _lowered(packed: Iterable[bytes], bounds: bytes) -> bytes:
-    """What the deliveries of one bucket ask of the cuts: the bounds that are lower now."""
+    """Return the bounds that the deliveries of one bucket lower."""
     given = unpack(bounds)["bounds"]
     piece = piece_in(packed)
     if piece is None:
@@ -98,12 +100,12 @@ def _lowered(packed: Iterable[bytes], bounds: bytes) -> bytes:
 
 def _proposed(parts: Parts, buckets: Sequence[int], lengths: Longs, wanted: int) -> Longs:
     share = np.arange(1, wanted + 1)
-    # As floats only where the product could be too large; where exactly a proposal lies does not matter.
+    # Floats, because the product could be too large for integers; a proposal need not be exact.
     ranks = (lengths[:, None] * (share / (wanted + 1))[None, :]).astype(np.int64)
     told = [unpack(packed) for packed in parts.gather(_marks, buckets)]
     for clock in ("lamport", "time"):
         marks = [said[clock] for said in told if len(said[clock])]
-        # A clock that only some rows have says little of the others.
+        # A clock in fewer than half of the rows is not used.
         if not marks or 2 * sum(said[clock + "s"] for said in told) < sum(said["rows"] for said in told):
             continue
         weights = [np.full(len(said[clock]), said[clock + "s"] / len(said[clock])) for said in told if len(said[clock])]
@@ -142,5 +144,5 @@ def _below(packed: Iterable[bytes], clock: str, thresholds: bytes) -> bytes:
 
 
 def piece_in(packed: Iterable[bytes]) -> Timed | None:
-    """The matched rows among what a part holds: the buckets' pieces as one."""
+    """Return the matched rows in a part: the pieces of its buckets as one."""
     return joined(said for said in map(read_apart, packed) if isinstance(said, Timed))

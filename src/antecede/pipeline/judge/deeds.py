@@ -1,7 +1,7 @@
-"""Assembled lines with their operation instances: what judging, explaining and measuring by significance start from.
+"""Assembled lines with their operation instances: the input for judging, explaining and measuring significant order.
 
-Who ran what is decided as in :mod:`antecede.trace.instances`, on arrays; *cells* are those of
-:mod:`antecede.trace.cells`.
+:mod:`antecede.trace.instances` defines which event belongs to which instance; here it is computed on arrays. *Cells*
+are those of :mod:`antecede.trace.cells`.
 """
 
 from collections import Counter
@@ -29,11 +29,13 @@ Bytes = NDArray[np.uint8]
 
 
 _generations = 64
-"""Ancestors that are looked for in all instances at once: twice as many as calls of our own servers are nested."""
+"""Number of ancestors that are searched for in all instances at once: twice the nesting depth of calls in our own
+servers."""
 
 
 class Bench(msgspec.Struct, frozen=True):
-    """By what the task judges, and what it is to tell."""
+    """The settings of the task that judges significant order: the lines, the conflicts, and whether it lists every late
+    delivery."""
 
     docket: Docket
     names: list[str]
@@ -50,18 +52,19 @@ class Bench(msgspec.Struct, frozen=True):
 
 
 def bench_for(trace: Trace, conflicts: Conflicts, every_late: bool = False, lanes_max: int | None = None) -> Bench:
-    """What the task has to know."""
+    """Return the settings of the task."""
     tables = {name: {one: sorted(others) for one, others in own.items()} for name, own in conflicts.tables.items()}
     docket = trace.docket((), every_late=every_late)
     return Bench(docket, trace.names, tables, sorted(conflicts.everything), lanes_max)
 
 
 class Deeds:
-    """Assembled lines with their instances: who did what, as arrays.
+    """Assembled lines with their instances, as arrays.
 
-    ``instance`` is that of each event, -1 without; a message that no instance sends has one of its own, behind all
-    others. Of each instance: ``place`` its process, ``first`` and ``last`` its events, ``cell`` or -1, ``name``. Of
-    each name its ``parent``'s. Of each cell its ``operation``, its rivals, and those of its requests.
+    ``instance`` has the instance of each event, -1 if there is none. A message that no instance sends gets an
+    additional instance, numbered after all others. Each instance has its process ``place``, its ``first`` and ``last``
+    events, its ``cell`` or -1, and its ``name``. Each name has the name of its ``parent``. Each cell has its
+    ``operation``, its rivals (the cells that conflict with it), and the rivals of its requests.
     """
 
     def __init__(self, packed: Iterable[bytes], bench: Bench) -> None:
@@ -87,7 +90,7 @@ class Deeds:
             for field in ("kind", "type", "instance", "operation", "parent", "process")
         ]
         flat, kind, *rest = (np.concatenate(column) if column else np.zeros(0, np.int64) for column in columns)
-        # What lies on a cycle was set aside, and has no instance any more.
+        # Deliveries on a cycle were set aside and have no instance.
         keep = (kind != DELIVER) | (lines.source[flat] != NOTHING)
         order = np.argsort(flat[keep], kind="stable")
         flat, kind, type_, name, operation, parent, process = (column[keep][order] for column in (flat, kind, *rest))
@@ -105,7 +108,7 @@ class Deeds:
         self.name = name[mine][start].astype(np.int32)
         self.first = flat[mine][start].astype(np.int64)
         self.last = np.zeros(count, np.int64)
-        # Rows are ascending, so the last one to be written stays.
+        # Rows are ascending, so the value of the last row remains.
         self.last[number] = flat[mine]
         self.aborted = np.zeros(count, np.uint8)
         self.aborted[number[(kind[mine] == LOCAL) & (type_[mine] == ABORTED)]] = 1
@@ -117,7 +120,8 @@ class Deeds:
         self.instance[alone] = count + np.arange(len(alone))
 
     def _requests(self, said: Bytes) -> None:
-        """What each delivery is: by its type, or its send's, or by being the first message of its instance."""
+        """Decide what each delivery is: by its type, or by the type of its send, or because it is the first message of
+        its instance."""
         lines = self.lines
         self.received_as = lines.scratch.array(len(lines.source), np.uint8)
         delivered = np.flatnonzero(lines.source >= 0)
@@ -130,7 +134,7 @@ class Deeds:
         if self.count:
             mine = np.maximum(own, 0)
             begun_by = _firsts(mine, np.where(request & (own >= 0), delivered, -1), self.count)
-            # A request that is not the first to its instance repeats it.
+            # Only the first request to an instance counts; later ones repeat it.
             passed |= (self.aborted[mine] > 0) | (request & (begun_by[mine] != delivered))
         self.received_as[delivered] = np.where(passed, 0, np.where(request, REQUEST, RESPONSE))
         self.judged = int((own >= 0).sum())
@@ -174,7 +178,8 @@ class Deeds:
         self.request_rivals = np.array(request_rivals, np.int32)
 
     def _kin(self, conflicts: Conflicts, names: list[str]) -> dict[int, set[int]]:
-        """For each instance its ancestors and descendants at its object whose operations conflict with its own."""
+        """Return for each instance its ancestors and descendants at the same object whose operations conflict with its
+        own."""
         kin: dict[int, set[int]] = {}
         for one, other in self._at_one_object():
             process, mine, its = int(self.place[one]), self.operation_of[one], self.operation_of[other]
@@ -187,7 +192,7 @@ class Deeds:
         return kin
 
     def _at_one_object(self) -> Iterator[tuple[int, int]]:
-        """The pairs of an instance and an ancestor of it at the same object."""
+        """Yield the pairs of an instance and one of its ancestors at the same object."""
         width = max(1, len(self.parent))
         keys = self.place.astype(np.int64) * width + self.name
         order = np.argsort(keys)
@@ -203,7 +208,8 @@ class Deeds:
             hit = keys[found] == sought
             yield from zip(below[hit].tolist(), found[hit].tolist(), strict=True)
             above = self.parent[above]
-        # Deeper than anybody calls, or parents in a circle: each for itself.
+        # These calls are nested unusually deep, or their parents form a circle: follow the parents of each one
+        # separately.
         at = {int(key): one for one, key in enumerate(keys.tolist())}
         for one in below.tolist():
             seen, climbing = {int(self.name[one])}, int(self.parent[self.name[one]])
@@ -216,7 +222,7 @@ class Deeds:
 
 
 def _renumbered(piece: Piece, texts: dict[str, dict[str, int]]) -> Piece:
-    """A bucket's piece with the numbers that all buckets share; parents are numbered among the instances."""
+    """Return a bucket's piece with the numbers that all buckets share; parents are numbered among the instances."""
     rows = piece.instances
     assert rows is not None
     rows.instance = _shared(rows.instance, rows.instances, texts["instance"])
@@ -231,9 +237,9 @@ def _shared(own: Ints, given: list[str], table: dict[str, int]) -> Ints:
 
 
 def _firsts(group: Longs, value: Longs, groups: int) -> Longs:
-    """For each group the first value that is not -1, else -1."""
+    """Return for each group the first value that is not -1, or -1 if there is none."""
     found = np.full(groups, -1, np.int64)
     some = np.flatnonzero(value >= 0)[::-1]
-    # Written backwards, so that the first one stays.
+    # Values are written in reverse order, so that the first one remains.
     found[group[some]] = value[some]
     return found

@@ -31,10 +31,10 @@ from antecede.trace.verdicts import known_orders
 Say = Callable[[str], None]
 
 Given = Sequence[str] | Input
-"""Paths, or what they name where that was looked up already."""
+"""Paths, or the input that they name if it has already been planned."""
 
 WAYS = ("auto", "walk", "chunks")
-"""How FIFO and causal order can be judged: in one walk with carried state, or by chunks of time."""
+"""The ways to judge FIFO and causal order: in one walk that carries its state, or by chunks of time."""
 
 _chunk_cores_min = 16
 _cluster_tasks = 512
@@ -55,9 +55,9 @@ def verify_files(
     conflicts: Conflicts | None = None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
-    """Judge the traces that the paths name, as one trace, on Spark; the report. ``causal`` is one of ``WAYS``.
+    """Judge the traces that the paths name, as one trace, on Spark. Return the report. ``causal`` is one of ``WAYS``.
 
-    ``conflicts`` is the table by which the significant order is judged; without it the trace's metadata give one.
+    ``conflicts`` is the table of conflicts for significant order; the default is the one in the trace's metadata.
     """
     named = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     orders = known_orders(orders)
@@ -74,8 +74,8 @@ def spark_for(
     say: Say,
     check: Callable[[list[Metadata]], Any] | None = None,
 ) -> Iterator[tuple[Session, Given]]:
-    """A session for these paths, and what they name; what is wrong with them, or with their metadata, is said before
-    it is started."""
+    """Start a session for these paths, and yield it with the input that they name. Errors in the paths or their
+    metadata are raised before the session starts."""
     named = [os.fspath(path) for path in paths]
     given: Given = named
     if "-" not in named:
@@ -83,15 +83,17 @@ def spark_for(
         if check is not None:
             check(given.metadata)
     elif master is not None and not master.startswith("local"):
-        raise UsageError("standard input cannot be read by the workers of a remote master; give a path they all have")
+        raise UsageError(
+            "standard input cannot be read by the workers of a remote master; give a path that all of them have"
+        )
     say("starting Spark")
     with session(master, conf, lean=True) as running:
         yield running, given
 
 
 def _tasks(master: str | None) -> int:
-    """Into how many splits text files are cut at least, where that leaves a split large enough: two for each core, or
-    what keeps a large cluster busy."""
+    """Return the least number of splits of text files, as long as splits are large enough: two per core, or enough to
+    keep a large cluster busy."""
     if master is not None and not master.startswith("local"):
         return _cluster_tasks
     cores = re.fullmatch(r"local\[(\d+)\]", master or "")
@@ -99,7 +101,7 @@ def _tasks(master: str | None) -> int:
 
 
 def open_trace(running: Session, given: Given, say: Say = lambda _: None, **layout: Any) -> Trace:
-    """Read, encode and survey a trace; ``layout`` says what the stages are to carry."""
+    """Read, encode and survey a trace; ``layout`` lists what the stages carry."""
     return _read(running, _planned(running, given), running.scratch, say, **layout)
 
 
@@ -113,7 +115,8 @@ def _planned(running: Session, given: Given) -> Input:
 
 
 def check_seen(context: Any, given: Input, tasks: int) -> None:
-    """Ask the workers whether they see the files, before they fail in the middle of the work one after the other."""
+    """Check that the workers can read the files, so that they do not fail one after the other in the middle of the
+    work."""
     files = list(dict.fromkeys(split.path for split in given.splits if "://" not in split.path))
     some = files[:: max(1, len(files) // _files_asked_about)]
 
@@ -146,7 +149,7 @@ def verify_in(
     conflicts: Conflicts | None = None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
-    """The same in a session that is running."""
+    """Do the same in a running session."""
     orders = known_orders(orders)
     started = time.perf_counter()
     given = _planned(running, given)
@@ -154,7 +157,7 @@ def verify_in(
     instances = "significant" in orders
     table = needed(conflicts, given.metadata) if instances else None
     carried = {"numbered": quarantine is not None, "timed": way == "chunks", "instances": instances}
-    # What the stages hand each other goes when this run ends, not only with the session.
+    # The files between stages are removed when this run ends, not only with the session.
     with tempfile.TemporaryDirectory(dir=running.scratch, ignore_cleanup_errors=True) as scratch:
         trace = _read(running, given, Path(scratch), say, cut=cut, **carried)
         say(f"matching and judging {trace.rows:,} rows" + (" by chunks of time" if way == "chunks" else ""))
@@ -179,10 +182,10 @@ def verify_in(
 
 
 def chosen_way(causal: str, given: Input, cores: int) -> str:
-    """``walk`` or ``chunks``: how FIFO and causal order are judged, by what was asked for or by what is faster.
+    """Return ``walk`` or ``chunks``: the way that the caller chose for FIFO and causal order, or the faster one.
 
-    The one walk is one task; chunks of time are many, which together do more. So chunks are taken where there are cores
-    for them and events enough to share out, and where a trace is larger than one task should hold.
+    The walk is one task. Chunks of time are many tasks, which do more work in total. So chunks are used if there are
+    enough cores and events for them, or if the trace is larger than one task should hold.
     """
     if causal not in WAYS:
         raise UsageError(f"--causal must be one of {', '.join(WAYS)}, not {causal!r}")
@@ -195,14 +198,14 @@ def chosen_way(causal: str, given: Input, cores: int) -> str:
 
 
 def flow_of(running: Session, scratch: Path | None = None) -> Flow:
-    """How stages are joined in a session: by files where all tasks share a machine with us, else by DataFrames."""
+    """Return the connection of stages in a session: files if all tasks are on this machine, otherwise DataFrames."""
     if running.local:
         return SparkFiles(running.context, str(scratch or running.scratch))
     return SparkFrames(running.spark)
 
 
 def _spooled(path: str, scratch: Path) -> str:
-    """A path that can be read from its middle: standard input and pipes are written to a file first."""
+    """Return a path that can be read from any position: standard input and pipes are written to a file first."""
     if path != "-" and (not os.path.exists(path) or os.path.isfile(path) or os.path.isdir(path)):
         return path
     target = scratch / f"input-{len(list(scratch.glob('input-*')))}"

@@ -1,8 +1,8 @@
-"""Every verdict on assembled lines: which deliveries are late, which messages go in a circle, which clocks disagree.
+"""All verdicts on assembled lines: late deliveries, messages in a circle, clocks that disagree.
 
-This is what one task does with a whole matched trace. It speaks of events by their flat position in the lines;
-names and message ids are looked up afterwards, for the few that are reported. The definitions, and what must be equal
-to the last detail, are those of :mod:`antecede.trace`.
+One task does this with a whole matched trace. Events are flat positions in the lines; names and message ids are looked
+up afterwards, only for events in the report. The definitions are those of :mod:`antecede.trace`, and the results must
+be equal in every detail.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,13 +24,13 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
 _block_bytes = 256 * 1024 * 1024
-"""What the vectors of all processes may take at one time; more lanes than that are taken in blocks."""
+"""The memory for the vectors of all processes at one time; if more lanes are needed, they are processed in blocks."""
 
 _late_at_once = 1 << 20
 
 
 def is_circular(lines: Lines) -> bool:
-    """Whether some events would have to come before themselves."""
+    """Return whether some events would have to come before themselves."""
     return _walked(lines).stuck
 
 
@@ -42,7 +42,7 @@ def _walked(lines: Lines) -> Walk:
 
 
 def cut_cycles(lines: Lines) -> Longs:
-    """Take the deliveries that lie on a cycle with their send out of the lines; their flat positions."""
+    """Remove the deliveries that lie on a cycle with their send from the lines. Return their flat positions."""
     walk = _walked(lines)
     if not walk.stuck:
         return np.zeros(0, np.int64)
@@ -54,10 +54,12 @@ def cut_cycles(lines: Lines) -> Longs:
 
 
 def certain(lines: Lines, sequences: bool = False) -> Lines:
-    """The lines without the edges that rest on assumed positions, as :func:`antecede.trace.assumed.certain` has them.
+    """Return the lines without the edges that depend on assumed positions, as :func:`antecede.trace.assumed.certain`
+    does.
 
-    The same lines if no position is assumed. All positions stay as they are; sends that stand alone come behind them.
-    For ``sequences`` every certain delivery is left, also where it can make nothing late.
+    If no position is assumed, these are the same lines. All positions stay the same; sends that are moved out of their
+    lines come after all lines. With ``sequences`` every certain delivery stays, even if it cannot make another one
+    late.
     """
     if not len(lines.assumed):
         return lines
@@ -94,13 +96,13 @@ def certain(lines: Lines, sequences: bool = False) -> Lines:
 
 
 class Circular(Exception):
-    """Some deliveries come before their send, by way of others: they must be cut out first."""
+    """Some deliveries come before their send, by way of other messages: the cycles must be removed first."""
 
 
 def causal_late(
     lines: Lines, lanes_max: int | None = None, segments: int = 1 << 18, slots: int = FIRST_SLOTS
 ) -> Iterator[Longs]:
-    """The deliveries that are late by causal order, some at a time."""
+    """Yield the deliveries that are late by causal order, some at a time."""
     for lane_of, lanes in blocks(lines, _senders(lines), lanes_max):
         walk = Walk(lines, segments)
         yield from causal_walk(walk, lane_of, lanes, slots=slots)
@@ -109,7 +111,8 @@ def causal_late(
 
 
 def causal_overtakers(lines: Lines, late: Longs, lanes_max: int | None = None, segments: int = 1 << 18) -> Longs:
-    """For each of these late deliveries, the first one before it of a message sent causally after its own."""
+    """Return, for each of these late deliveries, the first earlier delivery at its process of a message that was sent
+    causally after its own."""
     answers = np.full(len(late), -1, np.int64)
     receiver = lines.process_at(late)
     sender = lines.source[late]
@@ -147,7 +150,8 @@ def causal_walk(
     questions: Questions | None = None,
     slots: int = FIRST_SLOTS,
 ) -> Iterator[Longs]:
-    """Walk the lines with the causal kernel; the late deliveries, some at a time. Without a core all are judged."""
+    """Walk the lines with the causal kernel. Yield the late deliveries, some at a time. Without a core all are
+    judged."""
     lines = walk.lines
     make = lines.scratch.array
     vectors = Vectors(lane_of, make((lines.processes, lanes), counter), np.full(lines.processes, -1, np.int32))
@@ -169,7 +173,7 @@ def causal_walk(
 
 
 def _senders(lines: Lines) -> NDArray[Any]:
-    """The processes whose messages are delivered."""
+    """Return the processes whose messages are delivered."""
     sending = np.zeros(lines.processes, bool)
     for start in range(0, len(lines.source), 1 << 24):
         piece = lines.source[start : start + (1 << 24)]
@@ -179,7 +183,7 @@ def _senders(lines: Lines) -> NDArray[Any]:
 
 
 def blocks(lines: Lines, senders: NDArray[Any], lanes_max: int | None) -> Iterator[tuple[Ints, int]]:
-    """Some senders in blocks that fit into memory: for each process its lane or -1, and the number of lanes."""
+    """Yield the senders in blocks that fit into memory: for each process its lane or -1, and the number of lanes."""
     size = lanes_max or max(64, _block_bytes // (4 * max(1, lines.processes)))
     for start in range(0, len(senders), size):
         block = senders[start : start + size]
@@ -189,7 +193,7 @@ def blocks(lines: Lines, senders: NDArray[Any], lanes_max: int | None) -> Iterat
 
 
 def fifo_late(lines: Lines) -> Iterator[Longs]:
-    """The deliveries that are late by FIFO order, some at a time, process by process."""
+    """Yield the deliveries that are late by FIFO order, some at a time, process by process."""
     longest = int(np.diff(lines.offsets).max()) if lines.processes else 0
     late = lines.scratch.array(max(_late_at_once, longest), np.int64)
     newest = np.zeros(lines.processes, np.int64)
@@ -205,7 +209,8 @@ def fifo_late(lines: Lines) -> Iterator[Longs]:
 
 
 def fifo_overtaking(lines: Lines, late: Longs) -> Longs:
-    """For each of these deliveries, late by FIFO order and ascending, the first one of a later message before it."""
+    """Return, for each of these deliveries, which are late by FIFO order and ascending, the first earlier delivery of a
+    later message of the same sender."""
     answers = np.full(len(late), -1, np.int64)
     receiver = lines.process_at(late)
     for process in np.unique(receiver):
@@ -216,7 +221,8 @@ def fifo_overtaking(lines: Lines, late: Longs) -> Longs:
 
 
 class Circle:
-    """A message sequence that cannot be merged, walked as :mod:`antecede.trace.knots` walks it."""
+    """The merge of all processes' message sequences, and the circle that prevents it, as in
+    :mod:`antecede.trace.knots`."""
 
     def __init__(self, lines: Lines, with_sends: bool) -> None:
         self._lines = lines
@@ -229,7 +235,7 @@ class Circle:
         self.merges: bool = merge(*self._arrays, occurs, at_head, self._cursors)
 
     def witness(self) -> list[int]:
-        """The flat positions of the sends of the messages in a circle, each before the next."""
+        """Return the flat positions of the sends of the messages in a circle; each message is before the next."""
         lines = self._lines
         self._first, self._delivered = deliveries_of(lines.offsets, lines.source, lines.argument)
         lengths = np.diff(lines.offsets)
@@ -252,7 +258,7 @@ class Circle:
             flat = np.append(flat, message)
         flat = np.sort(flat)
         owner = self._lines.process_at(flat)
-        # The last event of the message in each process; a process comes once.
+        # Keep the last event of the message in each process, so that each process occurs once.
         last = np.append(owner[1:] != owner[:-1], True)
         for process, at in zip(owner[last].tolist(), flat[last].tolist(), strict=True):
             head = int(self._cursors[process])
@@ -265,28 +271,28 @@ class Circle:
             second = int(following(*self._arrays, process, head, message))
             if second <= position:
                 return self._message(process, second)
-        raise AssertionError("a stuck message is not blocked")
+        raise AssertionError("no message blocks a message that cannot be merged")
 
 
 def pairwise(lines: Lines) -> bool:
-    """Whether no two processes deliver two messages in opposite orders."""
+    """Return whether no two processes deliver two messages in opposite orders."""
     first, delivered = deliveries_of(lines.offsets, lines.source, lines.argument)
     owner = owners(lines.offsets)
     return bool(agree_pairwise(lines.offsets, lines.source, lines.argument, owner, first, delivered))
 
 
 def no_lamport() -> dict[str, Any]:
-    """The ``lamport`` object of a trace without Lamport clocks."""
+    """Return the ``lamport`` object for a trace without Lamport clocks."""
     return {"checked": 0, "disagree": 0, "used": False}
 
 
 def no_clocks() -> dict[str, Any]:
-    """The ``clocks`` object of a trace without recorded vectors."""
+    """Return the ``clocks`` object for a trace without recorded vectors."""
     return {"checked": 0, "disagree": 0, "rule": None}
 
 
 def check_lamport(lines: Lines, pieces: Sequence[ClockRows]) -> dict[str, Any]:
-    """The ``lamport`` object of a report."""
+    """Return the ``lamport`` object of a report."""
     flat = _together(piece.lamport_flat for piece in pieces)
     value = _together(piece.lamport.value for piece in pieces if piece.lamport is not None)
     order = np.argsort(flat)
@@ -297,7 +303,8 @@ def check_lamport(lines: Lines, pieces: Sequence[ClockRows]) -> dict[str, Any]:
 def check_clocks(
     lines: Lines, pieces: Sequence[ClockRows], names: int, names_max: int | None = None, segments: int = 1 << 18
 ) -> dict[str, Any]:
-    """The ``clocks`` object of a report; ``names`` counts the processes and the other names that occur in clocks."""
+    """Return the ``clocks`` object of a report; ``names`` is the number of processes and of other names that occur in
+    clocks."""
     flat = _together(piece.clocks_flat for piece in pieces)
     if not len(flat):
         return no_clocks()
@@ -344,7 +351,7 @@ def _check_block(
 
 
 def without(piece: ClockRows, flat: Longs) -> ClockRows:
-    """A piece's clocks without those of the rows at these positions, which were set aside."""
+    """Return a piece's clocks without those of the rows at these positions, which were set aside."""
     left = ClockRows()
     if piece.lamport is not None and piece.lamport_flat is not None:
         keep = ~np.isin(piece.lamport_flat, flat)
@@ -369,5 +376,5 @@ def _together(arrays: Iterable[NDArray[Any] | None]) -> Longs:
 
 
 def sends_in(lines: Lines) -> int:
-    """How many sends the lines hold."""
+    """Return the number of sends in the lines."""
     return int((lines.source == SENT).sum())

@@ -1,4 +1,4 @@
-"""Which of some messages were sent in the past of which, and which precede which significantly, in one walk."""
+"""Compare some messages in one walk: which were sent in the past of which, and which precede which significantly."""
 
 from typing import Any
 
@@ -11,7 +11,8 @@ from antecede.pipeline.match.lines import Walk, lend_slots
 
 
 def precedences_among(deeds: Deeds, picked: Any) -> tuple[list[int], list[int]]:
-    """For each compared message those sent in its past, and those significantly before it, as masks."""
+    """Return, for each compared message, the messages sent in its past and those significantly before it, as bit
+    masks."""
     lines = deeds.lines
     lend_slots(lines)
     words = max(1, -(-len(picked) // 64))
@@ -44,7 +45,7 @@ def precedences_among(deeds: Deeds, picked: Any) -> tuple[list[int], list[int]]:
 
 
 def _with_room(running: Running) -> Running:
-    """Twice as many rows, if none is free."""
+    """Return twice as many rows, if none is free."""
     if running.left[0]:
         return running
     left = np.array([len(running.free)], np.int64)

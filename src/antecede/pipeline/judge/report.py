@@ -1,6 +1,6 @@
-"""The report of ``verify`` from what the stages said: numbers become names, places become message ids.
+"""The report of ``verify`` from the results of the stages: numbers become names, places become message ids.
 
-Both paths on Spark end here, so that they differ in how they came to their numbers and in nothing else.
+Files and DataFrames both end here, so that their reports can differ only in the numbers that the stages computed.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from antecede.trace.schema import COLUMNS
 from antecede.trace.verdicts import ORDERS
 
 Ids = Callable[[Any, Any], list[str]]
-"""The ids of the messages sent at places, given as processes and indices."""
+"""Returns the ids of the messages sent at some places, which are given as processes and indices."""
 
 
 def assemble_report(
@@ -35,12 +35,12 @@ def assemble_report(
     known: Callable[[Any, Any], int],
     outside: int = 0,
 ) -> dict[str, Any]:
-    """Everything but version, engine and timings.
+    """Return the report without version, engine and timings.
 
-    ``unread`` counts rows that are no events, ``nulled`` values of a wrong type by column, ``aside`` those set aside
-    for their places, ``rows`` all events but those ``outside`` of what is judged; ``said`` is the summary of
-    :func:`antecede.pipeline.judge.verdict.judged`. ``known`` tells how many of some deliveries have sends that name
-    their destinations: one on a cycle leaves its copy undelivered then.
+    ``unread`` counts the rows that are not events, ``nulled`` the values of a wrong type per column, ``aside`` the rows
+    set aside because of their places, and ``rows`` all events except those ``outside`` the judged part. ``said`` is the
+    summary of :func:`antecede.pipeline.judge.verdict.judged`. ``known`` returns how many of some deliveries have a send
+    with known destinations: if such a delivery is on a cycle, its copy counts as undelivered.
     """
     cycle = len(said["cycle_process"])
     reasons = Counter(said["reasons"]) + Counter(aside)
@@ -108,7 +108,7 @@ def _orders(
 
 
 def _circle(places: list[list[int]] | None, ids: Ids) -> list[str] | None:
-    """The messages in a circle, beginning with the least id."""
+    """Return the messages in a circle, beginning with the least id."""
     if places is None:
         return None
     found = ids(*places)
@@ -117,7 +117,7 @@ def _circle(places: list[list[int]] | None, ids: Ids) -> list[str] | None:
 
 
 def late_rows(columns: dict[str, Any], names: Sequence[str], ids: Ids) -> Iterator[dict[str, Any]]:
-    """Late deliveries with names and ids, as ``first`` has them."""
+    """Yield late deliveries with names and ids, in the form of the report's ``first``."""
     found = ids(
         np.concatenate([columns["source"], columns["over_process"]]),
         np.concatenate([columns["send_index"], columns["over_index"]]),

@@ -1,8 +1,8 @@
-"""Significant order on Spark: one task judges the assembled lines; names and ids are looked up for what is reported.
+"""Significant order on Spark: one task judges the assembled lines; names and ids are looked up only for the report.
 
-The verdict is that of :mod:`antecede.trace.significant`, to the last detail. The task holds the lines, four bytes an
-event for its instance and two for what else it says, some twenty bytes an instance, and the vectors of
-:mod:`antecede.pipeline.kernels.significant`.
+The verdict is equal to that of :mod:`antecede.trace.significant` in every detail. The task needs memory for the lines,
+for the vectors of :mod:`antecede.pipeline.kernels.significant`, six more bytes per event (four of them for its
+instance), and about twenty bytes per instance.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -49,17 +49,17 @@ Bytes = NDArray[np.uint8]
 _late_at_once = 1 << 16
 _rows_at_once = 1 << 18
 _settled_at_once = 1 << 12
-"""Pairs of requests of which one walk tells whether one precedes the other, with a bit for each."""
+"""Number of pairs of requests that one walk compares for precedence, with one bit each."""
 
 _vector_bytes = 512 * 1024 * 1024
-"""What all vectors together may take before instances are put off to another walk."""
+"""Memory of all vectors; above it, instances are postponed to another walk."""
 
 SUMMARY, ROWS = range(2)
-"""Parts of what the judging task says."""
+"""Parts of the output of the judging task."""
 
 
 class _Vectors:
-    """What the kernel keeps along one walk, and how it grows."""
+    """The state of the kernel during one walk, and how it grows."""
 
     def __init__(
         self, deeds: Deeds, wanted: Bytes, lanes_max: int | None, lanes: int = 16, rows: int = FIRST_SLOTS
@@ -80,13 +80,13 @@ class _Vectors:
 
     @property
     def grows(self) -> bool:
-        """Whether there may be more lanes."""
+        """Whether the number of lanes may grow."""
         lanes = len(self.owners.free)
         rows = len(self.slots.owed) + 3 * len(self.running.free) + 2 * len(self.cells.done)
         return 2 * lanes <= self._lanes_max if self._lanes_max else 16 * lanes * rows <= _vector_bytes
 
     def grow(self) -> None:
-        """Make more of what ran out."""
+        """Enlarge what has no free entry left."""
         self.slots = grown(self.slots)
         if self.counts[RUNS] == 0:
             of, free, *vectors = self.running
@@ -102,7 +102,7 @@ class _Vectors:
 
 
 class Questions:
-    """Late deliveries whose overtaking message is asked for, and the answers."""
+    """Late deliveries whose overtaking message is searched for, and the answers."""
 
     def __init__(self, deeds: Deeds, late: Longs) -> None:
         sends = deeds.lines.send_of(late)
@@ -117,7 +117,7 @@ class Questions:
 def late_by_precedence(
     deeds: Deeds, questions: Questions | None = None, lanes_max: int | None = None, segments: int = 1 << 18
 ) -> Iterator[Longs]:
-    """The deliveries that break rule (1)."""
+    """Yield the deliveries that break rule (1)."""
     lines = deeds.lines
     everyone = int(deeds.instance.max(initial=-1)) + 1
     wanted = np.ones(everyone, np.uint8)
@@ -151,7 +151,8 @@ def late_by_precedence(
 
 
 def instances_of(deeds: Deeds) -> Instances:
-    """The instances as kernels take them; what no instance sends has one of its own, which knows of nothing."""
+    """Return the instances as kernels expect them; each message that no instance sends has its own instance without
+    knowledge."""
     others = max(0, int(deeds.instance.max(initial=-1)) + 1 - deeds.count)
     return Instances(
         deeds.instance,
@@ -168,20 +169,20 @@ def instances_of(deeds: Deeds) -> Instances:
 
 
 class Verdict(msgspec.Struct):
-    """Flat positions of all late deliveries, ascending, and the rule that each breaks, where it is known."""
+    """The flat positions of all late deliveries, ascending, and the rule that each breaks, if it is known."""
 
     late: Longs
     over: Longs
-    """The delivery that came too early, -1 where nobody asked."""
+    """The delivery that came too early; -1 if it was not searched for."""
     rule: Bytes
-    """0 where nobody asked; 3 is agreement."""
+    """0 if it was not searched for; 3 is agreement."""
 
 
 RULES = ("", "instance", "conflict", "agreement")
 
 
 def judged_deeds(deeds: Deeds, every_late: bool, lanes_max: int | None = None, segments: int = 1 << 18) -> Verdict:
-    """Judge; who overtook is found for the first late delivery, or for all."""
+    """Judge significant order. The overtaking delivery is found for the first late delivery, or for all of them."""
     lines = deeds.lines
     told = [*late_by_precedence(deeds, lanes_max=lanes_max, segments=segments)]
     late = np.concatenate(told) if told else np.zeros(0, np.int64)
@@ -203,7 +204,8 @@ def judged_deeds(deeds: Deeds, every_late: bool, lanes_max: int | None = None, s
 
 
 def _crossed(deeds: Deeds, late: Longs) -> Longs:
-    """For each delivery that breaks rule (2), which one came first at its object; -1 for the others."""
+    """Return, for each delivery that breaks rule (2), the delivery that came first at its object; -1 for other
+    deliveries."""
     lines = deeds.lines
     mark = lines.scratch.array(len(lines.source), np.uint8)
     mark[late] = 1
@@ -211,7 +213,8 @@ def _crossed(deeds: Deeds, late: Longs) -> Longs:
     first, delivered = deliveries_of(lines.offsets, lines.source, lines.argument)
     instances, copies_of = instances_of(deeds), Copies(mark, deeds.place, first, delivered)
     crossed(lines.arrays, instances, copies_of, _pairs_of_cells(deeds), before)
-    # A request m′ that is late by precedence may have come too late for m here, and so have been right before m there.
+    # A request m′ that is late by precedence may have come after m here only because it was late, and rightly before m
+    # at another object.
     pairs = []
     requests = _requests(deeds)
     sends = lines.send_of(requests)
@@ -229,20 +232,20 @@ def _crossed(deeds: Deeds, late: Longs) -> Longs:
 
 
 def _requests(deeds: Deeds) -> Longs:
-    """The deliveries of requests of operations, ascending."""
+    """Return the deliveries of requests of operations, ascending."""
     at = np.flatnonzero(deeds.received_as == REQUEST)
     return at[deeds.cell[deeds.instance[at]] >= 0] if len(at) else at
 
 
 def _pairs_of_cells(deeds: Deeds) -> Longs:
-    """The pairs of cells in which a request is received at two objects."""
+    """Return the pairs of cells in which a request is received at two objects."""
     lines = deeds.lines
     at = _requests(deeds)
     cell = deeds.cell[deeds.instance[at]].astype(np.int64)
     order = np.lexsort((at, lines.send_of(at)))
     send, cell = lines.send_of(at)[order], cell[order]
     found = [np.zeros(0, np.int64)]
-    # The copies of a send come one after the other: compare those at each distance, until none are that far apart.
+    # The copies of a send follow each other. Compare copies at each distance, until no two are that far apart.
     for distance in range(1, len(send)):
         same = np.flatnonzero(send[distance:] == send[:-distance])
         if not len(same):
@@ -252,7 +255,7 @@ def _pairs_of_cells(deeds: Deeds) -> Longs:
 
 
 def _settle(deeds: Deeds, pairs: Longs, before: Longs) -> None:
-    """Take in those pairs of a late request and the one that came first of which the second does not precede the
+    """Add to ``before`` the pairs of a late request and the earlier one in which the second does not precede the
     first."""
     sends = deeds.lines.send_of(pairs.reshape(-1)).reshape(-1, 2)
     start = 0
@@ -276,7 +279,8 @@ def _asked(deeds: Deeds, late: Longs, lanes_max: int | None, segments: int) -> Q
 
 
 def judged(packed: Iterable[bytes], bench: Bench) -> Iterator[tuple[int, bytes]]:
-    """Judge a trace from what its buckets said: the summary, and every late delivery if asked for."""
+    """Judge a trace from the pieces of its buckets. Yield the summary, and every late delivery if the caller wants
+    them."""
     deeds = Deeds(packed, bench)
     verdict = judged_deeds(deeds, bench.docket.every_late, bench.lanes_max, bench.docket.segments)
     summary = {
@@ -294,7 +298,7 @@ def judged(packed: Iterable[bytes], bench: Bench) -> Iterator[tuple[int, bytes]]
 
 
 def _columns(lines: Lines, verdict: Verdict, some: slice) -> dict[str, Any]:
-    """Late deliveries by places, as the report's rows are made of them."""
+    """Return late deliveries by places, with the columns for the rows of the report."""
     late, over = verdict.late[some], verdict.over[some]
     sent, other = lines.send_of(late), lines.send_of(over)
     return {
@@ -307,7 +311,7 @@ def _columns(lines: Lines, verdict: Verdict, some: slice) -> dict[str, Any]:
 def significant_on(
     trace: Trace, conflicts: Conflicts, deliveries: int, every_late: bool = False, lanes_max: int | None = None
 ) -> tuple[dict[str, Any], Callable[[], Iterator[dict[str, Any]]]]:
-    """The report's entry of significant order, and the way to every late delivery."""
+    """Return the report's entry for significant order, and a function that yields every late delivery."""
     bench = bench_for(trace, conflicts, every_late, lanes_max)
     pieces = trace.from_buckets(partial(matched_instances, numbering=trace.numbering), 1)
     parts = pieces.scatter(partial(judged, bench=bench), [0], 2)

@@ -1,14 +1,14 @@
-"""A whole verification: the stages in their order, on whatever flow carries them out, and the report.
+"""A whole verification: the stages in their order, on the given flow, and the report.
 
-Stages and what passes between them::
+Stages and the data between them::
 
     splits ── encode ──▶ summaries, runs of indices, encoded rows by bucket
     runs ──── survey ──▶ processes, missing and contested places   (a second reading settles contested ones)
     buckets ─ matched ─▶ matched rows, reasons
-    matched ─ judged ──▶ verdicts in places ── look_up ──▶ message ids of what is reported
+    matched ─ judged ──▶ verdicts in places ── look_up ──▶ message ids for the report
 
-A :class:`Trace` is a trace that was encoded and surveyed; verdicts, explanations and figures are asked for
-through :meth:`Trace.judge`, :meth:`Trace.on_lines` and :meth:`Trace.ids`.
+A :class:`Trace` is a trace that was encoded and surveyed. :meth:`Trace.judge`, :meth:`Trace.on_lines` and
+:meth:`Trace.ids` compute verdicts, explanations and figures from it.
 """
 
 from collections import Counter
@@ -45,13 +45,13 @@ _few_places = 64
 
 
 def layout_for(given: Input, **options: Any) -> Layout:
-    """Buckets that fit a worker's memory and the processor's caches."""
+    """Return a layout whose buckets fit into a worker's memory and the processor's caches."""
     buckets = given.rows // _bucket_rows if given.rows is not None else given.bytes // _bucket_bytes
     return Layout(places=min(4, len(given.splits)) or 1, buckets=int(min(4096, max(2, buckets))), **options)
 
 
 class Trace:
-    """A trace, encoded and surveyed; its matched rows are made when first asked for."""
+    """A trace that was encoded and surveyed. Its rows are matched when they are first needed."""
 
     def __init__(self, flow: Flow, given: Input, layout: Layout, scratch: str | None = None) -> None:
         self.given, self.layout, self._scratch = given, layout, scratch
@@ -79,15 +79,16 @@ class Trace:
         self._settle()
         self._matched: Parts | None = None
         self._regions: tuple[Regions, Parts] | None = None
-        """Of a large trace that was matched: its regions, and what the buckets said of each."""
+        """For a large trace that was matched: its regions, and the pieces of the buckets by region."""
 
     def _first(self, told: Iterable[tuple[int, dict[str, tuple[int, str]]]]) -> dict[str, str]:
-        """By reason or column, the first row in the order of the files that has something wrong, and what it is."""
+        """Return, for each reason or column, the first row in the order of the files that is wrong, and what is
+        wrong."""
         found: dict[str, tuple[int, int, str]] = {}
         for split, firsts in told:
             for name, (number, detail) in firsts.items():
                 found[name] = min(found.get(name, (split + 1, 0, "")), (split, number, detail))
-        # The partitions of a DataFrame are in no file.
+        # The partitions of a DataFrame do not belong to a file.
         splits = {split.number: split for split in self.given.splits if not isinstance(split, Batches)}
         return {
             name: f"{splits[split].name}:{line_before(splits[split]) + number}: {detail}"
@@ -148,7 +149,7 @@ class Trace:
         return range(self.layout.places, self.layout.parts)
 
     def matched(self) -> Parts:
-        """In one part: what each bucket counted, and the pieces from which lines are assembled."""
+        """Return, in one part, the counts of each bucket, and the pieces from which lines are assembled."""
         if self._matched is None:
             ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(self._lengths)])
             regions = Regions(ends.tobytes(), self.layout.region_events)
@@ -161,11 +162,12 @@ class Trace:
         return self._matched
 
     def docket(self, orders: tuple[str, ...], **options: Any) -> Docket:
-        """What there is to know before the lines are assembled."""
+        """Return the settings of a task that assembles the lines."""
         return Docket(self._lengths.tobytes(), self._sparse.tobytes(), orders, scratch=self._scratch, **options)
 
     def judge(self, orders: tuple[str, ...], every_late: bool = False, **options: Any) -> tuple[bytes, Parts | None]:
-        """Verdicts: the summary, and if asked for the late deliveries, in all parts but the first."""
+        """Judge the trace. Return the summary and, with ``every_late``, the late deliveries in all parts except the
+        first."""
         docket = self.docket(orders, every_late=every_late, **options)
         if not every_late:
             return self.matched().gather(partial(verdict.only_summary, docket=docket), [0])[0], None
@@ -179,9 +181,9 @@ class Trace:
         grain: Grain | None = None,
         cuts: Cuts | None = None,
     ) -> tuple[bytes, Parts | None]:
-        """The same verdicts, FIFO and causal order by chunks of time; the others, if asked for, by the one walk.
+        """Return the same verdicts; FIFO and causal order are judged by chunks of time, other orders in one walk.
 
-        A trace with assumed rows is an import, which one walk can hold, and is judged by the walk alone.
+        A trace with assumed rows is judged in one walk only: it comes from an import and is small enough for that.
         """
         if self.assumed:
             return self.judge(orders, every_late)
@@ -205,25 +207,25 @@ class Trace:
         return pack(rest | msgspec.structs.asdict(verdict.counted(sums)) | said), parts if every_late else None
 
     def on_lines(self, work: Callable[[Lines], bytes]) -> bytes:
-        """Have some work done on the assembled lines, where they are; its outcome must be small."""
+        """Run a function on the assembled lines, in the task that has them; its result must be small."""
         return self.matched().gather(partial(verdict.on_lines, docket=self.docket(()), work=work), [0])[0]
 
     def on_buckets(self, stage: Callable[[Iterable[bytes]], bytes]) -> list[bytes]:
-        """Have some work done on each bucket of encoded rows; its outcomes must be small."""
+        """Run a function on each bucket of encoded rows; its results must be small."""
         return self._encoded.gather(stage, self._buckets)
 
     def from_buckets(self, stage: Callable[[Iterable[bytes]], Iterator[tuple[int, bytes]]], onto: int) -> Parts:
-        """Run a stage on each bucket of encoded rows; what it yields, by part."""
+        """Run a stage on each bucket of encoded rows. Return its output by part."""
         return self._encoded.scatter(stage, self._buckets, onto)
 
     def bucket_rows(self, stage: Callable[[Iterable[bytes]], Iterator[Any]], schema: Any) -> Any:
-        """What a stage makes of each bucket of encoded rows, as a table: an Arrow one, or a DataFrame."""
+        """Return the output of a stage on each bucket of encoded rows as an Arrow table or a DataFrame."""
         assert isinstance(self._encoded, HereParts | FrameParts)
         return self._encoded.frame(stage, schema, self._buckets)
 
     def look_up(self, process: Sequence[int] | Longs, index: Sequence[int] | Longs) -> dict[str, Any]:
-        """The valid deliveries at these places, in the order given: whether their sends' destinations are ``known``,
-        and the rows' ``split`` and ``at``, their number there."""
+        """Look up the valid deliveries at these places. Return, in the given order, whether the destinations of their
+        sends are ``known``, and the ``split`` of each row and its number ``at`` there."""
         columns = {name: np.zeros(len(process), np.int64) for name in ("known", "split", "at")}
         for found, back, said in self._sought(look_up, DELIVER, process, index, self._buckets):
             for name, column in columns.items():
@@ -234,7 +236,7 @@ class Trace:
         return columns
 
     def ids(self, process: Sequence[int] | Longs, index: Sequence[int] | Longs) -> list[str]:
-        """The ids of the messages sent at these places."""
+        """Return the ids of the messages sent at these places."""
         ids = [""] * len(process)
         for _, back, said in self._sought(ids_at, SEND, process, index, self._homes(process, index)):
             texts = dict(zip(said["found"].tolist(), said["ids"], strict=True))
@@ -243,7 +245,8 @@ class Trace:
         return ids
 
     def _homes(self, process: Any, index: Any) -> Sequence[int]:
-        """The buckets of the messages sent at these places; all, if that is not sooner found out."""
+        """Return the buckets of the messages sent at these places; all buckets, if a search for them would not be
+        faster."""
         if self._regions is None or not 0 < len(process) <= _few_places:
             return self._buckets
         regions, said = self._regions
@@ -255,7 +258,8 @@ class Trace:
     def _sought(
         self, stage: Any, kind: int, process: Any, index: Any, buckets: Sequence[int]
     ) -> Iterator[tuple[Any, Longs, dict[str, Any]]]:
-        """The places without repeats, for each one given its number among them, and what a bucket says of them."""
+        """Yield, for each bucket, the places without repeats, the number of each given place among them, and what the
+        bucket found there."""
         keys = place_keys(np.asarray(process, np.int64), np.asarray(index, np.int64))
         unique, back = np.unique(keys, return_inverse=True)
         if not len(unique):
@@ -265,28 +269,27 @@ class Trace:
             yield unique, back, unpack(packed)
 
     def set_aside(self) -> Parts:
-        """By split, the rows that matching set aside."""
+        """Return, by split, the rows that matching set aside."""
         return self._encoded.scatter(
             partial(set_aside, numbering=self.numbering), self._buckets, len(self.given.splits)
         )
 
 
 class Outcome(msgspec.Struct):
-    """A report without its timings, and the way to every late delivery."""
+    """A report without its timings, and an iterator over every late delivery."""
 
     report: dict[str, Any]
     late: Iterator[dict[str, Any]]
     circular: list[tuple[int, int]]
-    """Split and row of the deliveries on a cycle, if rows are numbered."""
+    """Split and row of each delivery on a cycle, if rows are numbered."""
 
 
 def verdict_on(
     trace: Trace, orders: Sequence[str], every_late: bool = False, causal: str = "walk", **options: Any
 ) -> Outcome:
-    """Judge a trace; the report as :func:`antecede.trace.verify` gives it.
+    """Judge a trace. Return the same report as :func:`antecede.trace.verify`.
 
-    ``causal`` is ``walk`` or ``chunks``, ``options`` are those of :meth:`Trace.judge` or
-    :meth:`Trace.judge_by_chunks`.
+    ``causal`` is ``walk`` or ``chunks``; ``options`` are those of :meth:`Trace.judge` or :meth:`Trace.judge_by_chunks`.
     """
     asked = tuple(order for order in ORDERS if order in orders)
     judging = trace.judge_by_chunks if causal == "chunks" else trace.judge
@@ -316,7 +319,7 @@ def verdict_on(
 
 
 def late_in(trace: Trace, parts: Parts, blobs: int) -> Iterator[dict[str, Any]]:
-    """Every late delivery of so many blobs: ``order`` and the keys of ``first``."""
+    """Yield every late delivery in ``blobs`` blobs, with ``order`` and the keys of ``first``."""
     for packed in parts.stream(lambda blobs: blobs, range(1, 1 + min(blobs, LATE_PARTS))):
         columns = unpack(packed)
         for row in late_rows(columns, trace.names, trace.ids):

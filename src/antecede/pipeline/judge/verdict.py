@@ -1,8 +1,9 @@
-"""The third stage: the matched rows of a whole trace in, its verdicts out, in one task.
+"""The third stage: one task gets the matched rows of a whole trace and returns the verdicts.
 
-One pass in causal order with carried state is the reference, and cheap: with the assembly of the lines about a quarter
-of the processor time of a run (0.19 of 0.69 µs an event), while the stages before it are spread over all cores. What
-leaves the task is a bounded summary in places (process and index), and, if asked for, every late delivery.
+One walk in causal order that carries its state is the reference. It is cheap: together with the assembly of the lines
+it takes about a quarter of the processor time of a run (0.19 of 0.69 µs per event), while the earlier stages are spread
+over all cores. The task's output is a bounded summary in places (process and index) and, if the caller wants them,
+every late delivery.
 """
 
 from collections import Counter
@@ -21,16 +22,16 @@ from antecede.pipeline.pieces import Counted, Piece, Region, read_matched
 Longs = NDArray[np.int64]
 
 LATE_PARTS = 64
-"""Parts over which late deliveries are spread, so that they can be fetched some at a time."""
+"""Number of parts for late deliveries, so that they can be fetched in portions."""
 
 _late_rows_at_once = 1 << 18
 
 
 class Docket(msgspec.Struct, frozen=True):
-    """What is to be judged."""
+    """The settings of a task that assembles and judges the lines."""
 
     lengths: bytes
-    """For each process its largest index + 1, as int64."""
+    """For each process, its largest index + 1, as int64."""
     sparse: bytes
     """The processes whose indices are too far apart to be positions, as int32."""
     orders: tuple[str, ...]
@@ -41,7 +42,7 @@ class Docket(msgspec.Struct, frozen=True):
 
 
 def assembled(packed: Iterable[bytes], docket: Docket) -> tuple[Lines, list[ClockRows], list[Counted]]:
-    """The lines of a trace from what its buckets said, their clocks, and what the buckets counted."""
+    """Assemble the lines of a trace. Return them with their clocks and the counts of the buckets."""
     summaries: list[Counted] = []
 
     def pieces() -> Iterator[Piece | Region]:
@@ -57,7 +58,7 @@ def assembled(packed: Iterable[bytes], docket: Docket) -> tuple[Lines, list[Cloc
 
 
 def counted(summaries: Sequence[Counted]) -> Counted:
-    """The sum of what all buckets counted."""
+    """Return the sum of the counts of all buckets."""
     reasons: Counter[str] = Counter()
     for one in summaries:
         reasons.update(one.reasons)
@@ -71,18 +72,18 @@ def counted(summaries: Sequence[Counted]) -> Counted:
 
 
 def judged(packed: Iterable[bytes], docket: Docket) -> Iterator[tuple[int, bytes]]:
-    """Judge the trace: the summary for part 0, late deliveries for the others."""
+    """Judge the trace. Yield the summary for part 0, and late deliveries for the other parts."""
     lines, clocks, summaries = assembled(packed, docket)
     causal, circular = _causal_found(lines, docket), np.zeros(0, np.int64)
     if causal is None:
         circular = judge.cut_cycles(lines)
         clocks = [judge.without(piece, circular) for piece in clocks]
         causal = _causal_found(lines, docket)
-        assert causal is not None, "what is cut is not circular"
+        assert causal is not None, "there are cycles left after they were removed"
     sure, placed = judge.certain(lines), causal.count
     if sure is not lines:
         causal = _causal_found(sure, docket)
-        assert causal is not None, "what is certain is not circular"
+        assert causal is not None, "there are cycles among certain edges"
     summary: dict[str, Any] = msgspec.structs.asdict(counted(summaries)) | {
         "cycle_process": lines.process_at(circular),
         "cycle_index": lines.index_at(circular),
@@ -123,8 +124,10 @@ class _Late(msgspec.Struct):
 
 
 def _causal_found(lines: Lines, docket: Docket) -> _Late | None:
-    """What is late by causal order, if that is asked; ``None``: nothing can be said before cycles are cut. They are
-    rare, so they are not looked for first: that would be a walk more."""
+    """Return what is late by causal order, if it is to be judged; ``None`` if cycles must be removed first.
+
+    Cycles are rare. So they are not searched for first, which would cost another walk.
+    """
     found = _Late()
     try:
         if "causal" not in docket.orders:
@@ -156,7 +159,7 @@ def _causal(
 
 
 def least(lines: Lines, late: Longs) -> int:
-    """The late delivery least in index and then process."""
+    """Return the late delivery with the least index, and among these the least process."""
     index, process = lines.index_at(late), lines.process_at(late)
     among = np.flatnonzero(index == index.min())
     return int(late[among[np.argmin(process[among])]])
@@ -173,7 +176,7 @@ def _places(lines: Lines, flat: Longs) -> list[list[int]]:
 
 
 def late_columns(lines: Lines, late: Longs, over: Longs) -> dict[str, Any]:
-    """Late deliveries and what overtook them, in places."""
+    """Return late deliveries and the deliveries that overtook them, in places."""
     sent, other = lines.send_of(late), lines.send_of(over)
     return {
         "process": lines.process_at(late).tolist(),
@@ -186,7 +189,7 @@ def late_columns(lines: Lines, late: Longs, over: Longs) -> dict[str, Any]:
 
 
 class LateRows:
-    """Late deliveries on their way out, some in each part, beginning with any."""
+    """Distributes late deliveries over the parts in turn, beginning with part ``1 + first``."""
 
     def __init__(self, lines: Lines, first: int = 0) -> None:
         self._lines = lines
@@ -203,14 +206,14 @@ class LateRows:
 
 
 def only_summary(packed: Iterable[bytes], docket: Docket) -> bytes:
-    """Judge the trace; the summary."""
+    """Judge the trace. Return the summary."""
     (_, summary), *none = judged(packed, docket)
     assert not none
     return summary
 
 
 def on_lines(packed: Iterable[bytes], docket: Docket, work: Callable[[Lines], bytes]) -> bytes:
-    """Some other work on the lines of a trace, in the task that assembles them; circles are cut first."""
+    """Run a function on the lines of a trace, in the task that assembles them, after cycles are removed."""
     lines, _, _ = assembled(packed, docket)
     judge.cut_cycles(lines)
     return work(lines)

@@ -1,9 +1,10 @@
-"""Compiled loops over arrays. They know numbers only: no rows, no names, no Spark.
+"""Compiled loops over arrays. They know only numbers: no rows, no names, no Spark.
 
-A kernel is compiled once on a machine and kept in a cache directory, since compiling all of them takes some ten
-seconds and Spark starts many Python processes. numba's cache is a directory of files that are *executed* when they are
-read, so it must belong to us alone: the one that ``NUMBA_CACHE_DIR`` names, else one below the user's own cache, else
-(no home, a read-only home) one in the temporary directory that nobody else can have prepared.
+A kernel is compiled once per machine and kept in a cache directory, because compiling all of them takes about ten
+seconds and Spark starts many Python processes. numba *executes* the files in its cache directory when it reads them, so
+only this user may be able to write there. The directory is the one in ``NUMBA_CACHE_DIR``, otherwise one below the
+user's own cache, otherwise (no home, a read-only home) one in the temporary directory that no other user can have
+prepared.
 """
 
 import os
@@ -17,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def cache_directory() -> str:
-    """A directory of our own in which compiled kernels are kept."""
+    """Return a directory for compiled kernels that only this user can write."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     for directory in (
         Path(home) / "antecede" / "numba",
@@ -38,7 +39,7 @@ os.environ.setdefault("NUMBA_CACHE_DIR", cache_directory())
 
 import numba  # noqa: E402 (numba reads the variable when it is imported)
 
-# Whoever imported numba before us has fixed its directory already; ours must hold for our kernels all the same.
+# If numba was imported before, it has already fixed its directory; our kernels must use ours.
 setattr(numba.config, "CACHE_DIR", os.environ["NUMBA_CACHE_DIR"])  # noqa: B010 (numba types it away)
 
 

@@ -1,31 +1,34 @@
 """Late deliveries by causal order, along a walk, with one vector per process.
 
-Let V_q be process q's vector: for each sender p, the position after the last send of p that deliveries brought to q's
-knowledge. **A delivery of m, sent by p at position s, at q is late iff V_q[p] > s just before it**: its
-send was already in q's past. V_q[q] is what came back to q, so that a message to oneself needs no rule of its own.
+Let V_q be process q's vector: for each sender p, the position after the last send of p that q knows through deliveries.
+**A delivery at q of message m, sent by p at position s, is late iff V_q[p] > s just before it**: its send was already
+in q's past. V_q[q] is what came back to q through other processes, so a message to oneself needs no special rule.
 
-**What a message carries.** Sends of one process with no new knowledge between them differ in their own entry alone,
-which is their position. So they share one copy of the vector, a *slot*, which is taken when the first of them is sent
-and given back when the last of them was delivered for the last time. The number of a message's slot is written where
-its send had the number of awaited deliveries, so that a delivery finds it by position.
+**What a message carries.** If a process learns nothing between two sends, the two messages carry the same vector except
+for their own entry, which is their position. So they share one copy of the vector, a *slot*. The slot is taken for the
+first of these sends, and it is free again after the last delivery of all of them. The number of a message's slot is
+written at its send, in place of the number of awaited deliveries, so that a delivery finds it by position.
 
-**Blocks.** Only entries of senders are kept, in lanes; if there are more lanes than fit, the trace is walked once for
-each block of lanes, and a block decides the messages of its own senders. ``lane_of`` is -1 outside the block.
+**Blocks.** Only the entries of senders are kept, one *lane* each. If there are more lanes than fit into memory, the
+trace is walked once for each block of lanes, and a block judges the messages of its own senders. ``lane_of`` is -1
+outside the block.
 
-**Who overtook.** V_q[p] only grows, so the delivery that first raised it beyond s is the first that q made of a message
-sent causally after m. The questions of one (q, p) are sorted by s, and one more walk answers all of them.
+**Overtaking messages.** V_q[p] only grows. So the delivery that first raises it above s is the first delivery at q of a
+message that was sent causally after m. The questions of one (q, p) are sorted by s, and one more walk answers all of
+them.
 
-**Chunks.** A part of a trace can be judged alone, from zero vectors at its beginning. Whatever makes a delivery of m
-late is a chain of messages from send(m) to a delivery before deliver(m) at the same process; all of it lies between the
-two in happened-before. So a task that reads from a consistent cut at or before send(m) to one behind deliver(m) sees
-all of it, and may know nothing of what was before: a message sent before the first cut carries nothing about sends
-after it, and is no message here.
+**Chunks.** A part of a trace can be judged alone, with zero vectors at its beginning. A delivery of m is late because
+of a chain of messages from send(m) to an earlier delivery at the process of deliver(m). In happened-before, the whole
+chain lies between send(m) and that delivery. So a task sees the whole chain if it reads from a consistent cut at or
+before send(m) to a consistent cut after deliver(m). It needs no knowledge of earlier events: a message that was sent
+before the first cut carries nothing about sends after the cut, so the task ignores it.
 
-Judged are messages sent in the *core*, up to ``core[p]`` in process p's line; what follows is the halo, read on for
-their deliveries. A message sent in the halo is judged elsewhere, but it carries what its sender knows of the core, its
-sender's own sends among it: without that, most violations that reach into the halo are missed. Counters hold positions
-in the core plus one, and a send in the halo counts as the core's end. So they are never larger than the longest core of
-a line, and ``known`` and the slots are of whatever unsigned type holds that. The core of a whole trace is the trace.
+A task judges the messages sent in its *core*, which ends at ``core[p]`` in the line of process p. The *halo* follows
+the core; it is read for the deliveries of these messages. A message sent in the halo is judged by another task. But it
+carries what its sender knows about the core, including the sender's own sends; without it, most violations that reach
+into the halo would be missed. Counters hold positions in the core plus one, and a send in the halo counts as the end of
+the core. So a counter is never larger than the longest core of a line, and ``known`` and the slots have the smallest
+unsigned type that can hold it. The core of a whole trace is the trace.
 """
 
 from typing import NamedTuple
@@ -39,35 +42,35 @@ from antecede.pipeline.kernels.walk import SENT
 
 
 class Late(NamedTuple):
-    """Late deliveries, as many as ``found`` says, by their flat positions."""
+    """The flat positions of late deliveries; ``found`` is their number."""
 
     at: Longs
     found: Longs
 
 
 class Core(NamedTuple):
-    """Which messages are judged."""
+    """The messages that are judged."""
 
     end: Longs
-    """For each process the position at which its core ends."""
+    """For each process, the position at which its core ends."""
     mine: NDArray[np.uint8]
-    """For each flat position whether the delivery there is to be judged; empty if all are."""
+    """For each flat position, whether the delivery there is judged; empty if all are judged."""
 
 
 class Questions(NamedTuple):
-    """Late deliveries whose overtaking one is asked for."""
+    """Late deliveries whose overtaking delivery is searched for."""
 
     asker: Ints
-    """A process's row in the table of questions, or -1."""
+    """For each process, its row in the table of questions, or -1."""
     first: Longs
-    """For each row and lane the next question without an answer."""
+    """For each row and lane, the next question without an answer."""
     last: Longs
     sent: Ints
     answer: Longs
 
 
 def no_questions(processes: int) -> Questions:
-    """Nothing is asked."""
+    """Return an empty table of questions."""
     nothing = np.zeros((0, 0), np.int64)
     return Questions(np.full(processes, -1, np.int32), nothing, nothing, np.zeros(0, np.int32), np.zeros(0, np.int64))
 
@@ -84,7 +87,8 @@ def causal(
     late: Late,
     questions: Questions,
 ) -> int:
-    """Judge the segments from ``begin`` to ``end``; the segment to go on with, which is ``end`` when all were judged.
+    """Judge the segments from ``begin`` to ``end``. Return the segment to continue with; it is ``end`` when all were
+    judged.
 
     It stops early when no slot is free or ``late`` is full.
     """
@@ -110,7 +114,7 @@ def causal(
                 slot = argument[offsets[sender] + sent]
                 lane = vectors.lane_of[sender]
                 if lane >= 0 and known[process, lane] > sent:
-                    # A chunk that is not to judge it can leave it all the same: it brings nothing new.
+                    # If this chunk does not judge the delivery, it can skip it: the delivery brings no new knowledge.
                     if len(core.mine) == 0 or core.mine[at]:
                         late.at[late.found[0]] = at
                         late.found[0] += 1
@@ -133,7 +137,7 @@ def causal(
 def _answer(
     at: int, process: int, slot: int, lane: int, sent: int, vectors: Vectors, slots: Slots, questions: Questions
 ) -> None:
-    """Answer the questions of a process that this delivery, before it is taken in, is the first to answer."""
+    """Answer the questions of a process for which this delivery is the first answer; the delivery is not merged yet."""
     row = questions.asker[process]
     for k in range(vectors.known.shape[1]):
         reached = sent + 1 if k == lane else slots.rows[slot, k]

@@ -1,8 +1,8 @@
-"""Recorded clocks against the events, along a walk (the rules are those of antecede.trace.clocks).
+"""Comparison of recorded clocks with the events, along a walk (the rules are those of antecede.trace.clocks).
 
-Both rules for vector clocks ask something of each entry on its own, so entries can be taken in blocks: an event
-disagrees if it does so in one of them. ``known`` is, for each entry, how far into that process's line the past reaches;
-``floor`` the largest that the entry was in the past.
+Both rules for vector clocks check each entry separately, so entries can be processed in blocks: an event disagrees if
+one of its entries does. For each entry, ``known`` is how far the past reaches into that process's line, and ``floor``
+is the largest value of the entry in the past.
 """
 
 from typing import NamedTuple
@@ -23,13 +23,13 @@ class Recorded(NamedTuple):
     at: Longs
     """The flat positions that have a clock, ascending."""
     first: Longs
-    """Where the entries of each begin."""
+    """For each of them, where its entries begin."""
     name: Ints
     entry: Longs
     own: Longs
-    """Process by process the own entries, ascending."""
+    """The entries of each process for itself, process by process, ascending."""
     indices: Longs
-    """The index at each flat position; empty where positions are indices."""
+    """The index at each flat position; empty if positions are indices."""
 
 
 @compiled
@@ -46,9 +46,10 @@ def clocks(
     slots: Slots,
     disagrees: Bytes,
 ) -> int:
-    """Check the segments from ``begin`` to ``end``; the segment to go on with, early where no slot is free.
+    """Check the segments from ``begin`` to ``end``. Return the segment to continue with; it stops early when no slot is
+    free.
 
-    The block is of the names from ``low`` on. A slot has what is known first and the floor after it.
+    The block has the names from ``low`` on. A slot contains the values of ``known`` and then those of ``floor``.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     clocked, first, indices, carried = recorded.at, recorded.first, recorded.indices, slots.rows
@@ -112,7 +113,8 @@ def clocks(
 
 @compiled
 def lamport(lines: Flat, clocked: Longs, value: Longs) -> int:
-    """How many Lamport clocks don't rise from the row before them in their process, or from their send."""
+    """Return the number of Lamport clocks that are not larger than that of the previous row of their process, or not
+    larger than that of their send."""
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     disagree = 0
     for process in range(len(offsets) - 1):

@@ -1,7 +1,7 @@
-"""Which of some messages were sent in the past of which, along a walk, with a bit for each of them.
+"""Compare some messages along a walk: which were sent in the past of which, with one bit per message.
 
-Each process keeps the set of drawn messages whose sends lie in its past; a message carries its sender's set. A set that
-is on its way lives in a slot from its send to its last delivery.
+Each process has the set of drawn messages whose sends are in its past, and each message carries the set of its sender.
+From its send to its last delivery, the set of a message is in a slot.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ Sets = NDArray[np.uint64]
 
 @compiled
 def bits_in(word: int) -> int:
-    """How many bits of a word are set."""
+    """Return the number of bits of a word that are set."""
     count = 0
     rest = np.uint64(word)
     while rest != np.uint64(0):
@@ -37,10 +37,12 @@ def ordered_pairs(
     slots: Slots,
     ordered: Longs,
 ) -> int:
-    """Go through the segments from ``begin`` to ``end``; the segment to go on with, ``end`` when all are done.
+    """Process the segments from ``begin`` to ``end``. Return the segment to continue with; it is ``end`` when all are
+    done.
 
-    It stops early when no slot is free. ``drawn`` are the flat positions of the drawn sends, ascending; ``slot_of`` is
-    a send's slot while it is on its way. ``ordered`` counts the pairs that are.
+    It stops early when no slot is free. ``drawn`` has the flat positions of the drawn sends, ascending. ``slot_of`` is
+    the slot of a send until its last delivery. ``ordered`` counts the pairs in which one message was sent in the past
+    of the other.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     words = known.shape[1]

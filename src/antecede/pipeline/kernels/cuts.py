@@ -1,13 +1,13 @@
 """Consistent cuts of a trace, many at a time, without an order of its events.
 
-A cut is one index a process: the events below it. It is *consistent* if no delivery is in it without its send. Cuts
-that rise from each to the next divide the trace into *units*; ``bounds[p, k]`` is where cut k ends process p's line,
-and an event lies in the unit whose number is how many cuts leave it out.
+A cut has one index per process and contains the events below it. It is *consistent* if it contains the send of every
+delivery in it. Ascending cuts divide the trace into *units*. ``bounds[p, k]`` is where cut k ends the line of process
+p. The number of an event's unit is the number of cuts that do not contain the event.
 
-Any cut has a greatest consistent cut below it (consistent cuts are a lattice: Mattern, *Virtual time and global states
-of distributed systems*): whenever a delivery is in the cut and its send is not, lower the receiver to that delivery,
-until nothing moves. A delivery needs its own message only, so buckets of messages can be asked apart, and the least
-answer counts.
+Every cut has a greatest consistent cut below it (consistent cuts are a lattice: Mattern, *Virtual time and global
+states of distributed systems*). To find it, lower the receiver to each delivery that is in the cut while its send is
+not, until nothing changes. Only the message itself is needed for each delivery. So buckets of messages can be asked
+separately, and the lowest bound wins.
 """
 
 import numpy as np
@@ -33,7 +33,7 @@ def _unit(bounds: Longs, process: int, index: int) -> int:
 
 @compiled
 def units(bounds: Longs, process: Ints, index: Longs) -> Ints:
-    """The unit of each event."""
+    """Return the unit of each event."""
     found = np.empty(len(process), np.int32)
     for row in range(len(process)):
         found[row] = _unit(bounds, process[row], index[row])
@@ -42,14 +42,15 @@ def units(bounds: Longs, process: Ints, index: Longs) -> Ints:
 
 @compiled
 def lower(bounds: Longs, process: Ints, index: Longs, source: Ints, sent: Longs) -> bool:
-    """Lower all cuts to the greatest ones below them with which these deliveries are content; whether one moved."""
+    """Lower all cuts to the greatest cuts below them that are consistent for these deliveries. Return whether one
+    moved."""
     moved = False
     moving = True
     while moving:
         moving = False
         for row in range(len(process)):
             delivered = _unit(bounds, process[row], index[row])
-            # The cuts from the delivery's unit on hold the delivery, those from the send's unit on hold the send.
+            # The cuts from the delivery's unit on contain the delivery; those from the send's unit on contain the send.
             for k in range(delivered, _unit(bounds, source[row], sent[row])):
                 bounds[process[row], k] = index[row]
                 moved = moving = True
@@ -58,7 +59,7 @@ def lower(bounds: Longs, process: Ints, index: Longs, source: Ints, sent: Longs)
 
 @compiled
 def below(thresholds: Longs, process: Ints, index: Longs, clock: Longs, bounds: Longs) -> None:
-    """Lower cut k to leave out the events whose clock has reached threshold k."""
+    """Lower cut k so that it excludes the events whose clock has reached threshold k."""
     for row in range(len(process)):
         reached = np.searchsorted(thresholds, clock[row], side="right")
         if reached and index[row] < bounds[process[row], reached - 1]:
@@ -70,8 +71,8 @@ def below(thresholds: Longs, process: Ints, index: Longs, clock: Longs, bounds: 
 
 @compiled
 def tiers(sent: Ints, delivered: Ints, chunk_units: int, halo_units: int) -> tuple[NDArray[np.uint8], Ints]:
-    """The tier of each message, and its chunk there, by the units of its send and its delivery: the lowest tier on
-    which the delivery lies in the chunk of the send or in that chunk's halo."""
+    """Return the tier of each message and its chunk there, from the units of its send and its delivery. It is the
+    lowest tier on which the delivery lies in the chunk of the send or in that chunk's halo."""
     tier, home = np.zeros(len(sent), np.uint8), np.zeros(len(sent), np.int32)
     for row in range(len(sent)):
         begun, ended, step = sent[row], delivered[row], 0
@@ -85,7 +86,7 @@ def tiers(sent: Ints, delivered: Ints, chunk_units: int, halo_units: int) -> tup
 
 @compiled
 def tally(sent: Ints, delivered: Ints, tier: NDArray[np.uint8], home: Ints, first: Ints, last: Ints, end: Ints) -> None:
-    """For each tier and chunk the first and the last unit in which a message is sent, and the last of a delivery."""
+    """Find for each tier and chunk the first and the last unit with a send, and the last unit with a delivery."""
     for row in range(len(sent)):
         t, h = tier[row], home[row]
         first[t, h] = min(first[t, h], sent[row])

@@ -1,4 +1,5 @@
-"""Late deliveries by FIFO order: after a later message of the same sender, one receiver at a time."""
+"""Late deliveries by FIFO order, one receiver at a time: a delivery is late if it is after a later message of its
+sender."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +15,8 @@ def fifo(
     offsets: Longs, source: Ints, argument: Ints, first: int, last: int, newest: Longs, seen_by: Ints, late: Longs,
     counts: Longs,
 ) -> int:  # fmt: skip
-    """Judge the lines from process ``first`` to before ``last`` while ``late`` has room for a whole one; the process
-    to go on with."""
+    """Judge the lines of the processes from ``first`` to ``last`` (exclusive), while ``late`` has room for a whole
+    line. Return the process to continue with."""
     for process in range(first, last):
         if counts[0] + offsets[process + 1] - offsets[process] > len(late):
             return process
@@ -37,10 +38,10 @@ def fifo(
 def fifo_overtakers(
     start: int, end: int, source: Ints, argument: Ints, senders: int, late: Longs, answer: Longs
 ) -> None:
-    """For each late delivery of one line, the first delivery of a later message of its sender.
+    """Find, for each late delivery of one line, the first delivery of a later message of its sender.
 
-    Those that were newer than all before are what can overtake; of them the first beyond the late one did. They are
-    kept sender by sender, each behind the one before it.
+    Only a delivery whose message is newer than all before it can overtake; the first of these with a newer message than
+    the late one did. They are kept per sender, in their order.
     """
     room = np.zeros(senders + 1, np.int64)
     for at in range(start, end):

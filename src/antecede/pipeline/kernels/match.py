@@ -1,8 +1,8 @@
-"""Which send belongs to which delivery, and which rows cannot be right: one bucket of messages at a time.
+"""Match sends and deliveries, and find the rows that cannot be right, in one bucket of messages at a time.
 
-A bucket holds every row of the messages in it, so each rule of quarantine from ``duplicate_send`` to ``before_send``
-can be decided inside it. Messages are numbered from 0, processes too; a row is a number into the arrays. The rules are
-tested in the order of the contract, each on the rows that are left.
+A bucket contains every row of its messages, so it can decide each quarantine rule from ``duplicate_send`` to
+``before_send``. Messages and processes are numbered from 0; a row is an index into the arrays. The rules are applied in
+the order of the trace format, each to the rows that are left.
 """
 
 import numpy as np
@@ -15,12 +15,12 @@ Longs = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
 SEND, DELIVER, ARRIVE, LOCAL, HOP = 0, 1, 2, 3, 4
-"""Kinds as numbers."""
+"""The kinds of events, as numbers."""
 
 VALID, DUPLICATE_SEND, DUPLICATE_DELIVERY, ORPHAN_DELIVERY, ORPHAN_ARRIVAL, NOT_ADDRESSED, BEFORE_SEND, LEFT_OUT = (
     range(8)
 )
-"""What becomes of a row. ``LEFT_OUT``: it was set aside before, for its place."""
+"""The verdict on a row. ``LEFT_OUT``: it was set aside before, because of its place."""
 
 REASON_NAMES = (
     "",
@@ -50,11 +50,11 @@ def match(
     awaited: Ints,
     named: Bytes,
 ) -> int:
-    """Decide every row of a bucket; the number of undelivered copies.
+    """Judge every row of a bucket. Return the number of undelivered copies.
 
-    ``reason`` comes with ``LEFT_OUT`` set and is filled in; ``send_row`` gets for each valid delivery the row of its
-    send, ``awaited`` for each valid send the number of its valid deliveries; ``named`` marks the destinations of valid
-    sends. ``to`` is sorted and freed of repeats in place.
+    ``reason`` already contains ``LEFT_OUT`` and is filled in. ``send_row`` gets, for each valid delivery, the row of
+    its send. ``awaited`` gets, for each valid send, the number of its valid deliveries. ``named`` marks the
+    destinations of valid sends. ``to`` is sorted and its repeats are removed in place.
     """
     rows = len(code)
     unsent, twice = -1, -2
@@ -108,7 +108,7 @@ def match(
 
 @compiled
 def _one_delivery_each(rows: Longs, process: Ints, index: Longs, reason: Bytes) -> None:
-    """Of the deliveries of one message keep, in each process, the one of the smallest index."""
+    """Keep, of the deliveries of one message, the one with the smallest index in each process."""
     if len(rows) <= 8:
         for a in range(len(rows)):
             for b in range(a):
@@ -131,7 +131,7 @@ def _one_delivery_each(rows: Longs, process: Ints, index: Longs, reason: Bytes) 
 
 @compiled
 def _as_set(values: Ints, start: int, end: int) -> int:
-    """Sort a piece of an array and drop its repeats; where the piece now ends."""
+    """Sort a slice of an array and remove its repeats. Return where the slice now ends."""
     if end - start > 16:
         values[start:end] = np.sort(values[start:end])
     else:
@@ -174,8 +174,8 @@ def leave_out(
     reason: Bytes,
     once: Bytes,
 ) -> None:
-    """Mark the rows at contested places: ``LEFT_OUT`` where different rows claim one place, ``once`` where the same row
-    came several times. The runs are sorted by (process, start) and do not overlap."""
+    """Mark the rows at contested places: ``LEFT_OUT`` if different rows claim the same place, ``once`` if the same row
+    occurs several times. The runs are sorted by (process, start) and do not overlap."""
     for i in range(len(process)):
         if kind[i] == HOP:
             continue

@@ -1,7 +1,8 @@
-"""Can the processes' sequences of messages be merged into one? (Total and synchronous order; antecede.trace.knots.)
+"""Check whether the processes' sequences of messages can be merged into one (total and synchronous order;
+antecede.trace.knots).
 
 A message is the flat position of its send. It is released when it is at the head of every sequence in which it still
-occurs; what cannot be released lies on or behind a cycle, whatever the order of releasing.
+occurs. The messages that cannot be released lie on or behind a cycle; the order of releasing does not matter.
 """
 
 import numpy as np
@@ -16,7 +17,7 @@ Longs = NDArray[np.int64]
 
 @compiled
 def message_at(offsets: Longs, source: Ints, argument: Ints, with_sends: bool, at: int) -> int:
-    """The message of an event that belongs to the sequence, else -1."""
+    """Return the message of an event that belongs to the sequence, otherwise -1."""
     sender = source[at]
     if sender >= 0:
         message: int = offsets[sender] + argument[at]
@@ -28,7 +29,8 @@ def message_at(offsets: Longs, source: Ints, argument: Ints, with_sends: bool, a
 def following(
     offsets: Longs, source: Ints, argument: Ints, with_sends: bool, process: int, position: int, besides: int
 ) -> int:
-    """The first position from this one on with a message other than ``besides``; the line's length if there is none."""
+    """Return the first position, from this one on, with a message other than ``besides``; the line's length if there is
+    none."""
     base = offsets[process]
     length = offsets[process + 1] - base
     while position < length:
@@ -43,9 +45,10 @@ def following(
 def merge(
     offsets: Longs, source: Ints, argument: Ints, with_sends: bool, occurs: Ints, at_head: Ints, cursors: Longs
 ) -> bool:
-    """Release what can be released; whether that is everything. ``cursors`` end where each sequence is stuck.
+    """Release all messages that can be released. Return whether these are all. ``cursors`` end where each sequence is
+    stuck.
 
-    ``occurs`` must be zero everywhere and ``at_head`` -1.
+    ``occurs`` must be zero everywhere, and ``at_head`` must be -1 everywhere.
     """
     processes = len(offsets) - 1
     for process in range(processes):
@@ -94,7 +97,7 @@ def _bring(
     ready: Longs,
     waiting: int,
 ) -> int:
-    """Note the message at the head of a sequence; how many messages are ready then."""
+    """Note the message at the head of a sequence. Return the new number of ready messages."""
     if cursors[process] < offsets[process + 1] - offsets[process]:
         message = message_at(offsets, source, argument, with_sends, offsets[process] + cursors[process])
         next_here[process] = at_head[message]
@@ -108,7 +111,7 @@ def _bring(
 
 @compiled
 def owners(offsets: Longs) -> Ints:
-    """The process of every flat position."""
+    """Return the process of every flat position."""
     owner = np.empty(offsets[-1], np.int32)
     for process in range(len(offsets) - 1):
         owner[offsets[process] : offsets[process + 1]] = process
@@ -117,7 +120,7 @@ def owners(offsets: Longs) -> Ints:
 
 @compiled
 def deliveries_of(offsets: Longs, source: Ints, argument: Ints) -> tuple[Longs, Longs]:
-    """For each send its deliveries, process by process: where they begin in the second array."""
+    """Return the deliveries of each send, process by process: where they begin in the second array, and that array."""
     events = len(source)
     first = np.zeros(events + 1, np.int64)
     for at in range(events):
@@ -137,7 +140,7 @@ def deliveries_of(offsets: Longs, source: Ints, argument: Ints) -> tuple[Longs, 
 
 @compiled
 def agree_pairwise(offsets: Longs, source: Ints, argument: Ints, owner: Ints, first: Longs, delivered: Longs) -> bool:
-    """Whether no two processes deliver two messages in opposite orders."""
+    """Return whether no two processes deliver two messages in opposite orders."""
     processes = len(offsets) - 1
     reached = np.zeros(processes, np.int64)
     seen_by = np.full(processes, -1, np.int32)

@@ -1,4 +1,4 @@
-"""When each event comes in one causal order of all: its place in the walk."""
+"""Number the events in one causal order of all events: the order of the walk."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ Longs = NDArray[np.int64]
 def number_segments(
     offsets: Longs, process: Ints, begin: Longs, end: Longs, count: int, moment: int, moments: Longs
 ) -> int:
-    """Number the events of the walk's next segments, from ``moment`` on; the number that comes next."""
+    """Number the events of the walk's next segments, from ``moment`` on. Return the next number."""
     for segment in range(count):
         base = offsets[process[segment]]
         for position in range(begin[segment], end[segment]):

@@ -1,8 +1,8 @@
-"""Which of some messages were sent in the past of which, and which precede which significantly, with a bit for each.
+"""Compare some messages along a walk: which were sent in the past of which, and which precede which significantly.
 
-The sets are those of :mod:`antecede.trace.significance` and of happened-before, kept along one walk: a process's past,
-what an instance knows and its base, what completed instances of an operation knew, and what a message on its way takes
-along of either sort.
+The sets have one bit per message. They are those of :mod:`antecede.trace.significance` and of happened-before: the past
+of a process, the knowledge of an instance and its base, the knowledge of completed instances of an operation, and both
+sets of a message that is not yet delivered.
 """
 
 from typing import NamedTuple
@@ -22,7 +22,7 @@ class Instances(NamedTuple):
     """Operation instances: where they begin and end, and what they conflict with."""
 
     of: Ints
-    """For each event its instance, or -1."""
+    """For each event, its instance, or -1."""
     first: Longs
     last: Longs
     cell: Ints
@@ -32,10 +32,10 @@ class Instances(NamedTuple):
 
 
 class Running(NamedTuple):
-    """Rows for instances that are running."""
+    """The rows of the instances that are running."""
 
     of: Ints
-    """For each instance its row, or -1."""
+    """For each instance, its row, or -1."""
     base: Sets
     known: Sets
     free: Ints
@@ -43,7 +43,7 @@ class Running(NamedTuple):
 
 
 class Before(NamedTuple):
-    """For each compared message those before it."""
+    """For each compared message, the messages before it."""
 
     causal: Sets
     significant: Sets
@@ -63,10 +63,11 @@ def precedences(
     slots: Slots,
     before: Before,
 ) -> int:
-    """Go through the segments from ``begin`` to ``end``; the segment to go on with, ``end`` when all are done.
+    """Process the segments from ``begin`` to ``end``. Return the segment to continue with; it is ``end`` when all are
+    done.
 
-    It stops early when no slot or no row for a running instance is free. ``drawn`` are the flat positions of the
-    compared sends, ascending. A slot has the causal set first and the significant one after it.
+    It stops early when no slot or no row for a running instance is free. ``drawn`` has the flat positions of the
+    compared sends, ascending. A slot contains the causal set and then the significant one.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     first, last, cell = instances.first, instances.last, instances.cell

@@ -1,12 +1,12 @@
 """Races along a walk: pairs of deliveries that only timing kept in order (:mod:`antecede.trace.races` defines them).
 
-The vectors are those of :mod:`antecede.pipeline.kernels.causal`, with the same slots and blocks of lanes. The trace is
-walked twice for each block. The first walk notes, for each delivery at q, how far the past of its send reaches in q
-itself, ``reach``: the lane of q may be in another block than the senders of the pairs. The second walk looks at each
-delivery for the deliveries before it, by sender: ``head`` is the last one at a process of a lane, ``before`` the one
-before that of the same sender, both as a position + 1, so that 0 is none.
+Vectors, slots and blocks of lanes are those of :mod:`antecede.pipeline.kernels.causal`. The trace is walked twice for
+each block. The first walk stores, for each delivery at q, how far the past of its send reaches in the line of q
+(``reach``), because the lane of q may be in a different block than the senders of the pairs. The second walk finds, for
+each delivery, the deliveries before it, by sender: ``head`` is the last delivery at a process from the sender of a
+lane, ``before`` is the previous delivery from the same sender. Both are positions + 1, so 0 means none.
 
-The pairs with the smallest slack are a heap with the largest on top, one row for each pair: untimed, slack, process,
+The pairs with the smallest slack are in a heap with the largest on top. Each pair is one row: untimed, slack, process,
 position of the second delivery, position of the first.
 """
 
@@ -22,11 +22,11 @@ UNKNOWN = np.iinfo(np.int64).min
 """A time that was not recorded."""
 
 LATE, PAIRS, UNTIMED, KEPT = 0, 1, 2, 3
-"""What ``counts`` holds: late deliveries, races, those without times, and the size of the heap."""
+"""The entries of ``counts``: late deliveries, races, races without times, and the size of the heap."""
 
 
 class Times(NamedTuple):
-    """When each delivered message arrived, was free to be delivered, and was delivered."""
+    """The times at which each delivered message arrived, could be delivered, and was delivered."""
 
     arrived: Longs
     released: Longs
@@ -34,20 +34,20 @@ class Times(NamedTuple):
 
 
 class Before(NamedTuple):
-    """Which deliveries came before one."""
+    """The deliveries before each delivery."""
 
     reach: Ints
-    """For each delivery how far the past of its send reaches in its own process."""
+    """For each delivery, how far the past of its send reaches in the line of its own process."""
     head: Ints
-    """The last delivery at a process of a lane."""
+    """The last delivery at a process from the sender of a lane."""
     before: Ints
-    """For each delivery the one before it of the same sender."""
+    """For each delivery, the previous one from the same sender."""
     sender_of: Ints
     """The sender of each lane."""
 
 
 class Wanted(NamedTuple):
-    """Which races are counted."""
+    """The races that are counted."""
 
     fifo: bool
     every: bool
@@ -55,7 +55,7 @@ class Wanted(NamedTuple):
 
 
 class Races(NamedTuple):
-    """What was found."""
+    """The counts and the races with the smallest slack."""
 
     counts: Longs
     heap: Longs
@@ -75,7 +75,8 @@ def races(
     wanted: Wanted,
     found: Races,
 ) -> int:
-    """Look at the segments from ``begin`` to ``end``; the segment to go on with when there is a free slot again."""
+    """Process the segments from ``begin`` to ``end``. Return the segment to continue with; it stops early when no slot
+    is free."""
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     known, carried = vectors.known, slots.rows
     lanes = known.shape[1]
@@ -165,7 +166,7 @@ def _count(process: int, second: int, first: int, base: int, times: Times, withi
 
 @compiled
 def _sink(heap: Longs, race: Longs) -> None:
-    """Put a race in the place of the largest."""
+    """Replace the largest race of the heap."""
     place, size = 0, len(heap)
     while True:
         child = 2 * place + 1
@@ -190,7 +191,8 @@ def _less(a: Longs, b: Longs) -> bool:
 
 @compiled
 def release(lines: Flat, times: Times, fifo: bool) -> None:
-    """Fill in when each delivered message was free: under FIFO order not before its sender's earlier ones arrived."""
+    """Compute when each message could be delivered: under FIFO order not before its sender's earlier messages
+    arrived."""
     offsets, source, arrived, released = lines.offsets, lines.source, times.arrived, times.released
     last, seen = np.zeros(len(offsets), np.int64), np.full(len(offsets), -1, np.int32)
     for process in range(len(offsets) - 1):

@@ -1,21 +1,22 @@
-"""Late deliveries by significant order, along a walk, with a vector for each instance and each operation of an object.
+"""Late deliveries by significant order, along a walk, with vectors for each instance and each operation of an object.
 
-What is known is what :mod:`antecede.trace.significance` says, message by message; here it is kept in vectors. The sends
-of one instance follow from each other, so whoever knows one of them knows those before it, and an entry an instance is
+:mod:`antecede.trace.significance` defines the knowledge, message by message; here it is kept in vectors. The sends of
+one instance follow from each other: knowing one of them implies knowing those before it. So one entry per instance is
 enough. An entry is a *serial*, the number of a send along the walk.
 
-**Lanes.** Only messages on their way have to be told apart, so an instance has a lane from its first send to the last
-delivery of what it sent; then the lane is given to another. Nothing is wiped: serials only rise, so what a lane held
-before is smaller than any serial of its next owner. If lanes run out and may not be made more, an instance is *put
-off*: none of its messages is judged in this walk, all of them are in another.
+**Lanes.** Only messages that are not yet delivered have to be distinguished. So an instance has a lane from its first
+send to the last delivery of its messages; then another instance can use the lane. Nothing is erased: serials only grow,
+so old values in a lane are smaller than all serials of its next owner. If no lane is free and lanes may not be added,
+an instance is *put off*: this walk judges none of its messages, and another walk judges all of them.
 
-**Rows of vectors.** A running instance has three: its base, what it knows, what it received; a *cell*, that is an
-operation of an object, has two: what completed instances knew, what requests brought. A message on its way has one,
-whose own entry is its own serial. So memory is bounded by cells, running instances and messages on their way, times
-lanes.
+**Rows of vectors.** A running instance has three: its base, its knowledge, and what it received. A *cell*, which is an
+operation of an object, has two: the knowledge of completed instances, and what requests brought. A message that is not
+yet delivered has one, whose own entry is its own serial. So memory is bounded by the number of cells, running instances
+and undelivered messages, times the number of lanes.
 
-**Who overtook.** A question is a late delivery. It is open from the send of its message on, in a list of its object;
-whatever is delivered there looks through that list, until an answer is found or the late delivery itself has come.
+**Overtaking messages.** A question is a late delivery. It is open from the send of its message on, and it is in a list
+of its object. Each delivery at the object goes through that list, until an answer is found or the late delivery itself
+is reached.
 """
 
 from typing import NamedTuple
@@ -30,20 +31,21 @@ from antecede.pipeline.kernels.walk import SENT
 Bytes = NDArray[np.uint8]
 
 LANES, RUNS, LATE, PUT_OFF, SERIAL = range(5)
-"""In ``counts``: free lanes, free rows of running instances, late deliveries found, instances put off, the last
-serial."""
+"""The entries of ``counts``: free lanes, free rows for running instances, late deliveries found, instances put off, the
+last serial."""
 
 BY_INSTANCE, BY_CONFLICT = 1, 2
 
 REQUEST, RESPONSE = 1, 2
-"""What a delivery is, 0 where no order asks about it."""
+"""The kind of a delivery; 0 if significant order does not judge it."""
 
 
 class Instances(NamedTuple):
-    """Operation instances: which event belongs to which, where they begin and end, what they conflict with."""
+    """Operation instances: their events, where they begin and end, and what they conflict with."""
 
     of: Ints
-    """That of each event, or -1; a message that no instance sends has one of its own, without first and last."""
+    """The instance of each event, or -1. A message that no instance sends has its own instance, without first and
+    last."""
     received_as: Bytes
     first: Longs
     last: Longs
@@ -56,7 +58,7 @@ class Instances(NamedTuple):
 
 
 class Lanes(NamedTuple):
-    """Which instance has which lane."""
+    """The lanes of instances."""
 
     wanted: Bytes
     awaits: Longs
@@ -65,7 +67,7 @@ class Lanes(NamedTuple):
 
 
 class Running(NamedTuple):
-    """Rows of vectors of the instances that run."""
+    """The rows of vectors of running instances."""
 
     of: Ints
     free: Ints
@@ -75,14 +77,14 @@ class Running(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """Rows of vectors of operations of objects."""
+    """The rows of vectors of operations of objects."""
 
     done: Longs
     requests: Longs
 
 
 class Asked(NamedTuple):
-    """Questions, sorted by ``send``, with lists of the open ones of each process."""
+    """Questions, sorted by ``send``, with a list of the open ones of each process."""
 
     send: Longs
     late: Longs
@@ -109,9 +111,11 @@ def significant(
     counts: Longs,
     late: Longs,
 ) -> int:
-    """Judge the segments from ``begin`` to ``end``; the segment to go on with, which is ``end`` when all were judged.
+    """Judge the segments from ``begin`` to ``end``. Return the segment to continue with; it is ``end`` when all were
+    judged.
 
-    It stops early when something in ``counts`` or the slots ran out or ``late`` is full. ``late`` takes flat positions.
+    It stops early when an entry of ``counts`` or the slots ran out, or when ``late`` is full. ``late`` gets flat
+    positions.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     instance, received_as, first, last = instances.of, instances.received_as, instances.first, instances.last
@@ -174,7 +178,7 @@ def significant(
                         carried[slot, lane] = counts[SERIAL]
                         q = np.searchsorted(asked.send, at)
                         while q < len(asked.send) and asked.send[q] == at:
-                            # The first to look through the list are the youngest; all are looked at anyway.
+                            # The newest question is the first in the list; each delivery examines all of them.
                             receiver = np.searchsorted(offsets, asked.late[q], side="right") - 1
                             asked.serial[q] = counts[SERIAL]
                             asked.next[q] = asked.head[receiver]
@@ -233,7 +237,7 @@ def significant(
 def _answer(
     process: int, at: int, slot: int, carried: Longs, instances: Instances, lane_of: Ints, asked: Asked
 ) -> None:
-    """Let a delivery answer what questions of its object it can, and close its own."""
+    """Answer the open questions of an object that a delivery answers, and close the delivery's own question."""
     before = -1
     q = asked.head[process]
     while q >= 0:
@@ -259,7 +263,8 @@ def _answer(
 
 @compiled
 def forbidden(late: int, earlier: int, instances: Instances) -> int:
-    """Which rule forbids these two deliveries at an object in this order, given that one message precedes the other."""
+    """Return the rule that forbids these two deliveries at an object in this order, if one message precedes the
+    other."""
     received_as, cell = instances.received_as, instances.cell
     one, other = instances.of[late], instances.of[earlier]
     if not received_as[late] or not received_as[earlier]:
@@ -277,7 +282,7 @@ def forbidden(late: int, earlier: int, instances: Instances) -> int:
 
 @compiled
 def are_rivals(one: int, other: int, rival_from: Longs, rivals: Ints) -> bool:
-    """Whether two cells conflict."""
+    """Return whether two cells conflict."""
     if one < 0 or other < 0:
         return False
     found = False
@@ -287,24 +292,25 @@ def are_rivals(one: int, other: int, rival_from: Longs, rivals: Ints) -> bool:
 
 
 class Copies(NamedTuple):
-    """Where messages were delivered, and which of the deliveries are late by precedence."""
+    """The deliveries of messages, and which of them are late by precedence."""
 
     late: Bytes
     place: Ints
     """The process of each instance."""
     first: Longs
-    """Where the deliveries of each send begin in ``delivered``."""
+    """For each send, where its deliveries begin in ``delivered``."""
     delivered: Longs
 
 
 @compiled
 def crossed(lines: Flat, instances: Instances, copies: Copies, both: Longs, before: Longs) -> None:
-    """For each request that two objects deliver in different orders, at the object of the later name, which came first.
+    """Find, for each request that two objects deliver in different orders, the delivery that came first at the object
+    with the later name.
 
-    ``before`` takes flat positions, -1 where nothing came first. ``both`` are the pairs of cells in which a request is
-    received at two objects (see :func:`pair_of`), ascending. Each object is walked backwards, with the earliest
-    delivery, elsewhere, of the requests met so far, by such pairs. Those that are late at the object by precedence are
-    left to :func:`unsettled`.
+    ``before`` gets flat positions, -1 if nothing came first. ``both`` has the pairs of cells in which a request is
+    received at two objects (see :func:`pair_of`), ascending. Each object is walked backwards. For each of these pairs,
+    the walk keeps the earliest delivery, at the other object, of the requests found so far. Requests that are late at
+    the object by precedence are left to :func:`unsettled`.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     instance, cell, rival_from, rivals = instances.of, instances.cell, instances.rival_from, instances.rivals
@@ -342,23 +348,23 @@ def crossed(lines: Flat, instances: Instances, copies: Copies, both: Longs, befo
 
 @compiled
 def pair_of(here: int, there: int, cells: int) -> int:
-    """Two cells as one number."""
+    """Return two cells as one number."""
     return here * cells + there
 
 
 @compiled
 def is_request(at: int, source: Ints, instances: Instances) -> bool:
-    """Whether a request of an operation is delivered here."""
+    """Return whether this is the delivery of a request of an operation."""
     own = instances.of[at]
     return bool(source[at] >= 0 and own >= 0 and instances.received_as[at] == REQUEST and instances.cell[own] >= 0)
 
 
 @compiled
 def unsettled(others: Longs, other: int, lines: Flat, instances: Instances, copies: Copies, out: Longs) -> int:
-    """Of some requests that an object received before the one at ``other``, those that another object of a later name
-    received after it: into ``out`` the positions of both at that other object. How many there are.
+    """Find the requests among ``others``, which an object received before the one at ``other``, that another object
+    with a later name received after it. Write the positions of both at that object to ``out``. Return their number.
 
-    ``out`` must have room for all of them at each copy of the request at ``other``.
+    ``out`` must have room for all of ``others`` at each copy of the request at ``other``.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     instance, cell, rival_from, rivals = instances.of, instances.cell, instances.rival_from, instances.rivals

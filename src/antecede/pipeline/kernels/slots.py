@@ -1,10 +1,10 @@
-"""What kernels along a walk share: the slots of what messages carry.
+"""Slots for the data that messages carry, shared by the kernels that follow a walk.
 
-A message on its way carries a vector (or a set) of what its sender knew: a *slot*, taken when the message is sent and
-given back after its last delivery. While it is taken, its number stands in the lines where the send had the number of
-deliveries that it awaits, so that a delivery finds it by position.
+A message carries a vector (or a set) with the knowledge of its sender. It is stored in a *slot* from the send of the
+message to its last delivery. During that time, the lines contain the slot's number at the send, in place of the number
+of awaited deliveries, so that a delivery finds the slot by position.
 
-Arguments that belong together are tuples with names, which compiled code takes apart for nothing.
+Arguments that belong together are named tuples, which cost nothing in compiled code.
 """
 
 from collections.abc import Callable
@@ -25,39 +25,39 @@ FIRST_SLOTS = 64
 
 
 class Slots(NamedTuple):
-    """What messages on their way carry, a row for each slot."""
+    """The data of messages that are not yet delivered, one row per slot."""
 
     rows: NDArray[Any]
     owed: Ints
-    """For each slot the deliveries that are awaited from it."""
+    """For each slot, the number of deliveries that are still awaited."""
     free: Ints
-    """The numbers of free slots, as many as ``left`` says."""
+    """The numbers of free slots; ``left`` is their count."""
     left: Longs
 
 
 class Vectors(NamedTuple):
-    """What processes know."""
+    """The knowledge of processes."""
 
     lane_of: Ints
-    """For each process the lane of its entry, -1 if nobody keeps one."""
+    """For each process, the lane of its entry, -1 if it has none."""
     known: NDArray[Any]
-    """For each process its entries."""
+    """For each process, its entries."""
     slot_of: Ints
-    """For each process the slot that its next send can share, or -1."""
+    """For each process, the slot that its next send can share, or -1."""
 
 
 def slots_of(lanes: int, kind: Any, count: int = FIRST_SLOTS, make: Make = np.zeros) -> Slots:
-    """So many free slots."""
+    """Return ``count`` free slots."""
     return Slots(make((count, lanes), kind), np.zeros(count, np.int32), free_of(count), np.array([count], np.int64))
 
 
 def free_of(count: int) -> Ints:
-    """So many free numbers."""
+    """Return ``count`` free numbers."""
     return np.arange(count, dtype=np.int32)
 
 
 def grown(slots: Slots, make: Make = np.zeros) -> Slots:
-    """Twice as many slots, if none is free; the new ones are."""
+    """Return twice as many slots, if none is free; the new ones are free."""
     if slots.left[0]:
         return slots
     old = len(slots.owed)
@@ -67,19 +67,19 @@ def grown(slots: Slots, make: Make = np.zeros) -> Slots:
 
 
 def more_free(free: Ints) -> Ints:
-    """Room for twice as many free numbers, where none is free; the first of them are the new ones."""
+    """Return room for twice as many free numbers, if none is free; the first ones are the new numbers."""
     old = len(free)
     return np.concatenate([np.arange(old, 2 * old, dtype=np.int32), np.zeros(old, np.int32)])
 
 
 def doubled(rows: NDArray[Any], axis: int = 0) -> NDArray[Any]:
-    """As many zeros behind the rows (or columns) of an array as it has."""
+    """Return an array with twice as many rows (or columns); the new ones are zero."""
     return np.concatenate([rows, np.zeros_like(rows)], axis=axis)
 
 
 @compiled
 def take(slots: Slots, deliveries: int) -> int:
-    """A free slot, for a message with so many deliveries; there must be one."""
+    """Take a free slot, for a message with ``deliveries`` deliveries, and return it; there must be one."""
     slots.left[0] -= 1
     slot: int = slots.free[slots.left[0]]
     slots.owed[slot] = deliveries
@@ -88,7 +88,7 @@ def take(slots: Slots, deliveries: int) -> int:
 
 @compiled
 def give_back(slots: Slots, slot: int) -> None:
-    """One delivery less is awaited from a slot that one send has; it is free after the last."""
+    """Count one delivery of a slot that belongs to a single send; the slot is free after the last delivery."""
     slots.owed[slot] -= 1
     if slots.owed[slot] == 0:
         slots.free[slots.left[0]] = slot
@@ -97,7 +97,8 @@ def give_back(slots: Slots, slot: int) -> None:
 
 @compiled
 def depart(process: int, at: int, argument: Ints, vectors: Vectors, slots: Slots) -> bool:
-    """Give a send the slot of what its process knows, a new one if that has changed; False: none is free."""
+    """Give a send the slot with the knowledge of its process; take a new slot if the knowledge has changed. Return
+    whether a slot was free."""
     slot = vectors.slot_of[process]
     if slot < 0:
         if slots.left[0] == 0:
@@ -114,7 +115,8 @@ def depart(process: int, at: int, argument: Ints, vectors: Vectors, slots: Slots
 
 @compiled
 def arrive(slot: int, sender: int, vectors: Vectors, slots: Slots) -> None:
-    """One delivery less is awaited from a slot; it is free after the last, unless its sender's next send shares it."""
+    """Count one delivery of a slot; the slot is free after the last delivery, unless its sender's next send shares
+    it."""
     slots.owed[slot] -= 1
     if slots.owed[slot] == 0 and vectors.slot_of[sender] != slot:
         slots.free[slots.left[0]] = slot
@@ -123,7 +125,7 @@ def arrive(slot: int, sender: int, vectors: Vectors, slots: Slots) -> None:
 
 @compiled
 def renew(process: int, vectors: Vectors, slots: Slots) -> None:
-    """Let go of the slot that a process's next send would have shared."""
+    """Release the slot that a process's next send would have shared."""
     slot = vectors.slot_of[process]
     if slot >= 0:
         vectors.slot_of[process] = -1

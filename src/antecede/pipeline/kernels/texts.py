@@ -1,8 +1,8 @@
-"""Message ids as numbers, exactly: two rows get one number iff their ids are the same text.
+"""Message ids as exact numbers: two rows get the same number iff their ids are the same text.
 
-Texts lie in one array of bytes, as Arrow keeps them. They are mixed into 64 bits to find a bucket and a place in a
-table; what decides is the comparison of the texts themselves. So how well the mixing spreads is a matter of speed and
-never of the answer, and no two ids are ever taken for one (``narrow`` keeps so few bits that a test can see to it).
+Texts are stored in one array of bytes, as in Arrow. Each is hashed to 64 bits to find its bucket and its place in a
+table, but the texts themselves are compared. So the quality of the hash affects only the speed, never the result, and
+two different ids never get the same number. (``narrow`` keeps few bits of the hash, so that a test can show this.)
 """
 
 import numpy as np
@@ -16,12 +16,12 @@ Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
 
 WIDE = 2**64 - 1
-"""Keep all bits of the mixing."""
+"""Keep all bits of the hash."""
 
 
 @compiled
 def mix(offsets: Ints, data: Bytes, narrow: np.uint64, out: Words) -> None:
-    """Mix each text into 64 bits, of which ``narrow`` are kept."""
+    """Hash each text to 64 bits; ``narrow`` is a mask of the bits that are kept."""
     first, second = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
     for i in range(len(offsets) - 1):
         k, end = offsets[i], offsets[i + 1]
@@ -51,7 +51,7 @@ def mix(offsets: Ints, data: Bytes, narrow: np.uint64, out: Words) -> None:
 
 @compiled
 def number(offsets: Ints, data: Bytes, mixed: Words, out: Ints) -> int:
-    """Number the texts from 0, equal ones alike; how many numbers there are."""
+    """Number the texts from 0; equal texts get the same number. Return how many numbers there are."""
     size = 16
     while size < 2 * len(mixed):
         size *= 2
@@ -59,7 +59,7 @@ def number(offsets: Ints, data: Bytes, mixed: Words, out: Ints) -> int:
     table = np.full(size, -1, np.int32)
     count = 0
     for i in range(len(mixed)):
-        # The lower bits chose the bucket, so that the table is filled by the others.
+        # The lower bits selected the bucket, so the table uses other bits.
         slot = (mixed[i] >> np.uint64(24)) & mask
         while True:
             other = table[slot]
@@ -89,10 +89,11 @@ def _same(data: Bytes, a: int, a_end: int, b: int, b_end: int) -> bool:
 
 @compiled
 def runs(lane: Ints, index: Longs, start: Longs, end: Longs, out_lane: Ints, out_start: Longs, out_end: Longs) -> int:
-    """Gather indices into runs, lane by lane; how many runs were closed.
+    """Combine indices into runs, lane by lane. Return the number of closed runs.
 
-    ``start`` and ``end`` hold each lane's open run, empty where they are equal; the arrays for closed ones are as long
-    as ``index``. Rows of one process come mostly in its own order, so a run is long where the trace is in order.
+    ``start`` and ``end`` have the open run of each lane; they are equal if there is none. The arrays for closed runs
+    are as long as ``index``. The rows of a process are mostly in its own order, so a run is long if the trace is in
+    order.
     """
     closed = 0
     for i in range(len(index)):

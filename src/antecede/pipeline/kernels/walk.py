@@ -1,11 +1,12 @@
-"""An order of all events in which each comes after everything that happened before it, with one cursor a process.
+"""An order of all events in which each event comes after everything that happened before it, with one cursor per
+process.
 
-After matching, a delivery may come as soon as its sender's cursor has passed the send. A process is advanced only as
-far as some delivery needs it, and the processes that deliver most lead; few messages are then on their way at any
-moment, which is what the memory of everything that follows the walk depends on.
+After matching, a delivery may come as soon as the sender's cursor is after the send. A process is advanced only as far
+as a delivery needs it, and the processes with most deliveries lead. Then few messages are in transit at any moment, and
+the memory of all code that follows the walk depends on their number.
 
-The walk is written as *segments* (process, from, to) into arrays of bounded length, and goes on where it stopped: the
-cursors between two calls are a consistent cut of the trace.
+The walk is written as *segments* (process, from, to) into arrays of bounded length, and continues where it stopped:
+between two calls, the cursors are a consistent cut of the trace.
 """
 
 from typing import NamedTuple
@@ -19,10 +20,10 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
 NOTHING, SENT = -1, -2
-"""In ``source``: an event without edges; a send."""
+"""Values in ``source``: an event without edges; a send."""
 
 MORE, DONE, STUCK = 0, 1, 2
-"""How a call ended: the arrays are full, all is walked, or an event would have to come before itself."""
+"""The result of a call: the arrays are full, the walk is complete, or an event would have to come before itself."""
 
 
 class Flat(NamedTuple):
@@ -34,8 +35,8 @@ class Flat(NamedTuple):
 
 
 class Segments(NamedTuple):
-    """Stretches of lines in causal order, each from ``begin`` to before ``end``. A kernel that stops early moves the
-    beginning of the segment to go on with."""
+    """Stretches of lines in causal order, each from ``begin`` to ``end`` (exclusive). A kernel that stops early changes
+    ``begin`` of the segment to continue with."""
 
     process: Ints
     begin: Longs
@@ -43,14 +44,14 @@ class Segments(NamedTuple):
 
 
 class Cursors(NamedTuple):
-    """How far a walk has come."""
+    """The progress of a walk."""
 
     leaders: Ints
-    """Processes in the order in which they are walked to their ends."""
+    """The processes, in the order in which they are walked to their ends."""
     state: Longs
     """The next leader and the depth of the stack."""
     at: Longs
-    """For each process the position up to which it is walked."""
+    """For each process, the position up to which it is walked."""
     waiting: NDArray[np.uint8]
     stack_process: Ints
     stack_target: Longs
@@ -58,7 +59,7 @@ class Cursors(NamedTuple):
 
 @compiled
 def step(lines: Flat, walked: Cursors, segments: Segments) -> tuple[int, int]:
-    """Walk on; the number of segments written, and how the call ended."""
+    """Continue the walk. Return the number of segments written, and the status."""
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     leaders, state, cursors, waiting = walked.leaders, walked.state, walked.at, walked.waiting
     stack_process, stack_target = walked.stack_process, walked.stack_target
@@ -116,7 +117,7 @@ def step(lines: Flat, walked: Cursors, segments: Segments) -> tuple[int, int]:
 def place(
     offsets: Longs, source: Ints, argument: Ints, process: Ints, position: Longs, sender: Ints, sent: Longs
 ) -> None:
-    """Write deliveries to their places in the lines, and to those of their sends that there is one more of them."""
+    """Write deliveries to their places in the lines, and count each of them at its send."""
     for row in range(len(process)):
         at = offsets[process[row]] + position[row]
         source[at], argument[at] = sender[row], sent[row]
@@ -127,7 +128,7 @@ def place(
 
 @compiled
 def weigh(offsets: Longs, source: Ints, first: int, last: int, weights: Longs) -> None:
-    """How many deliveries each of some processes has."""
+    """Count the deliveries of some processes."""
     for process in range(first, last):
         for k in range(offsets[process], offsets[process + 1]):
             weights[process] += source[k] >= 0
@@ -135,7 +136,8 @@ def weigh(offsets: Longs, source: Ints, first: int, last: int, weights: Longs) -
 
 @compiled
 def recount(lines: Flat, segments: Segments, count: int) -> None:
-    """Write the number of awaited deliveries to the sends of some segments again, where a walk has left slots."""
+    """Write the number of awaited deliveries to the sends of some segments again, where a walk has left slot
+    numbers."""
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     for s in range(count):
         base = offsets[segments.process[s]]
@@ -149,11 +151,11 @@ def recount(lines: Flat, segments: Segments, count: int) -> None:
 
 @compiled
 def circular(offsets: Longs, source: Ints, argument: Ints, cursors: Longs) -> Longs:
-    """The deliveries that lie on a cycle with their send, as numbers into the flat arrays.
+    """Return the flat positions of the deliveries that lie on a cycle with their send.
 
-    ``cursors`` is a cut below which no cycle lies. A delivery is on a cycle with its send iff both are in one strongly
-    connected component of the events with their edges along processes and from sends to deliveries (Tarjan's
-    algorithm, its recursion unrolled; see antecede.trace.cycles).
+    There is no cycle below the cut ``cursors``. A delivery is on a cycle with its send iff both are in one strongly
+    connected component of the events, with edges along processes and from sends to deliveries (Tarjan's algorithm
+    without recursion; see antecede.trace.cycles).
     """
     processes = len(offsets) - 1
     events = offsets[processes]
@@ -213,7 +215,8 @@ def _components(offsets: Longs, owner: Ints, first: Longs, delivered_as: Longs, 
             while depth:
                 depth -= 1
                 node, edge = path_node[depth], path_edge[depth]
-                # Edge 0 leads along the process (if it goes on), the others to the deliveries of a send.
+                # Edge 0 leads to the next event of the process, if there is one; the others lead to the deliveries of a
+                # send.
                 edges = 1 + first[node + 1] - first[node]
                 if edge == 0:
                     number[node] = lowest[node] = counted

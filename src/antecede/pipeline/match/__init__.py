@@ -1,1 +1,1 @@
-"""Which send belongs to which delivery, one bucket of messages at a time, and the lines that matched rows make."""
+"""Match each delivery with its send, one bucket of messages at a time, and assemble lines from the matched rows."""

@@ -1,8 +1,8 @@
-"""The second stage, the larger part: a bucket of messages in, matched rows out, by process and index.
+"""The larger part of the second stage: a bucket of messages goes in; matched rows, by process and index, come out.
 
-Every row of a message is in its bucket, so the bucket decides which send belongs to which delivery and which rows
-cannot be right (:mod:`antecede.pipeline.kernels.match`). What is valid goes on as fixed-width numbers to whoever
-assembles the lines; of what is not, only a count by reason, and the rows' numbers if somebody wants to see them.
+A bucket contains every row of its messages. So it can decide which send belongs to which delivery, and which rows
+cannot be right (:mod:`antecede.pipeline.kernels.match`). Valid rows go on as fixed-width numbers to the task that
+assembles the lines. For invalid rows only a count per reason goes on, and the rows' numbers if a caller asks for them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -44,15 +44,15 @@ Longs = NDArray[np.int64]
 
 
 Runs = tuple[Ints, Longs, Longs, NDArray[np.uint8]]
-"""Runs of contested places: process, first and last index, and whether one row claims them again and again."""
+"""Runs of contested places: process, first and last index, and whether all rows at a place are copies of one row."""
 
 
 class Numbering(msgspec.Struct, frozen=True):
-    """What all tasks together said: the trace's own numbers for names, and the places that are contested."""
+    """The combined result of the first stage: the trace's numbers for names, and the contested places."""
 
     names: int
     splits: dict[int, bytes]
-    """For each split the trace's numbers of its names, as int32."""
+    """For each split, the trace's numbers for its names, as int32."""
     run_process: bytes = b""
     run_first: bytes = b""
     run_last: bytes = b""
@@ -69,7 +69,7 @@ class Numbering(msgspec.Struct, frozen=True):
 
 
 def bucket_of(packed: Iterable[bytes], numbering: Numbering) -> "Bucket":
-    """The bucket that encoded rows make."""
+    """Return the bucket of some encoded rows."""
     batches = sorted(map(unpack_batch, packed), key=lambda found: found[:2])
     split = [np.full(batch.num_rows, split, np.int32) for split, _, batch in batches]
     table = joined(_renumbered(batch, np.frombuffer(numbering.splits[split], np.int32)) for split, _, batch in batches)
@@ -78,12 +78,12 @@ def bucket_of(packed: Iterable[bytes], numbering: Numbering) -> "Bucket":
 
 
 class Bucket:
-    """The rows of one bucket, with the trace's own numbers, matched."""
+    """The matched rows of one bucket, with names as the trace's numbers."""
 
     def __init__(self, table: Any, split: Ints, names: int, narrow: int, runs: Runs | None = None) -> None:
         self.split = split
         self.names: list[str] = []
-        """What the numbers of names stand for, if the bucket knows."""
+        """The names behind the numbers, if they are known here."""
         self.table = table.combine_chunks()
         self.process = self._numbers("process", np.int32)
         self.index = self._numbers("index", np.int64)
@@ -97,7 +97,7 @@ class Bucket:
         mixed = np.zeros(rows, np.uint64)
         mix(offsets, data, np.uint64(narrow), mixed)
         self.mark = int(mixed[0]) if rows else 0
-        """An id of the bucket, mixed; modulo the number of buckets it is the bucket's own number."""
+        """The hash of one message id of the bucket; modulo the number of buckets it is the bucket's number."""
         self.code = np.zeros(rows, np.int32)
         messages = number(offsets, data, mixed, self.code)
         known, start, end, values = self._destinations(rows)
@@ -111,7 +111,7 @@ class Bucket:
         )  # fmt: skip
 
     def column(self, name: str) -> Any:
-        """A column of the rows, in one piece."""
+        """Return a column of the rows as one array."""
         return _one_chunk(self.table.column(name))
 
     def _numbers(self, name: str, kind: Any) -> Any:
@@ -131,7 +131,7 @@ class Bucket:
         once = np.zeros(len(self.process), np.uint8)
         leave_out(self.process, self.index, self.kind, *runs, self.reason, once)
         rows = np.flatnonzero(once)
-        # The same row again is the same in every column, so its copies are all in this bucket; the first one stays.
+        # Copies of a row are equal in every column, so they are all in this bucket; the first one stays.
         order = rows[np.lexsort((rows, self.index[rows], self.process[rows]))]
         again = (self.process[order][1:] == self.process[order][:-1]) & (
             self.index[order][1:] == self.index[order][:-1]
@@ -139,26 +139,26 @@ class Bucket:
         self.reason[order[1:][again]] = LEFT_OUT
 
     def valid(self, kind: int) -> Longs:
-        """The valid rows of a kind."""
+        """Return the valid rows of a kind."""
         return np.flatnonzero((self.kind == kind) & (self.reason == VALID))
 
     def ids(self, rows: Longs) -> list[str]:
-        """The message ids of these rows."""
+        """Return the message ids of these rows."""
         return self.message.take(pa.array(rows)).to_pylist()  # type: ignore[no-any-return]
 
     def deliveries(self) -> Deliveries:
-        """The valid deliveries, with the places of their sends."""
+        """Return the valid deliveries, with the places of their sends."""
         rows = self.valid(DELIVER)
         sent = self.send_row[rows]
         return Deliveries(self.process[rows], self.index[rows], self.process[sent], self.index[sent])
 
     def lonely_sends(self) -> Places:
-        """The valid sends without a delivery."""
+        """Return the valid sends without a delivery."""
         rows = self.valid(SEND)
         return self._places(rows[self.awaited[rows] == 0])
 
     def piece(self) -> Piece:
-        """What the lines are assembled from."""
+        """Return the piece from which the lines are assembled."""
         return Piece(self.deliveries(), self.lonely_sends(), self._lamport(), self._clocks(), self._assumed())
 
     def _places(self, rows: Longs) -> Places:
@@ -169,7 +169,7 @@ class Bucket:
         return self.numbers_at("lamport", rows)
 
     def numbers_at(self, name: str, rows: Longs) -> Lamports | None:
-        """The numbers in a column at some rows, where there are any; ``None`` if nobody has the column."""
+        """Return the numbers in a column at some rows, without nulls; ``None`` if no row has the column."""
         if name not in self.table.schema.names:
             return None
         column = self.column(name)
@@ -198,12 +198,12 @@ class Bucket:
         )
 
     def sends(self) -> Sends:
-        """All valid sends, and how many deliveries each has."""
+        """Return all valid sends, with the number of deliveries of each."""
         rows = self.valid(SEND)
         return Sends(self.process[rows], self.index[rows].astype(np.int32), self.awaited[rows])
 
     def counted(self) -> Counted:
-        """What the report needs to know."""
+        """Return the counts for the report."""
         counts = np.bincount(self.reason, minlength=len(REASON_NAMES))
         reasons = {name: int(count) for name, count in zip(REASON_NAMES, counts, strict=True) if name and count}
         deliveries = len(self.valid(DELIVER))
@@ -211,7 +211,7 @@ class Bucket:
 
 
 def _renumbered(batch: Any, numbers: Ints) -> Any:
-    """The batch with the trace's own numbers in place of its split's."""
+    """Return the batch with the trace's numbers for names in place of its split's numbers."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     columns["process"] = pa.array(numbers[columns["process"].to_numpy()])
     columns["index"] = columns["index"].cast(pa.int64())
@@ -234,8 +234,8 @@ def _one_chunk(column: Any) -> Any:
 def matched(
     packed: Iterable[bytes], numbering: Numbering, narrow_index: bool, regions: Regions | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Match one bucket: its piece for the lines, and its summary. With regions, what it says of each is for the part of
-    that number."""
+    """Match one bucket: yield its counts and its piece for the lines. With regions, yield the rows of each region for
+    the part with the region's number."""
     bucket = bucket_of(packed, numbering)
     piece = bucket.piece()
     yield 0, pack_struct(bucket.counted())
@@ -244,7 +244,7 @@ def matched(
             yield region.number, pack_struct(region)
         if piece.lamport is None and piece.clocks is None and piece.assumed is None:
             return
-        # The sends and deliveries are in their regions.
+        # The sends and deliveries were yielded with their regions.
         piece.sends, piece.deliveries = None, piece.deliveries.some(slice(0))
     elif narrow_index:
         piece.deliveries = piece.deliveries.narrowed()
@@ -253,7 +253,7 @@ def matched(
 
 
 class Sought(msgspec.Struct, frozen=True):
-    """Places, sorted by process and then index, whose rows of a kind are sought."""
+    """Places, sorted by process and then index, at which rows of one kind are searched for."""
 
     kind: int
     process: bytes
@@ -261,8 +261,9 @@ class Sought(msgspec.Struct, frozen=True):
 
 
 def look_up(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> bytes:
-    """The valid rows at the places sought, as far as they are in this bucket: which place (``found``), message ids,
-    whether the send's destinations are known, and the row's split and number (-1 if rows don't carry theirs)."""
+    """Return the valid rows of this bucket at the places searched for: the number of the place (``found``), the message
+    id, whether the send's destinations are known, and the row's split and number (-1 if rows do not carry their
+    number)."""
     key = place_keys(np.frombuffer(sought.process, np.int32), np.frombuffer(sought.index, np.int64))
     bucket = bucket_of(packed, numbering)
     rows = bucket.valid(sought.kind)
@@ -282,7 +283,8 @@ def look_up(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> by
 
 
 def ids_at(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> bytes:
-    """The ids of the messages sent at the places sought, which are known to be valid, without matching anything."""
+    """Return the ids of the messages sent at the places searched for, without matching: the places are known to be
+    valid."""
     process, index = np.frombuffer(sought.process, np.int32), np.frombuffer(sought.index, np.int64)
     key = place_keys(process, index)
     asked = np.zeros(numbering.names, bool)
@@ -304,7 +306,7 @@ def ids_at(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> byt
 
 
 def marks_of(packed: Iterable[bytes], sought: Sought) -> bytes:
-    """The marks of the buckets that said of one region that there are sends at these places."""
+    """Return the marks of the buckets that have sends at these places in one region."""
     places = list(zip(np.frombuffer(sought.process, np.int32), np.frombuffer(sought.index, np.int64), strict=True))
     marks = set()
     for said in map(read_matched, packed):
@@ -316,14 +318,15 @@ def marks_of(packed: Iterable[bytes], sought: Sought) -> bytes:
 
 
 def place_keys(process: Any, index: Any) -> Any:
-    """Places as values that sort by process and then index."""
+    """Return places as values that sort by process and then index."""
     keys = np.zeros(len(process), [("process", np.int64), ("index", np.int64)])
     keys["process"], keys["index"] = process, index
     return keys
 
 
 def set_aside(packed: Iterable[bytes], numbering: Numbering) -> Iterator[tuple[int, bytes]]:
-    """The rows of a bucket that were set aside: for each split (its number is the part) their numbers and reasons."""
+    """Yield the rows of a bucket that were set aside: for each split (its number is the part), their numbers and
+    reasons."""
     bucket = bucket_of(packed, numbering)
     rows = np.flatnonzero((bucket.reason != VALID) & (bucket.reason != LEFT_OUT))
     at = bucket.table.column("at").combine_chunks().to_numpy() if len(rows) else np.zeros(0, np.int64)

@@ -1,7 +1,7 @@
-"""Buckets of rows with their operation instances: the matching when significant order is asked for.
+"""Matching for significant order: buckets of rows with their operation instances.
 
-A bucket numbers its texts, and whoever assembles the lines puts the numbers of all buckets together. What belongs to
-whom is decided there, as :mod:`antecede.trace.instances` says.
+A bucket gives numbers to its texts. The task that assembles the lines combines the numbers of all buckets. There it is
+also decided which row belongs to which instance, as :mod:`antecede.trace.instances` defines it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,19 +20,19 @@ from antecede.pipeline.read.instances import CARRIED
 _nothing = pa.array([], pa.string())
 
 UNSAID, REQUESTED, OTHERWISE, COMMITTED, ABORTED = range(5)
-"""What the type of a row comes to."""
+"""The type of a row, as a number."""
 
 
 def matched_instances(packed: Iterable[bytes], numbering: Numbering) -> Iterator[tuple[int, bytes]]:
-    """Match one bucket: the piece for the lines, with what its rows say of instances in the place of clocks."""
+    """Match one bucket: yield its piece for the lines, with the instances of its rows in place of clocks."""
     bucket = bucket_of(packed, numbering)
     kinds = (bucket.kind == SEND) | (bucket.kind == DELIVER) | (bucket.kind == LOCAL)
     told = np.flatnonzero(kinds & (bucket.reason == VALID))
-    # A bucket without rows has no columns of ours either.
+    # A bucket without rows does not have the columns of instances.
     columns = {
         name: _one(bucket.table.column(name)).take(pa.array(told)) if len(told) else _nothing for name in CARRIED
     }
-    # A row without an instance matters only as a send that says what type its message is of.
+    # A row without an instance is needed only if it is a send, which may give the type of its message.
     some = columns["instance"].is_valid().to_numpy(zero_copy_only=False) | (bucket.kind[told] == SEND)
     rows = told[some]
     columns = {name: column.filter(pa.array(some)) for name, column in columns.items()}

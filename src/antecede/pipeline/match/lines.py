@@ -1,19 +1,20 @@
-"""A matched trace as arrays: every process a line of events, every delivery pointing at its send.
+"""A matched trace as arrays: one line of events per process, in which every delivery points to its send.
 
-All lines lie one after the other in flat arrays; process p's line is from ``offsets[p]`` to ``offsets[p + 1]``.
-Processes are numbered in the order of their names, so that whatever is decided by number is decided by name.
+All lines are stored one after the other in flat arrays; the line of process p is from ``offsets[p]`` to ``offsets[p +
+1]``. A *flat position* is an index into these arrays. Processes are numbered in the order of their names, so a decision
+by number is also a decision by name.
 
-* ``source`` is -1 at an event without edges, -2 at a send, else the sender of the message delivered there.
-* ``argument`` is, at a send, how many valid deliveries it has; at a delivery, the position of its send in the sender's
-  line.
-* A position is an index wherever a process's indices are dense enough. Where they are not, a line holds only the events
-  that matter, and ``indices`` gives their indices back.
+* ``source`` is -1 at an event without edges, -2 at a send, otherwise the sender of the message delivered there.
+* ``argument`` is, at a send, the number of its valid deliveries; at a delivery, the position of its send in the
+  sender's line.
+* A position in a line is an index of the trace if the process's indices are dense enough. If they are not, a line
+  contains only the events that matter, and ``indices`` has their indices.
 
-The arrays of a large trace are files in a scratch directory, mapped into memory, and given back to the system's page
-cache as the work moves on (:meth:`Scratch.rest`): what they cost in memory is what is being looked at. So everybody
-looks at a *region* at a time (:data:`REGION_EVENTS`) or follows the walk, along which all lines are read from their
-beginnings to their ends. Buckets hold messages of all times; what they say of a large trace is sorted into regions
-(:class:`Regions`), for else each of them would have all of it read and written.
+The arrays of a large trace are files in a scratch directory, mapped into memory. As the work moves on, their pages are
+returned to the system's page cache (:meth:`Scratch.rest`), so they need memory only for the part in use. Therefore all
+code processes one *region* at a time (:data:`REGION_EVENTS`), or follows the walk, which reads every line from its
+beginning to its end. A bucket contains messages of all times. In a large trace its rows are sorted by region
+(:class:`Regions`), because otherwise each bucket would read and write all regions.
 """
 
 import mmap
@@ -60,14 +61,14 @@ _segments_at_once = 1 << 18
 
 
 class Scratch:
-    """Arrays that may be larger than memory should be; they vanish with the process, however it ends."""
+    """Arrays that may be larger than memory; they disappear with the process, however it ends."""
 
     def __init__(self, directory: str | None = None) -> None:
         self._directory = directory
         self._maps: list[mmap.mmap] = []
 
     def array(self, shape: int | tuple[int, ...], dtype: Any, fill: int = 0) -> NDArray[Any]:
-        """An array of that shape, in memory if it is small and in an unnamed file if it is not."""
+        """Return an array of that shape: in memory if it is small, otherwise in an unnamed file."""
         dtype = np.dtype(dtype)
         size = int(np.prod(shape)) * dtype.itemsize
         if size < _mapped_bytes_min:
@@ -85,7 +86,7 @@ class Scratch:
         return array
 
     def rest(self) -> None:
-        """Let the pages of all mapped arrays go out of this process, into the page cache."""
+        """Return the pages of all mapped arrays to the system's page cache."""
         for mapped in self._maps:
             mapped.madvise(mmap.MADV_DONTNEED)
 
@@ -100,13 +101,14 @@ class Lines:
         self.indices = indices
         self.scratch = scratch
         self.slotted = False
-        """Whether a walk has left slots at sends, where the number of their deliveries belongs."""
+        """Whether a walk has left slot numbers at sends, in place of the numbers of their deliveries."""
         self.assumed: Longs = np.zeros(0, np.int64)
-        """The flat positions of sends and deliveries whose place in the line an import had to assume."""
+        """The flat positions of sends and deliveries whose place in the line was assumed by an import."""
         self.moved: Longs = np.zeros(0, np.int64)
-        """Where the sends belong that stand alone behind all lines (:func:`antecede.pipeline.judge.orders.certain`)."""
+        """The original flat positions of the sends that were moved behind all lines
+        (:func:`antecede.pipeline.judge.orders.certain`)."""
         self.begins: Longs | None = None
-        """For each process the index with which its line begins, if it is not 0; ``indices`` count from there."""
+        """For each process, the index with which its line begins, if it is not 0; ``indices`` count from there."""
 
     @property
     def processes(self) -> int:
@@ -114,37 +116,38 @@ class Lines:
 
     @property
     def arrays(self) -> Flat:
-        """What kernels take."""
+        """Return the arrays as kernels expect them."""
         return Flat(self.offsets, self.source, self.argument)
 
     def process_at(self, flat: Longs) -> Longs:
-        """The process of each flat position."""
+        """Return the process of each flat position."""
         return np.searchsorted(self.offsets, flat, side="right").astype(np.int64) - 1
 
     def index_at(self, flat: Longs) -> Longs:
-        """The index of the event at each flat position."""
+        """Return the index of the event at each flat position."""
         process = self.process_at(flat)
         counted: Longs = self.indices[flat] if len(self.indices) else flat - self.offsets[process]
         return counted if self.begins is None else counted + self.begins[process]
 
     def home(self, flat: Longs) -> Longs:
-        """Flat positions with those of moved sends replaced by where the trace has them."""
+        """Return the flat positions, with those of moved sends replaced by their original ones."""
         end = len(self.source) - len(self.moved)
         return np.where(flat < end, flat, self.moved[np.maximum(flat - end, 0)]) if len(self.moved) else flat
 
     def send_of(self, flat: Longs) -> Longs:
-        """The flat position of the send of each delivery."""
+        """Return the flat position of the send of each delivery."""
         return self.offsets[self.source[flat]] + self.argument[flat]
 
     def flat(self, process: Ints, index: Longs) -> Longs:
-        """The flat position of the events with these places, which must be in the lines."""
+        """Return the flat positions of the events with these places, which must be in the lines."""
         if not len(self.indices):
             return self.offsets[process] + index
         return _search(self.offsets, self.indices, process, index)
 
 
 def spans(offsets: Longs, events: int = REGION_EVENTS) -> Iterator[tuple[int, int]]:
-    """All processes in groups, first and last + 1, of about so many events at most; one with more is a group alone."""
+    """Yield all processes in groups, as first and last + 1, of about ``events`` events at most; a longer line is a
+    group of one process."""
     first, processes = 0, len(offsets) - 1
     while first < processes:
         last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + events, side="right")) - 1)
@@ -189,8 +192,8 @@ class Walk:
         assert self.stuck or status == DONE
 
     def through(self, kernel: Callable[[int, int], int]) -> Iterator[bool]:
-        """Call a kernel for all segments, from one to before another; it returns the segment to go on with. After each
-        call, whether it stopped early."""
+        """Call a kernel for all segments; it gets the first segment and the end, and returns the segment to continue
+        with. After each call, yield whether the kernel stopped early."""
         for count in self:
             begin = 0
             while begin < count:
@@ -199,7 +202,7 @@ class Walk:
 
 
 def recounted(lines: Lines, segments: int = _segments_at_once) -> None:
-    """Have every send say again how many deliveries it has, if a walk has left its slots there."""
+    """Restore the number of deliveries at every send, if a walk has left slot numbers there."""
     if lines.slotted:
         walk = Walk(lines, segments)
         for count in walk:
@@ -208,13 +211,13 @@ def recounted(lines: Lines, segments: int = _segments_at_once) -> None:
 
 
 def lend_slots(lines: Lines, segments: int = _segments_at_once) -> None:
-    """Let a walk begin that reads at each send how many deliveries it has, and leaves slots there."""
+    """Prepare the lines for a walk that reads the number of deliveries at each send and leaves slot numbers there."""
     recounted(lines, segments)
     lines.slotted = True
 
 
 class ClockRows(msgspec.Struct):
-    """The clocks of a piece, and what it says of instances, with the flat positions of their rows."""
+    """The clocks and instances of a piece, with the flat positions of their rows."""
 
     lamport: Lamports | None = None
     lamport_flat: Longs | None = None
@@ -227,10 +230,10 @@ class ClockRows(msgspec.Struct):
 def assemble(
     lengths: Longs, sparse: Ints, pieces: Iterable[Piece | Region], scratch: Scratch
 ) -> tuple[Lines, list[ClockRows]]:
-    """Put matched rows into their places; the lines, and the pieces' clocks with their flat positions.
+    """Put matched rows into their places. Return the lines, and the clocks of the pieces with their flat positions.
 
-    ``lengths`` are the largest index + 1 of each process, ``sparse`` the processes whose indices are too far apart to
-    be positions.
+    ``lengths`` has the largest index + 1 of each process. ``sparse`` has the processes whose indices are too far apart
+    to be positions.
     """
     indices = np.zeros(0, np.int64)
     if len(sparse):
@@ -287,7 +290,7 @@ def _flat_of(lines: Lines, rows: Places | None) -> Longs | None:
 
 
 def _place_region(lines: Lines, piece: Region) -> None:
-    """Put the rows of one region into their places, and touch no other."""
+    """Put the rows of one region into their places, without touching another region."""
     at = lines.offsets[piece.sends.process] + piece.sends.index
     lines.source[at], lines.argument[at] = SENT, piece.sends.count
     at = lines.offsets[piece.deliveries.process] + piece.deliveries.index
@@ -295,7 +298,7 @@ def _place_region(lines: Lines, piece: Region) -> None:
 
 
 class Regions(msgspec.Struct, frozen=True):
-    """Where the regions of large lines are, for those who sort what they say by them."""
+    """The regions of large lines, for the buckets that sort their rows by region."""
 
     offsets: bytes
     events: int = REGION_EVENTS
@@ -305,12 +308,12 @@ class Regions(msgspec.Struct, frozen=True):
         return max(1, -(-int(np.frombuffer(self.offsets, np.int64)[-1]) // self.events))
 
     def of(self, process: Ints, index: Longs) -> list[int]:
-        """The regions of some places."""
+        """Return the regions of some places."""
         at = np.frombuffer(self.offsets, np.int64)[process] + index
         return [int(region) for region in np.unique(at // self.events)]
 
     def parted(self, sends: Sends, deliveries: Deliveries, mark: int) -> Iterator[Region]:
-        """These sends and deliveries, by region."""
+        """Yield these sends and deliveries by region."""
         sent, delivered = (self._split(rows) for rows in (sends, deliveries))
         for number, (some, others) in enumerate(zip(sent, delivered, strict=True)):
             if len(some) or len(others):
@@ -318,7 +321,7 @@ class Regions(msgspec.Struct, frozen=True):
                 yield Region(number, mark, own, deliveries.some(others))
 
     def _split(self, rows: Places) -> list[Longs]:
-        """For each region the rows in it, in their order."""
+        """Return for each region the rows in it, in their order."""
         region = (np.frombuffer(self.offsets, np.int64)[rows.process] + rows.index) // self.events
         order = np.argsort(region.astype(np.uint16), kind="stable")
         ends = np.searchsorted(region[order], np.arange(self.count + 1))
@@ -326,7 +329,7 @@ class Regions(msgspec.Struct, frozen=True):
 
 
 def _ranks(lengths: Longs, sparse: Ints, pieces: list[Piece | Region]) -> tuple[Longs, Longs]:
-    """Offsets and indices of lines in which a sparse process holds only the events that matter."""
+    """Return offsets and indices of lines in which a sparse process has only the events that matter."""
     is_sparse = np.zeros(len(lengths), bool)
     is_sparse[sparse] = True
     places = []

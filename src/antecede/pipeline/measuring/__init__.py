@@ -1,1 +1,1 @@
-"""What order cost: traffic, stamps, delays, waits and concurrency of a trace."""
+"""The cost of order in a trace: traffic, stamps, delays, waits and concurrency."""

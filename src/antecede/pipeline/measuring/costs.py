@@ -1,8 +1,8 @@
-"""What is measured in a bucket, of all senders of a part, and on the lines: the stages of ``pipeline.measuring``.
+"""The stages of ``pipeline.measuring``: measure in a bucket, sum by sender, and measure on the lines.
 
-A bucket holds all rows of its messages, so it knows their copies, stamps, hops and delays, and when they arrived.
-What is summed by sender goes on to the sender's part; what asks for the sequence of a process goes to the lines.
-The definitions, to the last detail, are those of :mod:`antecede.trace.costs`.
+A bucket has all rows of its messages, so it knows their copies, stamps, hops, delays and arrivals. Values that are
+summed by sender go to the part of the sender. Values that depend on the sequence of a process go to the lines. The
+definitions are those of :mod:`antecede.trace.costs`, in every detail.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,27 +22,27 @@ Longs = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 SUMMARY, LINES, SENDERS = 0, 1, 2
-"""Parts: what each bucket says in sum, the pieces of lines, and the first of the senders' parts."""
+"""Parts: the summaries of the buckets, the pieces of lines, and the first of the senders' parts."""
 
 PARTS = 16
-"""Parts over which senders are spread."""
+"""Number of parts for senders."""
 
 _last = np.iinfo(np.int64).max
 
 
 class Excluded(msgspec.Struct, frozen=True):
-    """Rows that matching alone would not set aside: deliveries on a cycle, and contested hops."""
+    """Rows that matching does not set aside by itself: deliveries on a cycle, and contested hops."""
 
     circular: tuple[tuple[int, int], ...] = ()
-    """By split and number."""
+    """Split and number of each delivery on a cycle."""
     hops: tuple[tuple[int, int, int], ...] = ()
     """Runs of places that several rows of routers claim: process, first and last index."""
     torn: tuple[tuple[int, int], ...] = ()
-    """Those of these places that different rows claim: all are out."""
+    """Those of these places that different rows claim: all these rows are excluded."""
 
 
 class Rows:
-    """The valid rows of a bucket, with what they carry."""
+    """The valid rows of a bucket, with their values."""
 
     def __init__(self, packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> None:
         bucket = self.bucket = bucket_of(packed, numbering)
@@ -79,13 +79,13 @@ class Rows:
         return column.fill_null(0).to_numpy().astype(np.int64, copy=False), known
 
     def texts(self, name: str, rows: Longs) -> list[str | None]:
-        """A column of texts at some rows."""
+        """Return a column of texts at some rows."""
         if name not in self.bucket.table.schema.names:
             return [None] * len(rows)
         return self.bucket.table.column(name).take(rows).to_pylist()  # type: ignore[no-any-return]
 
     def contested(self, excluded: Excluded) -> Longs:
-        """The rows of routers whose place several claim."""
+        """Return the rows of routers at places that several rows claim."""
         hops = np.flatnonzero(self.bucket.kind == HOP)
         inside = np.zeros(len(hops), bool)
         for process, first, last in excluded.hops:
@@ -98,12 +98,12 @@ class Rows:
         out = np.array(excluded.torn, np.int64).reshape(-1, 2)
         keys = place_keys(self.process[hops], self.index[hops])
         hops = hops[~np.isin(keys, place_keys(out[:, 0], out[:, 1]))]
-        # What is left at a contested place is the same row again and again; the first one stays.
+        # The rows that are left at a contested place are copies of one row; the first one stays.
         _, first = np.unique(place_keys(self.process[hops], self.index[hops]), return_index=True)
         return hops[np.sort(first)]
 
     def _copies(self) -> tuple[Longs, Longs]:
-        """The copies, as the rows of their sends and their destinations."""
+        """Return the copies, as the rows of their sends and their destinations."""
         known = self.bucket.to_known.astype(bool)
         pairs = []
         if "to" in self.bucket.table.schema.names:
@@ -120,12 +120,13 @@ class Rows:
         return keys["process"].copy(), keys["index"].copy()
 
     def copy_keys(self, rows: Longs) -> Any:
-        """Message and process of some rows."""
+        """Return message and process of some rows, as keys."""
         return place_keys(self.code[rows], self.process[rows])
 
 
 def lookup(keys: Any, wanted: Any) -> tuple[Longs, Bools]:
-    """Where each wanted key is among the keys, which are ascending and different, and whether it is there."""
+    """Return the position of each wanted key in the keys, which are ascending and different, and whether it is
+    there."""
     at = np.searchsorted(keys, wanted)
     if not len(keys):
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
@@ -134,7 +135,7 @@ def lookup(keys: Any, wanted: Any) -> tuple[Longs, Bools]:
 
 
 def contested_hops(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> bytes:
-    """The rows of routers at contested places, and what they say."""
+    """Return the rows of routers at contested places, with their content."""
     rows = Rows(packed, numbering, Excluded())
     found = rows.contested(excluded)
     said = zip(
@@ -162,8 +163,8 @@ def measured(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) 
 
 
 def _arrivals(rows: Rows, names: int) -> tuple[Longs, Longs, Waits]:
-    """How many arrivals each process had, how many were direct, and those that may have been, with the place of their
-    delivery."""
+    """Return the number of arrivals per process, the number of direct ones, and the arrivals that may be direct, with
+    the places of their deliveries."""
     order = rows.delivers[np.argsort(rows.copy_keys(rows.delivers))]
     at, there = lookup(rows.copy_keys(order), rows.copy_keys(rows.arrives))
     delivery = order[at] if len(order) else at
@@ -171,7 +172,7 @@ def _arrivals(rows: Rows, names: int) -> tuple[Longs, Longs, Waits]:
     counts = rows.index[rows.arrives] < delivered_at
     arrives, delivery, there = rows.arrives[counts], delivery[counts], there[counts]
     arrivals = np.bincount(rows.process[arrives], minlength=names)
-    # Only the last arrival before a delivery can be the direct one.
+    # Only the last arrival before a delivery can be direct.
     arrives, delivery = arrives[there], delivery[there]
     order = np.lexsort((rows.index[arrives], delivery))
     arrives, delivery = arrives[order], delivery[order]
@@ -188,7 +189,7 @@ def _arrivals(rows: Rows, names: int) -> tuple[Longs, Longs, Waits]:
 
 
 def _stamps(rows: Rows) -> dict[str, Any]:
-    """Copies, bytes and the largest of the stamps that are known."""
+    """Return the number of copies with known stamps, and the sum and the largest of their bytes."""
     stamped = rows.arrives[rows.stamped[rows.arrives]]
     order = stamped[np.lexsort((rows.index[stamped], rows.process[stamped], rows.code[stamped]))]
     keys, first = np.unique(rows.copy_keys(order), return_index=True)
@@ -207,7 +208,8 @@ def _stamps(rows: Rows) -> dict[str, Any]:
 
 
 def _routers(rows: Rows) -> tuple[Longs, Longs, Longs]:
-    """The routers that got a packet of their own, as messages, processes, and the fewest hops behind them."""
+    """Return the routers that got a separate packet, as messages, processes, and the least number of hops before
+    each."""
     hops = rows.hops
     message, router = rows.code[hops], rows.process[hops]
     copies = np.sort(place_keys(rows.code[rows.copy_send], rows.copy_to))
@@ -221,7 +223,7 @@ def _routers(rows: Rows) -> tuple[Longs, Longs, Longs]:
 
 
 def _add_routed(rows: Rows, found: dict[str, Any], message: Longs, size: Longs, known: Bools) -> None:
-    """Add the messages that routers passed on: all packets of each, divided by its destinations."""
+    """Add the messages that routers forwarded: all packets of each message, divided by its destinations."""
     sends = rows.sends
     level_message = np.concatenate([rows.code[sends], rows.code[rows.hops]])
     behind = np.where(rows.hop_known[rows.hops], rows.hop[rows.hops], 0)
@@ -251,7 +253,8 @@ def _add_routed(rows: Rows, found: dict[str, Any], message: Longs, size: Longs, 
 
 
 def _hops(rows: Rows) -> dict[str, Any]:
-    """Packets and copies, and whether routers passed anything on; the most hops behind one, if known."""
+    """Return the numbers of packets, copies and forwarded messages, and the largest number of hops before one, if
+    known."""
     message, _, _ = _routers(rows)
     sent_to = np.zeros(len(rows.send_of), bool)
     sent_to[rows.code[rows.copy_send]] = True
@@ -265,7 +268,7 @@ def _hops(rows: Rows) -> dict[str, Any]:
 
 
 def _hop_table(rows: Rows) -> list[list[Any]]:
-    """Router, domain, hops behind; messages; stamps known and their sum."""
+    """Return rows of: router, domain, hops before it, messages, known stamps, and the sum of their bytes."""
     table: dict[tuple[int, str | None, int | None], list[int]] = {}
     hops = rows.all_hops
     for router, domain, hop, hop_known, stamp, stamped in zip(
@@ -276,7 +279,7 @@ def _hop_table(rows: Rows) -> list[list[Any]]:
         sums[0] += 1
         sums[1] += stamped
         sums[2] += stamp
-    # As text: a sum of sizes that cannot be true may be larger than what can be packed.
+    # The sum is text, because a sum of wrong sizes may be larger than the largest packable integer.
     return [[*key, messages, stamped, str(total)] for key, (messages, stamped, total) in table.items()]
 
 
@@ -287,7 +290,7 @@ def _span(rows: Rows) -> dict[str, Any]:
 
 
 def _by_sender(rows: Rows) -> Iterator[tuple[int, bytes]]:
-    """Copies, delays and times of sends, for the parts of their senders."""
+    """Yield copies, delays and times of sends, for the parts of their senders."""
     sender = rows.process[rows.copy_send]
     sent = rows.bucket.send_row[rows.delivers]
     timed = rows.timed[rows.delivers] & rows.timed[sent]
@@ -307,7 +310,7 @@ def _by_sender(rows: Rows) -> Iterator[tuple[int, bytes]]:
 
 
 def _difference(later: Longs, earlier: Longs) -> Longs:
-    """later − earlier; two clocks at the two ends of time must not overflow."""
+    """Return later − earlier, without overflow even for the least and the largest time."""
     with np.errstate(over="ignore"):
         found = later - earlier
     lost = ((later ^ earlier) < 0) & ((found ^ later) < 0)

@@ -1,6 +1,6 @@
-"""``measure`` on Spark: figures summed where the rows are, and put together here.
+"""``measure`` on Spark: tasks sum the figures of their rows, and this module combines them.
 
-The report and the tables are those of :mod:`antecede.trace.measure`, key for key.
+The report and the tables have the same keys as those of :mod:`antecede.trace.measure`.
 """
 
 import os
@@ -37,7 +37,7 @@ def measure_files(
     conflicts: Conflicts | None = None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
-    """Measure the traces that the paths name, as one trace, on a Spark session of its own; the report."""
+    """Measure the traces that the paths name, as one trace, on a new Spark session. Return the report."""
     with spark_for(paths, master, conf, say) as (running, given):
         return measure_in(running, given, tables, conflicts, say)
 
@@ -49,14 +49,14 @@ def measure_in(
     conflicts: Conflicts | None = None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
-    """The same in a session that is running."""
+    """Do the same in a running session."""
     started = time.perf_counter()
     trace = open_trace(running, given, say, figures=True, numbered=True)
     say(f"measuring {trace.rows:,} rows")
     table = conflicts if conflicts is not None else conflicts_of(trace.given.metadata)
     report, tidy = measured_on(trace)
     if table is not None:
-        # Another reading, with other columns: traces with a table of conflicts are few.
+        # The trace is read again with other columns; few traces have a table of conflicts.
         layout = layout_for(trace.given, instances=True)
         scratch = str(running.scratch) if running.local else None
         report["significance"] = orderings_on(Trace(flow_of(running), trace.given, layout, scratch), table)
@@ -71,7 +71,7 @@ def measure_in(
 
 
 def measured_on(trace: Trace) -> tuple[dict[str, Any], Tables]:
-    """The report without its timings, and the tables. The trace must carry what is measured."""
+    """Return the report without its timings, and the tables. The trace must have been read with ``figures``."""
     verdict = verdict_on(trace, ())
     counted = verdict.report
     excluded = _excluded(trace, tuple(verdict.circular))
@@ -130,7 +130,7 @@ def _joined(blobs: Any) -> bytes:
 
 
 def _excluded(trace: Trace, circular: tuple[tuple[int, int], ...]) -> Excluded:
-    """The rows that matching did not set aside, though others or a look at all lines did."""
+    """Return the rows that must be excluded although matching did not set them aside."""
     numbers = {name: number for number, name in enumerate(trace.names)}
     runs = tuple(
         (numbers[place.name], first, end - 1)
@@ -150,7 +150,7 @@ def _excluded(trace: Trace, circular: tuple[tuple[int, int], ...]) -> Excluded:
 
 
 def _summary(said: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the buckets say in sum."""
+    """Return the sum of the buckets' summaries."""
     found: dict[str, Any] = {
         name: sum(int(one[name]) for one in said) for name in ("copies", "bytes", "all_copies", "packets", "passed")
     }
@@ -212,7 +212,7 @@ def _delay_rows(names: Sequence[str], sums: list[dict[str, Any]]) -> list[dict[s
 
 
 def _ranks(sums: list[dict[str, Any]]) -> tuple[int, list[int]]:
-    """How many delays there are, and the ranks of the quantiles that are reported."""
+    """Return the number of delays, and the ranks of the quantiles in the report."""
     count = sum(int(one["d_count"].sum()) for one in sums)
     return count, [max(0, -(-count * percent // 100) - 1) for percent in (50, 99)]
 

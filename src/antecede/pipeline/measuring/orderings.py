@@ -1,4 +1,5 @@
-"""``measure`` on Spark: how many orderings significance did not need, as in :mod:`antecede.trace.orderings`."""
+"""``measure`` on Spark: the number of orderings that significant order does not need, as in
+:mod:`antecede.trace.orderings`."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -21,7 +22,8 @@ _received_as = {0: None, REQUEST: "request", RESPONSE: "response"}
 
 
 def orderings_on(trace: Trace, conflicts: Conflicts) -> dict[str, Any] | None:
-    """The report's ``significance``; ``None`` if no delivery names its instance. Rows must carry their instances."""
+    """Return the report's ``significance``; ``None`` if no delivery names its instance. Rows must carry their
+    instances."""
     pieces = trace.from_buckets(partial(matched_instances, numbering=trace.numbering), 1)
     said = unpack(pieces.gather(partial(counted, bench=bench_for(trace, conflicts)), [0])[0])
     return figures(said["messages"], said["causal"], said["significant"]) if said["judged"] else None
@@ -33,7 +35,7 @@ def counted(packed: Iterable[bytes], bench: Bench) -> bytes:
     lines = deeds.lines
     sends = np.flatnonzero(lines.source == SENT)
     picked = sends[np.array(drawn(len(sends)), np.int64)]
-    # Where each delivery's message was sent must be known before the walk puts slots in its place.
+    # Look up the sends before the walk replaces the numbers of deliveries by slot numbers.
     delivered = np.flatnonzero(lines.source >= 0)
     number = np.searchsorted(picked, lines.send_of(delivered))
     some = picked[np.minimum(number, len(picked) - 1)] == lines.send_of(delivered) if len(picked) else number < 0

@@ -1,8 +1,9 @@
-"""The second half of measuring: what is summed by sender, the ranks of delays, and what the lines are asked.
+"""The second half of measuring: sums by sender, quantiles of delays, and figures from the lines.
 
-**Exact quantiles without gathering all values.** Each part sorts its delays and tells some of them, evenly spaced. With
-s of them from n values, a value's rank in the part is known to within n/s, and so is its rank among all. That gives an
-interval which must hold the quantile; each part then tells how many values lie below it, and those inside.
+**Exact quantiles without collecting all values.** Each part sorts its delays and reports a sample of them, evenly
+spaced. With s of n values, a value's rank in the part is known to within n/s; so its rank among all values has a bound
+too. This gives an interval that must contain the quantile. Each part then reports the number of its values below the
+interval, and its values inside.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +26,7 @@ from antecede.trace.costs import drawn
 Longs = NDArray[np.int64]
 
 _told = 2_048
-"""Delays that a part tells in the first round."""
+"""Number of delays that a part reports in the first round."""
 
 _safe = 2**62
 """Sums below this cannot overflow."""
@@ -41,7 +42,7 @@ def _columns(packed: Iterable[bytes], names: Sequence[str]) -> list[Longs]:
 
 
 def _starts(*keys: Longs) -> Longs:
-    """Where a new combination of keys begins, in arrays sorted by them; and the end."""
+    """Return where each new combination of keys begins, in arrays sorted by these keys; and the end."""
     count = len(keys[0])
     if not count:
         return np.zeros(1, np.int64)
@@ -53,12 +54,12 @@ def _starts(*keys: Longs) -> Longs:
 
 
 def exact_sum(values: Longs) -> int:
-    """The sum, however large."""
+    """Return the sum, also if it is larger than 64 bits."""
     return sum(_sums(values, np.array([0, len(values)]))) if len(values) else 0
 
 
 def _sums(values: Longs, starts: Longs) -> list[int]:
-    """The exact sum of each group."""
+    """Return the exact sum of each group."""
     if len(starts) == 1:
         return []
     if max(int(values.max()), -int(values.min())) < _safe // len(values):
@@ -67,7 +68,7 @@ def _sums(values: Longs, starts: Longs) -> list[int]:
 
 
 def by_sender(packed: Iterable[bytes], first: int | None) -> bytes:
-    """The sums of one part of senders; ``first`` is the first time of the trace."""
+    """Return the sums of one part of senders; ``first`` is the first time in the trace."""
     blobs = list(packed)
     source, to, weighed, size = _columns(blobs, ("from", "to", "weighed", "bytes"))
     order = np.lexsort((to, source))
@@ -78,7 +79,7 @@ def by_sender(packed: Iterable[bytes], first: int | None) -> bytes:
         "weighed": _sums(weighed, starts), "bytes": [str(one) for one in _sums(size, starts)],
     }  # fmt: skip
     process, time = _columns(blobs, ("process", "time"))
-    # No time is before the first one, but it may be further from it than a signed number reaches.
+    # All times are at or after the first one, but the difference may be too large for a signed number.
     since = time.astype(np.uint64) - np.array(first or 0, np.int64).astype(np.uint64)
     second = (since // np.uint64(10**9)).astype(np.int64)
     order = np.lexsort((second, process))
@@ -89,7 +90,7 @@ def by_sender(packed: Iterable[bytes], first: int | None) -> bytes:
 
 
 def _delays(blobs: list[bytes]) -> dict[str, Any]:
-    """For each sender and receiver a summary of delays; and delays of the whole part, evenly spaced."""
+    """Return a summary of delays for each sender and receiver, and evenly spaced delays of the whole part."""
     source, to, delay = _columns(blobs, ("d_from", "d_to", "delay"))
     order = np.lexsort((delay, to, source))
     source, to, delay = source[order], to[order], delay[order]
@@ -117,9 +118,10 @@ def _spaced(count: int) -> Longs:
 
 
 def interval(parts: Sequence[tuple[int, Longs, Longs]], rank: int) -> tuple[int, int]:
-    """Values between which, both included, the one of this rank among all lies.
+    """Return two values, both included, between which the value of this rank among all lies.
 
-    A part is how many values it has, and the ranks and values of those that it told, its least and largest among them.
+    A part is its number of values, and the ranks and values of its sample, which contains its least and its largest
+    value.
     """
     told = np.unique(np.concatenate([values for _, _, values in parts]))
     at_least = np.zeros(len(told), np.int64)
@@ -127,18 +129,18 @@ def interval(parts: Sequence[tuple[int, Longs, Longs]], rank: int) -> tuple[int,
     for count, ranks, values in parts:
         if not count:
             continue
-        # How many of the part's values are not larger than each told value: at least, at most.
+        # For each sampled value, bounds on how many of the part's values are not larger: at least, at most.
         upto = np.searchsorted(values, told, side="right")
         at_least += np.where(upto > 0, ranks[np.maximum(upto - 1, 0)] + 1, 0)
         at_most += np.where(upto < len(values), ranks[np.minimum(upto, len(values) - 1)], count)
-    # The value of this rank has more than ``rank`` values up to it, and everything below it has fewer.
+    # The value of this rank has more than ``rank`` values up to it, and every smaller value has fewer.
     high = told[int(np.searchsorted(at_least, rank + 1))]
     below = int(np.searchsorted(at_most, rank, side="right"))
     return int(told[below]), int(high)
 
 
 def inside(packed: Iterable[bytes], bounds: Sequence[tuple[int, int]]) -> bytes:
-    """For each interval how many delays of a part lie below it, and those inside, ascending."""
+    """Return for each interval the number of delays of a part below it, and those inside, ascending."""
     (delay,) = _columns(packed, ("delay",))
     ascending = np.sort(delay)
     said: dict[str, Any] = {}
@@ -149,7 +151,8 @@ def inside(packed: Iterable[bytes], bounds: Sequence[tuple[int, int]]) -> bytes:
 
 
 def on_lines(packed: Iterable[bytes], docket: Docket) -> bytes:
-    """What the sequence of events decides: direct deliveries among the waits, and pairs of messages in order."""
+    """Return the figures that depend on the sequence of events: direct deliveries among the waits, and ordered pairs of
+    messages."""
     waits: list[Waits] = []
 
     def pieces() -> Iterable[Piece]:
@@ -172,7 +175,7 @@ def on_lines(packed: Iterable[bytes], docket: Docket) -> bytes:
 
 
 def _direct(lines: Lines, process: NDArray[np.int32], arrived: Longs, delivered: Longs) -> Longs:
-    """For each process, how many of these waits have nothing but deliveries inside."""
+    """Return for each process how many of these waits contain only deliveries."""
     if not len(process):
         return np.zeros(lines.processes, np.int64)
     before = lines.scratch.array(len(lines.source) + 1, np.int64)
@@ -182,7 +185,8 @@ def _direct(lines: Lines, process: NDArray[np.int32], arrived: Longs, delivered:
 
 
 def concurrency(lines: Lines) -> tuple[int, int]:
-    """How many messages were compared, and of how many pairs one was sent in the past of the other."""
+    """Return the number of compared messages, and the number of pairs in which one was sent in the past of the
+    other."""
     sends = np.flatnonzero(lines.source == SENT)
     picked = sends[np.array(drawn(len(sends)), np.int64)]
     words = max(1, -(-len(picked) // 64))

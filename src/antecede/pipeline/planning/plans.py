@@ -84,7 +84,8 @@ def bus(order: Sequence[int], leaf: int | None = None) -> Domains:
 
 
 def stars(order: Sequence[int], hubs: int, busy: Sequence[float]) -> Domains:
-    """Return several stars of consecutive servers, each around its busiest, which share one domain."""
+    """Return several stars of consecutive servers. The hub of each star is its busiest server, and all hubs share one
+    domain."""
     bounds = [len(order) * number // hubs for number in range(hubs + 1)]
     parts = [list(order[low:high]) for low, high in pairwise(bounds)]
     heads = [max(part, key=lambda server: (busy[server], -server)) for part in parts]

@@ -157,7 +157,8 @@ def _routers(part: _Part) -> list[dict[str, Any]]:
 
 
 def _cut_off(plan: Plan) -> dict[int, tuple[int, int]]:
-    """Return by router its domains, and the servers that its failure separates from the largest remaining part."""
+    """Return for each router its domains, and the servers that its failure separates from the largest remaining
+    part."""
     parent, block = plan[0].tolist(), plan[1].tolist()
     below = [1] * len(parent)
     for server in _upwards(parent):

@@ -1,1 +1,2 @@
-"""Traces in: files as splits, rows as arrays, encoded rows by bucket, and which places are missing or contested."""
+"""Read traces: divide files into splits, encode rows as arrays, sort them into buckets, and find missing and contested
+places."""

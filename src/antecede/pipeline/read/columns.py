@@ -1,12 +1,12 @@
 """Rows of a trace as arrays: strict types, names as numbers, and nothing that a later stage has to check again.
 
-Two roads lead here. A row that was read as an :class:`~antecede.trace.Event` comes through :func:`from_events`. Arrow
-batches whose columns have the right types come through :func:`from_arrow` without a Python object for each row; a row
-in them that looks odd (a null where something is required, an unknown kind, a negative index) is handed to the reader
-of the plain engine, so that both engines say the same of it.
+There are two ways to encode rows. :func:`from_events` encodes rows that were read as :class:`~antecede.trace.Event`.
+:func:`from_arrow` encodes Arrow batches whose columns have the right types, without a Python object for each row. If a
+row in a batch looks odd (a null where a value is required, an unknown kind, a negative index), the reader of the plain
+engine decodes it, so that both engines report the same about it.
 
-Names are numbered by a :class:`Names` of the task at hand; the whole trace's numbers are known only when every task
-has told its names.
+Each task numbers its names with a :class:`Names`. The numbers of the whole trace are known only when every task has
+reported its names.
 """
 
 from collections.abc import Iterable, Sequence
@@ -47,11 +47,11 @@ SCHEMA = pa.schema(
     ]
 )
 """The columns of encoded rows. ``at`` is the row's number in its split. All but the first four may be missing from a
-batch, which means null everywhere."""
+batch, which means that they are null everywhere."""
 
 
 class Names:
-    """Names numbered in the order in which they come up."""
+    """Names, numbered in the order of their first use."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -64,7 +64,7 @@ class Names:
         return numbers.setdefault(name, len(numbers))
 
     def of_array(self, names: Any) -> Ints:
-        """The numbers of an Arrow array of texts without nulls, which may be dictionary-encoded."""
+        """Return the numbers of an Arrow array of texts without nulls, which may be dictionary-encoded."""
         encoded = names if pa.types.is_dictionary(names.type) else names.dictionary_encode()
         table = np.fromiter(map(self.of, encoded.dictionary.to_pylist()), np.int32, len(encoded.dictionary))
         if not len(table):
@@ -76,14 +76,15 @@ class Names:
 
 
 class Encoder:
-    """Encodes the rows of one task; ``names`` are those of processes, destinations and clocks, ``servers`` of hops."""
+    """The encoder for the rows of one task: ``names`` has processes, destinations and the names in clocks, ``servers``
+    has the servers of hops."""
 
     def __init__(self) -> None:
         self.names = Names()
         self.servers = Names()
 
     def from_events(self, events: Sequence[Event], at: Sequence[int]) -> Any:
-        """A batch of encoded rows."""
+        """Return a batch of encoded rows."""
         name = self.names.of
         columns: dict[str, list[Any]] = {column: [] for column in SCHEMA.names[:-1]}
         for event in events:
@@ -103,14 +104,15 @@ class Encoder:
         return _without_empty(pa.record_batch([*arrays, pa.array(at, pa.int64())], schema=SCHEMA))
 
     def from_arrow(self, batch: Any, first: int, folded: set[str]) -> tuple[Any, list[Item]]:
-        """The good rows of a batch, encoded, and the items of its odd ones; ``first`` is the number of its first row.
+        """Return the good rows of a batch, encoded, and the items of its odd rows; ``first`` is the number of its first
+        row.
 
-        The columns must be those that :func:`plain_types` allows.
+        The columns must have types that :func:`plain_types` accepts.
         """
         numbers = np.arange(first, first + batch.num_rows, dtype=np.int64)
         odd = odd_rows(batch)
         if odd.any():
-            # Their own numbers: a row between two odd ones is not among them.
+            # Odd rows get their original numbers: the good rows between them are filtered out.
             some = batch.filter(pa.array(odd))
             items = [
                 (int(number) + 1, raw, said)
@@ -123,7 +125,7 @@ class Encoder:
         return self.encode(batch, numbers), items
 
     def encode(self, batch: Any, numbers: Longs) -> Any:
-        """A batch of events, known to be such, encoded."""
+        """Encode a batch in which all rows are known to be events."""
         kind = _kinds(batch)
         hop = kind == HOP
         process = np.zeros(batch.num_rows, np.int32)
@@ -173,13 +175,14 @@ class Encoder:
         wanted = to.is_valid().to_numpy(zero_copy_only=False) & (kind == SEND)
         if wanted.all():
             return lists
-        # Only a send has destinations; the null of an unknown set must stay one.
+        # Only a send has destinations. A null, which means that they are unknown, must stay null.
         mask = pa.array(~wanted)
         return pa.ListArray.from_arrays(lists.offsets, lists.values, mask=mask)
 
 
 def plain_types(schema: Any) -> bool:
-    """Whether every named column has the type of the contract, so that only nulls and ranges remain to be looked at."""
+    """Return whether every known column has the type that the trace format requires, so that only nulls and ranges
+    remain to be checked."""
     for field in schema:
         kind = field.type
         if field.name not in COLUMNS or pa.types.is_null(kind):
@@ -207,7 +210,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def without_views(table: Any) -> Any:
-    """The table with texts in place of views of texts, which Polars hands over."""
+    """Return the table with texts in place of views of texts, which Polars produces."""
     wanted = [_without_view(field.type) for field in table.schema]
     for at, kind in enumerate(wanted):
         field = table.schema.field(at)
@@ -226,7 +229,7 @@ def _without_view(kind: Any) -> Any:
 
 
 def odd_rows(batch: Any) -> NDArray[np.bool_]:
-    """The rows of a batch with plain types that may be no events; all of them if a text in it is none."""
+    """Return which rows of a batch with plain types may not be events; all of them if a text in it is not valid."""
     try:
         for column in batch.columns:
             column.validate(full=True)
@@ -236,7 +239,7 @@ def odd_rows(batch: Any) -> NDArray[np.bool_]:
 
 
 def _looks_odd(batch: Any) -> NDArray[np.bool_]:
-    """The rows that may be no events."""
+    """Return which rows may not be events."""
     odd = np.zeros(batch.num_rows, bool)
     for name in ("process", "index", "kind"):
         column = batch.column(name)
@@ -299,7 +302,7 @@ def _decoded(column: Any) -> Any:
 
 
 def _list_parts(column: Any) -> tuple[Any, Any]:
-    """Offsets from 0 and the values of a list column; what a null hides is left out."""
+    """Return offsets from 0 and the values of a list column, without values behind nulls."""
     if column.null_count and _hides_something(column):
         column = column.fill_null([])
     if pa.types.is_large_list(column.type):
@@ -311,7 +314,8 @@ def _list_parts(column: Any) -> tuple[Any, Any]:
 
 
 def _hides_something(column: Any) -> bool:
-    """Whether there are values behind the nulls of a list column, which Arrow allows and no reader of files makes."""
+    """Return whether there are values behind the nulls of a list column. Arrow allows this, but readers of files do not
+    produce it."""
     lengths = np.diff(column.offsets.to_numpy())
     return bool(lengths[column.is_null().to_numpy(zero_copy_only=False)].any())
 
@@ -327,7 +331,7 @@ def _null_where(values: Any, mask: NDArray[np.bool_]) -> Any:
 
 
 def _without_empty(batch: Any) -> Any:
-    """The batch without optional columns that are null everywhere."""
+    """Return the batch without optional columns that are null everywhere."""
     optional = ("to", "time", "lamport", "clock_name", "clock_entry", "assumed")
     return batch.select(
         [name for name in batch.schema.names if name not in optional or batch.column(name).null_count < batch.num_rows]
@@ -335,6 +339,6 @@ def _without_empty(batch: Any) -> Any:
 
 
 def joined(batches: Iterable[Any]) -> Any:
-    """Batches of encoded rows as one table; columns that some lack are null there."""
+    """Return batches of encoded rows as one table; a column that a batch lacks is null there."""
     tables = [pa.Table.from_batches([batch]) for batch in batches]
     return pa.concat_tables(tables, promote_options="default") if tables else SCHEMA.empty_table()

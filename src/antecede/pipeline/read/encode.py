@@ -1,8 +1,8 @@
-"""The first stage: a split in; encoded rows for the buckets, runs of indices for the places, and a summary out.
+"""The first stage: it reads a split and produces encoded rows for buckets, runs of indices for places, and a summary.
 
-Parts are numbered: first the places (a process name is at home in one of them; the first one also gathers the
-summaries), then the buckets (a message id is at home in one of them). Rows that no later stage asks about stay here:
-``hop`` rows, and ``local`` rows without clocks, are counted and leave nothing but their index.
+Parts are numbered. First come the parts of places: each process name belongs to one of them, and the first one also
+collects the summaries. Then come the buckets: each message id belongs to one of them. Rows that no later stage needs
+stay here: ``hop`` rows, and ``local`` rows without clocks, are counted, and only their indices go on.
 """
 
 from collections import Counter
@@ -32,28 +32,27 @@ Longs = NDArray[np.int64]
 
 _runs_at_once = 1 << 20
 _piece_rows = 2048
-"""Rows of one bucket that should travel together: a piece of any size has its price, where it is made and where it is
-read."""
+"""Rows of one bucket that are sent together: each piece of any size has a fixed cost for its writer and its reader."""
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """How many parts of each sort there are, and what the stages are to carry."""
+    """The numbers of parts of places and of buckets, and what the stages carry."""
 
     places: int
     buckets: int
     cut: Cut = Cut()
     narrow: int = WIDE
-    """Bits of the mixed ids that are kept; fewer in tests."""
+    """Mask for the bits of hashed ids that are kept; tests keep fewer."""
     numbered: bool = False
     """Whether rows carry their number, for the quarantine."""
     timed: bool = False
-    """Whether rows carry their time, by which cuts are proposed."""
+    """Whether rows carry their time, which is used to propose cuts."""
     figures: bool = False
-    """Whether rows carry what is measured: times, sizes, hops."""
+    """Whether rows carry the values for measuring: times, sizes, hops."""
     instances: bool = False
-    """Whether rows carry what significant order asks about: instances, operations, parents, types."""
+    """Whether rows carry the values for significant order: instances, operations, parents, types."""
     region_events: int = REGION_EVENTS
-    """Events of the lines that are assembled together; fewer in tests."""
+    """Number of events of the lines that are assembled together; tests use fewer."""
 
     @property
     def parts(self) -> int:
@@ -64,29 +63,29 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 class Runs(msgspec.Struct, tag="runs"):
-    """Runs of indices of some processes, or of some servers' hops, from and up to."""
+    """Runs of indices of some processes, or of the hops of some servers, each with its start and end."""
 
     names: list[str]
     hop: bool
     fault: bool
-    """Whether the rows are no events."""
+    """Whether these are places of rows that are not events."""
     lane: Ints
-    """For each run the number of its name."""
+    """For each run, the number of its name."""
     start: Longs
     end: Longs
 
 
 class Summary(msgspec.Struct, tag="split"):
-    """What a split says in sum."""
+    """The summary of a split."""
 
     split: int
     names: list[str]
     rows: int
-    """Events, but for those outside of the cut."""
+    """The number of events, without those outside the cut."""
     outside: int
     reasons: dict[str, int]
     unread_first: dict[str, tuple[int, str]]
-    """By reason the first row that is no event: its number in the split, and what is wrong."""
+    """For each reason, the first row that is not an event: its number in the split, and what is wrong."""
     nulled: dict[str, int]
     nulled_first: dict[str, tuple[int, str]]
     clocked: bool
@@ -97,7 +96,8 @@ read_places = decoder(Runs | Summary)
 
 
 class _Runs:
-    """Runs of indices, by lane: the processes' own, the servers' hops, and the places of rows that are no events."""
+    """Runs of indices, by lane. A lane is a process, a server's hops, or a process or server in rows that are not
+    events."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
@@ -120,7 +120,7 @@ class _Runs:
         self.count += len(closed[0])
 
     def drain(self, layout: Layout, hop: bool, fault: bool) -> Iterator[tuple[int, bytes]]:
-        """All runs, for the parts in which their names are at home."""
+        """Yield all runs, for the parts to which their names belong."""
         open_ = np.flatnonzero(self._start != self._end)
         self._keep((open_.astype(np.int32), self._start[open_], self._end[open_]))
         self._start[open_] = self._end[open_]
@@ -138,10 +138,10 @@ class _Runs:
 
 
 class Task:
-    """One split on its way to the parts."""
+    """Encodes one split for the parts."""
 
     columns: Sequence[str] = COLUMNS
-    """What is read of Parquet files."""
+    """The columns that are read from Parquet files."""
 
     def __init__(self, split: Split, layout: Layout) -> None:
         self.split, self.layout = split, layout
@@ -154,10 +154,10 @@ class Task:
         self.nulled = Nulled(NEEDED_BY_INSTANCES if layout.instances else ())
         self.kinds = np.zeros(5, np.int64)
         self.outside = 0
-        """Events that the cut leaves out."""
+        """Number of events that the cut excludes."""
         self.sequence = 0
         self._waiting: list[Any] = []
-        """Batches that travel together."""
+        """Batches that are sent together."""
         self.clocked = self.lamported = self.assumed = False
 
     def run(self) -> Iterator[tuple[int, bytes]]:
@@ -187,7 +187,7 @@ class Task:
             yield from self.take_items(list(items_in(piece.batch, piece.folded, piece.first + 1, False)))
 
     def take_items(self, items: Sequence[Item]) -> Iterator[Any]:
-        """Rows that were read one by one, without their values of a wrong type."""
+        """Encode rows that were read one by one, without their values of a wrong type."""
         return self.from_items([(number, raw, self.nulled.take(number, said)) for number, raw, said in items])
 
     def from_items(self, items: Sequence[Item]) -> Iterator[Any]:
@@ -251,7 +251,7 @@ class Task:
         return batch if keep.all() else batch.filter(pa.array(keep))
 
     def asked(self, batch: Any, kind: NDArray[np.uint8]) -> Any:
-        """The rows that a later stage asks about, with the columns that it needs."""
+        """Return the rows that a later stage needs, with the columns that it needs."""
         keep = kind < LOCAL
         drop = set() if self.layout.timed else {"time"}
         drop |= set() if self.layout.numbered else {"at"}
@@ -269,7 +269,7 @@ class Task:
         return batch if keep.all() else batch.filter(pa.array(keep))
 
     def _gather(self, batch: Any) -> Iterator[tuple[int, bytes]]:
-        """Let rows wait for others, until there are enough for all buckets."""
+        """Collect rows until there are enough for all buckets."""
         if self._waiting and self._waiting[0].schema != batch.schema:
             yield from self._depart()
         self._waiting.append(batch)
@@ -285,7 +285,7 @@ class Task:
             yield from self._scatter(batch)
 
     def _scatter(self, batch: Any) -> Iterator[tuple[int, bytes]]:
-        """Each row to the bucket of its message; a local one, which has none, to any."""
+        """Yield each row for the bucket of its message; a local row without a message may go to any bucket."""
         if not batch.num_rows:
             return
         buckets = self.layout.buckets
@@ -312,7 +312,7 @@ class Task:
 
 
 def _slim(batch: Any) -> Any:
-    """A batch whose numbers are as wide as they must be: less is written and read."""
+    """Return a batch whose numbers are as narrow as possible, so that less is written and read."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     for name, kind, limit in (("process", pa.uint16(), 1 << 16), ("index", pa.int32(), 1 << 31)):
         if (pc.max(columns[name]).as_py() or 0) < limit:
@@ -321,7 +321,7 @@ def _slim(batch: Any) -> Any:
 
 
 def texts(column: Any) -> tuple[Ints, NDArray[np.uint8]]:
-    """The offsets and bytes of an Arrow array of texts; a null is an empty text."""
+    """Return the offsets and bytes of an Arrow array of texts; a null is an empty text."""
     if column.null_count:
         column = pc.fill_null(column, "")
     _, offsets, data = column.buffers()
@@ -330,7 +330,7 @@ def texts(column: Any) -> tuple[Ints, NDArray[np.uint8]]:
 
 
 def encode(split: Split, layout: Layout) -> Iterator[tuple[int, bytes]]:
-    """Read one split; what it says, for the parts."""
+    """Read one split. Yield its encoded rows, runs and summary for the parts."""
     if layout.figures:
         from antecede.pipeline.read.figures import FigureTask
 

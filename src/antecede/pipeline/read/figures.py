@@ -1,7 +1,7 @@
-"""The first stage when a trace is measured: rows carry their times, sizes and hops as well.
+"""The first stage for measuring: rows also carry their times, sizes and hops.
 
-Rows of routers go to the bucket of their message too; a router is numbered among the names then. Clocks stay behind,
-for nobody asks about them.
+Rows of routers also go to the bucket of their message, so routers are numbered among the names. Clocks are dropped,
+since measuring does not use them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,13 +22,13 @@ from antecede.trace.parquet import items_in
 from antecede.trace.schema import COLUMNS, INT64_MAX, Event
 
 CARRIED = ("stamp_bytes", "hop", "domain", "payload")
-"""Columns of encoded rows besides those that matching needs."""
+"""Columns of encoded rows in addition to those that matching needs."""
 
 _folded = "extra"
 
 
 class FigureTask(Task):
-    """One split on its way to the parts, with everything that is measured."""
+    """Encodes one split for the parts, with all values for measuring."""
 
     columns = (*COLUMNS, "bytes", "size", _folded)
 
@@ -75,7 +75,7 @@ def _extended(batch: Any, *columns: Any) -> Any:
 
 
 def _with_figures(batch: Any, piece: Arrow) -> Any:
-    """An encoded batch with the columns that its rows have in the file."""
+    """Return an encoded batch with the further columns of its rows in the file."""
     rows = pa.array(batch.column("at").to_numpy() - piece.first)
     given = piece.batch.take(rows)
     present = given.schema.names
@@ -97,7 +97,7 @@ def _with_figures(batch: Any, piece: Arrow) -> Any:
 
 
 def _payload(given: Any, send: NDArray[np.bool_], folded: set[str]) -> Any:
-    """The payload of each send, as :func:`antecede.trace.costs.payload_bytes` finds it."""
+    """Return the payload size of each send, as :func:`antecede.trace.costs.payload_bytes` finds it."""
     found = pa.nulls(given.num_rows, pa.int64())
     for name in ("bytes", "size"):
         if name in given.schema.names and pa.types.is_integer(given.column(name).type):
@@ -113,7 +113,7 @@ def _payload(given: Any, send: NDArray[np.bool_], folded: set[str]) -> Any:
 
 
 def _unfolded(texts: Any, found: Any) -> Any:
-    """The same for rows whose other columns are folded into one as JSON."""
+    """Find payload sizes in rows whose other columns are combined into one JSON column."""
     if texts.null_count == len(texts):
         return found
     sizes = found.to_pylist()

@@ -1,7 +1,7 @@
-"""Rows with their operation instances: the first stage when significant order is asked for.
+"""The first stage for significant order: rows with their operation instances.
 
-Encoded rows carry ``instance``, ``operation``, ``parent`` and ``type`` as text to the bucket of their message, and so
-do ``local`` rows of an instance.
+Encoded rows carry ``instance``, ``operation``, ``parent`` and ``type`` as text to the bucket of their message.
+``local`` rows of an instance do so too.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,11 +16,11 @@ from antecede.trace.parquet import items_in
 from antecede.trace.schema import Event
 
 CARRIED = ("instance", "operation", "parent", "type")
-"""Columns of encoded rows besides those that matching needs."""
+"""Columns of encoded rows in addition to those that matching needs."""
 
 
 class InstanceTask(Task):
-    """One split on its way to the parts, with the instances of its rows."""
+    """Encodes one split for the parts, with the instances of its rows."""
 
     def batches(self, piece: Arrow | list[Item]) -> Iterator[Any]:
         if isinstance(piece, list):

@@ -1,13 +1,13 @@
-"""Input as splits: pieces of files that tasks can read apart from each other, each row with a number of its own.
+"""Input as splits: pieces of files that tasks can read independently, in which each row has its own number.
 
-A Parquet file splits at its row groups. A plain JSON Lines file splits at any byte: a split begins behind the first
-end of line after its start (the first one at its start) and ends with the line that is under way at its end. A gzip
-stream does not split. Lines are numbered within a split; how many each split had is known after it was read, and with
-that the number of a line in its file.
+A Parquet file is split at its row groups. A plain JSON Lines file can be split at any byte: a split begins after the
+first end of line that follows its start (the first split begins at its start), and it ends with the line that contains
+its end. A gzip stream is not split. Lines are numbered within a split. The number of a line in its file is known only
+when the lines of the earlier splits are counted.
 
-What can be read is a path of the machine that reads (so, on a cluster, one that every worker has), or an address that
+An input is a path on the machine that reads it (so, on a cluster, a path that every worker has), or an address that
 Arrow's file systems know (``s3://``, ``gs://``, ``hdfs://``, ``file://``). Splits name their files by absolute paths,
-for the tasks that read them have a working directory of their own.
+because the tasks that read them have a different working directory.
 """
 
 import io
@@ -46,29 +46,29 @@ class Split(msgspec.Struct, frozen=True):
     first_row: int = 0
     """The number of the first row in a Parquet file; lines are numbered from the start of the split."""
     rows: int = 0
-    """How many rows a Parquet split has; 0 where only reading can tell."""
+    """The number of rows of a Parquet split; 0 for other splits, whose rows are counted only by reading."""
     name: str = ""
-    """The file as it was named, to be shown."""
+    """The name of the file as the user wrote it, for messages."""
 
 
 class Input(msgspec.Struct, frozen=True):
-    """What is to be read."""
+    """The files to read and their splits."""
 
     files: list[str]
     splits: list[Split]
     metadata: list[Metadata]
     bytes: int
     rows: int | None
-    """How many rows there are, if the files say so."""
+    """The number of rows, if the files contain it."""
 
 
 def plan(paths: Sequence[str], tasks: int = 8, rows_max: int = 1_000_000, bytes_max: int = 64 * 1024 * 1024) -> Input:
-    """Split the files that the paths name; only footers are read."""
+    """Split the files that the paths name; only the footers of Parquet files are read."""
     local = [path for path in paths if "://" not in path]
     files, metadata = trace_files(local) if local else ([], [])
     files += [file for path in paths if "://" in path for file in _remote(path)]
     names = [shown(path) for path in files]
-    # A worker's own directory is another one than ours.
+    # Workers have a different working directory.
     files = [path if "://" in path else os.path.abspath(path) for path in files]
     splits: list[Split] = []
     size = rows = 0
@@ -153,16 +153,16 @@ def _size(path: str) -> int:
     except (OSError, pa.ArrowException) as error:
         raise TraceError(f"{shown(path)}: cannot be read: {_reason(error)}") from None
     if about.type != fs.FileType.File:
-        raise TraceError(f"{shown(path)}: no file that can be read from several places; give a regular file")
+        raise TraceError(f"{shown(path)}: cannot be read in several pieces: give a regular file")
     return int(about.size)
 
 
 def _remote(address: str) -> list[str]:
-    """The trace files at an address, which may be a directory."""
+    """Return the trace files at an address, which may be a directory."""
     system, inner = _filesystem(address)
     scheme = address.split("://", 1)[0]
     if isinstance(system, fs.LocalFileSystem):
-        # Arrow's own walk does not end where a link leads back.
+        # Arrow's own directory walk does not end if a link leads back to a parent directory.
         return [f"{scheme}://{os.path.abspath(path)}" for path in trace_files([inner])[0]]
     try:
         about = system.get_file_info(inner)
@@ -181,7 +181,7 @@ def _remote(address: str) -> list[str]:
         if not one.path.endswith(".meta.json") and one.base_name != "antecede.json"
     ]
     if not found:
-        raise TraceError(f"{address}: no trace there")
+        raise TraceError(f"{address}: found no trace there")
     return sorted(found)
 
 
@@ -194,7 +194,7 @@ def _first_line(error: Exception) -> str:
 
 
 class Arrow(msgspec.Struct):
-    """A batch as Parquet has it; ``first`` is the number of its first row in the file, from 0."""
+    """A batch of a Parquet file; ``first`` is the number of its first row in the file, from 0."""
 
     batch: Any
     first: int
@@ -203,13 +203,14 @@ class Arrow(msgspec.Struct):
 
 
 class Batches(Split, frozen=True):
-    """A split that has been read already: a partition of a DataFrame, as Arrow batches."""
+    """A split that has already been read: a partition of a DataFrame, as Arrow batches."""
 
     batches: Any = ()
 
 
 def read(split: Split, columns: Sequence[str] = COLUMNS, keep_raw: bool = False) -> Iterator[Arrow | list[jsonl.Item]]:
-    """The rows of a split: Arrow batches of a Parquet file, items of lines with their numbers within the split."""
+    """Yield the rows of a split: Arrow batches of a Parquet file, or items of lines with their numbers within the
+    split."""
     if isinstance(split, Batches):
         yield from _read_batches(split.batches)
     elif split.kind == "parquet":
@@ -244,7 +245,7 @@ def _read_parquet(split: Split, columns: Sequence[str], keep_raw: bool) -> Itera
             encoded = [*texts, *_destinations(schema, footer)]
             opened = pq.ParquetFile(stream, metadata=footer, read_dictionary=encoded)
             wanted = None if keep_raw else _needed(opened.metadata, schema, columns, range(split.start, split.end))
-            # One row group at a time: the reader cannot join the dictionaries of a nested column across groups.
+            # Read one row group at a time: the reader cannot join the dictionaries of a nested column across groups.
             batches = (
                 batch
                 for group in range(split.start, split.end)
@@ -253,7 +254,7 @@ def _read_parquet(split: Split, columns: Sequence[str], keep_raw: bool) -> Itera
                 )
             )
             row = split.first_row
-            # What the columns are is said by the file, not by the ones that were worth reading.
+            # The types of the columns come from the file's schema, since some columns may not have been read.
             nothing = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
             plain = plain_types(conformed(nothing).schema)
             for given in batches:
@@ -265,7 +266,8 @@ def _read_parquet(split: Split, columns: Sequence[str], keep_raw: bool) -> Itera
 
 
 def _destinations(schema: Any, footer: Any) -> list[str]:
-    """The path of the names in ``to``, if it is a list of them: writers differ in what they call an entry of a list."""
+    """Return the path of the names in ``to``, if it is a list of texts: writers use different names for an entry of a
+    list."""
     if "to" not in schema.names or not pa.types.is_list(schema.field("to").type):
         return []
     if not pa.types.is_string(schema.field("to").type.value_type):
@@ -275,7 +277,7 @@ def _destinations(schema: Any, footer: Any) -> list[str]:
 
 
 def _needed(footer: Any, schema: Any, columns: Sequence[str], groups: range) -> list[str]:
-    """The columns that say something in these row groups, and those that every row needs."""
+    """Return the columns that are not null everywhere in these row groups, and those that every row needs."""
     silent = set()
     names = {column: name for name, column in case_matched(schema.names).items()}
     columns = [names.get(column, column) for column in columns]
@@ -293,7 +295,7 @@ def _needed(footer: Any, schema: Any, columns: Sequence[str], groups: range) -> 
 
 def _is_null(chunk: Any) -> bool:
     about = chunk.statistics
-    # An empty list counts as a null of its leaf, so only flat columns can be told to be null everywhere.
+    # An empty list counts as a null of its leaf. So only for flat columns does the count show that all values are null.
     flat = "." not in chunk.path_in_schema
     return flat and about is not None and about.has_null_count and about.null_count == chunk.num_values
 
@@ -320,7 +322,7 @@ def _read_lines(split: Split) -> Iterator[list[jsonl.Item]]:
 
 
 class _Readable(io.RawIOBase):
-    """An Arrow file as Python's own reader wants one."""
+    """An Arrow file as a raw stream of Python's ``io`` module."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -344,11 +346,11 @@ class _Readable(io.RawIOBase):
 
 
 def _range(stream: Any, split: Split) -> Iterator[jsonl.Item]:
-    """The items of the lines that begin behind the first end of line in [start - 1, end)."""
+    """Yield the items of the lines that begin after the first end of line in [start - 1, end)."""
     bound = limits.trace_line_bytes_max
     position = split.start
     if split.start:
-        # The byte before the start: if it ends a line, ours begins at the start.
+        # Begin with the byte before the start: if it ends a line, the first line of this split begins at the start.
         stream.seek(split.start - 1)
         position -= 1
         ended = False
@@ -378,7 +380,8 @@ def _range(stream: Any, split: Split) -> Iterator[jsonl.Item]:
 
 
 def line_before(split: Split) -> int:
-    """How many lines come before the first of a split; 0 for Parquet, whose rows are numbered in the file."""
+    """Return the number of lines before the first line of a split; 0 for Parquet, whose rows are numbered in the
+    file."""
     if split.kind != "lines" or not split.start:
         return 0
     count = 0
@@ -388,5 +391,5 @@ def line_before(split: Split) -> int:
             piece = stream.read(min(left, _piece))
             count += piece.count(b"\n")
             left -= len(piece)
-    # The end of line from which the split went on: in [start - 1, ...) there is one, or the split has no lines.
+    # Count the end of line after which the split begins: there is one in [start - 1, …), or the split has no lines.
     return count + 1

@@ -1,9 +1,9 @@
-"""The second stage, one part of it: is every index of a process there, and there once?
+"""The smaller part of the second stage: does every index of a process occur, and only once?
 
-A place is a process and an index (and, apart from those, a server and an index of its hops). Runs of indices come from
-every split; sorted and laid over each other they show which indices are missing and which are claimed more than once.
-For the contested ones the rows themselves are asked, in one more reading of the trace: the same row again is a
-``duplicate_row``, different rows are all set aside as ``duplicate_index``. Most traces have none.
+A place is a process and an index; a server and an index of its hops is a separate place. Every split produces runs of
+indices. Sorted and combined, the runs show which indices are missing and which are claimed more than once. For the
+contested indices the rows themselves are compared, in a second reading of the trace. Copies of the same row are a
+``duplicate_row``; different rows are all set aside as ``duplicate_index``. Most traces have no contested indices.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,21 +27,21 @@ Longs = NDArray[np.int64]
 
 
 class Process(msgspec.Struct):
-    """What the places of one process say, or those of one server's hops."""
+    """The places of one process, or those of one server's hops, in summary."""
 
     name: str
     hop: bool
     rows: bool
     """Whether it has rows that are events."""
     distinct: int
-    """Different indices."""
+    """Number of different indices."""
     largest: int
     contested: list[tuple[int, int]]
-    """Runs of indices that more than one event claims, from and up to."""
+    """Runs of indices that more than one event claims, each with its start and end."""
 
 
 def survey(packed: Iterable[bytes]) -> bytes:
-    """What all runs of one part say of its processes, and the summaries among them as they are."""
+    """Return the processes of one part, from all its runs, and the summaries in the part unchanged."""
     summaries: list[Summary] = []
     runs: dict[tuple[bool, str], list[tuple[bool, Longs, Longs]]] = {}
     for blob in packed:
@@ -64,13 +64,14 @@ def survey(packed: Iterable[bytes]) -> bytes:
 
 
 def surveyed(packed: bytes) -> tuple[list[Process], list[Summary]]:
-    """The processes of a survey, and the summaries."""
+    """Return the processes of a survey, and the summaries."""
     return msgspec.msgpack.decode(packed, type=tuple[list[Process], list[Summary]])
 
 
 def _overlaps(pieces: list[tuple[Longs, Longs]]) -> tuple[int, int, list[tuple[int, int]]]:
-    """How many indices the runs hold, the largest, and the runs that are covered more than once."""
-    # Ends as unsigned numbers: behind the largest index there is one more.
+    """Return the number of different indices in the runs, the largest index, and the runs that are covered more than
+    once."""
+    # Ends are unsigned numbers, since the end of the largest index is that index + 1.
     start = np.concatenate([piece[0] for piece in pieces]).astype(np.uint64)
     end = np.concatenate([piece[1] for piece in pieces]).astype(np.uint64)
     points = np.concatenate([start, end])
@@ -87,20 +88,21 @@ def _overlaps(pieces: list[tuple[Longs, Longs]]) -> tuple[int, int, list[tuple[i
         else:
             contested.append((low, high))
     if len(contested) > limits.contested_runs_max:
-        # More than we want to tell: asking about all rows in between gives the same answer.
+        # There are too many runs to list. Comparing all rows in between gives the same answer.
         contested = [(contested[0][0], contested[-1][1])]
     return distinct, int(points[-1]) - 1, contested
 
 
 class Contest(msgspec.Struct, frozen=True):
-    """The runs of places whose rows are to be asked: by (hop, process), sorted."""
+    """The runs of places whose rows are compared: by (hop, process), sorted."""
 
     runs: dict[str, list[tuple[int, int]]]
-    """Keyed by ``h`` or ``p`` and the name."""
+    """The key is ``h`` or ``p`` followed by the name."""
 
 
 def claims(split: Split, layout: Layout, contest: Contest) -> Iterator[tuple[int, bytes]]:
-    """The rows of a split that claim a contested place, each as a digest of what it says, for the parts of places."""
+    """Yield the rows of a split that claim a contested place, each as a digest of its content, for the parts of
+    places."""
     table = {key: np.array([bound for run in runs for bound in run], np.uint64) for key, runs in contest.runs.items()}
     found: dict[int, list[Any]] = {}
     nulled = Nulled(NEEDED_BY_INSTANCES if layout.instances else ())
@@ -124,8 +126,9 @@ def claims(split: Split, layout: Layout, contest: Contest) -> Iterator[tuple[int
 
 
 def settle(packed: Iterable[bytes], with_rows: bool) -> bytes:
-    """Of the claims of one part: how many rows are set aside for what, and the places that have no row, or one row
-    that came more than once, as runs; and, if asked, the rows set aside, by split and number."""
+    """Settle the claims of one part. Return how many rows are set aside for which reason, and the runs of places at
+    which no row stays, or at which one row occurs more than once; with ``with_rows`` also the rows set aside, by split
+    and number."""
     places: dict[tuple[bool, str, int], list[tuple[int, int, bytes]]] = {}
     for blob in packed:
         for hop, process, index, digest, split, number in msgspec.msgpack.decode(blob):

@@ -1,1 +1,1 @@
-"""Spark itself: which Java runs it, what a remote master needs, and how stages are joined by it."""
+"""Spark itself: the Java that runs it, the needs of a remote master, and the connection of stages."""

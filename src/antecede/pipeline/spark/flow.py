@@ -1,13 +1,13 @@
-"""How stages are joined: work on inputs, what comes out by part, work on the parts.
+"""The connection of stages: run a stage on inputs, group its output by part, run the next stage on the parts.
 
-A stage yields (part, bytes); the next one gets all bytes of a part. There are three ways to carry that out, and nothing
-else of the pipeline knows which it is:
+A stage yields (part, bytes); the next stage gets all bytes of a part. Three classes carry this out, and no other code
+of the pipeline knows which one is used:
 
 * :class:`Here`: in this process, one after the other.
-* :class:`SparkFiles`: as Spark tasks on one machine, which hand each other files in the session's scratch directory.
-* :class:`SparkFrames`: as Spark tasks anywhere, by DataFrames alone, so that it works with Spark Connect too.
+* :class:`SparkFiles`: as Spark tasks on one machine, which pass each other files in the session's scratch directory.
+* :class:`SparkFrames`: as Spark tasks anywhere, with DataFrames only, so that it also works with Spark Connect.
 
-On one machine files are the cheaper way: between DataFrames every byte passes two sockets and a JVM. Stages are
+On one machine files are cheaper: between DataFrames every byte passes through two sockets and a JVM. Stages are
 functions of the installed package with plain arguments, so that a Spark worker finds them by name.
 """
 
@@ -30,32 +30,33 @@ class Parts(Protocol):
     """Bytes by part."""
 
     def gather(self, stage: Callable[[Iterable[bytes]], bytes], parts: Sequence[int]) -> list[bytes]:
-        """Run a stage on some parts; its small outcomes, in the order of the parts."""
+        """Run a stage on some parts. Return its results, which must be small, in the order of the parts."""
         ...
 
     def stream(self, stage: Callable[[Iterable[bytes]], Iterable[bytes]], parts: Sequence[int]) -> Iterator[bytes]:
-        """Run a stage on some parts, one after the other; all that it yields, without holding more than one part."""
+        """Run a stage on some parts, one after the other. Yield its results, without holding more than one part in
+        memory."""
         ...
 
     def scatter(self, stage: Callable[[Iterable[bytes]], Emit], parts: Sequence[int], onto: int) -> "Parts":
-        """Run a stage on some parts; what it yields, by part."""
+        """Run a stage on some parts. Return its output by part."""
         ...
 
     def joined(self) -> "Parts":
-        """All parts as one, in their order if it can be had."""
+        """Return all parts as one, in their order if possible."""
         ...
 
 
 class Flow(Protocol):
-    """Where the work is done."""
+    """The place where stages run."""
 
     def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], onto: int) -> Parts:
-        """Run a stage on each input; what it yields, by part."""
+        """Run a stage on each input. Return its output by part."""
         ...
 
 
 class Here:
-    """All work in this process: for tests of the stages, and for traces too small to be worth a session."""
+    """Runs all stages in this process: for tests of the stages, and for traces that are too small for a session."""
 
     def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], onto: int) -> "HereParts":
         return HereParts((pair for one in inputs for pair in stage(one)), onto)
@@ -80,7 +81,7 @@ class HereParts:
         return HereParts((pair for part in parts for pair in stage(self._parts[part])), onto)
 
     def frame(self, stage: Callable[[Iterable[bytes]], Iterator[Any]], schema: Any, parts: Sequence[int]) -> Any:
-        """An Arrow table of the batches that a stage makes of some parts."""
+        """Return an Arrow table of the batches that a stage makes from some parts."""
         return pa.Table.from_batches([batch for part in parts for batch in stage(self._parts[part])], schema)
 
     def joined(self) -> "HereParts":
@@ -88,7 +89,7 @@ class HereParts:
 
 
 class SparkFiles:
-    """Work as Spark tasks that share a directory with us."""
+    """Runs stages as Spark tasks that share a directory with this process."""
 
     def __init__(self, context: Any, directory: str) -> None:
         self._context = context
@@ -99,11 +100,11 @@ class SparkFiles:
 
 
 Piece = tuple[str, int, int]
-"""Bytes in a file: its name, where they begin, how many there are."""
+"""Bytes in a file: the file's name, their start, and their number."""
 
 
 class FileParts:
-    """Parts that are pieces of files, one file a task, with its pieces in the order in which they were made."""
+    """Parts that are pieces of files: one file per task, with its pieces in the order in which they were made."""
 
     def __init__(self, context: Any, directory: str, pieces: list[list[Piece]]) -> None:
         self._context, self._directory = context, directory
@@ -113,7 +114,7 @@ class FileParts:
     def made_by(
         cls, context: Any, directory: str, stage: Callable[[Any], Emit], inputs: list[Any], onto: int
     ) -> "FileParts":
-        """What a stage makes of each input."""
+        """Return the parts that a stage makes from the inputs."""
 
         def run(given: Iterable[Any]) -> Iterator[tuple[str, list[tuple[int, int]]]]:
             for one in given:
@@ -150,13 +151,13 @@ class FileParts:
 
 
 def _shared_out(context: Any, inputs: list[Any]) -> Any:
-    """Inputs as tasks: enough of them to keep all cores busy to the end, but a task has its price, and a core does one
-    at a time anyway."""
+    """Return inputs as tasks: enough tasks to keep all cores busy to the end, but not more, because each task has a
+    fixed cost and a core runs one at a time."""
     return context.parallelize(inputs, max(1, min(len(inputs), _tasks_a_core * context.defaultParallelism)))
 
 
 def written(directory: str, blobs: Emit) -> tuple[str, list[tuple[int, int]]]:
-    """Write what a stage yields to a new file: its name, and of each piece the part and the size."""
+    """Write the output of a stage to a new file. Return its name, and the part and size of each piece."""
     sizes = []
     with tempfile.NamedTemporaryFile(dir=directory, prefix="stage-", delete=False) as file:
         for part, blob in blobs:
@@ -166,7 +167,7 @@ def written(directory: str, blobs: Emit) -> tuple[str, list[tuple[int, int]]]:
 
 
 def pieces_of(pieces: Iterable[Piece]) -> Iterator[bytes]:
-    """The bytes of pieces, one after the other."""
+    """Yield the bytes of pieces, one after the other."""
     opened: dict[str, int] = {}
     try:
         for name, start, size in pieces:
@@ -179,20 +180,20 @@ def pieces_of(pieces: Iterable[Piece]) -> Iterator[bytes]:
 
 
 Run = Callable[[Iterator[Any]], Emit]
-"""What is done with the Arrow batches of one partition."""
+"""A function that processes the Arrow batches of one partition."""
 
 Found = list[tuple[int, bytes]]
-"""Parts and what was made of them."""
+"""Parts, each with a result of a stage."""
 
 _rows_schema = "part int, blob binary"
 _blob_rows_max, _blob_batch_bytes = 1024, 64 * 1024 * 1024
 
 
 class SparkFrames:
-    """Work as Spark tasks that share nothing: parts are the partitions of a DataFrame.
+    """Runs stages as Spark tasks that share nothing: parts are the partitions of a DataFrame.
 
-    The inputs of the first stage are given, or they are the partitions of somebody's DataFrame, which ``as_input``
-    makes inputs of: the number of a partition, and its Arrow batches.
+    The inputs of the first stage are given, or they are the partitions of a caller's DataFrame. ``as_input`` then makes
+    an input from the number of a partition and its Arrow batches.
     """
 
     def __init__(
@@ -203,7 +204,8 @@ class SparkFrames:
     def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], onto: int) -> "FrameParts":
         if self._as_input is None:
             return self._from_inputs(stage, list(inputs), onto)
-        # Spark weighs an Arrow batch after each row of it, which takes quadratic time where a column has nulls.
+        # With a limit, Spark computes the size of an Arrow batch after each row, which takes quadratic time if a column
+        # has nulls.
         with _batches(self._spark, None, 2**31 - 1):
             return FrameParts.made_by(self._spark, self._given, _from_partitions(stage, self._as_input), onto)
 
@@ -219,7 +221,7 @@ class SparkFrames:
 
 
 def _from_partitions(stage: Callable[[Any], Emit], as_input: Callable[[int, Iterator[Any]], Any]) -> Run:
-    """A stage on inputs as work on the partitions of a DataFrame."""
+    """Return a function that runs a stage on the partitions of a DataFrame."""
 
     def run(batches: Iterator[Any]) -> Emit:
         from pyspark import TaskContext
@@ -232,10 +234,10 @@ def _from_partitions(stage: Callable[[Any], Emit], as_input: Callable[[int, Iter
 
 
 class FrameParts:
-    """Parts as the partitions of a DataFrame with a row for each blob.
+    """Parts as the partitions of a DataFrame that has one row per blob.
 
-    What a stage made is kept on the executors' disks (a local checkpoint), so that it can be read again without doing
-    the work again; Spark removes it when nobody refers to it any more.
+    The output of a stage is kept on the executors' disks (a local checkpoint), so that it can be read again without
+    repeating the work. Spark removes it when there are no more references to it.
     """
 
     def __init__(self, spark: Any, frame: Any, count: int) -> None:
@@ -243,20 +245,20 @@ class FrameParts:
 
     @classmethod
     def made_by(cls, spark: Any, source: Any, run: Run, onto: int) -> "FrameParts":
-        """What is made of the partitions of a DataFrame, each blob in the part that it is for."""
+        """Run a function on the partitions of a DataFrame. Return its output, with each blob in its part."""
         from pyspark import StorageLevel
 
         def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for part, blob in run(batches):
                 yield pa.record_batch([pa.array([part], pa.int32()), pa.array([blob], pa.binary())], ["part", "blob"])
 
-        # A part of which there is nothing to say has a row all the same, or its stage would not be run.
+        # An empty part also needs a row, because otherwise its stage would not run.
         empty = spark.range(0, onto, 1, 1).selectExpr("int(id) part", "X'' blob")
         frame = source.mapInArrow(rows, _rows_schema).union(empty).repartitionById(onto, "part")
         return cls(spark, frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY), onto)
 
     def _chosen(self, parts: Sequence[int]) -> Any:
-        """The rows of some parts, in as many partitions as there are parts at most."""
+        """Return the rows of some parts, in at most as many partitions as there are parts."""
         if len(parts) == self._count:
             return self._frame
         return self._frame.filter(f"part in ({', '.join(map(str, parts))})").coalesce(len(parts))
@@ -270,7 +272,7 @@ class FrameParts:
             yield from (blob for _, blob in self._collected(stage, [part]))
 
     def _collected(self, stage: Callable[[Iterable[bytes]], Iterable[bytes]], parts: Sequence[int]) -> Found:
-        """What a stage makes of some parts, with the numbers of the parts."""
+        """Return the output of a stage on some parts, with the numbers of the parts."""
         if not parts:
             return []
 
@@ -297,7 +299,7 @@ class FrameParts:
             return FrameParts.made_by(self._spark, self._chosen(parts), run, onto)
 
     def frame(self, stage: Callable[[Iterable[bytes]], Iterator[Any]], schema: Any, parts: Sequence[int]) -> Any:
-        """A DataFrame of the Arrow batches that a stage makes of some parts."""
+        """Return a DataFrame of the Arrow batches that a stage makes from some parts."""
 
         def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for _, blobs in _by_part(batches):
@@ -310,13 +312,13 @@ class FrameParts:
 
 
 def ddl(schema: Any) -> str:
-    """An Arrow schema of texts and numbers, as Spark wants it written."""
+    """Return an Arrow schema of texts and numbers in Spark's notation."""
     kinds = {pa.string(): "string", pa.int64(): "bigint"}
     return ", ".join(f"`{field.name}` {kinds[field.type]}" for field in schema)
 
 
 def _by_part(batches: Iterator[Any]) -> Iterator[tuple[int, Iterator[bytes]]]:
-    """The parts of a partition with their blobs; the rows of a part come one after the other."""
+    """Yield the parts of a partition with their blobs; the rows of a part follow each other."""
     rows = (
         (part, blob.as_py())
         for batch in batches
@@ -328,7 +330,8 @@ def _by_part(batches: Iterator[Any]) -> Iterator[tuple[int, Iterator[bytes]]]:
 
 @contextmanager
 def _batches(spark: Any, rows: int | None, size: int) -> Iterator[None]:
-    """Have Spark make Arrow batches of at most so many rows and about so many bytes for Python."""
+    """Make Spark pass Arrow batches of at most ``rows`` rows and about ``size`` bytes to Python, while the block
+    runs."""
     wanted = {"maxBytesPerBatch": size} | ({"maxRecordsPerBatch": rows} if rows else {})
     before = {}
     for name, value in wanted.items():

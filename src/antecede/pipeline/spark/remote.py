@@ -1,9 +1,9 @@
-"""A remote master: does it answer, has it workers, and have they what our stages need?
+"""A remote master: check that it answers, that it has workers, and that the workers have what our stages need.
 
-A standalone master that is not there would be tried for more than a minute, and what Spark says then is that it was
-stopped; so we knock first. A master without workers is legitimate, they may be on their way: that is said once, and we
-wait. The workers are asked what they have. The package itself is shipped if they lack it; of libraries that they lack
-we can only say so.
+Spark tries a standalone master that does not exist for more than a minute, and then reports only that it was stopped.
+So we first open a connection to it. A master without workers is legitimate, because they may still be starting: one
+line reports this, and we wait. Then the workers are asked which modules they have. If this package is missing, it is
+sent to them. If libraries are missing, an error lists them.
 """
 
 import socket
@@ -25,7 +25,7 @@ _patience_s = 20.0
 
 
 def answering(master: str) -> None:
-    """Refuse a standalone master of which nobody answers; other kinds of masters are left to Spark."""
+    """Raise an error if no host of a standalone master answers; other kinds of masters are left to Spark."""
     if not master.startswith(_scheme):
         return
     refused = ""
@@ -42,8 +42,9 @@ def answering(master: str) -> None:
 
 
 def outfit(context: Any, scratch: Path) -> None:
-    """See that the workers of a remote master can run our stages; ``scratch`` holds what is shipped to them."""
-    # A function of module __main__ travels as its code, not as a name that only this package could resolve.
+    """Make sure that the workers of a remote master can run our stages; ``scratch`` holds the archive that is sent to
+    them."""
+    # Spark sends a function of module __main__ as its code, not as a name that only this package could resolve.
     ask = FunctionType(_ask.__code__, {"__builtins__": __builtins__, "__name__": "__main__"}, "ask")
     ask.__module__ = "__main__"
     waiting = Timer(_patience_s, _say_that_nobody_comes, [context])
@@ -56,20 +57,20 @@ def outfit(context: Any, scratch: Path) -> None:
     lacking = {name for one in said for name in one}
     libraries = sorted(lacking & set(_needed))
     if libraries:
-        raise SparkError(f"the workers lack {', '.join(libraries)}: install antecede[spark] where their Python is")
+        raise SparkError(f"the workers lack {', '.join(libraries)}: install antecede[spark] for the workers' Python")
     if "antecede" in lacking:
         context.addPyFile(_package(scratch))
 
 
 def _say_that_nobody_comes(context: Any) -> None:
     with suppress(Exception):
-        # The driver counts as one.
+        # The driver is counted too.
         if context._jsc.sc().getExecutorMemoryStatus().size() < 2:
-            print(f"antecede: waiting: {context.master} has no worker for us yet", file=sys.stderr, flush=True)
+            print(f"antecede: waiting: {context.master} has no free worker yet", file=sys.stderr, flush=True)
 
 
 def _ask(_: Any) -> list[str]:
-    """What a worker lacks. It must not need this package to run, so it imports everything itself."""
+    """Return the modules that a worker lacks. Must run without this package, so it imports everything itself."""
     import importlib.util
 
     wanted = ("antecede", "msgspec", "numba", "numpy", "pyarrow")
@@ -77,7 +78,7 @@ def _ask(_: Any) -> list[str]:
 
 
 def _package(directory: Path) -> str:
-    """This package as an archive that Spark hands to its workers."""
+    """Write this package as an archive that Spark sends to its workers. Return its path."""
     home = Path(antecede.__file__).resolve().parent
     target = directory / "antecede.zip"
     with ZipFile(target, "w", ZIP_DEFLATED) as archive:

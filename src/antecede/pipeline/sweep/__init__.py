@@ -1,4 +1,4 @@
-"""Sweeps: grids of simulated runs as Spark tasks, and one table of what they measured.
+"""Sweeps: grids of simulated runs as Spark tasks, and one table with their results.
 
 * :mod:`~antecede.pipeline.sweep.grids`: the named studies, and grids from files and options.
 * :mod:`~antecede.pipeline.sweep.cells`: one run: its settings, its row of the table, the command that repeats it.

@@ -1,7 +1,7 @@
-"""One run in the array kernel: what :func:`antecede.simulator.run.simulate` returns, from the same settings.
+"""One run in the array kernel: the same result as :func:`antecede.simulator.run.simulate`, from the same settings.
 
-:func:`serves` says which settings the kernel knows. :func:`simulate` raises :class:`KernelError` where a run cannot be
-carried to its end, so that no figure is ever made up; its caller then asks the simulator.
+:func:`serves` returns whether the kernel knows some settings. :func:`simulate` raises :class:`KernelError` if a run
+cannot be completed, so that no figure is invented; its caller then uses the simulator.
 """
 
 from typing import Any
@@ -23,13 +23,13 @@ from antecede.simulator.workloads import SHAPES
 
 _kinds = {"matrix": kernel.MATRIX, "pruned": kernel.PRUNED, "direct": kernel.DIRECT, "updates": kernel.UPDATES}
 _slots, _entries_per_member, _window = 1_024, 8, 1_024
-"""Sizes of arrays to begin with; each is doubled as often as it is too small."""
+"""Initial sizes of arrays; each is doubled until it is large enough."""
 
 _doublings_max = 40
 
 
 class KernelError(Exception):
-    """The kernel could not carry a run to its end."""
+    """The kernel could not complete a run."""
 
 
 def serves(setup: Setup) -> bool:
@@ -46,14 +46,14 @@ def serves(setup: Setup) -> bool:
 
 
 def simulate(setup: Setup) -> dict[str, Any]:
-    """Run it to the end and return its figures."""
+    """Run the simulation and return its figures."""
     setup.check()
     figures, _ = walk(setup, make(setup))
     return {"order": str(setup.order), "processes": setup.processes, **figures.report()}
 
 
 def walk(setup: Setup, plan: Schedule, record: bool = False) -> tuple[Report, list[tuple[int, int]]]:
-    """Walk a schedule; the figures, and with ``record`` the deliveries as pairs of process and message."""
+    """Walk a schedule. Return the figures and, with ``record``, the deliveries as pairs of process and message."""
     sizes = {SLOTS: _slots, ENTRIES: _entries_per_member, WINDOW: _window}
     for _ in range(_doublings_max):
         found = _figures(len(plan.arrival) if record else 0)
@@ -72,7 +72,7 @@ def walk(setup: Setup, plan: Schedule, record: bool = False) -> tuple[Report, li
 
 
 class _Counted(Report):
-    """The simulator's own figures, as the kernel has counted them."""
+    """The simulator's figures, with the counts of the kernel."""
 
     def __init__(self, warmup: int, found: Figures, kept: Messages) -> None:
         super().__init__(warmup)
@@ -124,7 +124,7 @@ def _messages(n: int, sends: int, copies: int, slots: int) -> Messages:
 
 
 def _state(setup: Setup, sizes: dict[int, int], copies: int) -> tuple[Rows, Logs, Sets, Entries]:
-    """The state of the order; those of the other orders are as small as can be."""
+    """Return the state of the order; the states of the other orders are as small as possible."""
     n, kind, slots = setup.processes, _kinds[setup.order.name], sizes[SLOTS]
     return (
         _rows(n, slots, sizes[WINDOW]) if kind == kernel.MATRIX else _rows(1, 1, 1),

@@ -1,4 +1,4 @@
-"""What the array kernels of all orders share: statuses, types of arrays, and the sizes of numbers and sets."""
+"""Code that the array kernels of all orders share: statuses, types of arrays, and the sizes of numbers and sets."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from antecede.pipeline.kernels import compiled
 
 DONE, SLOTS, ENTRIES, WINDOW, IMPOSSIBLE = range(5)
-"""How a run ended: well; too few slots, entries or rows; or in a state that the order cannot reach."""
+"""The status of a run: complete; too few slots, entries or rows; or a state that the order cannot reach."""
 
 NOTHING, FORGOTTEN = -1, -2
-"""In place of the sender of a missing message: none is missing; a row is too old to be known."""
+"""Values in place of the sender of a missing message: no message is missing; a row is too old to be known."""
 
 Ints = NDArray[np.int64]
 Shorts = NDArray[np.int32]
@@ -20,7 +20,7 @@ Masks = NDArray[np.uint64]
 
 @compiled
 def number_size(value: int) -> int:
-    """``orders.encoding.number_size``."""
+    """Return the same as ``orders.encoding.number_size``."""
     size = 1
     while value >= 0x80:
         value >>= 7

@@ -1,8 +1,8 @@
-"""A cell: one simulated run of a grid, what it measures, and the command that repeats it.
+"""A cell: one simulated run of a grid, its figures, and the command that repeats it.
 
-A cell is decided by its settings alone; its key is a digest of them. It runs what ``antecede simulate`` runs, or for a
-density of conflicts what ``antecede objects study`` runs. Where the array kernel knows the order, it computes the cell:
-the figures are the same, and the column ``engine`` says which of the two it was.
+The settings of a cell determine its result; its key is a digest of them. It runs the same code as ``antecede simulate``
+or, for a density of conflicts, as ``antecede objects study``. If the array kernel knows the order, the kernel computes
+the cell instead. The figures are the same, and the column ``engine`` shows which of the two was used.
 """
 
 from collections.abc import Callable
@@ -35,31 +35,31 @@ class Cell(msgspec.Struct, frozen=True):
     gap: str = "exponential:0.1"
     delay: str = "exponential:0.1"
     shape: str = FLAT
-    """How the processes are organised into domains; ``flat``: one group."""
+    """How the processes are organised into domains; ``flat`` is one group."""
     size: int | None = None
-    """Servers per domain; null: the usual size of the shape."""
+    """Servers per domain; null means the default of the shape."""
     density: float | None = None
-    """The share of requests that conflict, in a group of objects; null elsewhere."""
+    """The share of requests that conflict, in a group of objects; null for other runs."""
 
     @property
     def key(self) -> str:
-        """A name for exactly these settings."""
+        """A name that only these settings have."""
         return sha256(msgspec.json.encode(self)).hexdigest()[:20]
 
     def check(self) -> None:
-        """Refuse settings that make no sense."""
+        """Raise an error for settings that cannot run."""
         try:
             if self.density is None:
                 self._setup().check()
                 if self.messages <= self.warmup:
-                    raise UsageError(f"warmup {self.warmup}: leaves none of {self.messages} messages to count")
+                    raise UsageError(f"warmup {self.warmup}: expected fewer than the {self.messages} messages")
             else:
                 self._check_study()
         except AntecedeError as error:
             raise UsageError(f"bad grid: {self}: {error}") from None
 
     def _check_study(self) -> None:
-        # The study sends as ``simulate`` does, and needs the same of its settings.
+        # The study sends messages like ``simulate``, so its settings must pass the same checks.
         msgspec.structs.replace(self, density=None).check()
         if not 0.0 <= self.density <= 1.0:  # type: ignore[operator]
             raise UsageError(f"density {self.density}: expected 0 to 1")
@@ -93,7 +93,7 @@ class Cell(msgspec.Struct, frozen=True):
         return ", ".join([*parts, f"seed {self.seed}"])
 
     def command(self) -> str:
-        """The command that repeats this run alone."""
+        """Return the command that repeats only this run."""
         counts = f"--messages {self.messages} --warmup {self.warmup} --seed {self.seed}"
         if self.density is not None:
             one = " --unicast" if self.workload == "unicast" else ""
@@ -114,11 +114,12 @@ class Cell(msgspec.Struct, frozen=True):
         return f"{made} -o {file} && antecede simulate --topology {file} {counts}"
 
     def engine(self) -> str:
-        """``kernel`` if the array kernel computes the cell, else ``simulator``."""
+        """Return ``kernel`` if the array kernel computes the cell, otherwise ``simulator``."""
         return "kernel" if self.density is None and arrays.serves(self._setup()) else "simulator"
 
     def effort(self) -> float:
-        """Return about how many microseconds the cell takes: for the time left, and to begin with the longest."""
+        """Return an estimate of the cell's microseconds: for the remaining time, and to start the longest cells
+        first."""
         n = self.processes
         deliveries = self.messages * receivers(self.workload, n)
         if self.density is not None:
@@ -132,16 +133,16 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 _kernel_us = {"matrix": 0.05, "pruned": 0.25, "direct": 0.2, "updates": 0.35}
-"""Microseconds of one delivery in the array kernel, for each process."""
+"""Microseconds per delivery and process in the array kernel."""
 
 
 def receivers(workload: str, processes: int) -> float:
-    """To how many processes a message goes in the mean."""
+    """Return the mean number of receivers of a message."""
     return {"multicast": processes / 2, "broadcast": processes - 1.0}.get(workload, 1.0)
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One row of the table: a cell and what it measured. ``docs/json.md`` says what each column means."""
+    """One row of the table: a cell and its figures. ``docs/json.md`` explains each column."""
 
     key: str
     order: str
@@ -196,12 +197,12 @@ FIGURES = (
 
 
 Study = Callable[[Cell], dict[str, Any]]
-"""Runs a cell with a density of conflicts and returns its columns. The command supplies it: simulated groups of objects
-are not known here."""
+"""Runs a cell with a density of conflicts and returns its columns. The command passes this function, because this
+package does not know simulated groups of objects."""
 
 
 def measured(cell: Cell, study: Study) -> Row:
-    """Run a cell."""
+    """Run a cell. Return its row."""
     started = perf_counter()
     engine = cell.engine()
     figures = study(cell) if cell.density is not None else None
@@ -209,7 +210,7 @@ def measured(cell: Cell, study: Study) -> Row:
         try:
             figures = _simulated(arrays.simulate(cell._setup()))
         except arrays.KernelError:
-            # It refuses what it cannot carry to the end; the order itself can.
+            # The kernel cannot complete this run, but the simulator can.
             engine = "simulator"
     if figures is None:
         figures = _simulated(simulate(cell._setup()))

@@ -10,7 +10,7 @@ from antecede.pipeline.sweep.basics import DONE, IMPOSSIBLE, NOTHING, Ints, Shor
 
 
 class Sets(NamedTuple):
-    """The state of all processes, and the stamps under way. Axes: process, target, sender."""
+    """The state of all processes, and the stamps of undelivered messages. Axes: process, target, sender."""
 
     clock: Ints
     recent: Shorts
@@ -34,7 +34,7 @@ def send_sets(sets: Sets, slot: int, source: int, to: int) -> None:
 
 @compiled
 def missing_sets(sets: Sets, delivered: Ints, slot: int, target: int) -> tuple[int, int]:
-    """Return the first direct predecessor that is missing: sender and number."""
+    """Return the sender and number of the first direct predecessor that is missing."""
     for k in range(sets.recent.shape[0]):
         time = int(sets.stamp_before[slot, target, k])
         if time > delivered[target, k]:
@@ -44,10 +44,10 @@ def missing_sets(sets: Sets, delivered: Ints, slot: int, target: int) -> tuple[i
 
 @compiled
 def learn_sets(sets: Sets, slot: int, number: int, source: int, to: int, process: int) -> int:
-    """Merge a stamp into the sets of the process that delivers it. Return how it ended."""
+    """Merge a stamp into the sets of the process that delivers it. Return a status."""
     members = sets.recent.shape[0]
     if source == process:
-        # The workloads of studies send nothing to themselves, and the order treats that apart.
+        # In the workloads of studies no process sends to itself, and the order treats such messages differently.
         return IMPOSSIBLE
     own_known = sets.known[process]
     for k in range(members):

@@ -1,15 +1,15 @@
-"""Grids: which cells a sweep runs, by name, from a file or from options.
+"""Grids: the cells that a sweep runs, from a named study, a file or options.
 
-A grid is the product of its axes. How long a run is follows from the messages that each process receives, as Jang et
-al. state it: a multicast to k processes counts k times. ``scale`` shortens warm-up and measurement alike.
+A grid is the product of its axes. The length of a run follows from the number of messages that each process receives,
+as in Jang et al.: a multicast to k processes counts k times. ``scale`` shortens both warm-up and measurement.
 
-The named studies repeat those of the papers and go beyond them:
+The named studies repeat those of the papers and extend them:
 
-* ``paper003``: Jang et al. §6. 10,000 receives per process as warm-up, 50,000 measured, 5 runs. Beyond the paper:
+* ``paper003``: Jang et al. §6. 10,000 receives per process as warm-up, 50,000 measured, 5 runs. In addition:
   ``updates``, and a bus of domains.
 * ``paper000``: Laumay et al. §6.2, organisations of up to 1,000 servers. The paper stops at 150.
 * ``paper002``: Mattern and Fünfrocken §4.3, which has no measurement: latency over send gap ÷ one-way delay.
-* ``paper004``: Enokido, Higaki and Takizawa, who have none either: what it saves to order only conflicts.
+* ``paper004``: Enokido, Higaki and Takizawa, who have no measurement either: the savings of ordering only conflicts.
 * ``stamps``: the mean stamp by order and size of a domain, for :mod:`antecede.pipeline.planning.model`.
 """
 
@@ -41,9 +41,9 @@ class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     densities: tuple[float | None, ...] = (None,)
     seeds: int = 5
     receives: float = 1_000
-    """Messages that each process receives in the mean and that count."""
+    """Mean number of messages that each process receives and that count."""
     warmup_receives: float = 200
-    """Messages that each process receives before."""
+    """Mean number of messages that each process receives before these."""
 
     def cells(self, scale: float) -> Iterator[Cell]:
         """Yield the cells of the grid."""
@@ -58,7 +58,7 @@ class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _gaps(*ratios: float) -> tuple[str, ...]:
-    """Send gaps as multiples of a delay of 0.1 s."""
+    """Return send gaps as multiples of a delay of 0.1 s."""
     return tuple(f"exponential:{ratio / 10:g}" for ratio in ratios)
 
 
@@ -87,7 +87,7 @@ STUDIES: dict[str, tuple[Grid, ...]] = {
     ),
     "paper004": (
         Grid(_conflicting, densities=_densities, **_enokido),  # type: ignore[arg-type]
-        # These hold back the same messages whatever conflicts.
+        # These orders hold the same messages, whatever the conflicts are.
         Grid(("pruned", "skeen"), densities=(0.5,), **_enokido),  # type: ignore[arg-type]
     ),
     "stamps": (Grid(tuple(STAMP_BYTES), SIZES, seeds=3, receives=200, warmup_receives=200),),
@@ -116,7 +116,8 @@ def study(name: str) -> tuple[Grid, ...]:
 
 
 def cells_of(grids: tuple[Grid, ...], axes: Mapping[str, Any], scale: float) -> list[Cell]:
-    """Return the cells of all grids, each once; ``axes`` replaces axes of every grid. Refuse a grid that cannot run."""
+    """Return the cells of all grids, each once; ``axes`` replaces axes of every grid. Raise an error if a grid cannot
+    run."""
     if not 0.0 < scale <= limits.sweep_scale_max:
         raise UsageError(f"--scale {scale:g}: expected more than 0, at most {limits.sweep_scale_max}")
     cells: dict[str, Cell] = {}
@@ -131,7 +132,7 @@ def cells_of(grids: tuple[Grid, ...], axes: Mapping[str, Any], scale: float) -> 
 
 
 def _check(grid: Grid) -> None:
-    """Refuse axes without a value, too many cells, and lengths that are none."""
+    """Raise an error for axes without a value, too many cells, and invalid lengths."""
     cells = grid.seeds
     for name in ("orders", "processes", "workloads", "gaps", "delays", "shapes", "densities"):
         values = getattr(grid, name)

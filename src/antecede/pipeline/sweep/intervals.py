@@ -1,4 +1,4 @@
-"""How sure a mean is: the confidence interval of 95 % by Student's t, mean ± t · s / √k for k values."""
+"""The confidence interval of a mean: 95 % by Student's t, mean ± t · s / √k for k values."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -7,7 +7,7 @@ from statistics import stdev
 
 
 def half_width(values: Sequence[float]) -> float | None:
-    """Return half the width of the confidence interval of 95 % of the mean; none of a single value."""
+    """Return half the width of the 95 % confidence interval of the mean; ``None`` for a single value."""
     if len(values) < 2:
         return None
     return student(len(values) - 1) * stdev(values) / sqrt(len(values))
@@ -15,7 +15,8 @@ def half_width(values: Sequence[float]) -> float | None:
 
 @cache
 def student(freedom: int) -> float:
-    """Return Student's 97.5 % quantile: the t that 95 % of the values with these degrees of freedom do not exceed."""
+    """Return Student's 97.5 % quantile: the t for which 95 % of the values with these degrees of freedom are between −t
+    and t."""
     low, high = 0.0, 20.0
     for _ in range(100):
         middle = (low + high) / 2
@@ -24,7 +25,7 @@ def student(freedom: int) -> float:
 
 
 def _within(t: float, freedom: int) -> float:
-    """The probability of a value between −t and t (Abramowitz and Stegun 26.7.3 and 26.7.4)."""
+    """Return the probability of a value between −t and t (Abramowitz and Stegun 26.7.3 and 26.7.4)."""
     angle = atan(t / sqrt(freedom))
     total = 0.0
     if freedom % 2:

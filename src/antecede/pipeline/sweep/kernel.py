@@ -1,15 +1,15 @@
-"""Four orders as loops over arrays, for studies that the simulator is too slow for.
+"""Four orders as loops over arrays, for studies for which the simulator is too slow.
 
 This is a second implementation of ``matrix``, ``pruned``, ``direct`` and ``updates``, and of what
-:mod:`antecede.simulator.bare` and :mod:`antecede.simulator.figures` do with them. It is there for speed alone and
-judges nothing. It may be used only because ``tests/pipeline/test_sweep_kernel.py`` compares it with the orders
-themselves: the same deliveries in the same sequence, and the same figures to the last bit.
+:mod:`antecede.simulator.bare` and :mod:`antecede.simulator.figures` do with them. It exists only for speed and judges
+nothing. It may be used only because ``tests/pipeline/test_sweep_kernel.py`` compares it with the orders themselves: it
+must give the same deliveries in the same sequence, and the same figures to the last bit.
 
-Here is what they share: the walk through the schedule, copies that wait, and figures. The steps of each order are in a
-module of its own.
+This module has the code that the four orders share: the walk through the schedule, copies that wait, and figures. Each
+order has a separate module with its steps.
 
-Arrays have a fixed size. Where one is too small the run ends with a status that names it, and the caller starts again
-with a larger one.
+Arrays have a fixed size. If an array is too small, the run ends with a status that names it, and the caller starts
+again with a larger one.
 """
 
 from math import log
@@ -41,11 +41,11 @@ DEPENDENTS, BYTES, PAPER_BYTES, LATENCY, SUMS = range(5)
 
 LOWEST_BUCKET = -2_100
 BUCKETS = 4_200
-"""Latencies from 10⁻⁹ to 10⁹ seconds; the last bucket counts deliveries that took no time."""
+"""Buckets for latencies from 10⁻⁹ to 10⁹ seconds; one more bucket counts deliveries that took no time."""
 
 
 class Figures(NamedTuple):
-    """What is counted, as in :class:`antecede.simulator.figures.Figures`."""
+    """The counts, as in :class:`antecede.simulator.figures.Figures`."""
 
     counts: Ints
     sums: NDArray[np.float64]
@@ -62,11 +62,11 @@ class Messages(NamedTuple):
     free: Ints
     remaining: Ints
     weight: Ints
-    """Of all copies of the message: dependents, bytes, and bytes as the paper counts."""
+    """The sums over all copies of the message: dependents, bytes, and bytes as the paper counts them."""
     copy_slot_of: Shorts
     copy_free: Ints
     number: Ints
-    """The number of the message in a copy slot, among those from its source to its target."""
+    """The number of the message in a copy slot, among the messages from its source to its target."""
     left: Ints
     """How many slots and copy slots are free."""
     next_parked: Ints
@@ -74,13 +74,13 @@ class Messages(NamedTuple):
     """The number of the message that a parked copy waits for."""
     first_parked: Ints
     last_parked: Ints
-    """For each process and sender: the copies that wait for a message of that sender, oldest first; −1 for none."""
+    """For each process and sender, the copies that wait for a message of that sender, oldest first; −1 for none."""
     parked: Shorts
     """The copy in a copy slot."""
 
 
 class Run(NamedTuple):
-    """All of a run. ``delivered`` is the number of the last message delivered at each process from each sender."""
+    """The whole state of a run. ``delivered`` has the number of the last message from each sender at each process."""
 
     kind: int
     warmup: int
@@ -96,7 +96,7 @@ class Run(NamedTuple):
 
 @compiled
 def _stamp(state: Run, slot: int, source: int, to: int, copy_slots: Ints) -> int:
-    """Stamp a message. Return how it ended."""
+    """Stamp a message. Return a status."""
     if state.kind == MATRIX:
         return send_row(state.rows, slot, source, to)
     if state.kind == PRUNED:
@@ -122,7 +122,7 @@ def _number(state: Run, source: int, target: int) -> int:
 
 @compiled
 def _missing(state: Run, slot: int, place: int, source: int, target: int) -> tuple[int, int]:
-    """Return a message that must be delivered before: sender and number."""
+    """Return the sender and number of a message that must be delivered first."""
     if state.kind == MATRIX:
         return missing_row(state.rows, state.delivered, slot, source, target)
     if state.kind == PRUNED:
@@ -134,7 +134,7 @@ def _missing(state: Run, slot: int, place: int, source: int, target: int) -> tup
 
 @compiled
 def _learn(state: Run, slot: int, place: int, source: int, to: int, target: int) -> int:
-    """Merge the stamp of a copy that is delivered. Return how it ended."""
+    """Merge the stamp of a copy that is delivered. Return a status."""
     number = state.kept.number[place]
     if state.kind == MATRIX:
         learn_row(state.rows, slot, target)
@@ -148,7 +148,7 @@ def _learn(state: Run, slot: int, place: int, source: int, to: int, target: int)
 
 @compiled
 def _weigh(state: Run, slot: int, copies: int, places: Ints) -> int:
-    """Add up what all copies of a message carry; return the bytes of the largest."""
+    """Add up the sizes of all copies of a message. Return the bytes of the largest one."""
     weight, numbers = state.kept.weight[slot], state.kept.number
     weight[:] = 0
     if state.kind == MATRIX:
@@ -162,7 +162,7 @@ def _weigh(state: Run, slot: int, copies: int, places: Ints) -> int:
 
 @compiled
 def _send(state: Run, message: int, copy_slots: Ints, places: Ints) -> int:
-    """Send a message: stamp its copies, and weigh them."""
+    """Send a message: stamp its copies, and count their sizes."""
     plan, kept = state.plan, state.kept
     source, to = plan.source[message], plan.to[message]
     first, end = plan.first_copy[message], plan.first_copy[message + 1]
@@ -205,7 +205,8 @@ def _park(kept: Messages, place: int, target: int, sender: int, number: int) -> 
 
 @compiled
 def _unpark(kept: Messages, target: int, sender: int, number: int, freed: Ints, count: int) -> int:
-    """Append the copies that waited for that very message to ``freed``, oldest first; return how many there are now."""
+    """Append the copies that waited for exactly this message to ``freed``, oldest first. Return the new number of
+    copies."""
     place, before = kept.first_parked[target, sender], -1
     while place >= 0:
         after = kept.next_parked[place]
@@ -226,7 +227,7 @@ def _unpark(kept: Messages, target: int, sender: int, number: int, freed: Ints, 
 
 @compiled
 def _count_delivery(state: Run, copy: int, slot: int, now: float, seen: int) -> None:
-    """Count as ``Figures.delivered`` does, and free what the message no longer needs."""
+    """Count a delivery like ``Figures.delivered``, and free the slots that the message no longer needs."""
     plan, found, kept = state.plan, state.found, state.kept
     message = plan.copy_message[copy]
     if seen < len(found.delivered_at):
@@ -259,7 +260,7 @@ def _count_delivery(state: Run, copy: int, slot: int, now: float, seen: int) -> 
 
 @compiled
 def run(state: Run) -> int:
-    """Walk the schedule under one of the orders. Return how the run ended."""
+    """Walk the schedule under one of the orders. Return a status."""
     plan, found, kept, delivered = state.plan, state.found, state.kept, state.delivered
     sends = len(plan.source)
     copy_slots = np.zeros(len(delivered), np.int64)

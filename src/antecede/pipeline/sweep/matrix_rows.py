@@ -1,7 +1,7 @@
 """The steps of ``matrix`` over arrays (see :mod:`antecede.pipeline.sweep.kernel`).
 
-A row changes only when its owner sends, so a row is named by its owner and the number of its sends, and a stamp is one
-such number per process. The rows of the last ``window`` sends are kept.
+A row changes only when its owner sends. So a row is identified by its owner and the number of the owner's sends, and a
+stamp is one such number per process. The rows of the last ``window`` sends are kept.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from antecede.pipeline.sweep.basics import DONE, FORGOTTEN, NOTHING, WINDOW, Int
 
 
 class Rows(NamedTuple):
-    """The state of all processes, and the stamps under way."""
+    """The state of all processes, and the stamps of undelivered messages."""
 
     newest: Ints
     counts: Shorts
@@ -22,7 +22,8 @@ class Rows(NamedTuple):
 
 @compiled
 def send_row(rows: Rows, slot: int, source: int, to: int) -> int:
-    """Count all destinations in the sender's row, and stamp with the rows that it knows. Return how it ended."""
+    """Count all destinations in the sender's row, and stamp the message with the rows that the sender knows. Return a
+    status."""
     members, window = rows.size.shape
     before, after = rows.newest[source] % window, (rows.newest[source] + 1) % window
     rows.newest[source] += 1
@@ -50,7 +51,7 @@ def number_row(rows: Rows, source: int, target: int) -> int:
 
 @compiled
 def missing_row(rows: Rows, delivered: Ints, slot: int, source: int, target: int) -> tuple[int, int]:
-    """Return the first message that a stamp counts and that is missing: sender and number."""
+    """Return the sender and number of the first message that a stamp counts and that is missing."""
     members, window = rows.size.shape
     for k in range(members):
         version = rows.stamp[slot, k]
@@ -66,7 +67,7 @@ def missing_row(rows: Rows, delivered: Ints, slot: int, source: int, target: int
 
 @compiled
 def learn_row(rows: Rows, slot: int, process: int) -> None:
-    """Merge a stamp: of two versions of a row the newer one counts."""
+    """Merge a stamp: of two versions of a row, keep the newer one."""
     for k in range(rows.size.shape[0]):
         rows.known[process, k] = max(rows.known[process, k], rows.stamp[slot, k])
 

@@ -1,8 +1,8 @@
 """The steps of ``pruned`` over arrays: its log, its stamps and their sizes (see :mod:`antecede.pipeline.sweep.kernel`).
 
-Steps are those of Jang et al. §4.2, as in :mod:`antecede.orders.pruned`. Sizes are those of
-:mod:`antecede.orders.pruned_stamp`. A log has for each process and sender the timestamps and destinations of its
-entries, ascending, and how many there are.
+The steps are those of Jang et al. §4.2, as in :mod:`antecede.orders.pruned`. The sizes are those of
+:mod:`antecede.orders.pruned_stamp`. For each process and sender, a log has the timestamps and destinations of its
+entries, ascending, and their number.
 """
 
 from typing import NamedTuple
@@ -38,7 +38,7 @@ def _set_size(mask: int, members: int) -> int:
 
 @compiled
 def _replace(logs: Logs, process: int, to: int, members: int, copy_slots: Ints) -> int:
-    """S2 and S3: extract each destination's constraints; what is sent now replaces them."""
+    """Steps S2 and S3: extract each destination's constraints; the message that is being sent replaces them."""
     room = logs.constraint_time.shape[1]
     for k in range(members):
         length = logs.length[process, k]
@@ -91,7 +91,7 @@ def _stamp_log(logs: Logs, slot: int, process: int, members: int) -> int:
 
 @compiled
 def _control_size(logs: Logs, slot: int, time: int, members: int) -> int:
-    """``Control.size``."""
+    """Return the same as ``Control.size``."""
     size = number_size(time) + 2 * ((members + 7) >> 3)
     for k in range(members):
         first, end = logs.stamp_first[slot, k], logs.stamp_first[slot, k + 1]
@@ -115,7 +115,7 @@ def _control_size(logs: Logs, slot: int, time: int, members: int) -> int:
 
 @compiled
 def _constraints_size(logs: Logs, slot: int, copy: int) -> int:
-    """``constraints_size``."""
+    """Return the same as ``constraints_size``."""
     count = logs.constraints[copy]
     size = number_size(count)
     previous = 0
@@ -129,7 +129,7 @@ def _constraints_size(logs: Logs, slot: int, copy: int) -> int:
 
 @compiled
 def _merge(logs: Logs, process: int, k: int, times: Ints, masks: Masks, first: int, end: int) -> int:
-    """R5, R6 and R9 for one sender: merge the entries from ``first`` to ``end`` into the log of a process."""
+    """Steps R5, R6 and R9 for one sender: merge the entries from ``first`` to ``end`` into the log of a process."""
     room = logs.time.shape[2]
     length = logs.length[process, k]
     own_time, own_mask = logs.time[process, k], logs.mask[process, k]
@@ -182,7 +182,7 @@ def learn_log(logs: Logs, slot: int, number: int, source: int, to: int, process:
             ended = _merge(logs, process, k, times, masks, logs.stamp_first[slot, k], logs.stamp_first[slot, k + 1])
             if ended != DONE:
                 return ended
-    # R4: the message's own entry, without the receiver. An empty newest entry of the stamp gives way to it.
+    # R4: add the message's own entry, without the receiver. It replaces an empty newest entry of the stamp.
     half = logs.scratch_time.shape[0] // 2
     first, end = logs.stamp_first[slot, source], logs.stamp_first[slot, source + 1]
     if end > first and not masks[end - 1]:
@@ -200,7 +200,7 @@ def learn_log(logs: Logs, slot: int, number: int, source: int, to: int, process:
 
 @compiled
 def send_log(logs: Logs, slot: int, source: int, to: int, copy_slots: Ints) -> int:
-    """Stamp a message. Return how it ended."""
+    """Stamp a message. Return a status."""
     members = logs.length.shape[0]
     logs.clock[source] += 1  # S1
     for target in range(members):
@@ -224,7 +224,7 @@ def send_log(logs: Logs, slot: int, source: int, to: int, copy_slots: Ints) -> i
 
 @compiled
 def missing_log(logs: Logs, delivered: Ints, place: int, target: int) -> tuple[int, int]:
-    """Return the first constraint of a copy that is not met: sender and number (R1)."""
+    """Return the sender and number of the first constraint of a copy that is not met (R1)."""
     for at in range(logs.constraints[place]):
         k = logs.constraint_sender[place, at]
         if logs.constraint_time[place, at] > delivered[target, k]:

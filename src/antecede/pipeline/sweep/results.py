@@ -1,8 +1,8 @@
-"""Where the results of a sweep live: a directory with one table, and while it runs one file per finished cell.
+"""The results of a sweep: a directory with one table and, while the sweep runs, one file per finished cell.
 
-A cell is written when it is done, under another name first, so that whatever ends the sweep a cell is there as a whole
-or not at all. At the end, and when the next sweep begins, they are joined into ``table.parquet``. A sweep takes what it
-finds there as done. Rows of other grids stay.
+A finished cell is first written under another name and then renamed, so that its file is always complete, however the
+sweep ends. At the end, and when the next sweep begins, the cells are joined into ``table.parquet``. A sweep does not
+run cells again whose results are in the directory. Rows of other grids stay.
 """
 
 import fcntl
@@ -34,7 +34,7 @@ class Results:
         self._read_cells()
 
     def add(self, row: Row) -> None:
-        """Keep the row of a finished cell."""
+        """Store the row of a finished cell."""
         place = self._directory / _cells / f"{row.key}.json"
         _replace(place, msgspec.json.encode(row))
         self.rows[row.key] = row
@@ -78,7 +78,8 @@ class Results:
 
 @contextmanager
 def results(directory: str) -> Iterator[Results]:
-    """Open the results in a directory, which is made if it is missing. Nobody else may write there meanwhile."""
+    """Open the results in a directory, and make the directory if it is missing. No other process may write there
+    meanwhile."""
     place = Path(directory)
     try:
         (place / _cells).mkdir(parents=True, exist_ok=True)
@@ -89,16 +90,18 @@ def results(directory: str) -> Iterator[Results]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UsageError(f"--out {directory}: another sweep writes there; wait for it, or choose another") from None
+            raise UsageError(
+                f"--out {directory}: another sweep writes there: wait for its end, or choose another"
+            ) from None
         if not os.access(place / _cells, os.W_OK):
-            raise UsageError(f"--out {directory}: cannot be written: no right to write there")
+            raise UsageError(f"--out {directory}: cannot be written: the directory is not writable")
         yield Results(place)
     finally:
         os.close(handle)
 
 
 def _replace(place: Path, data: bytes) -> None:
-    """Write a file as a whole or not at all."""
+    """Write a file so that it is complete or does not change."""
     draft = place.with_name(f"{place.name}.new")
     with open(draft, "wb") as file:
         file.write(data)

@@ -1,8 +1,8 @@
-"""The cells of a sweep as Spark tasks, as many at a time as there are cores, each a job of its own.
+"""The cells of a sweep as Spark tasks, as many at a time as there are cores, each in a separate job.
 
-A job per cell lets a cell be kept when it is done, and lets one that fails take nothing with it. A cell that fails in
-its own code is reported by the task; one whose worker dies, by the job. If Spark itself is gone, the sweep ends; what
-is done is kept.
+With one job per cell, a finished cell can be stored at once, and a failed cell does not affect others. If a cell fails
+in its own code, the task reports it; if its worker dies, the job does. If Spark itself ends, the sweep ends; finished
+cells are kept.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,11 +19,11 @@ from antecede.pipeline.sessions import one_line
 from antecede.pipeline.sweep.cells import Cell, Row, Study, measured
 
 _patience_seconds = 1.0
-"""How often the progress is told while nothing ends."""
+"""The time between two reports of progress while no cell ends."""
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A cell that failed, why, and the command that repeats it."""
+    """A cell that failed, the reason, and the command that repeats it."""
 
     cell: Cell
     error: str
@@ -31,7 +31,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Progress:
-    """How far a sweep is: cells, and the share of the work that they are estimated to be."""
+    """The progress of a sweep: finished cells, and their estimated share of the work."""
 
     def __init__(self, cells: Sequence[Cell], kept: int) -> None:
         self._efforts = {cell.key: cell.effort() for cell in cells}
@@ -49,7 +49,7 @@ class Progress:
         self.done += not failed
 
     def text(self, now: float | None = None) -> str:
-        """``12 of 50 cells, 31 %, 4 min left``"""
+        """Return a line such as ``12 of 50 cells, 31 %, 4 min left``."""
         share = self._ended / self._all
         text = f"{self.done} of {self.total} cells, {share:.0%}"
         if self.failed:
@@ -75,8 +75,8 @@ def carry_out(
     tell: Callable[[str], None],
     study: Study,
 ) -> None:
-    """Run the cells, the longest first; ``keep`` each row and ``report`` each failure as it comes. ``study`` is a
-    function of a module, since it travels to the workers."""
+    """Run the cells, the longest first. Call ``keep`` with each row and ``report`` with each failure as it comes.
+    ``study`` must be a function of a module, since it is sent to the workers."""
     waiting = sorted(cells, key=lambda cell: -cell.effort())
     pool = ThreadPoolExecutor(max(1, context.defaultParallelism))
     try:
@@ -101,7 +101,7 @@ def carry_out(
 
 
 def _job(context: Any, cell: Cell, study: Study) -> Row | str:
-    """Run one cell as a job; its row, or why there is none."""
+    """Run one cell as a job. Return its row, or the reason why it failed."""
     given = msgspec.json.encode(cell)
     try:
         with one_line():
@@ -114,11 +114,11 @@ def _job(context: Any, cell: Cell, study: Study) -> Row | str:
 
 
 def _task(study: Study, given: bytes) -> bytes:
-    """Run a cell in a worker: ``+`` and its row, or ``-`` and the error, both as bytes."""
+    """Run a cell in a worker. Return ``+`` and its row, or ``-`` and the error, as bytes."""
     try:
         return b"+" + msgspec.json.encode(measured(msgspec.json.decode(given, type=Cell), study))
     except AntecedeError as error:
         return b"-" + str(error).encode()
     except Exception as error:
-        # An order may come from another package and fail in any way: the other cells go on.
+        # An order may come from another package and fail in any way; the other cells continue.
         return b"-" + f"{type(error).__name__}: {error}".encode()

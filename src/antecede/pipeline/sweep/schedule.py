@@ -1,11 +1,11 @@
-"""The schedule of a run: every send and every arrival, in the sequence in which the simulator takes them.
+"""The schedule of a run: every send and every arrival, in the sequence in which the simulator processes them.
 
-Under ``matrix`` and ``pruned`` each copy leaves at once and no other packet is sent. What happens when is then decided
-by the draws alone, and not by the order: a schedule can be written down before the run. It is made by the simulator's
-own workloads and draws, so that it is the same, event for event, as that of ``antecede simulate`` with these settings.
+Under the orders of the array kernel, each copy leaves at once and no other packet is sent. So the random draws alone
+decide the time of each event, not the order, and a schedule can be computed before the run. It uses the simulator's own
+workloads and draws, so that its events are the same as those of ``antecede simulate`` with these settings.
 
-Events of the same time take place in the sequence in which the simulator schedules them. Its counter begins with one
-wake for each process; a send then schedules its copies, and after them the next wake of its process.
+Events at the same time take place in the sequence in which the simulator schedules them. Its counter begins with one
+wake-up for each process; a send then schedules its copies, and after them the next wake-up of its process.
 """
 
 from typing import NamedTuple
@@ -31,7 +31,7 @@ class Schedule(NamedTuple):
     source: NDArray[np.int32]
     to: NDArray[np.uint64]
     first_copy: NDArray[np.int64]
-    """For each send the number of its first copy, and the number of all copies at the end."""
+    """For each send, the number of its first copy; and at the end the number of all copies."""
     copy_message: NDArray[np.int32]
     copy_target: NDArray[np.int32]
     arrival: NDArray[np.float64]
@@ -40,7 +40,7 @@ class Schedule(NamedTuple):
 
 
 class _Sends(World):
-    """A world that only writes down what its workload sends."""
+    """A world that only records what its workload sends."""
 
     def __init__(self, processes: int) -> None:
         super().__init__(processes)
@@ -59,7 +59,7 @@ _unread = Message("", 0, 0, b"")
 
 
 def make(setup: Setup) -> Schedule:
-    """Draw the schedule of a run of one flat group of at most 64 processes on links that lose nothing and reorder."""
+    """Return the schedule of a run: one flat group of at most 64 processes, on links that lose nothing and reorder."""
     gap = parse_draw(setup.gap, stream(setup.seed, "gap"))
     destinations = SHAPES[setup.workload](setup.processes, stream(setup.seed, "destinations"))
     world = _Sends(setup.processes)
@@ -84,7 +84,7 @@ def _arranged(setup: Setup, world: _Sends) -> Schedule:
 
 
 def _wake_ties(processes: int, source: NDArray[np.int32], first_copy: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The place of each send among what the simulator has scheduled: after the previous send of its process."""
+    """Return the place of each send in the simulator's sequence: after the previous send of its process."""
     sends = len(source)
     ties = source.astype(np.int64)
     by_process = np.argsort(source, kind="stable")
@@ -96,7 +96,7 @@ def _wake_ties(processes: int, source: NDArray[np.int32], first_copy: NDArray[np
 
 @compiled
 def _spread(to: NDArray[np.uint64], copy_message: NDArray[np.int32], copy_target: NDArray[np.int32]) -> None:
-    """Write down message and target of each copy, targets ascending."""
+    """Store message and target of each copy, targets ascending."""
     copy = 0
     for message in range(len(to)):
         for target in range(PROCESSES_MAX):

@@ -1,4 +1,4 @@
-"""What the cells of a sweep show together: for each setting the mean over its seeds, and how sure it is.
+"""The summary of a sweep: for each setting the mean over its seeds, and its confidence interval.
 
 The interval is that of 95 % (:mod:`antecede.pipeline.sweep.intervals`). With one seed there is none.
 """
@@ -11,7 +11,7 @@ from antecede.pipeline.sweep.cells import FIGURES, Row
 from antecede.pipeline.sweep.intervals import half_width
 
 SETTINGS = ("order", "shape", "size", "processes", "workload", "gap", "delay", "density", "messages", "warmup")
-"""All that decides a cell but its seed."""
+"""All settings of a cell except its seed."""
 
 
 def summary(rows: Iterable[Row]) -> list[dict[str, Any]]:
@@ -45,7 +45,7 @@ def _figure(values: Sequence[float | None]) -> dict[str, float | None] | None:
 
 
 def stamp_table(entries: Iterable[dict[str, Any]]) -> dict[str, dict[int, float]]:
-    """Return the mean stamp in bytes by order and number of processes, as the planner's model has it."""
+    """Return the mean stamp in bytes by order and number of processes, in the form of the planner's model."""
     table: dict[str, dict[int, float]] = {}
     for entry in entries:
         table.setdefault(entry["order"], {})[entry["processes"]] = round(entry["figures"]["bytes_mean"]["mean"], 1)

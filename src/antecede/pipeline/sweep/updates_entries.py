@@ -10,7 +10,7 @@ from antecede.pipeline.sweep.basics import DONE, IMPOSSIBLE, NOTHING, Ints, Shor
 
 
 class Entries(NamedTuple):
-    """The state of all processes, and the stamps of copies under way."""
+    """The state of all processes, and the stamps of undelivered copies."""
 
     state: Ints
     stamped: Ints
@@ -18,14 +18,14 @@ class Entries(NamedTuple):
     when: Shorts
     node: Shorts
     changes: Ints
-    """How many entries a copy carries."""
+    """The number of entries that a copy carries."""
     change_key: Shorts
     change_value: Shorts
 
 
 @compiled
 def send_entries(entries: Entries, source: int, to: int, copy_slots: Ints) -> None:
-    """Count all destinations in one state, and stamp each copy with what its target lacks."""
+    """Count all destinations in one state, and stamp each copy with the entries that its target lacks."""
     members = entries.stamped.shape[0]
     line, state = source * members, entries.state[source]
     value, when, node = entries.value[source], entries.when[source], entries.node[source]
@@ -58,7 +58,7 @@ def number_entry(entries: Entries, source: int, target: int) -> int:
 def missing_entry(
     entries: Entries, delivered: Ints, place: int, number: int, source: int, target: int
 ) -> tuple[int, int]:
-    """Return the first message that a stamp counts and that is missing: sender and number."""
+    """Return the sender and number of the first message that a stamp counts and that is missing."""
     if number - 1 > delivered[target, source]:
         return source, number - 1
     members = entries.stamped.shape[0]
@@ -71,9 +71,9 @@ def missing_entry(
 
 @compiled
 def learn_entries(entries: Entries, place: int, number: int, source: int, process: int) -> int:
-    """Merge a stamp into the matrix of the process that delivers it. Return how it ended."""
+    """Merge a stamp into the matrix of the process that delivers it. Return a status."""
     if source == process:
-        # The workloads of studies send nothing to themselves, and the order treats that apart.
+        # In the workloads of studies no process sends to itself, and the order treats such messages differently.
         return IMPOSSIBLE
     value, when, node = entries.value[process], entries.when[process], entries.node[process]
     state = entries.state[process]

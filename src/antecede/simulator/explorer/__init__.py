@@ -105,7 +105,8 @@ def explore(
     with _without_collection():
         done, found, machine = search(False)
         if found is not None and found.finding.kind in ("total", "synchronous"):
-            # Quiet states alone show that histories cross; the shortest run that shows it ends earlier.
+            # The first search examines only quiet states for this. A shortest run that shows it may end earlier, so
+            # search again.
             done, found, machine = search(True)
     violation = None
     if found is not None:

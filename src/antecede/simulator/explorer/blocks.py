@@ -4,7 +4,6 @@ An arrival is **silent** if its process sends nothing to the network and has no 
 inputs (including the application's sends) are *noticeable*. A **block** is a noticeable input of one process together
 with the silent arrivals there that come directly before it. The explorer interleaves blocks, and never a silent arrival
 by itself.
-never a silent arrival by itself.
 
 **Why nothing is missed.** Take any run. Move each silent arrival later, to just before the next noticeable input of its
 process; if there is none, to the very end. A packet in flight stays in flight until it arrives, a silent arrival puts

@@ -29,7 +29,7 @@ class Action(msgspec.Struct, frozen=True):
     message: Message | None = None
     packet: Packet | None = None
     again: bool = False
-    """The packet has arrived before."""
+    """Whether the packet has arrived before."""
 
 
 def actions_of(inputs: Sequence[tuple[int, int]], packets: Sequence[Packet], scope: Scope) -> list[Action]:

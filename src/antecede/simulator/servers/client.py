@@ -22,7 +22,7 @@ from antecede.simulator.servers.network import End, Loop, connect
 from antecede.simulator.servers.server import SimulatedServer
 
 NOBODY = "nobody"
-"""An agent that no topology has: what is published to it is refused."""
+"""The name of an agent that does not exist: publishes to it are refused."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -32,7 +32,7 @@ class ClientWorld(Loop, Protocol):
     def wrong(self, where: str, reason: str) -> None: ...
 
     def client_gone(self, address: str, error: AntecedeError) -> None:
-        """A client cannot go on."""
+        """Report that a client cannot continue."""
         ...
 
     def version(self) -> int:
@@ -44,7 +44,7 @@ class ClientWorld(Loop, Protocol):
         ...
 
     def unless(self, stale: Callable[[], bool], time: float, call: Callable[[], None]) -> None:
-        """Call something at a time, unless that is of no use any more by then."""
+        """Call a function at a time, unless it is no longer needed by then."""
         ...
 
 
@@ -99,7 +99,7 @@ class SimulatedClient:
         self._previous: End | None = None
         """The connection of the process that this one takes over from."""
         self.over = False
-        """No process is left, and none will be."""
+        """Whether no process is left and none will start."""
         self._seen: set[str] = set()
         self._life = 0
         self._begin()
@@ -267,7 +267,7 @@ class SimulatedClient:
         self._end_process()
 
     def die(self) -> None:
-        """The client's process is gone, and no other takes its place."""
+        """End the client's process; no other takes its place."""
         if self.end is not None:
             self.end.vanish()
         self._end_process()
@@ -280,7 +280,7 @@ class SimulatedClient:
         self.over = True
 
     def restart(self) -> None:
-        """Another process starts under the same name."""
+        """Start another process under the same name."""
         self._forget()
         self._begin()
 
@@ -387,7 +387,7 @@ class SimulatedClient:
     def _ended(self, ticket: SimulatedTicket, outcome: Letter | Exception) -> None:
         question = ticket.publishes[0].question
         if question is None or isinstance(outcome, OverloadError):
-            # What was refused because of overload is asked again.
+            # A question that was refused because of overload is asked again.
             return
         if isinstance(outcome, TimeoutError):
             question.outcome = "late"

@@ -1,9 +1,9 @@
 """A server that lost its data: its disk is empty, or an older copy was put back.
 
-Its peers remember what it has forgotten, so it must not go on with them as if nothing had happened: the link between
-them stops, and ``status`` shows it. An operator then resets the domains of the server, and from there on everything is
-delivered once again. If the disk that was lost turns up later and is put back, it belongs to an earlier life of the
-domain, and no server accepts it.
+Its peers remember messages that it has lost, so it must not continue with them as if nothing had happened: the link
+between them stops, and ``status`` shows it. An operator then resets the domains of the server. From then on, every
+message is delivered once again. If the disk that was lost turns up later and is put back, it belongs to an earlier life
+of the domain, and no server accepts it.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,15 +12,15 @@ from antecede.server.peer import Peer
 from antecede.simulator.servers.world import ServerWorld
 
 _patience_seconds = 25.0
-"""After this long every peer has been dialed, however often it refused."""
+"""The time after which every peer has been dialed, however often it refused."""
 
 Probe = Callable[[], Callable[[], int]]
-"""Sends something to an agent, and returns how to count how often it was delivered."""
+"""Sends a message to an agent, and returns a function that counts its deliveries."""
 
 
 def lost_data(world: ServerWorld, name: str, copy: dict[str, bytes], probe: Probe) -> list[str]:
-    """Let a server lose its data in a world that has come to rest: ``copy`` is what its disk has afterwards. Return
-    what is wrong, one line each."""
+    """Let a server lose its data in an idle world; ``copy`` is the content of its disk afterwards. Return the errors,
+    one line each."""
     world.losing = True
     server = world.servers[name]
     earlier = server.disk.contents()

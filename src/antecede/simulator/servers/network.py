@@ -38,7 +38,7 @@ class Loop(Protocol):
         ...
 
     def wrong(self, where: str, reason: str) -> None:
-        """Something happened that must not happen, whatever the faults."""
+        """Report an event that must not happen under any faults."""
         ...
 
 
@@ -138,17 +138,17 @@ class End:
             self._loop.later(self._loop.delay(), self.other.ended, "")
 
     def mute(self) -> None:
-        """The network loses everything on this connection from now on, and neither end learns of it."""
+        """Make the connection mute: everything on it is lost from now on, and neither end notices."""
         self._mute = self.other._mute = True
 
     @property
     def lingers(self) -> bool:
-        """Whether an end still takes a mute connection for open."""
+        """Whether one end still treats a mute connection as open."""
         return self._mute and any(end.open and end.receiver is not None for end in (self, self.other))
 
     def abandon(self) -> None:
-        """The process of this end is gone, and answers nothing more; if the connection is mute, the other end does not
-        learn of it."""
+        """End the process of this end, which answers nothing more. If the connection is mute, the other end does not
+        notice."""
         self._abandoned = True
         if self._mute:
             self.receiver = None

@@ -1,7 +1,7 @@
 """The regular work of a simulated world: what servers and clients do every few seconds, for as long as it matters.
 
 Silent connections, temporary clients that are gone and snapshots that failed are settled by regular work alone. In a
-calm world it is done while there is any of these, and no longer, so that time need not pass for nothing.
+calm world it is done only as long as there is any of these, so that the world becomes idle.
 """
 
 from typing import Protocol
@@ -11,9 +11,9 @@ from antecede.simulator.servers.network import End, Loop
 from antecede.simulator.servers.server import SimulatedServer
 
 LOOK_SECONDS = 4.0
-"""How often everybody does its regular work in a calm world; more often than a heartbeat."""
+"""The interval of the regular work in a calm world; it is shorter than that of heartbeats."""
 _rounds_max = 200
-"""This many rounds settle everything; to forget a temporary client takes the longest."""
+"""The number of rounds that settle everything; forgetting a temporary client takes the longest."""
 
 
 class Inhabited(Loop, Protocol):
@@ -38,7 +38,7 @@ class RegularWork:
         server.guard(server.life, server.look)
 
     def look(self) -> None:
-        """Let everybody do its regular work."""
+        """Let all servers and clients do their regular work."""
         for name in self._world.servers:
             self.look_at(name)
         for client in self._world.clients.values():
@@ -46,7 +46,7 @@ class RegularWork:
                 client.watch()
 
     def go_on(self) -> None:
-        """Plan more of it, if there is anything that only regular work settles."""
+        """Plan another round, if there is anything that only regular work settles."""
         if not self._planned and self._unsettled():
             self._plan(0)
 

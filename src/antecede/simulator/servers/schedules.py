@@ -330,7 +330,8 @@ def _temporary(world: ServerWorld, random: Random, dice: Dice) -> None:
 
 
 def _stay_long(world: ServerWorld, random: Random, dice: Dice) -> None:
-    """Let a temporary client be connected for so long that it would be forgotten if it were away; then it goes on."""
+    """Let a temporary client stay connected for longer than a disconnected one is remembered; it must still work
+    then."""
     address = f"{wire.TEMPORARY}l@{_one(random, list(world.servers))}"
     client = world.client(address)
     world.send(address, dice.some(), Work(id=dice.id(), depth=0))
@@ -354,7 +355,7 @@ def _ask(world: ServerWorld, when: float, source: str, dice: Dice) -> None:
 
 
 def _probe(world: ServerWorld, dice: Dice) -> Callable[[], int]:
-    """Let a client send something to an agent; return how to count how often the agent got it."""
+    """Let a client send a message to an agent. Return a function that counts how often the agent got it."""
     id_, agent = dice.id(), dice.one(dice.agents)
     home = world.servers[world.plan.homes[agent]]
     world.send(dice.one([one for one in dice.clients if not world.client(one).over]), agent, Work(id=id_, depth=0))
@@ -377,7 +378,7 @@ def _dead(world: ServerWorld) -> list[str]:
         for name, key in world.operators.off_the_list
         if (name, key) in kept
     ]
-    # A replay leaves a mark on the letter. If the operator got no answer, the letter was buried, or was not.
+    # A replay leaves a mark on the letter. If the operator got no answer, the letter may have been buried or not.
     expected = len(riddles) - sum(bool(letter.replays) for letter in riddles)
     buried = sum(place not in kept for place in world.operators.buried)
     if dead != len(riddles) or len(kept) + buried != expected:

@@ -20,6 +20,7 @@ from antecede.interrupts import is_ctrl_c
 from antecede.server import AgentServer, Plan
 from antecede.server.core import ServerCore
 from antecede.server.items import joined
+from antecede.server.recovery import recover
 from antecede.server.upkeep import Snapshot
 from antecede.simulator.servers.network import End, Loop
 from antecede.simulator.servers.watched import WatchedCore, WatchedLog, WorldLog
@@ -29,7 +30,7 @@ from antecede.store.simulated import PowerCut, SimulatedDisk
 SIZES = Sizes(segment_bytes=65_536, group_bytes_max=16_384, pending_bytes_max=32_768, log_bytes_max=1 << 24)
 _directory = "data"
 _snapshot_bytes = 0
-"""A server takes a snapshot whenever it looks and something went into its log since the last one."""
+"""A server takes a snapshot at each check if its log has grown since the last one."""
 
 
 class Surroundings(Loop, Protocol):
@@ -177,10 +178,10 @@ class SimulatedServer:
         )
         self.machine = machine = self.machine_class(self.name, self.plan, self.store.incarnation)
         found = self.store.recovered
-        if found.snapshot is not None:
-            machine.restore(found.snapshot.data(), world.now)
-        for record in joined(record for _, record in found.records()):
-            machine.replay(record, world.now)
+        snapshot = None if found.snapshot is None else found.snapshot.data()
+        first = recover(machine, snapshot, (record for _, record in found.records()), "", world.now)
+        if first is not None:
+            self.store.append(first)
         machine.begin_life(self.life + 1)
         self.host = self.host_class(self.name, machine.channel.check)
         for agent, kind in self.agents.items():
@@ -327,7 +328,7 @@ class SimulatedServer:
         self._set_alarm()
 
     def set_clock(self, milliseconds: int) -> None:
-        """The wall clock is set."""
+        """Set the wall clock."""
         self.clock_offset_ms += milliseconds
         if self.up:
             self._wake_at = None

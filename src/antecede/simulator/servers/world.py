@@ -60,7 +60,7 @@ class ServerWorld:
         self.calm = True
         self.plan = plan
         self.classes: dict[str, type[Agent]] = {}
-        """Of agents that were created at run time."""
+        """The classes of agents that were created at run time."""
         self.servers: dict[str, SimulatedServer] = {}
         self.clients: dict[str, SimulatedClient] = {}
         self.letters: dict[str, Letter] = {}
@@ -71,7 +71,7 @@ class ServerWorld:
         self.crashes = 0
         self.attended = 0.0
         self.losing = False
-        """Whether a server lost its data: links with it stop, and its clients cannot go on."""
+        """Whether a server lost its data: links with it stop, and its clients cannot continue."""
         self._resetting = False
         """Whether a domain is reset: until all its members have been, they refuse each other."""
         self._failed: set[str] = set()
@@ -109,12 +109,12 @@ class ServerWorld:
         self._kernel.at(time, _carry_out, (call, given))
 
     def unless(self, stale: Callable[[], bool], time: float, call: Callable[[], None]) -> None:
-        """Call something at a time, unless that is of no use any more by then; time does not pass for that alone."""
+        """Call a function at a time, unless it is no longer needed by then; the world does not wait for such calls."""
         self._kernel.at(time, _carry_out_unless, (stale, call))
 
     def run(self, seconds: float | None = None) -> None:
-        """Let faults happen for their time, then run until nothing is pending; or run only for the given seconds,
-        faults included, so that several runs may share one time of faults."""
+        """Run the rest of the fault period, and then until nothing is pending. With seconds, run only for that time,
+        with its share of the faults, so that several runs may share one fault period."""
         if self.calm:
             self._plan_faults()
         self._until(None if seconds is None else self.now + seconds)
@@ -293,7 +293,7 @@ class ServerWorld:
     # Regular work.
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass, in which everybody does its regular work."""
+        """Let time pass, during which all servers and clients do their regular work."""
         end = self.now + seconds
         self.attended = self.now
         while self.now < end:
@@ -321,14 +321,14 @@ class ServerWorld:
         self.wrongs.append(f"{where}: {reason}")
 
     def client_gone(self, address: str, error: AntecedeError) -> None:
-        """A client cannot go on: only when its server lost its data."""
+        """Record that a client cannot continue; this may happen only if its server lost its data."""
         if not self.losing:
             self.wrong(address, str(error))
 
     def logged(self, server: SimulatedServer, event: str, fields: dict[str, Any]) -> None:
-        """A server logged a warning or an error: some must not happen."""
+        """Check a warning or an error that a server logged: some must not happen."""
         if fields.get("code") in (SILENT, NO_HELLO):
-            # The network looks whether the connection is silent.
+            # The network itself checks whether the connection is silent.
             return
         expected = ((self._resetting or self.losing) and event == "peer-refused") or (
             self.losing and event == "link-stopped"

@@ -1,8 +1,8 @@
 """Compare the two ends of the messages of an imported log: which deliveries will ``verify`` not be able to check?
 
-``verify`` sets a delivery aside if no record sends its message, or if its send names other destinations. In a log that
-was just mapped this is mostly a mistake of the mapping: a file is missing, the names in ``to`` are not the names of
-processes, or another character than a comma separates them. So the import counts such deliveries and shows the first.
+``verify`` sets a delivery aside if no record sends its message, or if its send names other destinations. In a new
+mapping this is mostly a mistake of the mapping: a file is missing, the names in ``to`` are not the names of processes,
+or another character than a comma separates them. So the import counts such deliveries and shows the first.
 
 This module knows ids, processes and places. It does not know records.
 """

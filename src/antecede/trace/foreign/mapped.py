@@ -5,8 +5,8 @@ late. Each record becomes at most one event:
 
 * a **send** or a **delivery**, if its kind matches ``--send`` or ``--deliver`` and it names a process and a message;
 * a **local** event, if it names a process and is neither; or if it lacks the id of its message, which is counted;
-* nothing, if it names no process, has no place in the order asked for, or ``--others skip`` leaves it out. That is
-  counted by reason, and the first places are kept.
+* no event, if it names no process, has no place in the requested order of events, or is left out by ``--others skip``.
+  Such records are counted by reason, and the first places are kept.
 
 **Index.** The events of a process are in the order of the files and their lines (``file``), of their times (``time``),
 or of a number that they carry. Among equal times or numbers the order of the files decides; such events are counted.
@@ -45,14 +45,14 @@ _chars_shown = 120
 
 
 class Skipped:
-    """Records that became no event, or lost a part, by reason."""
+    """Counts the records that did not become events or lost a part, by reason."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.first: dict[str, list[str]] = {}
 
     def add(self, reason: str, where: str, detail: str = "") -> None:
-        """Count one, and keep the first of each reason."""
+        """Count one record, and keep the first places of each reason."""
         self.counts[reason] += 1
         places = self.first.setdefault(reason, [])
         if len(places) < _shown_max:
@@ -137,7 +137,7 @@ class Mapped:
         return at if self.plan.mapping.index == "time" else self.events
 
     def _unplaced(self, values: dict[str, Value], fields: dict[str, Any]) -> str:
-        """Say why a record has no place in the order of its process."""
+        """Return the reason why a record has no place in the order of its process."""
         if self.plan.index is not None:
             return f"--index: {_lacking('number', {'number': self.plan.index}, fields)}"
         if values["time"].of(fields) is None:
@@ -145,7 +145,7 @@ class Mapped:
         return f"--index time: {values['time'].text} is not a time; give --time FORM"
 
     def _more(self, fields: dict[str, Any], found: str) -> tuple[dict[str, str] | None, dict[str, Any] | None]:
-        """The further columns of the trace, which are texts, and those that have a name of the user's own."""
+        """Return the further columns of the trace, which are texts, and those with a name that the user chose."""
         texts: dict[str, str] = {}
         extra: dict[str, Any] = {}
         for name, value in self.plan.values[found].items():
@@ -173,7 +173,7 @@ class Mapped:
             self.preview.append(said | {"to": None if row.to is None else list(row.to), "time": row.time})
 
     def sort(self) -> int:
-        """Put the events of each process in order; return how many share their place with the one before."""
+        """Sort the events of each process. Return how many share their place with the previous one."""
         tied = 0
         for rows in self.lines.values():
             rows.sort(key=lambda row: row.place)
@@ -181,7 +181,7 @@ class Mapped:
         return tied
 
     def rows(self) -> Iterator[Event]:
-        """The rows of the trace, process by process."""
+        """Yield the rows of the trace, process by process."""
         for process, rows in sorted(self.lines.items()):
             for index, row in enumerate(rows):
                 more = row.texts or {}
@@ -198,7 +198,7 @@ def convert_mapped(
 ) -> dict[str, Any]:
     """Read logs by a mapping and write them as one trace, if ``to`` names it; return the report.
 
-    ``preview`` looks at the first records only and writes nothing. ``say`` is called with the progress.
+    ``preview`` examines only the first records and writes nothing. ``say`` is called with the progress.
     """
     started = time.perf_counter()
     mapped = Mapped(Plan(mapping))
@@ -207,7 +207,7 @@ def convert_mapped(
     with Guard() as guard:
         sources = files_of(paths, to)
         for number, path in enumerate(sources):
-            # A preview looks into each file.
+            # A preview reads the beginning of each file.
             left = -((mapped.records - limits.preview_records_max) // (len(sources) - number)) if preview else None
             if left == 0:
                 break
@@ -263,7 +263,7 @@ def _report(mapped: Mapped, files: list[dict[str, Any]], unreadable: Unreadable,
 
 
 def _advice(mapped: Mapped, report: dict[str, Any], unreadable: Unreadable) -> str | None:
-    """Return what to change, if the mapping finds no events that could be judged."""
+    """Return advice, if the mapping finds no events that can be judged."""
     if not mapped.records:
         first = f" ({unreadable.first[0]})" if unreadable.first else ""
         return f"no record could be read{first}"
@@ -333,7 +333,8 @@ def _destinations(said: Any, separator: str) -> tuple[str, ...] | None:
         text = text_of(said)
         return None if text is None else (text,)
     names = [text_of(name) for name in said]
-    # One destination without a name makes the whole set unknown: a smaller set would make its deliveries wrong.
+    # One destination without a name makes the whole set unknown, because deliveries outside a smaller set would be
+    # wrong.
     return None if None in names else tuple(sorted({name for name in names if name is not None}))
 
 

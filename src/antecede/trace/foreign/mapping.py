@@ -44,7 +44,7 @@ _braced = re.compile(r"\{([^{}]*)\}")
 
 
 class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A mapping as it is written: nothing in it has been checked yet."""
+    """A mapping as the user writes it, before any check."""
 
     format: str = "auto"
     """One of :data:`RECORDS`, or ``auto``."""
@@ -60,7 +60,7 @@ class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     index: str = "file"
     """``file``, ``time``, or the path of a number: the order of the events of one process."""
     time: str = "auto"
-    """How times are written: ``auto``, one of ``ns us ms s``, or a format of ``strptime``."""
+    """The format of times: ``auto``, one of ``ns us ms s``, or a format of ``strptime``."""
     map: dict[str, str] = {}
 
     @property
@@ -139,7 +139,7 @@ class Value:
             raise UsageError(f"--map: {name}={text}: nothing between the braces; expected the path of a field")
 
     def of(self, record: Any) -> Any:
-        """Return the value in a record, or ``None`` if something that it needs is missing."""
+        """Return the value in a record, or ``None`` if one of its fields is missing."""
         if self._between is None:
             return field(record, self.text)
         found = [text_of(field(record, path)) for path in self.paths]
@@ -151,7 +151,7 @@ class Value:
 
 
 def field(record: Any, path: str) -> Any:
-    """Return what stands at a path in a record; ``None`` is the same as nothing."""
+    """Return the value at a path in a record; ``None`` if there is no value, or it is null."""
     if isinstance(record, dict):
         if path in record:
             return record[path]
@@ -223,7 +223,7 @@ class Plan:
                 "the field that --send and --deliver look at"
             )
         if self.mapping.index == "time" and any("time" not in self.values[kind] for kind in _prefixes):
-            raise UsageError("--index time needs to know the time: give --map time=PATH")
+            raise UsageError("--index time needs the time of each record: give --map time=PATH")
         for option, text in (("--send", self.mapping.send), ("--deliver", self.mapping.deliver)):
             if text is None:
                 raise UsageError(f"the mapping lacks {option}: give a regular expression that such records match")
@@ -234,7 +234,7 @@ class Plan:
         return found | set(self.kind.paths if self.kind else ()) | set(self.index.paths if self.index else ())
 
     def in_name(self, name: str) -> dict[str, str]:
-        """Return what the name of a file says of all its records."""
+        """Return the fields that the name of a file gives to all its records."""
         if self.file is None:
             return {}
         found = self.file.search(name)
@@ -243,9 +243,9 @@ class Plan:
         return {group: text for group, text in found.groupdict().items() if text is not None}
 
     def kind_of(self, said: str) -> tuple[str, dict[str, str]]:
-        """Return ``send.``, ``deliver.`` or nothing for what a record says of its kind, and the named groups."""
+        """Return ``send.``, ``deliver.`` or an empty text for the kind of a record, and the named groups."""
         for prefix, pattern in (("send.", self.send), ("deliver.", self.deliver)):
-            # The value of a field is one word, a line of text is many: there a part of it is enough.
+            # The value of a field must match as a whole; in a line of text, a match anywhere is enough.
             found = pattern.fullmatch(said) if self.kind else pattern.search(said)
             if found is not None:
                 return prefix, {name: text for name, text in found.groupdict().items() if text is not None}
@@ -253,7 +253,8 @@ class Plan:
 
 
 def _misspelled(column: str, named: dict[str, str]) -> str:
-    """Return a remark on a name in the mapping that looks like a column, for a message about its absence."""
+    """Return a hint if a name in the mapping looks like a misspelt column, for the message that the column is
+    missing."""
     own = [name for name in named if name not in _columns + _texts and not name.startswith(_prefixes)]
     found = get_close_matches(column, own, 1)
     return f"{found[0]} would be an extra column, did you mean {column}? If not, " if found else ""

@@ -44,7 +44,7 @@ def header_of(line: bytes) -> dict[str, tuple[int, int]] | None:
 
 
 def columns_of(names: list[str]) -> dict[str, tuple[int, int]] | None:
-    """Return the same for known names."""
+    """Return the places and units of the known names."""
     plain = ["".join(c for c in name.lower() if c.isalnum()) for name in names]
     found: dict[str, tuple[int, int]] = {}
     for column, aliases in _columns.items():

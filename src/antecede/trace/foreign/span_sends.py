@@ -148,7 +148,7 @@ def _sequence(
         needs.setdefault(id(tie.span), []).append(tie.cause)
     lines = [services[name] for name in sorted(services)]
     opened = [0] * len(lines)
-    """For each line, how many spans may be next: those that began at the same time together."""
+    """For each line, the number of spans offered so far; spans with the same start are offered together."""
     unfinished = [0] * len(lines)
     numbers: dict[int, int] = {}
     waiting: dict[int, list[tuple[int, int]]] = {}

@@ -1,0 +1,219 @@
+"""Log formats: a log is replayed by the rules under which it was written; from format 3 on a list of destinations is in
+a train and in a record once."""
+
+from base64 import b85decode
+from zlib import decompress
+
+import msgspec
+import pytest
+
+from antecede import limits
+from antecede.channel import Letter
+from antecede.channel.consumer import unshared_frame
+from antecede.channel.letters import couple, uncouple, unshared
+from antecede.channel.packets import copy_of
+from antecede.engine import Reaction
+from antecede.engine.context import Outbound
+from antecede.errors import StoreError, WireError
+from antecede.link import Ack, Frame
+from antecede.orders import parse
+from antecede.server import AgentServer, FromPeer, Plan, Step
+from antecede.server.items import (
+    LOG_FORMAT,
+    Formatted,
+    Listed,
+    Published,
+    PublishedMany,
+    Reacted,
+    decode_record,
+    encode_record,
+)
+from antecede.server.recovery import recover
+from antecede.topology import Domain, Topology
+
+_to = ("x", "y", "z")
+_format_2 = (
+    b"c-oCo&rX9d7^kpFOneqX8Eks<=FO{T(~-=?2m&UX@d-SQb_;qiX_a}=qfcPI2Xh6~515JHt^NJ``YT_-K`!>6Q@RP`h|S<sJei6Sq2_9#Z"
+    b"p*VMnF67oQjeh_vkiF&vT`+Vu1C%F)~~P?8}J_q2jT+>q!#Sun=FbiSR)!EFS`v*zWwg<wN)d0{gzV4)kB>zFWP%0(vY(FUFce$mrIF7lm"
+    b"Cifm}ci$I23UI@ERvKSK*YDEQ%K|u0vr!jO_q1;Zi&zds?#Nly;ibufQa42g&P_MimLQs|hgc?c#xL5`&OtofD2t{K|x*9KV|r^e91<^wC"
+    b"Qifo-8AvBEZo^#^sk?SviGEZnwcyrTl$zl|`B?sWPB4lghZ"
+)
+"""The records, and the frames that they led to, of ``_busy`` as version 616aa1a made them, compressed."""
+
+
+def _server(name: str = "s1") -> AgentServer:
+    homes = {"topic": "s1", "x": "s2", "y": "s2", "z": "s2"}
+    return AgentServer(name, Plan(Topology([Domain("A", ("s1", "s2"))]), {"A": parse("pruned")}, homes), int(name[1:]))
+
+
+def _steps(server: AgentServer) -> list[Step]:
+    """Take steps that send several letters to the same destinations."""
+    steps = [
+        server.step(
+            [
+                Published("c", 1, _to, "Word", b"1"),
+                Published("c", 2, _to, "Word", b"2"),
+                Published("c", 3, ("x",), "Word", b"3"),
+            ],
+            *(0.0, 5),
+        ),
+        server.step(
+            [
+                PublishedMany("c", 4, ("y", "z"), "Word", [b"4", b"5"]),
+                Published("c", 6, ("topic",), "Word", b"6"),
+                Published("c", 7, ("topic",), "Word", b"7"),
+            ],
+            *(0.0, 5),
+        ),
+    ]
+    outbound = (Outbound(_to, "Word", b"r"), Outbound(("x",), "Word", b"q"))
+    reactions = tuple(Reaction(letter.id, outbound) for letter in server.engine.mailboxes["topic"])
+    return [*steps, server.step([Reacted("topic", reactions, b"state", 5)], 0.0, 5)]
+
+
+def _busy() -> tuple[AgentServer, list[bytes]]:
+    """A server of the newest format, and its log."""
+    server = _server()
+    records = [server.begin("epoch")]
+    for step in _steps(server):
+        assert step.record is not None
+        records.append(step.record)
+    return server, records
+
+
+def _bodies(server: AgentServer) -> list[bytes]:
+    """The unacknowledged frames to s2."""
+    return list(server.channel.consumers["A"].links["s2"].bodies())
+
+
+def _old() -> tuple[list[bytes], list[bytes]]:
+    records, bodies = msgspec.msgpack.decode(decompress(b85decode(_format_2)))
+    return records, bodies
+
+
+def test_a_log_of_the_format_before_gives_the_same_frames_again() -> None:
+    records, bodies = _old()
+    server = _server()
+    record = recover(server, None, records, "epoch", 0.0)
+    assert _bodies(server) == bodies, "unacknowledged frames are the same bytes"
+    assert record is not None
+    assert decode_record(record) == [Formatted(LOG_FORMAT)]
+    # Now the newest rules are in force, also after the next start.
+    step = server.step([PublishedMany("c", 8, _to, "Word", [b"8", b"9"])], 0.0, 5)
+    assert step.record is not None
+    again = _server()
+    assert recover(again, None, [*records, record, step.record], "epoch", 0.0) is None
+    assert _bodies(again) == _bodies(server)
+    assert _bodies(again)[:-1] == bodies
+    assert _bodies(again)[-1].count(b"z") == 1, "the list is there once"
+
+
+def test_the_frames_of_the_newest_format_are_made_again() -> None:
+    server, records = _busy()
+    again = _server()
+    assert recover(again, None, records, "epoch", 0.0) is None
+    assert _bodies(again) == _bodies(server)
+    assert _bodies(again) != _old()[1], "the two formats differ: this tests something"
+    assert again.snapshot() == server.snapshot()
+
+
+def test_a_snapshot_keeps_the_rules() -> None:
+    records, _ = _old()
+    before = _server()
+    for record in records:
+        before.replay(record, 0.0)
+    old, new = _server(), _server()
+    assert recover(old, before.snapshot(), [], "epoch", 0.0) is not None, "a snapshot of a log with the old rules"
+    assert recover(new, _busy()[0].snapshot(), [], "epoch", 0.0) is None
+
+
+def test_letters_arrive_as_they_would_in_the_format_before() -> None:
+    server, _ = _busy()
+    new, old = _server("s2"), _server("s2")
+    for number, (body, older) in enumerate(zip(_bodies(server), _old()[1], strict=True), 1):
+        for receiver, sent in ((new, body), (old, older)):
+            receiver.step([FromPeer("A", "s1", Frame(1, 0, number, sent))], 0.0, 5)
+    assert new.engine.dump() == old.engine.dump()
+    assert len(new.engine.mailboxes["z"]) == 6
+
+
+def test_a_record_has_each_list_once() -> None:
+    to = tuple(f"agent{number}" for number in range(100))
+    items: list[Published | PublishedMany | Reacted] = [
+        Published("c", 1, to, "Word", b"1"),
+        PublishedMany("c", 2, to, "Word", [b"2", b"3"]),
+        Published("c", 4, ("\0" + "0",), "Word", b"4"),
+        Published("c", 5, ("x",), "Word", b"5"),
+        Reacted("topic", (Reaction("m1", (Outbound(to, "Word", b"6"),)), Reaction("m2")), None, 5),
+    ]
+    record = encode_record(list(items), share=True)
+    assert record.count(b"agent99") == 1
+    read = decode_record(record)
+    assert read == items
+    assert read[0].to is read[1].to  # type: ignore[union-attr]
+    broken = msgspec.msgpack.encode([Listed([]), Published("c", 1, ("\0" + "7",), "Word", b"1")])
+    with pytest.raises(StoreError, match="unreadable record"):
+        decode_record(broken)
+
+
+def test_one_multicast_or_many_letters_to_one_agent_need_no_lists() -> None:
+    alone = [Letter("1", "s", _to, "T", b"")]
+    single = [Letter(str(number), "s", ("x",), "T", b"") for number in range(3)]
+    different = [Letter("1", "s", ("x", "y"), "T", b""), Letter("2", "s", ("y", "z"), "T", b"")]
+    for letters in (alone, single, different):
+        assert couple(letters, share=True) == couple(letters)
+
+
+def test_a_train_with_lists_is_read_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    letters = [Letter(str(number), "s", _to, "T", b"", context="c") for number in range(3)]
+    letters.insert(1, Letter("one", "s", ("x",), "T", b"", "?1"))
+    train = couple(letters, share=True)
+    assert train.count(b"z") == 1
+    read = uncouple(train)
+    assert read == letters
+    assert read[0].to is read[2].to
+    assert unshared(train) == couple(letters)
+    assert unshared(couple(letters)) == couple(letters)
+    for end in range(2, len(train)):
+        with pytest.raises(WireError, match="unreadable train"):
+            uncouple(train[:end])
+    beyond = msgspec.msgpack.encode((3, [], [["1", "s", 0, "T", b""]]))
+    with pytest.raises(WireError, match="list 0 of 0"):
+        uncouple(beyond)
+    monkeypatch.setattr(limits, "train_copies_max", 10)
+    assert uncouple(train) == letters
+    monkeypatch.setattr(limits, "train_copies_max", 9)
+    with pytest.raises(WireError, match="more than 9 destinations"):
+        uncouple(train)
+
+
+@pytest.mark.parametrize("most", [3, 4, 7])
+def test_a_train_has_no_more_destinations_than_its_receiver_accepts(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "train_copies_max", most)
+    server, receiver = _server(), _server("s2")
+    server.begin("epoch")
+    many = server.step([PublishedMany("c", 1, _to, "Word", [b"1", b"2", b"3"])], 0.0, 5)
+    single = server.step([Published("c", number, _to, "Word", b"x") for number in (4, 5, 6)], 0.0, 5)
+    for step in (many, single):
+        for one in step.outgoing:
+            assert isinstance(one.content, Frame)
+            assert not receiver.step([FromPeer("A", "s1", one.content)], 0.0, 5).faults
+    assert len(receiver.engine.mailboxes["z"]) == 6
+
+
+def test_an_older_peer_gets_trains_without_lists() -> None:
+    server = _server()
+    server.begin("epoch")
+    step = server.step([PublishedMany("c", 1, _to, "Word", [b"1", b"2"])], 0.0, 5)
+    (sent,) = step.outgoing
+    (older,) = (unshared_frame(one) for one in step.outgoing)
+    assert isinstance(sent.content, Frame)
+    assert isinstance(older.content, Frame)
+    mine, theirs = copy_of(sent.content.body), copy_of(older.content.body)
+    assert mine is not None
+    assert theirs is not None
+    assert theirs.payload == couple(uncouple(mine.payload)) != mine.payload
+    assert (mine.subject, mine.to, mine.stamp_bytes) == (theirs.subject, theirs.to, theirs.stamp_bytes)
+    assert unshared_frame(older) is older
+    ack = msgspec.structs.replace(sent, content=Ack(1, 2, 3, ()))
+    assert unshared_frame(ack) is ack
