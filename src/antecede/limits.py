@@ -143,7 +143,7 @@ reason_chars_max: Final = 2_000
 """The reason of a failed operation, as its callers receive it."""
 
 train_letters_max: Final = 1_024
-"""Letters that share one message of a domain's order."""
+"""Letters that share one message of a domain's order. Like the next two, part of the log format: a replay needs it."""
 
 train_copies_max: Final = 262_144
 """Destinations of all letters of one train together; one list of destinations in a train may serve many letters."""

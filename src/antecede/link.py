@@ -8,14 +8,14 @@ Time is an argument: ``deadline`` is the time of the next call of ``tick``.
 **Incoming.** A link does *not* put frames in order, because every order above works on links that reorder. It only
 classifies a frame: it is ``FRESH``, a ``DUPLICATE``, or ``DROPPED`` because it lies too far beyond the first number
 that is not accepted yet. The next number in sequence is always admitted. A fresh frame is not acknowledged. The owner
-calls ``accept(number)`` when the content of the frame is durable, perhaps much later and out of sequence. An
+calls ``accept(number)`` in the step that records the content of the frame, perhaps much later and out of sequence. An
 acknowledgement covers *everything up to* ``upto`` *and these few beyond it*, so that one held packet does not make the
 peer resend everything after it.
 
 **What survives a crash** is ``dump``: the last number given, the unacknowledged bodies, the accepted numbers. Frames
 that were received but not accepted are not in it: they were not acknowledged, so the peer sends them again and they are
 fresh again. From this follows the owner's one duty: *make the link durable before showing the world what it did*, that
-is between ``send`` and the frame leaving, and between ``accept`` and asking for ``ack``. Losing the effect of
+is between ``send`` and the frame leaving, and between ``accept`` and the acknowledgement leaving. Losing the effect of
 ``on_ack`` only causes resends.
 
 **Incarnations.** A data directory has a random 64-bit incarnation. Everything that is sent names the sender's
@@ -80,7 +80,7 @@ class Arrival(Enum):
     """The classification of a frame by a link."""
 
     FRESH = "fresh"
-    """Seen for the first time: hand the body on, and ``accept`` its number once that is durable."""
+    """Seen for the first time: hand the body on, and ``accept`` its number in the step that records it."""
     DUPLICATE = "duplicate"
     """Seen before. If it was accepted, the next ``ack`` contains it again."""
     DROPPED = "dropped"
@@ -234,7 +234,7 @@ class Link:
         self.ack_due = True
 
     def has_accepted(self, number: int) -> bool:
-        """Return whether the content of this frame is durable."""
+        """Return whether this frame was accepted."""
         return number in self._accepted
 
     def refuse(self, number: int) -> None:
@@ -242,7 +242,8 @@ class Link:
         self._received.discard(number)
 
     def ack(self) -> Ack | None:
-        """Return the acknowledgement to send now, if any. Call this when the accepted frames are durable."""
+        """Return the next acknowledgement, if any. It must not leave before the accepted frames are durable; in a
+        server the gate sees to that."""
         if not self.ack_due:
             return None
         self.ack_due = False

@@ -6,13 +6,14 @@ the wire can become a class, a deep nest or an unbounded list.
 
 **Versions.** The first part on a connection is a hello with the newest and the oldest supported version. It is sent in
 a frame of the oldest version, so that every end with a common version can read it. Both ends then use the smaller of
-the two newest versions. Version N also supports N − 1; an end without a common version gets the reason and is
+the two newest versions. This version supports all earlier ones; an end without a common version gets the reason and is
 disconnected. A later version may add fields at the end of a part. Readers of an earlier version skip them, and they
 have a default if they are missing.
 
 ====  ==================================================================================================
 1     the first
 2     letters and publishes carry the trace context that they were sent in
+3     a train of letters may contain a list of destinations once for many letters
 ====  ==================================================================================================
 
 **Temporary clients.** A client whose name begins with :data:`TEMPORARY` is forgotten, with its mailbox, when it closes

@@ -231,6 +231,8 @@ class MessageConsumer:
         self.taken.append(Taken(self.domain, peer, link.peer, number, body))
 
     def _carry_out(self, effects: Effects, now: float) -> None:
+        """Carry out the effects of an order. ``Persist`` needs nothing here, because the gate holds everything that
+        leaves until the step is durable. ``Sent`` needs nothing either."""
         for effect in effects:
             kind = type(effect)
             if kind is Deliver:

@@ -1,8 +1,10 @@
 """A letter is a notification in transit between two agents: its sender, its destinations, its type and its bytes.
 
-Letters travel end to end; within a domain they travel in *trains*. All letters that a server sends in one step to the
-same next servers of a domain share one message of that domain's order: one stamp, one frame, one record for any number
-of letters. The server delivers and sends nothing else in between, so a train is equivalent to its letters one by one.
+Letters travel end to end; within a domain they travel in *trains*. Letters that a server sends in one step, one after
+the other, to the same next servers of a domain share one message of that domain's order, up to a limit: one stamp, and
+one frame for each of these servers. The server sends nothing else in this domain in between, so a train is equivalent
+to its letters one by one. (Letters to x, to y and to x again are three trains: with the third letter in the first
+train, it could arrive at x before y's, from which it may follow.)
 
 An address is the name of an agent of the topology file, or ``name@server`` for a client or an agent that a running
 agent created. Nothing here knows routes, orders or agents' code.

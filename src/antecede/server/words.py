@@ -49,7 +49,7 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 
 class Refused(msgspec.Struct, frozen=True, gc=False):
     """A client's publish, or several in a row, was refused, with the reason. Later publishes with their old numbers are
-    refused too."""
+    skipped: the client sends them again with new numbers."""
 
     client: str
     number: int

@@ -80,7 +80,7 @@ def create(files: Files, directory: str, segment_bytes: int) -> Identity:
 
 
 def adopt(files: Files, directory: str, identity: Identity) -> Identity:
-    """Upgrade a directory of the previous format before anything is written to it: an older version would mistake
+    """Upgrade a directory of an older format before anything is written to it: an older version would mistake
     unknown records for a torn write, and remove them."""
     if identity.format == FORMAT:
         return identity

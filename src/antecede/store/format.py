@@ -148,7 +148,7 @@ def _read_header(data: bytes) -> Group | str:
 
 
 HEADERS: Final[dict[int, Callable[[bytes], Group | str]]] = {1: _read_header, 2: _read_header, 3: _read_header}
-"""The formats that this version reads, its own and the previous one, each with the reader of its groups' headers.
+"""The formats that this version reads, each with the reader of its groups' headers.
 Differences between formats in headers or bodies are handled here; a log that was begun in one format may continue in
 the next."""
 

@@ -1,8 +1,8 @@
-"""The write-ahead log of a server: records in, numbers out, and one thread that makes them durable.
+"""The write-ahead log of a server: records in, numbers out, and a thread that makes them durable.
 
-The commit thread takes all records appended so far as the next group, writes it with one call, syncs, and only then
-notifies the owner. Meanwhile the next group collects. So **group k+1 is written only after group k is synced**, and a
-group that is followed by another was complete. Recovery relies on this.
+The commit thread (or the owner's thread, in ``commit_here``) takes all records appended so far as the next group,
+writes it with one call, syncs, and only then notifies the owner. Meanwhile the next group collects. So **group k+1 is
+written only after group k is synced**, and a group that is followed by another was complete. Recovery relies on this.
 
 A failed write or sync is final. The kernel may have dropped the bytes and marked them as written, so neither another
 try nor continuing can be right: every later call raises, and opening the directory again shows what is durable.

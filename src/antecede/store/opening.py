@@ -1,6 +1,6 @@
 """Open a log: lock its directory, check it, repair what may be repaired, and only then continue.
 
-A directory of the previous format is upgraded after the check, before anything else is written. A corrupt one is left
+A directory of an older format is upgraded after the check, before anything else is written. A corrupt one is left
 as it was found.
 """
 

@@ -1,7 +1,7 @@
 """The line from a bus to a server over TCP: an adapter around :class:`antecede.server.client.ClientLine`.
 
-It dials when the line requests it, and passes on what arrives. Everything written within one turn of the event loop
-leaves in one frame.
+It dials when the line requests it, and passes on what arrives. What is written within one turn of the event loop
+leaves together, in one frame if it is not too long.
 """
 
 import asyncio
