@@ -104,7 +104,9 @@ class AgentServer:
         items, engine = self._items, self.engine
         items.clear()
         self._multicasts = 0
-        for given in [Ruled(RULES), *inputs] if inputs and self.calls.outdated else inputs:
+        if self.calls.site is not None and inputs and self.calls.outdated:
+            inputs = [Ruled(RULES), *inputs]
+        for given in inputs:
             self._take(given, items, now, clock_ms)
         if self.calls.site is not None:
             self._expire(items, now, clock_ms)
