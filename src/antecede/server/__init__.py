@@ -101,22 +101,23 @@ class AgentServer:
 
     def step(self, inputs: list[Input], now: float, clock_ms: int, acknowledge: bool = True) -> Step:
         """Take the inputs, fire timers, stamp the messages sent; acknowledgements may be left to a later step."""
-        items, engine = self._items, self.engine
+        items, engine, self._multicasts = self._items, self.engine, 0
         items.clear()
-        self._multicasts = 0
-        if self.calls.site is not None and inputs and self.calls.outdated:
+        objects = self.calls if self.calls.site is not None else None
+        if objects is not None and inputs and objects.outdated:
             inputs = [Ruled(RULES), *inputs]
         for given in inputs:
             self._take(given, items, now, clock_ms)
-        if self.calls.site is not None:
+        if objects is not None:
             self._expire(items, now, clock_ms)
         if self.timers.alarms:
             self._fire(items, now, clock_ms)
         self.channel.flush(now)
-        self.calls.settle(now)
+        if objects is not None:
+            objects.settle(now)
         self._collect()
-        if self.calls.site is not None:
-            items += enacted_items(*self.calls.record(), clock_ms)
+        if objects is not None:
+            items += enacted_items(*objects.record(), clock_ms)
         # A step owns its lists, even the empty ones: the next step must not add to lists that were handed out.
         replies, faults, self._replies, self._faults = self._replies, self._faults, [], []
         share = self._multicasts > 1 and self.log_format >= FORMAT_WITH_LISTS
