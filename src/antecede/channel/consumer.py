@@ -11,7 +11,6 @@ they were accepted, are what the step's record must contain. A packet that is on
 acknowledged, and the peer sends it again.
 """
 
-from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from math import inf
@@ -91,8 +90,6 @@ class MessageConsumer:
 
     train_letters_max = limits.train_letters_max
     """Letters that share one message of the order."""
-    own_at_once = True
-    """Whether packets to this member itself arrive in the step that sends them."""
 
     def __init__(
         self,
@@ -125,7 +122,7 @@ class MessageConsumer:
         self.own = Link(incarnation, resend_after=resend_after)
         """Packets of the order to this member itself. They do not travel, but one may have to wait, and must
         survive."""
-        self._loop: deque[Frame | Packet] = deque()
+        self._loop: list[Frame] = []
         self.taken: list[Any] = []
         """The list that gets accepted packets."""
         self.outgoing: list[Outgoing] = []
@@ -241,9 +238,6 @@ class MessageConsumer:
                 self._deliver(self.domain, message.payload, message.source == self.me)
             elif kind is Send:
                 packet = effect.packet  # type: ignore[union-attr]
-                if packet.target == self.me and self.own_at_once and self.order.accepts_own:
-                    self._loop.append(packet)
-                    continue
                 body, stamp_bytes = encode_packet(self.order, packet)
                 if packet.target == self.me:
                     self._loop.append(self.own.send(body, now))
@@ -264,13 +258,7 @@ class MessageConsumer:
     def _take_own(self, now: float) -> None:
         """Receive the packets that the order sent to this member itself."""
         while self._loop:
-            own = self._loop.popleft()
-            if isinstance(own, Frame):
-                self.receive(self.members[self.me], own, now)
-                continue
-            verdict, effects = self.order.receive(own)
-            self.traffic.held += verdict is Verdict.HOLD
-            self._carry_out(effects, now)
+            self.receive(self.members[self.me], self._loop.pop(0), now)
 
     # Reset.
 

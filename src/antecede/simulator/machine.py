@@ -151,11 +151,8 @@ class SingleConsumer(MessageConsumer):
 class TravellingConsumer(SingleConsumer):
     """A consumer whose packets to itself travel as all others do: they can be late, lost and repeated."""
 
-    own_at_once = False
-
     def _take_own(self, now: float) -> None:
-        frames = [frame for frame in self._loop if isinstance(frame, Frame)]
-        self._loop.clear()
+        frames, self._loop = self._loop, []
         self.outgoing += [Outgoing(self.domain, self.members[self.me], frame) for frame in frames]
 
     def resend_own(self, now: float) -> None:
