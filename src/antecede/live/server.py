@@ -158,6 +158,8 @@ class ServerRuntime:
         address = self._topology.servers[self.name]
         host = self._host or address.host
         entry = self.core.entry
+        # The first record of this life becomes durable before anybody can connect, unless the disk is full.
+        self.tick()
         try:
             self._listener = await listen(
                 *(self.accepted, host, address.port, self._tls and self._tls[0]),
