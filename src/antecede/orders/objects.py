@@ -386,6 +386,13 @@ class Objects(Order):
     # State.
 
     def dump(self) -> Any:
+        """Return the durable state. What a held message waits for, and the sequence of held messages, decide which of
+        several messages is delivered first. A replay must decide in the same way, so they belong to the state."""
+        waits: dict[Key, tuple[bool, int, int]] = {}
+        for member, heap in enumerate(self._until):
+            waits |= {key: (False, member, time) for time, key in heap}
+        for other, behind in self._behind.items():
+            waits |= {key: (True, *other) for key in behind}
         return (
             self.clock,
             self.no,
@@ -393,15 +400,17 @@ class Objects(Order):
             self.arrivals.dump(),
             [(instance, entries_of(vector)) for instance, vector in sorted(self.vectors.items())],
             [(operation, entries_of(vector)) for operation, vector in sorted(self.seen.items())],
-            [self._saved(waiting) for _, waiting in sorted(self._held.items())],
+            [self._saved(waiting) for waiting in self._held.values()],
             [self._saved(waiting) for _, waiting in sorted(self._handed.items())],
+            [waits[key] for key in self._held],
         )
 
     def _saved(self, waiting: Waiting) -> Any:
         return (waiting.source, pack_message(waiting.message), stamp_out(waiting.stamp))
 
     def load(self, state: Any) -> None:
-        self.clock, self.no, counts, arrivals, vectors, seen, held, handed = state
+        # Older states do not contain what held messages wait for.
+        self.clock, self.no, counts, arrivals, vectors, seen, held, handed, *waits = state
         self.sent, self.told, self.asked = map(list, counts)
         self.arrivals.load(arrivals)
         self.vectors = {instance: vector_in(vector) for instance, vector in vectors}
@@ -410,8 +419,13 @@ class Objects(Order):
             waiting = self._restored(saved)
             self._held[waiting.source, waiting.stamp.number] = waiting
         self._handed = {waiting.message.id: waiting for waiting in map(self._restored, handed)}
+        for key, (behind, one, other) in zip(self._held, *waits, strict=True) if waits else ():
+            if behind:
+                self._behind.setdefault((one, other), []).append(key)
+            else:
+                heappush(self._until[one], (other, key))
         ignored: Effects = []
-        for key, waiting in self._held.items():
+        for key, waiting in () if waits else self._held.items():
             self._lacks(key, waiting, ignored)
 
     def _restored(self, saved: Any) -> Waiting:
