@@ -392,7 +392,7 @@ class Objects(Order):
         for member, heap in enumerate(self._until):
             waits |= {key: (False, member, time) for time, key in heap}
         for other, behind in self._behind.items():
-            waits |= {key: (True, *other) for key in behind}
+            waits |= dict.fromkeys(behind, (True, *other))
         return (
             self.clock,
             self.no,
