@@ -53,31 +53,16 @@ class Gate:
         if durable > self.durable:
             self.durable = durable
         durable, waiting = self.durable, self._waiting
-        if not waiting:
-            return
-        if len(waiting) == 1 and waiting[0][0] <= durable:
-            # The usual case on an idle server.
-            _, frames, told, call = waiting.popleft()
-            if told:
-                self._reply(told)
-            if frames:
-                self._send(frames)
-            if call is not None:
-                call()
-            if not waiting:
-                return
-        outgoing: list[Outgoing] = []
-        replies: list[Reply] = []
         while waiting and waiting[0][0] <= durable:
             _, frames, told, call = waiting.popleft()
-            outgoing += frames
-            replies += told
-            if call is None and waiting and waiting[0][0] <= durable:
-                continue
+            outgoing, replies = [*frames], [*told]
+            while call is None and waiting and waiting[0][0] <= durable:
+                _, frames, told, call = waiting.popleft()
+                outgoing += frames
+                replies += told
             if replies:
                 self._reply(replies)
             if outgoing:
                 self._send(outgoing)
             if call is not None:
                 call()
-            outgoing, replies = [], []
