@@ -9,6 +9,7 @@ import typer
 
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
 from antecede.cli.progress import status
+from antecede.cli.terminal import show
 from antecede.errors import DiagramError
 
 if TYPE_CHECKING:
@@ -102,13 +103,13 @@ def _show(report: dict[str, Any], each: bool) -> None:
     from antecede.cli.wording import set_aside
     from antecede.diagram.explained import of_explanation
 
-    print("\n".join(_heading(report)))
+    show(_heading(report))
     at, titles = _Places(report), _titles(report)
     for number, explanation in enumerate(report["explanations"], 1):
         print()
         overtaken = "chain" in explanation
         lines = _overtaking(number, explanation, at, titles)
-        print("\n".join(lines if overtaken else _circle(explanation, report, at, titles)))
+        show(lines if overtaken else _circle(explanation, report, at, titles))
         if each or report["shown"] == 1:
             print()
             try:
@@ -119,7 +120,7 @@ def _show(report: dict[str, Any], each: bool) -> None:
         print("\n(--diagram draws each)")
     aside = set_aside(report, "every chain is real, but there may be more late deliveries, and shorter chains")
     if aside:
-        print("\n" + "\n".join(aside))
+        show(["", *aside])
 
 
 def _heading(report: dict[str, Any]) -> Iterator[str]:

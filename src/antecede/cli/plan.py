@@ -13,6 +13,7 @@ import typer
 
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
 from antecede.cli.progress import bar
+from antecede.cli.terminal import show
 from antecede.errors import TopologyError, TraceError, UsageError
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def register(app: typer.Typer) -> None:
         if as_json:
             print(json.dumps(report, indent=2))
         else:
-            print("\n".join(_lines(report)))
+            show(_lines(report))
         if not report["feasible"]:
             print(
                 f"antecede: no plan satisfies all bounds; the most restrictive one is {report['violated']}",

@@ -9,6 +9,7 @@ import typer
 
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
 from antecede.cli.progress import status
+from antecede.cli.terminal import show
 from antecede.errors import OrderError, TopologyError, UsageError
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def register(app: typer.Typer) -> None:
             if as_json:
                 print(json.dumps(report, indent=2))
             else:
-                print("\n".join(_lines(report)))
+                show(_lines(report))
             return _exit_code(report, paths)
 
 

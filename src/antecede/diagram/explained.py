@@ -22,7 +22,7 @@ def of_explanation(explanation: dict[str, Any], titles: Titles | None = None) ->
     way = [explanation["from"], *(end for link in chain for end in (link["from"], link["to"]) if end is not None)]
     message, to = explanation["message"], explanation["to"]
     called, target = titles(message), short_id(to, 40)
-    caption = sentence(explanation, titles.brief, lambda name: short_id(name, 40)) if is_told(explanation) else ""
+    caption = sentence(explanation, titles.quoted, lambda name: short_id(name, 40)) if is_told(explanation) else ""
     return from_events(
         rows,
         processes=list(dict.fromkeys(way)),

@@ -54,6 +54,11 @@ class Titles:
         words += [f'"{label}"'] if label else []
         return " ".join([*words, f"({short_id(message)})"]) if words else short_id(message, 40)
 
+    def quoted(self, message: str) -> str:
+        """Return the whole label, or else the class and the id."""
+        label = self._known.get(message, (None, None))[1]
+        return f'"{label}"' if label and self._brief(message) not in self._shared else self.brief(message)
+
     def brief(self, message: str) -> str:
         """Return a short name for a diagram: the label, or else the class and the id."""
         text = self._brief(message)
