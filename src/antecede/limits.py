@@ -401,14 +401,16 @@ unread_share_max: Final = 0.1
 """The share of rows that cannot be read as events, above which a trace counts as unreadable. A torn line per file or a
 few rows of another program are common, but with one row in ten the meaning of the verdict is unclear."""
 
+report_processes_max: Final = 100
+"""Processes in the map of a report's traffic; all others are together in one more row and column."""
+
 mapping_bytes_max: Final = 64 * 1024
 """One mapping file of an import: a few lines, each of them perhaps a long regular expression."""
 
 pattern_line_chars_max: Final = 64 * 1024
-"""One line for a user's regular expression to search: quadratic time is still only some seconds."""
-
 pattern_seconds_max: Final = 2.0
-"""How long the search of one line may take. A good search takes microseconds; one that backtracks takes years."""
+"""One line for a user's regular expression to search (quadratic time is still only some seconds), and how long that may
+take. A good search takes microseconds; one that backtracks takes years."""
 
 preview_records_max: Final = 10_000
 """Records that ``import --preview`` examines: enough to show every kind of record, in about a second."""
@@ -439,8 +441,7 @@ sweep_cells_max: Final = 100_000
 """Cells of one sweep: about a day of work if each takes a second."""
 
 sweep_seeds_max: Final = 10_000
-"""Runs of one setting of a sweep. With this number, half the confidence interval is a fiftieth of the standard
-deviation."""
+"""Runs of one setting of a sweep: half the confidence interval is then a fiftieth of the standard deviation."""
 
 sweep_scale_max: Final = 100.0
 """The largest factor by which a study may be longer than in its paper; a larger one is a typing error."""

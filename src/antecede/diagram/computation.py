@@ -15,6 +15,8 @@ from antecede import limits
 from antecede.errors import DiagramError
 
 KINDS = ("send", "arrive", "deliver", "local")
+_text_max = 1_000
+"""Letters of a name, label or sentence; a longer one helps no reader."""
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -265,5 +267,6 @@ def _in_sequence(rows: list[Row]) -> list[Row]:
 
 
 def printable(text: str) -> str:
-    """Return text without control characters, which a terminal would execute and XML forbids."""
+    """Return text without control characters, which a terminal would execute and XML forbids, and not too long."""
+    text = text if len(text) <= _text_max else f"{text[: _text_max // 2]}…{text[-_text_max // 2 :]}"
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)

@@ -234,14 +234,20 @@ def along(text: str, line: Segment) -> list[Place]:
     shares = [low + (high - low) * share for share in _shares] if low < high else [0.5]
     # The normal that points up.
     nx, ny = dy / length, -dx / length
+    away = _beside
+    if len(text) <= _level_chars:
+        # A turned letter may look like another one.
+        angle, away = 0.0, abs(nx) * (LETTER * len(text) / 2 + 3) + abs(ny) * 8 + 1
     places = []
     for share in shares:
         x, y = line.at(share)
-        places += [Place(x + nx * side, y + ny * side, angle) for side in (_beside, -_beside)]
+        places += [Place(x + nx * side, y + ny * side, angle) for side in (away, -away)]
     return places
 
 
 _shares = (0.5, 0.35, 0.65, 0.2, 0.8, 0.1, 0.9, 0.0, 1.0)
+_level_chars = 2
+"""Labels of up to this length stay level."""
 _beside = 9.5
 """The distance between an arrow and the middle of its label."""
 
