@@ -14,7 +14,7 @@ import typer
 
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
 from antecede.cli.progress import status
-from antecede.errors import TraceError, UsageError
+from antecede.errors import TraceError, UsageError, similar
 
 _orders = ("fifo", "causal", "total", "synchronous", "significant")
 
@@ -124,12 +124,10 @@ def _by_second(tables: str | None) -> list[tuple[int, int]]:
 
 
 def _asked(order: str) -> tuple[str, ...]:
-    from antecede.cli.wording import meant
-
     names = [name.strip() for name in order.split(",")]
     for name in names:
         if name not in _orders:
-            raise UsageError(f"--order: {name!r} is not one of {', '.join(_orders)}{meant(name, _orders)}")
+            raise UsageError(f"--order: {name!r} is not one of {', '.join(_orders)}{similar(name, _orders)}")
     return tuple(dict.fromkeys(names))
 
 

@@ -15,7 +15,7 @@ from antecede.cli.progress import status
 from antecede.cli.terminal import show
 from antecede.cli.wording import counted, nothing_valid, shown_name, silent_names, unread
 from antecede.crashes import discard_output, print_error
-from antecede.errors import TraceError, UsageError
+from antecede.errors import TraceError, UsageError, similar
 from antecede.trace.conflicts import Conflicts, read_conflicts
 from antecede.trace.cut import Cut
 from antecede.trace.quarantine import DELIVERIES, unreadable_rows
@@ -138,7 +138,7 @@ def _asked(order: str) -> tuple[str, ...]:
     asked = [name.strip() for name in order.split(",")]
     for name in asked:
         if name not in _orders:
-            raise UsageError(f"--order: {name!r} is not one of {', '.join(_orders)}")
+            raise UsageError(f"--order: {name!r} is not one of {', '.join(_orders)}{similar(name, _orders)}")
     return tuple(dict.fromkeys(asked))
 
 

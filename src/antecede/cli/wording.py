@@ -2,8 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from math import floor, log10
 from typing import Any
 
@@ -14,12 +13,6 @@ from antecede.trace.quarantine import DELIVERIES
 def shown_name(text: str) -> str:
     """Return a name from a trace in a form that is safe on a terminal."""
     return text if text.isprintable() and text else repr(text)
-
-
-def meant(given: str, known: Iterable[str]) -> str:
-    """Return a question with the known name that was probably meant, or nothing: ``; did you mean causal?``."""
-    near = get_close_matches(given, list(known), 1, 0.6)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def letter_name(one: Mapping[str, Any]) -> str:

@@ -26,9 +26,11 @@ _style = """
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 24px 20px 60px; max-width: 1080px; background: var(--page); color: var(--fg);
  font: 15px/1.55 system-ui, "Segoe UI", "DejaVu Sans", Arial, sans-serif; overflow-wrap: anywhere; }
-h1 { font-size: 26px; margin: 0 0 4px; } h2 { font-size: 19px; margin: 40px 0 8px; } p { margin: 8px 0; max-width: 75ch; }
+h1 { font-size: 26px; margin: 0 0 4px; } h2 { font-size: 19px; margin: 40px 0 8px; }
+p { margin: 8px 0; max-width: 75ch; }
 .quiet { color: var(--quiet); } .cards { display: flex; flex-wrap: wrap; gap: 12px; margin: 16px 0; }
-.card { flex: 1 1 190px; border: 1px solid var(--line); border-radius: 8px; padding: 12px 16px; background: var(--card); }
+.card { flex: 1 1 190px; border: 1px solid var(--line); border-radius: 8px; padding: 12px 16px;
+ background: var(--card); }
 .card b { display: block; font-size: 22px; line-height: 1.3; } .card span { color: var(--quiet); font-size: 13px; }
 .good b { color: var(--good); } .bad b { color: var(--bad); } .open b { color: var(--open); }
 .good { border-left: 5px solid var(--good); } .bad { border-left: 5px solid var(--bad); }
@@ -157,8 +159,10 @@ def _traffic(figures: Mapping[str, Any]) -> Iterator[str]:
         return
     yield "<h2>Who talks to whom?</h2>"
     others = len({name for row in rows for name in (row["from"], row["to"])}) - limits.report_processes_max
-    more = f" The {others:,} processes with the least traffic are together in the last row and column." * (others > 0)
-    yield f"<p>Copies of messages from each process (rows) to each (columns): the stronger the colour, the more.{more}</p>"
+    least = f" The {others:,} processes with the least traffic are together in the last row and column."
+    more = least if others > 0 else ""
+    words = "Copies of messages from each process (rows) to each (columns): the stronger the colour, the more."
+    yield f"<p>{words}{more}</p>"
     yield f"<figure>{charts.heat_map(rows)}</figure>"
     busiest = sorted(rows, key=lambda row: (-row["messages"], row["from"], row["to"]))[:_busiest]
     head = '<tr><th>from</th><th>to</th><th class="n">copies</th><th class="n">bytes</th></tr>'
@@ -177,7 +181,7 @@ def _rates(figures: Mapping[str, Any], by_second: Sequence[Sequence[int]]) -> It
     yield "<h2>Messages per second</h2>"
     mean = "" if rates["mean"] is None else f"{rates['mean']:,.1f} messages/s over {_seconds(rates['seconds'])}; "
     yield f"<p>{mean}{rates['peak']:,} in the busiest second.</p>"
-    chart = charts.per_second({second: count for second, count in by_second})
+    chart = charts.per_second({one[0]: one[1] for one in by_second})
     if chart:
         yield f"<figure>{chart}</figure>"
     busiest = sorted(rates["processes"], key=lambda one: (-one["messages"], one["process"]))[:_busiest]
