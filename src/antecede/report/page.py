@@ -157,7 +157,7 @@ def _traffic(figures: Mapping[str, Any]) -> Iterator[str]:
     rows = figures["traffic"]
     if not rows:
         return
-    yield "<h2>Who talks to whom?</h2>"
+    yield "<h2>Traffic between processes</h2>"
     others = len({name for row in rows for name in (row["from"], row["to"])}) - limits.report_processes_max
     least = f" The {others:,} processes with the least traffic are together in the last row and column."
     more = least if others > 0 else ""
