@@ -190,6 +190,11 @@ class Driver:
         """Whether the machine is ahead of the log, because the log has no space."""
         return bool(self._records)
 
+    @property
+    def can_step(self) -> bool:
+        """Whether a turn takes a step."""
+        return not (self._records or self._starting or self.broken)
+
     # Turns.
 
     def turn(self, now: float, clock_ms: int) -> Turn:

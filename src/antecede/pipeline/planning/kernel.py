@@ -34,7 +34,7 @@ MAX_DOMAIN, MAX_SHARE, MAX_HOPS = 0, 1, 2
 
 
 class Asked(NamedTuple):
-    """What is asked of a plan: traffic, prices, bounds and pins."""
+    """Everything that is asked of a plan: traffic, prices, bounds and pins."""
 
     one: Ints
     """Unicasts are pairs ``one[k]``, ``other[k]`` of ``weight[k]`` messages in both directions."""
