@@ -13,7 +13,7 @@ from antecede.errors import StoreError
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What turns one state into the next."""
+    """The bytes that turn one state into the next."""
 
     parts: tuple[tuple[int, int, bytes], ...]
     """(place in the old state, number of bytes to remove there, bytes to insert), from left to right."""
