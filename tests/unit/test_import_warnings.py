@@ -114,7 +114,8 @@ def test_a_time_that_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str])
     _write(_send("a", "1", t="b", at="noon"), _deliver("b", "1"), _send("a", "2", t="b", at=1), _deliver("b", "2"))
     _write(*({"at": 1} | json.loads(line) for line in Path("log.jsonl").read_text().splitlines()))
     out = _out(capsys, "--map", "time=at", "--index", "time")
-    assert "  1 time could not be read: left out; use --time\n" in out
+    assert "  1 time could not be read: left out\n" in out
+    assert "    give their format, such as --time '%d/%b/%Y %H:%M:%S.%f'\n" in out
     assert "    log.jsonl:1: --index time: at is not a time; give --time FORM\n" in out
     _write(*({"at": 1} | record for record in (_send("a", "1"), _deliver("b", "1"))), _send("a", "2"))
     assert "    log.jsonl:3: --index time: no time: the record has no at\n" in _out(
