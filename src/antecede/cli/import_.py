@@ -249,6 +249,7 @@ _caveats = {
         "shiviz",
         "govector",
     ): "vector clocks cannot show a late delivery: verify will check the clocks, and find no violation",
+    ("editing",): "an editing session cannot show a late delivery: verify will find no violation",
     ("zipkin", "otlp", "jaeger", "spans"): "a service counts as one process, in the order of its wall clock",
 }
 """The limits of a verdict on such a trace."""
