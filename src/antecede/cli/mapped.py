@@ -64,6 +64,9 @@ def _remarks(report: dict[str, Any]) -> Iterator[str]:
         )
     if report["tied"]:
         yield f"  {counted(report['tied'], 'event has|events have')} the same place as the previous one: in file order"
+    if report["assumed"]:
+        rows = counted(sum(report["assumed"].values()), "row at an assumed position|rows at assumed positions")
+        yield f"  {rows}: a delivery that is late only because of such rows is undecided"
     if report["unreadable"]:
         yield f"  {counted(report['unreadable'], 'line')} could not be read:"
         yield from (f"    {_shown(place)}" for place in report["unreadable_first"])
