@@ -4,15 +4,15 @@
     me.sent("order-17", to="billing")             # before the message leaves
     me.delivered("payment-5")                     # when the application gets it
 
-``antecede verify traces`` then judges whether order was kept. A :class:`Recorder` belongs to one process of the trace: a
-sequential thread of events. :class:`Recording` is a folder with one recorder for each process.
+``antecede verify traces`` then judges whether order was kept. A :class:`Recorder` belongs to one process of the trace:
+a sequential thread of events. :class:`Recording` is a folder with one recorder for each process.
 
 * **Threads and tasks** may share a recorder: a row gets its index and is written under one lock, without waiting for
   anything but the operating system. A forked child cannot use its parent's recorder, since both would give the same
   indices.
-* **After a kill** the trace is readable: each row is one ``write`` to the end of the file, and nothing is buffered in the
-  program. (A power cut may lose rows; nothing is synced.) The next recorder of the same file removes a torn last line
-  and continues the index without a gap.
+* **After a kill** the trace is readable: each row is one ``write`` to the end of the file, and nothing is buffered in
+  the program. (A power cut may lose rows; nothing is synced.) The next recorder of the same file removes a torn last
+  line and continues the index without a gap.
 * **Parquet** files cannot be extended row by row. So the rows of ``orders.parquet`` are lines of ``orders.jsonl`` while
   the recorder is open, and become Parquet when it is closed. A reader of the folder finds them in either form.
 
@@ -70,7 +70,7 @@ class Recorder:
         self.process = self.path.stem if process is None else _process(process)
         self._lock = threading.Lock()
         self._ended = ""
-        """Why no more rows are accepted; empty while they are."""
+        """The reason why no more rows are accepted; empty while they are."""
         self._lines = self.path.with_suffix(".jsonl")
         if self.path.suffix == ".parquet":
             from antecede.trace.parquet import check_installed

@@ -1,4 +1,4 @@
-"""``antecede.record``: rows without gaps from threads, tasks, forks and killed programs, which ``verify`` then judges."""
+"""``antecede.record``: rows without gaps from threads, tasks, forks and killed programs, judged by ``verify``."""
 
 import asyncio
 import json
