@@ -409,7 +409,7 @@ pattern_seconds_max: Final = 2.0
 
 export_events_max: Final = {"perfetto": 1_000_000, "otlp": 1_000_000, "shiviz": 50_000, "dot": 2_000, "mermaid": 400}
 """Events of one exported trace. Perfetto and collectors take files of some 500 MB; ShiViz keeps all events in a web
-page; dot's layout takes a minute; Mermaid draws at most 500 arrows and 50,000 characters."""
+page; a graph of more points cannot be read; Mermaid refuses texts of more than 50,000 characters."""
 
 preview_records_max: Final = 10_000
 """Records that ``import --preview`` examines: enough to show every kind of record, in about a second."""

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ def test_otlp_has_the_fields_of_the_protocol(tmp_path: Path) -> None:
             spans[span["spanId"]] = span
     by_name = {span["name"]: span for span in spans.values()}
     chain = ["send y to bob", "deliver y", "send z to cy, dan", "deliver z"]
-    for parent, child in zip(chain, chain[1:], strict=False):
+    for parent, child in pairwise(chain):
         assert by_name[child]["parentSpanId"] == by_name[parent]["spanId"], "a send is caused by the last delivery"
         assert by_name[child]["traceId"] == by_name[parent]["traceId"]
     late = by_name["deliver x (late, after z)"]

@@ -110,8 +110,9 @@ def register(app: typer.Typer) -> None:
 
         Known formats: logs with vector clocks (shiviz, govector); spans (zipkin, otlp, jaeger, or spans: CSV and
         Parquet); flow events of Chrome and Perfetto (chrome); histories of Temporal (temporal); editing sessions
-        (editing); CloudEvents with causationid (cloudevents). For any other log of sends and deliveries give --send, --deliver and the places of the columns:
-        --map for JSON, CSV and Parquet; for lines of text --pattern, whose groups name the columns; or --mapping.
+        (editing); CloudEvents with causationid (cloudevents). For any other log of sends and deliveries give --send,
+        --deliver and the places of the columns: --map for JSON, CSV and Parquet; for lines of text --pattern, whose
+        groups name the columns; or --mapping.
 
         All sources together make one trace. A log with several executions makes one trace for each, numbered: OUT-1,
         OUT-2 … Exit 0: done. 2: nothing could be read.

@@ -2,8 +2,8 @@
 
     ann {"ann":1} send x to cy
 
-Events are in one possible sequence; arrivals are left out. The own entry of a clock counts the events of its host, and a
-delivery merges the clock of its send. ShiViz draws the arrows that clocks can show. A late delivery adds nothing to a
+Events are in one possible sequence; arrivals are left out. The own entry of a clock counts the events of its host, and
+a delivery merges the clock of its send. ShiViz draws the arrows that clocks can show. A late delivery adds nothing to a
 clock, so it has no arrow there; its text says that it is late. White space in names is written as ``%20`` and the like.
 
 Antecede reads this log back: as ``shiviz`` by its clocks, and by ``PATTERN`` with all its messages, late or not.
