@@ -3,6 +3,7 @@
 * :class:`World` runs your agents on simulated servers, with faults (:mod:`antecede.testing.world`).
 * :func:`assert_causal`, :func:`assert_fifo` and :func:`assert_order` judge a recorded trace and explain a failure with
   a diagram (:mod:`antecede.testing.assertions`). The pytest plug-in uses them for its fixture.
+* :func:`check_order` runs the conformance kit on an order of your own (:mod:`antecede.testing.order_kit`).
 
 Names are imported when they are used: a test that only judges a trace does not load the simulator.
 """
@@ -19,10 +20,12 @@ _homes = {
     "assert_causal": "assertions",
     "assert_fifo": "assertions",
     "assert_order": "assertions",
+    "check_order": "order_kit",
 }
 
 if TYPE_CHECKING:
     from antecede.testing.assertions import assert_causal, assert_fifo, assert_order
+    from antecede.testing.order_kit import check_order
     from antecede.testing.world import NONE, ROUGH, DeadLetter, Faults, World
 
 __all__ = [
@@ -34,6 +37,7 @@ __all__ = [
     "assert_causal",
     "assert_fifo",
     "assert_order",
+    "check_order",
 ]
 
 
