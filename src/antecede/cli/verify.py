@@ -81,7 +81,7 @@ def register(app: typer.Typer) -> None:
         table = read_conflicts(conflicts) if conflicts is not None else None
         with trace_inputs(trace) as paths:
             chosen = chosen_engine(engine, master, conf, paths)
-            cut = _cut(since, until, processes)
+            cut = cut_of(since, until, processes)
             if dry_run:
                 return _dry_run(paths, chosen, as_json)
             for option, folder in (("--quarantine", quarantine), ("--late", late)):
@@ -136,7 +136,8 @@ def _asked(order: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(asked))
 
 
-def _cut(since: str | None, until: str | None, processes: str | None) -> Cut:
+def cut_of(since: str | None, until: str | None, processes: str | None) -> Cut:
+    """Return the part of a trace that the options --since, --until and --processes select."""
     names = tuple(one for one in processes.split(",") if one) if processes is not None else None
     if names == ():
         raise UsageError("--processes: expected names separated by commas")

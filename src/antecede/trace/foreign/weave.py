@@ -45,8 +45,8 @@ class Moment(msgspec.Struct, gc=False):
     clock: dict[str, int] | None = None
     takes: Sequence[str] = ()
     """Messages delivered here."""
-    gives: Sequence[tuple[str, str]] = ()
-    """Messages sent from here, each with its destination."""
+    gives: Sequence[tuple[str, tuple[str, ...]]] = ()
+    """Messages sent from here, each with its destinations."""
     assumed: str | None = None
     """The reason why its position in its process is assumed, if it is."""
 
@@ -64,11 +64,13 @@ class Moment(msgspec.Struct, gc=False):
             self.takes = [message]
 
     def give(self, message: str, to: str) -> None:
-        """Add a message that is sent from here."""
-        if isinstance(self.gives, list):
-            self.gives.append((message, to))
+        """Add a message that is sent from here; the same message again has one more destination."""
+        if not isinstance(self.gives, list):
+            self.gives = [(message, (to,))]
+        elif self.gives[-1][0] == message:
+            self.gives[-1] = message, (*self.gives[-1][1], to)
         else:
-            self.gives = [(message, to)]
+            self.gives.append((message, (to,)))
 
 
 def mark_ties(line: Sequence[Moment]) -> None:
@@ -190,8 +192,7 @@ def _rows(process: str, index: int, moment: Moment) -> Iterator[Event]:
             kind, message = DELIVER, takes[row]
         elif gives:
             kind = SEND
-            message, destination = gives[row - len(takes)]
-            to = (destination,)
+            message, to = gives[row - len(takes)]
         if row == main:
             extra = moment.said.columns()
             time, clock = moment.time, moment.clock
