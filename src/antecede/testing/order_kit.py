@@ -40,7 +40,7 @@ _group = 3
 
 
 class Checked(msgspec.Struct):
-    """What was checked."""
+    """The checks that were made."""
 
     order: str
     guarantees: list[str]
