@@ -40,7 +40,7 @@ _group = 3
 
 
 class Checked(msgspec.Struct):
-    """What was checked."""
+    """The result of the kit: how much it checked."""
 
     order: str
     guarantees: list[str]
