@@ -107,7 +107,7 @@ foreign_halves_max: Final = 64
 """Records of one span by different services: two if both sides of a call share its id, more if it was retried."""
 
 foreign_clock_entries_max: Final = 20_000_000
-"""Entries of all vector clocks of one import."""
+"""Entries of all vector clocks of one import, also of those that an import of an editing session makes."""
 
 label_chars_max: Final = 400
 """The name of an operation, or of an instance: a path with one number for each level of nesting."""

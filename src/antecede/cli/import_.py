@@ -210,8 +210,8 @@ def _lines(report: dict[str, Any]) -> list[str]:
             lines.append(f"  {counted(report[key], said)}")
     lines += [f"    {_shown(where)}" for where in report["unreadable_first"]]
     if report["assumed"]:
-        rows = counted(sum(report["assumed"].values()), "row")
-        lines.append(f"  {rows} at assumed positions: a delivery that is late only because of them is undecided")
+        rows = counted(sum(report["assumed"].values()), "row at an assumed position|rows at assumed positions")
+        lines.append(f"  {rows}: a delivery that is late only because of such rows is undecided")
     if report["skipped"]:
         lines.append(f"  {counted(len(report['skipped']), 'file')} left out:")
         lines += [f"    {_shown(why)}" for why in report["skipped"]]
@@ -223,7 +223,7 @@ def _lines(report: dict[str, Any]) -> list[str]:
     if report["to"] is None:
         lines.append(f"{counted(report['rows'], 'row')}, not written: give --to")
     else:
-        where = "several traces" if report["executions"] else _shown(report["to"])
+        where = counted(len(report["executions"]), "trace") if report["executions"] else _shown(report["to"])
         lines.append(f"{counted(report['rows'], 'row')} written to {where}")
     return lines
 
@@ -249,6 +249,7 @@ _caveats = {
         "shiviz",
         "govector",
     ): "vector clocks cannot show a late delivery: verify will check the clocks, and find no violation",
+    ("editing",): "an editing session cannot show a late delivery: verify will find no violation",
     ("cloudevents",): "when a cause was delivered is not recorded: it is placed before its first effect, and assumed",
     ("zipkin", "otlp", "jaeger", "spans"): "a service counts as one process, in the order of its wall clock",
 }

@@ -40,7 +40,7 @@ _group = 3
 
 
 class Checked(msgspec.Struct):
-    """The result of the kit: how much it checked."""
+    """The checks that were made."""
 
     order: str
     guarantees: list[str]

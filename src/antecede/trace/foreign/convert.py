@@ -147,8 +147,9 @@ def _format(file: ForeignFile, form: str, given: Pattern | None) -> str:
                 f"{file.name}: Parquet, but neither a trace nor spans: it has the columns {names}; give --map"
             )
         raise TraceError(
-            f"{file.name}: unknown format; known are {KNOWN}. Give --format, --pattern for a log with clocks, "
-            "or --map for any other log of sends and deliveries"
+            f"{file.name}: unknown format; known are {KNOWN}. Give --format, or --pattern for a log with clocks. For "
+            "any other log of sends and deliveries give --send, --deliver and --map; for lines of text --pattern "
+            "instead of --map"
         )
     return found
 

@@ -14,13 +14,19 @@ own entries and ``index`` + 1 differ on all the rows where they were equal.
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Protocol
+from itertools import groupby
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from antecede.trace.cycles import circular_deliveries
 from antecede.trace.matched import match
 from antecede.trace.schema import DELIVER, LOCAL, SEND, Event
+
+SEND_POSITION: Final = "send_position"
+"""The time of a send is not recorded."""
+TIED_START: Final = "tied_start"
+"""Events of a process have the same time."""
 
 
 class Recorded(Protocol):
@@ -65,6 +71,16 @@ class Moment(msgspec.Struct, gc=False):
             self.gives[-1] = message, (*self.gives[-1][1], to)
         else:
             self.gives.append((message, (to,)))
+
+
+def mark_ties(line: Sequence[Moment]) -> None:
+    """Mark the moments with messages that have the same time as another one in their process: their order is not
+    recorded. The line is in the order of its times."""
+    for _, group in groupby((moment for moment in line if moment.tied), key=lambda moment: moment.time):
+        tied = list(group)
+        if len(tied) > 1:
+            for moment in tied:
+                moment.assumed = moment.assumed or TIED_START
 
 
 class Woven:
