@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def chat(
         topology: str | None = typer.Argument(
-            None, metavar="[TOPOLOGY]", help="A topology file with rooms, to talk in one of them. Default: the story."
+            None, metavar="[TOPOLOGY]", help="A topology file, to talk in a room of it. Default: the story."
         ),
         name: str | None = typer.Option(None, "--name", metavar="NAME", help="Your name in the chat."),
         server: str | None = typer.Option(
