@@ -58,7 +58,8 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     named = [name for name in names if name.rstrip("_") in arguments[:1]]
     for register in _registers(named) or _registers(names):
         register(app)
-    for info in [*app.registered_commands, *app.registered_groups]:
+    registered: list[Any] = [*app.registered_commands, *app.registered_groups]
+    for info in registered:
         name = info.name or getattr(getattr(info, "callback", None), "__name__", "")
         info.rich_help_panel = next((panel for panel, some in PANELS.items() if name in some), "Other commands")
     return app
