@@ -237,7 +237,7 @@ def test_caught_an_order_in_which_nothing_comes_first(monkeypatch: pytest.Monkey
 
 
 def test_caught_locks_that_nobody_respects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Table, "rivals", lambda self, one: [])
+    monkeypatch.setattr(Table, "_in_its_way", lambda self, one: iter(()))
     _caught()
 
 

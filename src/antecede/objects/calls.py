@@ -19,9 +19,9 @@ from antecede.channel import Channel, Letter
 from antecede.engine import Returned, name_of
 from antecede.errors import AntecedeError, OverloadError, StoreError, UsageError
 from antecede.messages import Effects
-from antecede.objects.hosting import is_deep
 from antecede.objects.instances import Answered
-from antecede.objects.replicas import Called, Replicas, Row
+from antecede.objects.replicas import RULES, Called, Replicas, Row
+from antecede.objects.values import is_deep
 
 Body = tuple[int, list[Any]]
 """How many milliseconds a call may take, and its arguments."""
@@ -94,6 +94,23 @@ class Calls:
         """Abort the calls whose time is up."""
         assert self.site is not None
         self._perform(self.site.tick(clock_ms), now)
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the log does not yet say that the newest rules are followed."""
+        return self.site is not None and self.site.rules < RULES
+
+    def follow(self, rules: int, now: float) -> None:
+        """Follow a version of the rules from now on."""
+        if self.site is not None:
+            if rules > RULES:
+                raise StoreError(f"the log follows version {rules} of the rules of objects: this version knows {RULES}")
+            self._perform(self.site.follow(rules), now)
+
+    def settle(self, now: float) -> None:
+        """End a step, after everything that it sends has its stamp: no later step may send what this one caused."""
+        if self.site is not None and (effects := self.site.settle()):
+            self._perform(effects, now)
 
     def _perform(self, effects: Effects, now: float) -> None:
         self._channel.consumers[self._domain].perform(effects, now)

@@ -123,6 +123,8 @@ class Root(msgspec.Struct):
     number: Number
     tries: int = 1
     deadline: float | None = None
+    size: int = 0
+    """The bytes of its arguments."""
 
     @property
     def attempt(self) -> str:

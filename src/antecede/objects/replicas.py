@@ -23,13 +23,18 @@ import msgspec
 from antecede.errors import ObjectError, OrderError
 from antecede.messages import Deliver, Effects, Label, Message, Packet, Sent, Verdict, members_of
 from antecede.objects.hosting import ROOT, conflicts_of, hosting, parted, qualified, state_in
-from antecede.objects.instances import Answer, Answered, Local, Made, Stray
+from antecede.objects.instances import Answer, Answered, Local, Made, Root, Stray
 from antecede.objects.members import Members
 from antecede.objects.model import Call, Object, relation_of
 from antecede.objects.site import Site
 from antecede.orders import OrderSpec
 from antecede.orders.contract import Order
 from antecede.orders.objects import Objects
+
+RULES = 2
+"""The version of the rules that this code follows; a log says from where on its records do. Version 1: at most eight
+roots run at a time, and each time leaves at once. Version 2: admission by conflicts, number and bytes
+(:mod:`antecede.objects.roots`); the times of a step leave at its end."""
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -143,7 +148,24 @@ class Replicas(Site):
         self.logged: dict[str, list[list[str]]] = {}
         """The table of conflicts that the log has."""
         self._calls: dict[str, Called] = {}
-        """The open calls, by the root's name."""
+        """By the root's name."""
+        self.follow(1)
+
+    def follow(self, rules: int) -> Effects:
+        """Follow this version of the rules from now on; return what this causes."""
+        self.rules = rules
+        self.roots.version = rules
+        self.order.together = rules > 1
+        self._admit()
+        return self._sort(self._finished())
+
+    def settle(self) -> Effects:
+        """End a step of the server."""
+        return self.order.times() if self.order.together else []
+
+    def _called(self, root: Root) -> str:
+        object_, operation, _ = root.arguments
+        return qualified(object_, operation)
 
     def named(self, life: str) -> None:
         """Let all ids from here contain this life of the server's data."""
@@ -218,11 +240,14 @@ class Replicas(Site):
 
     def dump(self) -> Any:
         calls = [(name, msgspec.to_builtins(one)) for name, one in sorted(self._calls.items())]
-        return super().dump(), calls, self.logged
+        return super().dump(), calls, self.logged, self.rules
 
     def load(self, state: Any) -> None:
-        site, calls, self.logged = state
+        # Snapshots of version 1 do not say so.
+        site, calls, self.logged, *rules = state
         super().load(site)
+        self.rules = self.roots.version = rules[0] if rules else 1
+        self.order.together = self.rules > 1
         self._calls = {name: msgspec.convert(one, Called) for name, one in calls}
 
 

@@ -91,6 +91,9 @@ class Order(ABC):
     """The kinds of its control packets."""
     selective: ClassVar[bool] = False
     """``check`` can judge a packet without accepting it, so a program may choose among deliverable messages."""
+    accepts_own: ClassVar[bool] = False
+    """Whether it accepts every packet to itself at once, even if the message must wait: such a packet need not be
+    encoded, since nothing has to survive that is not part of the order's state."""
     relays: ClassVar[bool] = False
     """Copies may come from a member that did not send the message, and pass through members that are not
     destinations."""

@@ -128,6 +128,13 @@ class Objects(Order):
         """The latest time that was sent to each member, in any packet."""
         self.asked = [0] * members
         """The latest time that each member was asked for."""
+        self.together = False
+        """The times that a step sends leave at its end, one packet for each member (:meth:`times`)."""
+        self._later: dict[int, tuple[int, int]] = {}
+        """Members to be sent the time at the end of the step: the time that they need, and the members that want to
+        know theirs."""
+        self._copied = [0] * members
+        """The time of this step's last message to each member."""
         self.arrivals = Arrivals(me, members)
         self.vectors: dict[str, Vector] = {}
         """The vector of everything that each running instance has received and sent."""
@@ -154,7 +161,7 @@ class Objects(Order):
         self.no += 1
         for target in members_of(message.to):
             self.sent[target] += 1
-            self.told[target] = self.clock
+            self.told[target] = self._copied[target] = self.clock
             if target == self.me:
                 self.arrivals.post_own(self.sent[target], self.clock)
             stamp = Stamp(self.sent[target], *event, entries, message.label)
@@ -190,7 +197,23 @@ class Objects(Order):
     def _tell(self, target: int, effects: Effects, wanted: int = 0) -> None:
         """Send the time to a member, and optionally the members that want to know its own."""
         self.told[target] = self.clock
-        effects.append(Send(self.control(CLOCK, target, "", (self.sent[target], self.clock, wanted))))
+        if self.together:
+            self._later[target] = (self.clock, self._later.get(target, (0, 0))[1] | wanted)
+        else:
+            effects.append(Send(self.control(CLOCK, target, "", (self.sent[target], self.clock, wanted))))
+
+    def times(self) -> Effects:
+        """End a step: send the time to the members that need it. A member that got a message of that time or a later
+        one knows it; and the later a time is, the more it says."""
+        later, self._later = self._later, {}
+        # What a step sends must not depend on earlier ones except by the durable state.
+        copied, self._copied = self._copied, [0] * self.members
+        effects: Effects = []
+        for target, (time, wanted) in later.items():
+            if wanted or copied[target] < time:
+                self.told[target] = self.clock
+                effects.append(Send(self.control(CLOCK, target, "", (self.sent[target], self.clock, wanted))))
+        return effects
 
     # What instances do.
 
