@@ -15,6 +15,7 @@ from antecede.objects.instances import Instance, Made, Root
 from antecede.objects.replay import Intentions
 from antecede.objects.replicas import Placed, Placement
 from antecede.objects.roots import Roots, Wounds
+from antecede.objects.table import Table
 from antecede.orders.relation import Relation
 from antecede.testing import World
 
@@ -127,6 +128,23 @@ def test_roots_are_what_was_written_down() -> None:
     other.load(*roots.dump())
     assert other.dump() == roots.dump()
     assert [root.name for root in other] == [root.name for root in roots]
+
+
+def test_a_snapshot_keeps_the_sequence_of_roots_and_of_instances() -> None:
+    """It decides which of several late roots ends first, and which of several rivals makes way first."""
+    roots, table = Roots(_conflicts), Table(_conflicts)
+    for number, name in enumerate(("c.1", "b.2", "a.3"), 1):
+        roots.add(Root(name, "op", (), (0, 0, number), 1, 5.0))
+        table.queue(Instance(name, "op", (), name, (0, 0, number), "", 0))
+    for root in roots.admitted():
+        table.begin(table.instances[root.name])
+    last = Instance("z.4", "op", (), "z.4", (0, 0, 4), "", 0)
+    table.queue(last)
+    other_roots, other_table = Roots(_conflicts), Table(_conflicts)
+    other_roots.load(*roots.dump())
+    other_table.load(table.dump())
+    assert [root.name for root in other_roots.late(6.0)] == ["c.1", "b.2", "a.3"]
+    assert [one.id for one in other_table.rivals(other_table.instances["z.4"])] == ["c.1", "b.2", "a.3"]
 
 
 def test_wounds_are_healed_when_the_instance_that_they_were_for_has_ended() -> None:

@@ -168,11 +168,12 @@ class Roots:
     # State.
 
     def dump(self) -> tuple[Any, Any, Any, list[str]]:
-        """Return all roots, and the tries that need not rest, as plain values."""
+        """Return all roots, and the tries that need not rest, as plain values. The sequence of the roots decides which
+        of several late ones ends first."""
         return (
-            [msgspec.to_builtins(root) for _, root in sorted(self.running.items())],
+            [msgspec.to_builtins(root) for root in self.running.values()],
             [msgspec.to_builtins(root) for root in self.waiting],
-            [(attempt, msgspec.to_builtins(root)) for attempt, root in sorted(self.resting.items())],
+            [(attempt, msgspec.to_builtins(root)) for attempt, root in self.resting.items()],
             sorted(self._healed),
         )
 

@@ -101,8 +101,9 @@ class Table:
         return other.place < one.place if other.state == QUEUED else other.root != one.root
 
     def dump(self) -> Any:
-        """Return everything as plain values."""
-        return (self._handed, self._begun, [instance_out(one) for _, one in sorted(self.instances.items())])
+        """Return everything as plain values. The sequence of the instances decides which of several rivals is asked
+        first to make way."""
+        return (self._handed, self._begun, [instance_out(one) for one in self.instances.values()])
 
     def load(self, state: Any) -> None:
         """Load the state from ``dump``."""
