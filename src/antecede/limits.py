@@ -114,25 +114,24 @@ label_chars_max: Final = 400
 
 roots_conflicting_max: Final = 8
 """Conflicting operations of users that one object or server runs at the same time: more would only block each other."""
-
+roots_shared_max: Final = 2
+"""The same for operations that share requests: one under way, and one on its way; the others wait to share the next."""
 roots_running_max: Final = 1_024
 """All operations of users that one object or server runs at the same time: those that arrive while one is computed."""
-
 roots_running_bytes_max: Final = 16 * 1024 * 1024
 """The arguments of those operations, of which every replica has a copy; a single larger one runs alone."""
-
+shared_calls_max: Final = 256
+"""Calls that share one request: a replica computes them in one step, and other work must have its turn."""
+shared_calls_bytes_max: Final = 256 * 1024
+"""The arguments of calls that share one request; a single larger one travels alone."""
 nesting_depth_max: Final = 32
 """Levels of nested calls between objects; a deeper call fails."""
-
 ended_instances_max: Final = 4_096
 """Failed and aborted operation instances that an object remembers, for callers that are slower than others."""
-
 calls_open_max: Final = 20_000
 """Calls of objects that began at one server and have not ended; above this, further calls from clients are refused."""
-
 call_seconds_max: Final = 86_400
 """The longest that a call of a replicated object may take before it is aborted."""
-
 call_depth_max: Final = 64
 """Lists and dictionaries within each other in the arguments of one call, its answer, or the state of an object."""
 

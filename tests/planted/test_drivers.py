@@ -13,8 +13,9 @@ import pytest
 from antecede import limits
 from antecede.engine import React, Reaction
 from antecede.server import driver
+from antecede.server.acknowledgements import Acknowledgements
 from antecede.server.client import ClientLine, Numbering, Ticket
-from antecede.server.driver import Acknowledgements, Driver
+from antecede.server.driver import Driver
 from antecede.server.peering import Peering
 from antecede.server.retries import Retries
 from antecede.server.sessions import Sessions

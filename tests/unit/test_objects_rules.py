@@ -10,10 +10,8 @@ import pytest
 from antecede import Call, ReplicatedObject, limits, operation
 from antecede.errors import StoreError
 from antecede.live.application import plan_of
-from antecede.objects import calls
 from antecede.objects.replicas import RULES, Replicas
 from antecede.server import AgentServer, FromPeer
-from antecede.server import __name__ as server_module
 from antecede.server.items import Published, Ruled, decode_record, encode_record
 from antecede.topology import parse_topology
 
@@ -97,29 +95,27 @@ class Net:
         pytest.fail("calls do not end")
 
 
-def _old(monkeypatch: pytest.MonkeyPatch, random: Random) -> Net:
-    """Servers in the middle of many calls, by the rules of version 1."""
+def _old(random: Random, version: int) -> Net:
+    """Servers in the middle of many calls, by older rules."""
     net = Net()
-    with monkeypatch.context() as patched:
-        patched.setattr(calls, "RULES", 1)
-        patched.setattr(f"{server_module}.RULES", 1)
-        net.meet()
-        for number in range(1, 21):
-            for name in net.servers:
-                net.call(name, number, random)
-        for _ in range(40):
-            net.step(random.choice(sorted(net.servers)), random.randrange(1, 15))
+    for server in net.servers.values():
+        server.calls.newest = version
+    net.meet()
+    for number in range(1, 21):
+        for name in net.servers:
+            net.call(name, number, random)
+    for _ in range(40):
+        net.step(random.choice(sorted(net.servers)), random.randrange(1, 15))
     return net
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_a_log_of_version_1_is_replayed_by_its_rules_and_goes_on_with_the_newest(
-    monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    random = Random(seed)
-    old = _old(monkeypatch, random)
-    assert all(len(old.site(name).roots.running) <= limits.roots_conflicting_max for name in old.servers)
-    assert {old.site(name).rules for name in old.servers} == {1}
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_older_log_is_replayed_by_its_rules_and_goes_on_with_the_newest(version: int) -> None:
+    random = Random(version)
+    old = _old(random, version)
+    if version == 1:
+        assert all(len(old.site(name).roots.running) <= limits.roots_conflicting_max for name in old.servers)
+    assert {old.site(name).rules for name in old.servers} == {version}
     net = Net()
     for name, server in net.servers.items():
         for record in old.logs[name]:
@@ -148,11 +144,11 @@ def test_a_log_of_version_1_is_replayed_by_its_rules_and_goes_on_with_the_newest
         assert again.site(name).snapshot() == net.site(name).snapshot()
 
 
-def test_a_snapshot_without_a_version_follows_version_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    old = _old(monkeypatch, Random(7))
+def test_a_snapshot_without_a_version_follows_version_1() -> None:
+    old = _old(Random(7), 1)
     site = Net().site("s1")
     site.load(msgspec.msgpack.decode(msgspec.msgpack.encode(old.site("s1").dump()))[:3])
-    assert (site.rules, site.roots.version, site.order.together) == (1, 1, False)
+    assert (site.rules, site.roots.version, site.order.together, site.order.sparing) == (1, 1, False, False)
     assert site.state_of("one") == old.site("s1").state_of("one")
 
 

@@ -57,6 +57,8 @@ class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     domain: str
     peer: str
     content: Frame | Ack
+    unhurried: bool = False
+    """Whether nothing at the peer waits for it: it may wait for other frames, to leave with them."""
 
 
 def unshared_frame(one: Outgoing) -> Outgoing:
@@ -253,7 +255,7 @@ class MessageConsumer:
                     frame = link.send(body, now)
                     self.traffic.stamp_bytes += stamp_bytes
                     if frame.number <= link.admitted:
-                        self.outgoing.append(Outgoing(self.domain, peer, frame))
+                        self.outgoing.append(Outgoing(self.domain, peer, frame, self.order.is_unhurried(packet)))
             elif kind is Accept:
                 held = self._held.pop(id(effect.packet), None)  # type: ignore[union-attr]
                 if held is not None:

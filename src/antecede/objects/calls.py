@@ -59,11 +59,15 @@ class Calls:
 
     def __init__(self, channel: Channel, prefix: str) -> None:
         self._channel = channel
+        self.domain = ""
+        """The domain that has objects."""
         self._prefix = prefix
         self.site: Replicas | None = None
+        self.newest = RULES
+        """The newest version of the rules that all servers of the domain understand."""
         for name, consumer in channel.consumers.items():
             if isinstance(consumer.order, Replicas):
-                self._domain, self.site = name, consumer.order
+                self.domain, self.site = name, consumer.order
                 consumer.order.named(prefix.split(".")[-2])
 
     def call(
@@ -97,8 +101,8 @@ class Calls:
 
     @property
     def outdated(self) -> bool:
-        """Whether the log does not yet say that the newest rules are followed."""
-        return self.site is not None and self.site.rules < RULES
+        """Whether the log does not yet say that the newest possible rules are followed."""
+        return self.site is not None and self.site.rules < self.newest
 
     def follow(self, rules: int, now: float) -> None:
         """Follow a version of the rules from now on."""
@@ -109,11 +113,11 @@ class Calls:
 
     def settle(self, now: float) -> None:
         """End a step, after everything that it sends has its stamp: no later step may send what this one caused."""
-        if self.site is not None and (effects := self.site.settle()):
+        while self.site is not None and (effects := self.site.settle()):
             self._perform(effects, now)
 
     def _perform(self, effects: Effects, now: float) -> None:
-        self._channel.consumers[self._domain].perform(effects, now)
+        self._channel.consumers[self.domain].perform(effects, now)
 
     def answers(self) -> list[Letter]:
         """Return letters for the callers whose calls have ended since the last time."""

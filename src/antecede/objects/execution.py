@@ -24,7 +24,7 @@ from antecede.errors import ObjectError
 from antecede.messages import ABORT, COMMIT, REQUEST, RESPONSE, Label, Message
 from antecede.objects.instances import DONE, QUEUED, RUNNING, Answer, Caller, Instance, Made, Request
 from antecede.objects.members import Members
-from antecede.objects.model import Call, Object
+from antecede.objects.model import Call, Object, SharedCall
 from antecede.objects.outbox import Outbox
 from antecede.objects.replay import Intentions, run
 from antecede.objects.table import Table
@@ -79,7 +79,7 @@ class Execution:
             return
         if one is None:
             content = (request.arguments, request.root, request.number)
-            one = Instance(label.instance, label.operation, *content, label.by_instance, 0)
+            one = Instance(label.instance, label.operation, *content, label.by_instance, 0, shared=request.shared)
             self.table.queue(one)
         if one.state == QUEUED:
             one.pending.append(message)
@@ -123,7 +123,7 @@ class Execution:
                 continue
             one.calls.append(Made(label.operation, to))
             one.replies = {}
-            self.outbox.send(to, label, Request(one.root, one.number, call.arguments))
+            self.outbox.send(to, label, Request(one.root, one.number, call.arguments, isinstance(call, SharedCall)))
             return
 
     def _next_call(self, one: Instance) -> Call | None:

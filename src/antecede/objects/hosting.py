@@ -27,6 +27,7 @@ from antecede.objects.model import (
     CallFailed,
     Failure,
     Object,
+    SharedCall,
     initial,
     operation,
     operations_of,
@@ -118,12 +119,28 @@ def _first(name: str, kind: type[Object]) -> bytes:
     return state
 
 
-def _root(self: Any, object_: str, called: str, arguments: list[Any]) -> Generator[Call, Any, Any]:
+def _root(
+    self: Any, object_: str, called: str, arguments: list[Any], shared: bool = False
+) -> Generator[Call, Any, Any]:
     try:
-        return (yield Call(object_, called, tuple(arguments)))
+        if not shared:
+            return (yield Call(object_, called, tuple(arguments)))
+        answers = yield SharedCall(object_, called, tuple(arguments))
+        if not are_answers(answers, len(arguments)):
+            raise Failure("the answers do not fit the calls that share a request")
+        return answers
     except CallFailed as failed:
         # The caller knows the operation, not its parts, so it gets the operation's reason.
         raise Failure(*failed.args) from None
+
+
+def are_answers(given: Any, count: int) -> bool:
+    """Return whether this is a list of answers, each of which says whether it is one or the reason of a failure."""
+    return (
+        isinstance(given, list)
+        and len(given) == count
+        and all(isinstance(one, list) and len(one) == 2 and isinstance(one[0], bool) for one in given)
+    )
 
 
 def _bound(name: str, kind: type[Object], called: str, method: Callable[..., Any]) -> Callable[..., Any]:

@@ -63,6 +63,11 @@ class Call(msgspec.Struct, frozen=True):
         return (self.to,) if isinstance(self.to, str) else tuple(self.to)
 
 
+class SharedCall(Call, frozen=True):
+    """A call for several callers at once: its arguments are the arguments of each of them, one after the other. Its
+    answer is the list of their answers."""
+
+
 class CallFailed(Exception):
     """Raised in an operation whose call failed: all effects of the call are undone."""
 

@@ -140,6 +140,32 @@ def run(
         return Outcome(calls, (False, reason_of(error)))
 
 
+def run_shared(live: Live, name: str, calls: Sequence[Any]) -> Outcome:
+    """Compute an operation for several callers, one after the other: one that fails does not affect the others. The
+    answer is the list of their answers. If one makes a call, or the answers are too long for one message, nothing is
+    computed, and the calls must be made one by one."""
+    mark = len(live.journal)
+    answers: list[Answer] = []
+    size = 0
+    for arguments in calls:
+        outcome = run(live, name, arguments)
+        if outcome.answer is not None:
+            size += answer_bytes(outcome.answer)
+            answers.append(outcome.answer)
+        if outcome.answer is None or size > limits.letter_bytes_max:
+            live.rollback(mark)
+            return Outcome([], (False, "calls that cannot share a request"))
+    return Outcome([], (True, answers))
+
+
+def answer_bytes(answer: Answer) -> int:
+    """Return the size of an answer; of one that cannot travel, more than is allowed."""
+    try:
+        return len(msgspec.msgpack.encode(answer))
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return limits.letter_bytes_max + 1
+
+
 def _plain_call(call: Call) -> Call:
     return msgspec.structs.replace(call, arguments=plain(call.arguments))
 
@@ -206,6 +232,8 @@ def fold(live: Live, instances: Sequence[Instance]) -> dict[str, Outcome]:
     """Compute instances of one root on a live state, in the order in which they began. Return how far each got."""
     if len(instances) == 1:
         one = instances[0]
+        if one.shared:
+            return {one.id: run_shared(live, one.operation, one.arguments)}
         return {one.id: run(live, one.operation, one.arguments, one.answers)}
     outcomes: dict[str, Outcome] = {}
 
@@ -220,7 +248,10 @@ def fold(live: Live, instances: Sequence[Instance]) -> dict[str, Outcome]:
             for child in inside(f"{one.id}/{number}/"):
                 apply(child)
 
-        outcomes[one.id] = run(live, one.operation, one.arguments, one.answers, between)
+        if one.shared:
+            outcomes[one.id] = run_shared(live, one.operation, one.arguments)
+        else:
+            outcomes[one.id] = run(live, one.operation, one.arguments, one.answers, between)
 
     for top in inside(""):
         apply(top)

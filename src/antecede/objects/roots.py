@@ -33,10 +33,22 @@ class Roots:
     waited for longer: conflicting roots of one home are admitted in the order in which they were started. Compatible
     roots are limited only by their number and their bytes. By the rules of version 1, which old logs follow, the oldest
     roots are admitted up to a number, whether they conflict or not.
+
+    **Sharing** (from version 3 on). Roots of one operation that are admitted together share one root: one request, one
+    answer and one commit carry the calls of all of them, which each replica computes one after the other. So the frames
+    and steps of a call are divided by the calls that came while the one before was under way. A shared root that fails,
+    or whose time is up, is undone as a whole, and its parts wait again (:meth:`put_back`).
     """
 
-    def __init__(self, relation: Relation, operation: Callable[[Root], str] = attrgetter("operation")) -> None:
-        """``operation``: by which conflicts of a root are decided."""
+    def __init__(
+        self,
+        relation: Relation,
+        operation: Callable[[Root], str] = attrgetter("operation"),
+        unite: Callable[[list[Root]], Root] | None = None,
+        shareable: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        """``operation``: by which conflicts of a root are decided. ``unite``: makes one root of several, of an
+        operation that is ``shareable``."""
         self.version = 2
         """The rules of admission."""
         self.running: dict[str, Root] = {}
@@ -49,6 +61,8 @@ class Roots:
         """How many tries were wounded so far."""
         self._relation = relation
         self._operation = operation
+        self._unite = unite
+        self._shareable = shareable
         self._waiting: dict[str, deque[Root]] = {}
         """By operation, the oldest first."""
         self._healed: set[str] = set()
@@ -79,6 +93,8 @@ class Roots:
 
     def admitted(self) -> list[Root]:
         """Return the roots that may begin now, the oldest first. They run from now on."""
+        if self.version >= 3:
+            return self._admitted_together()
         admitted: list[Root] = []
         blocked: list[str] = []
         while heads := [(_age(queue[0]), name) for name, queue in self._waiting.items() if name not in blocked]:
@@ -89,13 +105,53 @@ class Roots:
                 if self.version < 2:
                     break
                 continue
-            self._waiting[name].popleft()
-            if not self._waiting[name]:
-                del self._waiting[name]
+            self._take(name)
             self.running[root.attempt] = root
             self._count(root, 1)
             admitted.append(root)
         return admitted
+
+    def _take(self, name: str) -> Root:
+        """Take the oldest root of an operation that waits."""
+        root = self._waiting[name].popleft()
+        if not self._waiting[name]:
+            del self._waiting[name]
+        return root
+
+    def _admitted_together(self) -> list[Root]:
+        """Return the roots that may begin now, with those that share one united."""
+        groups: list[list[Root]] = []
+        joinable: dict[str, list[Root]] = {}
+        """The last group of each operation, while no conflicting root came after it."""
+        blocked: list[str] = []
+        conflict = self._relation.conflict
+        while heads := [(_age(queue[0]), name) for name, queue in self._waiting.items() if name not in blocked]:
+            name = min(heads)[1]
+            root = self._waiting[name][0]
+            group = joinable.get(name)
+            if group is None or root.alone or not self._joins(root, group) or any(conflict(name, o) for o in blocked):
+                if not self._fits(root, name, blocked):
+                    blocked.append(name)
+                    continue
+                group = []
+                groups.append(group)
+                self._count(root, 1)
+            else:
+                self._bytes += root.size
+            group.append(self._take(name))
+            for other in [other for other in joinable if other != name and conflict(other, name)]:
+                del joinable[other]
+            if self._unite is not None and self._shareable(name) and not root.alone:
+                joinable[name] = group
+            else:
+                joinable.pop(name, None)
+        admitted = [group[0] if len(group) == 1 or self._unite is None else self._unite(group) for group in groups]
+        self.running |= {root.attempt: root for root in admitted}
+        return admitted
+
+    def _joins(self, root: Root, group: list[Root]) -> bool:
+        size = sum(one.size for one in group) + root.size
+        return len(group) < limits.shared_calls_max and size <= limits.shared_calls_bytes_max
 
     def _fits(self, root: Root, name: str, blocked: list[str]) -> bool:
         """Return whether a root may run now. ``blocked``: the operations of roots that must wait."""
@@ -107,7 +163,11 @@ class Roots:
             return False
         rivals = sum(count for other, count in self._admitted.items() if conflict(name, other))
         fits = not self._bytes or self._bytes + root.size <= limits.roots_running_bytes_max
-        return rivals < limits.roots_conflicting_max and count < limits.roots_running_max and fits
+        few = limits.roots_conflicting_max
+        if self.version >= 3 and self._shareable(name):
+            # Those that wait will share a root.
+            few = limits.roots_shared_max
+        return rivals < few and count < limits.roots_running_max and fits
 
     def _count(self, root: Root, sign: int) -> None:
         name = self._operation(root)
@@ -141,7 +201,15 @@ class Roots:
         if any(ran):
             self._count(root, -1)
         self._healed.discard(root.attempt)
-        self._numbers.discard(_age(root))
+        for one in root.parts or [root]:
+            self._numbers.discard(_age(one))
+
+    def put_back(self, roots: list[Root]) -> None:
+        """Let parts of a shared root that has ended wait again, in their order."""
+        for root in roots:
+            self.add(root)
+        for name in {self._operation(root) for root in roots}:
+            self._waiting[name] = deque(sorted(self._waiting[name], key=_age))
 
     def late(self, now: float) -> list[Root]:
         """Return the roots whose time is up. Those that waited no longer do."""
@@ -186,9 +254,10 @@ class Roots:
             self.add(root)
         for root in [*self.running.values(), *self.resting.values()]:
             self._count(root, 1)
-            if root.deadline is not None:
-                self._numbers.add(_age(root))
-                heappush(self._due, (root.deadline, _age(root)))
+            for one in root.parts or [root]:
+                if one.deadline is not None:
+                    self._numbers.add(_age(one))
+                    heappush(self._due, (one.deadline, _age(one)))
 
 
 def _age(root: Root) -> int:

@@ -35,7 +35,7 @@ from antecede.orders.encoding import Reader, Writer
 from antecede.orders.objects import HEAL, WOUND, Objects
 from antecede.orders.objects_rules import PLAIN
 
-_timeout: Answer = (False, "timeout: the call took too long and was aborted")
+TIMEOUT: Answer = (False, "timeout: the call took too long and was aborted")
 
 
 class Site(Order):
@@ -60,7 +60,7 @@ class Site(Order):
         self.outbox = Outbox(me, members.names[me], self.order)
         self.table = self.locking(relation_of(kind))
         self.execution = self.executing(kind, members, self.table, self.outbox)
-        self.roots = self.rooting(self.order.relation, self._called)
+        self.roots = self.rooting(self.order.relation, self._called, *self._sharing())
         self.wounds = Wounds()
         self._examined: set[str] = set()
         """Queued instances for which all younger rivals were asked to make way. Later there are only fewer rivals."""
@@ -91,6 +91,10 @@ class Site(Order):
         self._admit()
         return root.name, self._finished()
 
+    def _sharing(self) -> tuple[Any, ...]:
+        """Return how several roots become one, and for which operations."""
+        return ()
+
     def _called(self, root: Root) -> str:
         """Return the operation by which conflicts of a root are decided."""
         return root.operation
@@ -102,7 +106,7 @@ class Site(Order):
             if root.attempt in self.roots.running:
                 self.execution.abort(self.table.instances[root.attempt])
                 self._follow()
-            self._end(root, _timeout, late=True)
+            self._expired(root, now)
         return self._finished() if late else []
 
     def deadline(self) -> float | None:
@@ -195,6 +199,10 @@ class Site(Order):
         self.roots.end(root)
         self.outbox.add(Answered(root.name, *answer, root.tries, late))
         self._admit()
+
+    def _expired(self, root: Root, now: float) -> None:
+        """Process the end of a root whose time is up."""
+        self._end(root, TIMEOUT, late=True)
 
     def _follow(self) -> None:
         """Process the instances that have ended."""

@@ -190,6 +190,10 @@ class Order(ABC):
         reader.finish()
         return stamp
 
+    def is_unhurried(self, packet: Packet) -> bool:
+        """Return whether nothing at its destination waits for a packet that this member sends."""
+        return False
+
     def dependents(self, packet: Packet) -> int:
         """Dependencies that the stamp names, counted as in Jang et al. §6 (0 without stamps)."""
         return 0

@@ -101,6 +101,23 @@ def read_stamp(data: Reader, source: int, expected: int, clock: int) -> Stamp:
     return Stamp(number, own_clock, no, tuple(entries), _label(data))
 
 
+def write_time(time: tuple[int, int, int], members: int, out: Writer) -> None:
+    """Append the stamp of a packet with the time: the messages sent so far, the time, and who wants to know others'."""
+    sent, clock, wanted = time
+    out.number(sent)
+    out.number(clock)
+    out.raw(wanted.to_bytes((members + 7) // 8, "little"))
+
+
+def read_time(data: Reader, expected: int, clock: int) -> tuple[int, int, int]:
+    """Read the stamp of a packet with the time."""
+    sent, time = data.counter(expected), data.counter(clock)
+    wanted = int.from_bytes(data.raw((data.members + 7) // 8), "little")
+    if wanted >> data.members:
+        raise StampError("unknown members ask for the time")
+    return (sent, time, wanted)
+
+
 def _event(data: Reader, clock: int) -> tuple[int, int]:
     time = data.counter(clock)
     no = data.number()

@@ -27,7 +27,7 @@ from antecede.engine import Engine, Outbound, Question, Timeout, name_of
 from antecede.errors import LinkError, OverloadError, SnapshotError, StampError, UsageError, WireError
 from antecede.link import Ack, Frame, Hello
 from antecede.objects.calls import Calls, deadline_of, is_call, unfit
-from antecede.objects.replicas import RULES, Row
+from antecede.objects.replicas import Row
 from antecede.server.backlog import Backlog, backlog_of
 from antecede.server.items import (
     FORMAT_OLDEST,
@@ -105,7 +105,7 @@ class AgentServer:
         items.clear()
         objects = self.calls if self.calls.site is not None else None
         if objects is not None and inputs and objects.outdated:
-            inputs = [Ruled(RULES), *inputs]
+            inputs = [Ruled(objects.newest), *inputs]
         for given in inputs:
             self._take(given, items, now, clock_ms)
         if objects is not None:
