@@ -301,17 +301,19 @@ class Replicas(Site):
         """Return the effects for the network and for agents; the others become rows and answers."""
         kept: Effects = []
         for effect in effects:
-            if isinstance(effect, Local):
-                self._note("local", "", (), effect.instance, effect.operation, effect.type)
-            elif isinstance(effect, Answered):
-                self.ended.append((self._calls.pop(effect.root), effect))
-            elif isinstance(effect, Sent) and (label := effect.message.label) is not None:
-                self._sent(effect.message, label)
-            elif isinstance(effect, Stray):
-                process = self._process(effect.meant.operation, effect.meant.instance, self.me)
-                self.rows.append(Row("deliver", process, effect.message.id, (), "", "", effect.meant.type))
-            elif isinstance(effect, Deliver) and (label := effect.message.label) is not None:
-                self._note("deliver", effect.message.id, (), label.instance, label.operation, label.type)
+            kind: Any = type(effect)
+            one: Any = effect
+            if kind is Local:
+                self._note("local", "", (), one.instance, one.operation, one.type)
+            elif kind is Answered:
+                self.ended.append((self._calls.pop(one.root), one))
+            elif kind is Sent and (label := one.message.label) is not None:
+                self._sent(one.message, label)
+            elif kind is Stray:
+                process = self._process(one.meant.operation, one.meant.instance, self.me)
+                self.rows.append(Row("deliver", process, one.message.id, (), "", "", one.meant.type))
+            elif kind is Deliver and (label := one.message.label) is not None:
+                self._note("deliver", one.message.id, (), label.instance, label.operation, label.type)
             else:
                 kept.append(effect)
         return kept
@@ -322,7 +324,7 @@ class Replicas(Site):
 
     def _note(self, kind: str, message: str, to: tuple[str, ...], instance: str, operation: str, type_: str) -> None:
         process = self._process(operation, instance, self.me)
-        self.rows.append(Row(kind, process, message, to, instance, parted(operation)[1], type_))
+        self.rows.append(Row(kind, process, message, to, instance, operation.rpartition(".")[2], type_))
 
     def _process(self, operation: str, instance: str, member: int) -> str:
         """Return the process of a row: a replica, or for a root its caller."""

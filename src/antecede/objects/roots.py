@@ -93,6 +93,8 @@ class Roots:
 
     def admitted(self) -> list[Root]:
         """Return the roots that may begin now, the oldest first. They run from now on."""
+        if not self._waiting:
+            return []
         if self.version >= 3:
             return self._admitted_together()
         admitted: list[Root] = []

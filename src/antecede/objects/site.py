@@ -122,7 +122,7 @@ class Site(Order):
         if verdict is Verdict.DUPLICATE:
             return verdict, effects
         for effect in effects:
-            if isinstance(effect, Deliver):
+            if type(effect) is Deliver:
                 self._handed_over(effect.message)
                 self._follow()
             else:
@@ -130,9 +130,11 @@ class Site(Order):
         effects = self._finished()
         if packet.kind == COPY and verdict is Verdict.DELIVER:
             here = packet.subject
-            if not any(isinstance(effect, Deliver) and effect.message.id == here for effect in effects):
-                # The message is queued here and is part of the durable state.
-                return Verdict.HOLD, [*effects, Accept(packet)]
+            for effect in effects:
+                if isinstance(effect, Deliver) and effect.message.id == here:
+                    return verdict, effects
+            # The message is queued here and is part of the durable state.
+            return Verdict.HOLD, [*effects, Accept(packet)]
         return verdict, effects
 
     def _handed_over(self, message: Message) -> None:

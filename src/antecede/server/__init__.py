@@ -169,8 +169,6 @@ class AgentServer:
     def alarm_ms(self) -> int | None:
         """The wall clock at which the next timer is due."""
         timer = self.timers.alarms[0][0] if self.timers.alarms else None
-        if self.calls.site is None:
-            return timer
         call = self.calls.alarm_ms()
         return timer if call is None else call if timer is None else min(timer, call)
 
@@ -288,11 +286,12 @@ class AgentServer:
             self.clients[item.client] = item.number
             ask = item.asked or (f"?{item.number}" if item.ask else "")
             source = item.source or f"{item.client}@{self.name}"
-            if item.deadline_ms and is_call(item.to):
+            call = bool(item.deadline_ms) and is_call(item.to)
+            if call:
                 self._call(source, item, ask, item.deadline_ms, now)
             else:
                 self._send(source, item, ask=ask, replays=item.replays)
-            self._replies.append(Accepted(item.client, item.number))
+            self._replies.append(Accepted(item.client, item.number, call and bool(ask)))
         elif isinstance(item, PublishedMany):
             self._apply_many(item)
         elif isinstance(item, Fired):

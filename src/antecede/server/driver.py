@@ -32,6 +32,7 @@ from antecede.engine import React
 from antecede.engine.host import Outcome
 from antecede.server import AgentServer, Input
 from antecede.server.acknowledgements import Acknowledgements
+from antecede.server.company import Company
 from antecede.server.gate import Gate, Reply
 from antecede.server.items import Published, PublishedMany, Reacted, pieces_of
 from antecede.server.retries import Retries
@@ -142,10 +143,7 @@ class Driver:
         self._calm = True
         self._rested = 0.0
         self._retry_at: float | None = None
-        self._unhurried: list[Outgoing] = []
-        """Frames that wait for others, to leave with them."""
-        self._leave_at: float | None = None
-        """The time by which they must leave."""
+        self._company = Company()
         self._commit_at: float | None = None
         """The time by which records that nothing waits for must be committed; None: there are none."""
         self._wake_at: float | None = None
@@ -201,7 +199,7 @@ class Driver:
     def busy(self) -> bool:
         """Whether there is pending work for this server's agents or its disk."""
         waits = any(self._lives(agent) for agent in self.machine.engine.mailboxes)
-        return bool(self.inputs or self._records or len(self.gate) or self._unhurried or waits)
+        return bool(self.inputs or self._records or len(self.gate) or self._company or waits)
 
     @property
     def behind(self) -> bool:
@@ -252,9 +250,12 @@ class Driver:
         if step.record is not None:
             records.extend(pieces_of(step.record))
             self.gate.last += len(records)
-        outgoing = self._in_company(step.outgoing, now) if step.outgoing or self._unhurried else step.outgoing
-        if outgoing or step.replies:
-            self.gate.put(outgoing, step.replies)
+        outgoing, replies = step.outgoing, step.replies
+        if outgoing or replies or self._company:
+            letters = not all(self._lives(due.agent) for due in step.due)
+            outgoing, replies = self._company.gather(outgoing, replies, letters, now)
+            if outgoing or replies:
+                self.gate.put(outgoing, replies)
         for due in step.due:
             if not self._lives(due.agent):
                 self._outputs.deliver(due)
@@ -265,19 +266,6 @@ class Driver:
         for domain, peer, reason in step.faults:
             self._outputs.fault(domain, peer, reason)
         return Turn(list(records) if records else [], [] if self.stopping else reactions)
-
-    def _in_company(self, outgoing: list[Outgoing], now: float) -> list[Outgoing]:
-        """Return the frames that leave now: frames that are not urgent wait for others, so that their receivers take
-        both in one step."""
-        urgent = self._leave_at is not None and now >= self._leave_at - _early_seconds
-        waiting = self._unhurried
-        waiting += outgoing
-        if not urgent and all(one.unhurried for one in outgoing):
-            if self._leave_at is None:
-                self._leave_at = now + _company_seconds
-            return []
-        self._unhurried, self._leave_at = [], None
-        return waiting
 
     def _call_when_taken(self) -> None:
         while self._when_taken and self._when_taken[0][0] <= self.taken:
@@ -354,7 +342,12 @@ class Driver:
             return self._retry_at
         alarm = self.machine.alarm_ms()
         due = None if alarm is None else now + max(0.0, (alarm - clock_ms) / 1000)
-        for other in (self.retries.deadline(), self.acknowledgements.deadline(), self._commit_at, self._leave_at):
+        for other in (
+            self.retries.deadline(),
+            self.acknowledgements.deadline(),
+            self._commit_at,
+            self._company.leave_at,
+        ):
             if other is not None and (due is None or other < due):
                 due = other
         known = self._wake_at
@@ -407,8 +400,6 @@ _steps_together: Final = 4
 """Steps of one run of turns; other work of the process needs its turn too."""
 _early_seconds: Final = 0.001
 """An alarm that is early by no more than this counts as on time: timers of event loops are not more precise."""
-_company_seconds: Final = 0.004
-"""How long frames that are not urgent wait for others."""
 _unhurried_seconds: Final = 0.01
 """How long records that nothing waits for may stay in memory. A crash loses them, and what they contain comes again."""
 _frames_together: Final = 64
