@@ -114,8 +114,9 @@ label_chars_max: Final = 400
 
 roots_conflicting_max: Final = 8
 """Conflicting operations of users that one object or server runs at the same time: more would only block each other."""
-roots_shared_max: Final = 2
-"""The same for operations that share requests: one under way, and one on its way; the others wait to share the next."""
+roots_rival_max: Final = 2
+"""The same for roots that may share requests: one under way, and one on its way. The others wait to share the next one;
+nested ones, which cannot, would wound each other."""
 roots_running_max: Final = 1_024
 """All operations of users that one object or server runs at the same time: those that arrive while one is computed."""
 roots_running_bytes_max: Final = 16 * 1024 * 1024

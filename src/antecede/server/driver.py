@@ -52,7 +52,7 @@ class Turn(msgspec.Struct):
 
 
 class Commit(Enum):
-    """When the log should be committed, after a run of turns."""
+    """The time to commit the log, after a run of turns."""
 
     HERE = "here"
     """Here and now: something waits for it, and nothing else is going on."""
