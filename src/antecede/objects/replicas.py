@@ -9,8 +9,8 @@ replica that repeats a nested call is one of several callers of one instance.
 operation ``call`` there. Its rows in a trace are the caller's, and its name says whose it is: ``alice@s1!3f2a1b.7`` is
 the seventh call that began at s1, ``alice@s1!3f2a1b.7/1`` the operation that it called.
 
-**Shared roots.** Calls of one operation that come together share a root: ``alice@s1!3f2a1b.9+4`` carries four calls, the
-first of them Alice's. In a trace its messages are hers. Every caller has the rows ``begin`` and ``commit`` (or
+**Shared roots.** Calls of one operation that come together share a root: ``alice@s1!3f2a1b.9+4`` carries four calls, of
+which Alice's is the first. In a trace its messages are hers. Every caller has the rows ``begin`` and ``commit`` (or
 ``abort``) of its call.
 
 **What is kept.** A server's step hands packets, calls and expired deadlines to its site, in the sequence of its record,
