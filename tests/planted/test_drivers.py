@@ -8,6 +8,7 @@ notice within a stated number of schedules. The same schedules find nothing in w
 from collections import deque
 from typing import Any
 
+import msgspec
 import pytest
 
 from antecede import limits
@@ -19,7 +20,8 @@ from antecede.server.driver import Commit, Driver
 from antecede.server.peering import Peering
 from antecede.server.retries import Retries
 from antecede.server.sessions import Sessions
-from antecede.simulator.servers.faults import Faults
+from antecede.server.shutdown import Shutdown
+from antecede.simulator.servers.faults import ROUGH, Faults
 from helpers.planted import caught
 
 Patch = pytest.MonkeyPatch
@@ -84,6 +86,12 @@ def test_a_failed_reaction_whose_batch_is_committed(monkeypatch: Patch) -> None:
     real = Retries.settle
     monkeypatch.setattr(Retries, "settle", settle)
     caught(300)
+
+
+def test_a_stop_that_saves_steps_which_the_log_has_no_room_for(monkeypatch: Patch) -> None:
+    """After the next start, what those steps sent is in no record."""
+    monkeypatch.setattr(Shutdown, "snapshot", lambda self: self._core.upkeep.final())
+    caught(300, faults=msgspec.structs.replace(ROUGH, stops=3, full_disks=3))
 
 
 # Peering.

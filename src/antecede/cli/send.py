@@ -54,12 +54,30 @@ def register(app: typer.Typer) -> None:
             raise UsageError(f"fields {fields!r}: {error}") from None
         if not isinstance(document, dict):
             raise UsageError(f"fields {fields!r}: expected a JSON object")
+        _warn_of_mistyped(topology, to)
         line = command_line(address, Access(token_file, authority), client, timeout)
         if ask:
             return asyncio.run(_ask(line, to, kind, document, timeout))
         entry = asyncio.run(_send(line, to, kind, document))
         print(f"accepted by {entry}; to see whether {to} failed to handle it: antecede dead list {topology}")
         return 0
+
+
+def _warn_of_mistyped(topology: str, to: str) -> None:
+    """Warn of a destination that is not an agent, and has almost the name of one: letters would wait for a client."""
+    from difflib import get_close_matches
+
+    from antecede.cli.organisation import read_topology
+    from antecede.crashes import print_error
+
+    if topology.startswith("tcp://"):
+        return
+    homes = {agent.name: agent.server for agent in read_topology(topology).agents}
+    for target in to.split(","):
+        name, at, home = target.partition("@")
+        close = get_close_matches(name, [agent for agent, server in homes.items() if server == home], 1)
+        if at and name not in homes and close:
+            print_error(f"{target} is not an agent: this waits for a client of that name. Did you mean {close[0]}?")
 
 
 async def _send(line: "Line", to: str, kind: str, fields: dict[str, Any]) -> str:

@@ -29,12 +29,13 @@ import msgspec
 from antecede import limits
 from antecede.channel import Outgoing
 from antecede.engine import React
+from antecede.engine.changes import CHANGES_FROM_BYTES, State, change_of
 from antecede.engine.host import Outcome
 from antecede.server import AgentServer, Input
 from antecede.server.acknowledgements import Acknowledgements
 from antecede.server.company import Company
 from antecede.server.gate import Gate, Reply
-from antecede.server.items import Published, PublishedMany, Reacted, pieces_of
+from antecede.server.items import FORMAT_WITH_LISTS, Published, PublishedMany, Reacted, pieces_of
 from antecede.server.retries import Retries
 from antecede.server.words import FromPeer, Log
 
@@ -209,6 +210,11 @@ class Driver:
         """Whether the machine is ahead of the log, because the log has no space."""
         return bool(self._records)
 
+    @property
+    def can_step(self) -> bool:
+        """Whether a turn takes a step."""
+        return not (self._records or self._starting or self.broken)
+
     # Turns.
 
     def turn(self, now: float, clock_ms: int) -> Turn:
@@ -338,10 +344,17 @@ class Driver:
         """Report the outcome of a batch of reactions."""
         reactions = self.retries.settle(due, outcome, now)
         if reactions:
-            self.feed(Reacted(due.agent, tuple(reactions), outcome.state, clock_ms))
+            state: State | None = outcome.state
+            if outcome.state is not None and len(outcome.state) >= CHANGES_FROM_BYTES and self._logs_changes:
+                state = change_of(due.state, outcome.state)
+            self.feed(Reacted(due.agent, tuple(reactions), state, clock_ms))
         else:
             # The next turn ends with a check of the deadline, which is that of the next try.
             self.poke()
+
+    @property
+    def _logs_changes(self) -> bool:
+        return self.machine.kept and self.machine.log_format >= FORMAT_WITH_LISTS
 
     def deadline(self, now: float, clock_ms: int) -> float | None:
         """The time at which ``turn`` must be called, if nothing else happens before."""

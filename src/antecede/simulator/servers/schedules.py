@@ -181,7 +181,7 @@ def play(
     servers = list(topology.servers)
     clients = [f"c{number}@{_one(random, servers)}" for number in range(1 + int(random.random() * 3))]
     durability = "os" if random.random() < 0.15 else "disk"
-    world = world_class(plan, agents, seed, faults or _faults(random), durability)
+    world = world_class(plan, agents, seed, faults or _faults(random, seed), durability)
     dice = Worker.dice = Dice(random, [name for name in agents if name[0] == "a"], topics, clients)
     _workload(world, random, dice)
     if watch:
@@ -253,7 +253,7 @@ def _plan(random: Random, topology: Topology, orders: Callable[[Random], str] | 
     return Plan(topology, chosen, homes), tuple(sorted(promised))
 
 
-def _faults(random: Random) -> Faults:
+def _faults(random: Random, seed: int) -> Faults:
     if random.random() < 0.05:
         return NONE
     draw = random.random
@@ -263,6 +263,7 @@ def _faults(random: Random) -> Faults:
 
     return msgspec.structs.replace(
         ROUGH,
+        stops=int(Random(f"{seed}/stops").random() * 1.3),
         crashes=upto(6),
         powercuts=_one(random, [0.0, 0.5, 1.0]),
         loss=_one(random, [0.0, 0.05, 0.2]),
