@@ -227,6 +227,16 @@ def test_a_trace_names_every_caller() -> None:
     assert [part.name.partition("!")[0] for part in shared.parts] == ["al@s1", "bo@s1", "cy@s1"]
 
 
+def test_an_answer_after_a_restart_has_an_id_that_no_lost_answer_had() -> None:
+    net = Net()
+    net.call("al", "set", 1)
+    net.round()
+    net.servers["s1"].resume()
+    net.finish()
+    (letter,) = net.servers["s1"].engine.mailboxes["al@s1"]
+    assert letter.id.rpartition(".")[2] == "c1-1"
+
+
 def test_a_snapshot_keeps_shared_roots() -> None:
     net = Net()
     for number in range(4):
