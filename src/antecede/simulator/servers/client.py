@@ -15,6 +15,7 @@ from antecede import wire
 from antecede.channel import Letter
 from antecede.engine.agents import Notification, name_of
 from antecede.errors import AntecedeError, OverloadError, UnansweredError, UnknownAgentError
+from antecede.labels import tail_of
 from antecede.server.client import ClientLine, Numbering, Ticket
 from antecede.server.inbox import Inbox
 from antecede.server.questions import Questions
@@ -67,6 +68,7 @@ class Publish(msgspec.Struct):
     state: str = "sent"
     """``sent``, ``accepted``; ``unknown``: the client was killed before the answer; ``refused``."""
     question: Question | None = None
+    context: str = ""
 
 
 class SimulatedTicket(Ticket):
@@ -140,7 +142,8 @@ class SimulatedClient:
 
     def send(self, to: tuple[str, ...], notification: Notification) -> None:
         """Publish a notification."""
-        self._publish(Publish(to, name_of(type(notification)), _encode(notification)))
+        kind, body = name_of(type(notification)), _encode(notification)
+        self._publish(Publish(to, kind, body, context=tail_of(notification)))
 
     def call(self, object_: str, operation: str, arguments: tuple[Any, ...], timeout: float) -> None:
         """Call an operation of a replicated object. What it returned comes as a letter."""
@@ -165,11 +168,13 @@ class SimulatedClient:
     def _put(self, publish: Publish) -> None:
         numbering = self._numbering
         ticket = numbering.open
-        if ticket is not None and (publish.ask or (ticket.to, ticket.kind) != (publish.to, publish.kind)):
+        shared = publish.to, publish.kind, publish.context
+        if ticket is not None and (publish.ask or (ticket.to, ticket.kind, ticket.context) != shared):
             self._flush()
             ticket = None
         if ticket is None:
-            ticket = SimulatedTicket(numbering.next, publish.to, publish.to, publish.kind, publish.ask)
+            to, context = publish.to, publish.context
+            ticket = SimulatedTicket(numbering.next, to, to, publish.kind, publish.ask, context)
             ticket.publishes = []
             numbering.open = ticket
             self._later(self.world.random.random() * 0.001, self._flush)
