@@ -18,6 +18,7 @@ from antecede.errors import AgentError, DiskFullError, StoreError, StoreFailedEr
 from antecede.interrupts import is_ctrl_c
 from antecede.server import AgentServer, Plan
 from antecede.server.core import ServerCore
+from antecede.server.driver import Commit
 from antecede.server.items import FORMAT_OLDEST, LOG_FORMAT, joined
 from antecede.server.recovery import recover
 from antecede.server.upkeep import Snapshot
@@ -71,8 +72,7 @@ class SimulatedServer:
         self.durability = durability
         self.disk = SimulatedDisk(random=world.random)
         self.disk.script = self._disk_effect
-        self.up = False
-        self.life = 0
+        self.up, self.life = False, 0
         self.machine: AgentServer
         self.core: ServerCore
         self.store: LogStore
@@ -98,8 +98,7 @@ class SimulatedServer:
 
     def _reset(self) -> None:
         self.ends: dict[End, None] = {}
-        self._ticking = False
-        self._committing = False
+        self._ticking = self._committing = False
         self._wake_at: float | None = None
 
     @property
@@ -300,9 +299,10 @@ class SimulatedServer:
                 self._run(due)
             if not driver.goes_on:
                 break
-        if driver.rest(now) and self.world.random.random() < 0.5:
+        commit = driver.rest(now)
+        if commit is Commit.HERE and self.world.random.random() < 0.5:
             self._commit()
-        elif not self._committing and self.store.last > self.store.durable:
+        elif commit is not Commit.LATER and not self._committing and self.store.last > self.store.durable:
             self._committing = True
             self.later(self.world.random.random() * 2 * self.commit_seconds, self._commit)
         driver.durable(self.store.durable)
