@@ -164,8 +164,9 @@ class Authoriser:
     # How much.
 
     def connections_max(self, who: Who) -> int | None:
-        """The number of connections that an identity may have at the same time; None: any."""
-        identity = self.identity(who.role, who.name)
+        """The number of connections that an identity may have at the same time; None: any. Servers can always
+        connect."""
+        identity = None if who.role == SERVER else self.identity(who.role, who.name)
         return None if identity is None or self.access is None else self.access.limits_of(identity).connections
 
     def rate(self, who: Who) -> Rate | None:

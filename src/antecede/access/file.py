@@ -99,7 +99,9 @@ class _Reader:
         anonymous = self._table(document, "anonymous")
         self._known(anonymous, ("operate",), "anonymous")
         access = Access(
-            *(self._identities(document, role) for role in (SERVER, CLIENT, OPERATOR)),
+            self._identities(document, SERVER),
+            self._identities(document, CLIENT),
+            self._identities(document, OPERATOR),
             self._patterns(anonymous, "anonymous", "operate"),
             self._limits(self._table(document, "limits"), "limits"),
             self._addresses(document),
@@ -130,8 +132,8 @@ class _Reader:
             self._texts(
                 table, _token, 'sha256: and 64 hexadecimal digits ("printf %s SECRET | sha256sum")', *at, "tokens"
             ),
-            *(self._patterns(table, *at, key) for key in ("names", "send", "receive", "subscribe", "call", "operate")),
-            self._limits(table.get("limits", {}), *at, "limits"),
+            limits=self._limits(table.get("limits", {}), *at, "limits"),
+            **{key: self._patterns(table, *at, key) for key in _lists},
         )
         if len({key.public for key in keys}) < len(keys):
             raise self._error("the same key twice", *at, "keys")
@@ -222,5 +224,6 @@ class _Reader:
                     raise self._error(f"{brief(mark)} belongs to {other.label} already", *at)
 
 
+_lists = ("names", "send", "receive", "subscribe", "call", "operate")
 _public_bytes = 32
 _public_chars = 64

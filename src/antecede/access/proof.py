@@ -12,8 +12,8 @@ versions, and the binding of the TLS channel (empty without TLS). It begins with
 worth nothing on another connection, in the other direction, for another name, or through a relay that ends TLS. The
 dialing end sends nothing about itself beyond its name before the server has proved to be the right one.
 
-An identity is proved by a signature with one of its keys. If it lists certificates, a certificate of the connection must
-carry one of these names, too. An identity without keys is proved by its certificate alone, which TLS has checked.
+An identity is proved by a signature with one of its keys. If it lists certificates, the connection's certificate must
+have one of these names, too. An identity without keys is proved by its certificate alone, which TLS has checked.
 
 Refusals do not say whether the name or the key is wrong, so that names cannot be searched for. The log does.
 """
@@ -101,6 +101,8 @@ class Dialing:
         self._keyring = keyring
         self._channel = channel
         self._to = to
+        self.who: Who | None = None
+        """The server, once it has proved its identity."""
         self.introduction = wire.Introduce(
             wire.VERSION, wire.VERSION_OLDEST, keyring.role, keyring.name, to, keyring.nonce()
         )
@@ -114,8 +116,10 @@ class Dialing:
             return Refusal("wrong-server", f"dialed {self._to} and {part.server[:64]} answered")
         given = (self.introduction, part.server, part.nonce, self._channel.binding)
         identity = keyring.servers().get(part.server)
-        if not keyring.proven_by(identity, part.signature, signed(_answering, *given), self._channel):
+        by = keyring.proven_by(identity, part.signature, signed(_answering, *given), self._channel)
+        if not by:
             return Refusal(NOT_PROVEN, f"the server at this address did not prove to be {part.server[:64]}")
+        self.who = Who(SERVER, part.server, by)
         return wire.Proof(keyring.sign(signed(_dialing, *given)))
 
 

@@ -29,6 +29,8 @@ class TcpConnection(asyncio.Protocol):
     def __init__(self, opened: "Callable[[TcpConnection], Receiver]", guest: Guest | None = None) -> None:
         """``guest``: its entry among the incoming connections, if it is one."""
         self.remote = "?"
+        self.binding = b""
+        self.certified: tuple[str, ...] = ()
         self.serial = next(serials)
         self._guest = guest
         self.full = False
@@ -51,6 +53,7 @@ class TcpConnection(asyncio.Protocol):
         connected = transport.get_extra_info("socket")
         if connected is not None:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.binding, self.certified = tls_identity(transport.get_extra_info("ssl_object"))
         self._transport.set_write_buffer_limits(high=limits.write_buffer_bytes_max)
         if self._guest is not None:
             self._guest.drop = self._drop
@@ -308,6 +311,20 @@ async def dial(
     async with asyncio.timeout(limits.hello_seconds_max):
         _, protocol = await connecting
     return protocol
+
+
+def tls_identity(connected: ssl.SSLObject | None) -> tuple[bytes, tuple[str, ...]]:
+    """Return the binding of a TLS connection, and the names in the other end's certificate, if it was checked.
+
+    The binding is the ``Finished`` message of the client (``tls-unique``). In TLS 1.3 it depends on the keys of this
+    connection alone, as an exported key would, which Python does not offer.
+    """
+    if connected is None:
+        return b"", ()
+    # Without a check of the certificate this is empty.
+    certificate = connected.getpeercert() or {}
+    names = certificate.get("subjectAltName", ())
+    return connected.get_channel_binding("tls-unique") or b"", tuple(str(name[1]) for name in names)
 
 
 def _shown(peer: object) -> str:

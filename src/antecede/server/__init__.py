@@ -55,11 +55,11 @@ from antecede.server.items import (
 )
 from antecede.server.snapshots import State, check_origin, decode_state, encode_state
 from antecede.server.timers import Timers
-from antecede.server.words import Accepted, FromPeer, Plan, Refused, Replay, Step
+from antecede.server.words import Accepted, Denied, FromPeer, Plan, Refused, Replay, Step
 
-__all__ = ["CATCHING_UP", "Accepted", "AgentServer", "FromPeer", "Plan", "Refused", "Replay", "Step"]
+__all__ = ["CATCHING_UP", "Accepted", "AgentServer", "Denied", "FromPeer", "Plan", "Refused", "Replay", "Step"]
 CATCHING_UP = "the server is catching up: try again later"
-Input = FromPeer | Published | PublishedMany | Reacted | Forgot | Buried | Replay | Left
+Input = FromPeer | Published | PublishedMany | Denied | Reacted | Forgot | Buried | Replay | Left
 
 
 class AgentServer:
@@ -176,6 +176,8 @@ class AgentServer:
             self._from_peer(given, items, now)  # type: ignore[arg-type]
         elif kind is Published or kind is PublishedMany:
             self._publish(given, items, now, clock_ms)  # type: ignore[arg-type]
+        elif kind is Denied:
+            self._replies += given.replies(self.clients.get(given.client, 0))  # type: ignore[union-attr]
         elif kind is Replay:
             self._replay_dead(given, items, now)  # type: ignore[arg-type]
         elif kind is not Reacted or self.engine.expects(given.agent, given.reactions):  # type: ignore[union-attr]

@@ -28,6 +28,10 @@ class Connection(Protocol):
     """The time of the last write."""
     code: str
     """The rule that the other end broke, so that this end closed the connection; empty: none."""
+    binding: bytes
+    """A value that only the two ends of this TLS connection know; empty without TLS."""
+    certified: tuple[str, ...]
+    """The names in the other end's certificate, which TLS has checked; empty: it showed none."""
 
     @property
     def heard(self) -> float:

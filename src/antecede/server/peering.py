@@ -1,7 +1,8 @@
 """The other servers: one connection to each peer, dialed by the server whose name is smaller.
 
-The first part on a connection is a hello with version, topology epoch, names, token, and the state of each shared link.
-A hello says which frames were accepted, and the peer then forgets them; so it leaves only when all its content is
+With an access file both ends first prove their identity (:mod:`antecede.access.proof`); before that no link is read or
+changed. Then each sends a hello with version, topology epoch, names, token, and the state of each shared link. A hello
+says which frames were accepted, and the peer then forgets them; so it leaves only when all its content is
 durable. A server that may not connect (another topology, another token, a link that stopped because data was lost) gets
 the reason and is disconnected; ``refusals`` keeps the last reason per peer.
 
@@ -12,16 +13,17 @@ This class does no I/O and has no clock. ``dials`` returns the peers to dial now
 ``dialed`` or ``dial_failed``.
 """
 
-import hmac
 from collections.abc import Callable
 
 from antecede import limits, wire
+from antecede.access.proof import Dialing
 from antecede.channel import Outgoing
 from antecede.errors import UsageError, WireError
 from antecede.link import Ack, Frame, Hello
 from antecede.server import AgentServer, FromPeer
 from antecede.server.connections import NO_HELLO, Connection, keep_alive
 from antecede.server.driver import Driver
+from antecede.server.guard import Guard
 from antecede.server.peer import PAUSE_FIRST, Peer
 from antecede.server.words import Log, Refusal
 
@@ -34,6 +36,7 @@ class Peering:
         machine: AgentServer,
         epoch: str,
         token: str,
+        guard: Guard,
         log: Log,
         random: Callable[[], float],
         speaks: int = wire.VERSION,
@@ -42,6 +45,7 @@ class Peering:
         self._machine = machine
         self._epoch = epoch
         self._token = token
+        self.guard = guard
         self._log = log
         self._random = random
         self._speaks = speaks
@@ -103,6 +107,14 @@ class Peering:
                     self.lost(peer, connection, f"domain {domain} was reset", now)
                 if peer.ours_to_dial:
                     peer.pause, peer.dial_at = PAUSE_FIRST, now
+
+    def review(self) -> None:
+        """Close the connections that we dialed to servers whose key was revoked or has expired."""
+        for peer in self.peers.values():
+            refusal = None if peer.dialed is None else self.guard.lapse(peer.who)
+            if refusal is not None and peer.dialed is not None:
+                self.guard.note("revoked", peer.who, peer.dialed.remote, reason=refusal.reason)
+                self.refuse(peer.name, peer.dialed, refusal)
 
     def watch(self, now: float) -> None:
         """Keep the connections that we dialed alive, and close those that are silent. :mod:`antecede.server.entry` does
@@ -181,14 +193,12 @@ class Peering:
         )
 
     def refusal(self, hello: wire.ServerHello) -> Refusal | None:
-        """Return why this server may not connect; None: it may."""
+        """Return why this server may not connect, although it has proved to be a server; None: it may."""
         me, other = self._machine.name, hello.server[:64]
         try:
             wire.agree(hello.version, hello.oldest, self._speaks)
         except WireError as error:
             return Refusal(error.code, str(error))
-        if not hmac.compare_digest(hello.token.encode(), self._token.encode()):
-            return Refusal("wrong-token", "wrong token")
         if hello.to != me:
             return Refusal("wrong-server", f"this is server {me}, not {hello.to[:64]}")
         if hello.server not in self.peers:
@@ -344,33 +354,67 @@ class Dialed:
         self._peer = peer
         self._connection = connection
         self._met = False
+        self._refused = False
         peer.dialed = connection
-        stopped = peering.stopped(peer.name)
-        if stopped is not None:
-            peering.refuse(peer.name, connection, stopped)
+        peer.who = None
+        keyring = peering.guard.keyring
+        self._proof = None if keyring is None else Dialing(keyring, connection, peer.name)
+        if self._proof is None:
+            self._greet()
         else:
-            peering.say_hello(peer, connection, lambda: None)
+            connection.send([self._proof.introduction])
+
+    def _greet(self) -> None:
+        stopped = self._peering.stopped(self._peer.name)
+        if stopped is not None:
+            self._refuse(stopped)
+        else:
+            self._peering.say_hello(self._peer, self._connection, lambda: None)
 
     def received(self, parts: list[wire.AnyPart]) -> None:
-        if not self._met:
-            # One part: the connection reads no more until it is trusted.
-            first = parts[0]
-            if isinstance(first, wire.Bye):
-                self._peering.closed_by_peer(self._peer, first)
-                return
-            if not isinstance(first, wire.ServerHello):
-                raise WireError(f"{type(first).__name__} where a server's hello was expected", "hello-expected")
-            refusal = self._peering.refusal(first)
-            if refusal is None and first.server != self._peer.name:
-                refusal = Refusal("wrong-server", f"dialed {self._peer.name} and {first.server} answered")
-            if refusal is not None:
-                self._peering.refuse(self._peer.name, self._connection, refusal)
-                return
-            self._met = True
-            self._peering.met(self._peer, self._connection, first)
-            self._peering.open_for_frames(self._peer, self._connection)
-        else:
+        if self._met:
             self._peering.received(self._peer, parts)
+            return
+        # One part: the connection reads no more until it is trusted.
+        first = parts[0]
+        if isinstance(first, wire.Bye):
+            self._peering.closed_by_peer(self._peer, first)
+        elif self._refused:
+            return
+        elif self._proof is not None:
+            self._check(self._proof, first)
+        else:
+            self._meet(first)
+
+    def _check(self, dialing: Dialing, first: wire.AnyPart) -> None:
+        """Let the peer prove its identity, and prove ours."""
+        proof = dialing.answer(first)
+        if isinstance(proof, Refusal):
+            self._peering.guard.refused(self._connection, f"server {self._peer.name}", proof)
+            self._refuse(proof)
+            return
+        self._proof = None
+        self._peer.who = dialing.who
+        self._connection.send([proof])
+        self._greet()
+
+    def _meet(self, first: wire.AnyPart) -> None:
+        if not isinstance(first, wire.ServerHello):
+            raise WireError(f"{type(first).__name__} where a server's hello was expected", "hello-expected")
+        refusal = self._peering.guard.authoriser.token_refusal(first.token) if self._peer.who is None else None
+        refusal = refusal or self._peering.refusal(first)
+        if refusal is None and first.server != self._peer.name:
+            refusal = Refusal("wrong-server", f"dialed {self._peer.name} and {first.server} answered")
+        if refusal is not None:
+            self._refuse(refusal)
+            return
+        self._met = True
+        self._peering.met(self._peer, self._connection, first)
+        self._peering.open_for_frames(self._peer, self._connection)
+
+    def _refuse(self, refusal: Refusal) -> None:
+        self._refused = True
+        self._peering.refuse(self._peer.name, self._connection, refusal)
 
     def closed(self, reason: str, now: float) -> None:
         if self._peer.dialed is self._connection:

@@ -64,6 +64,8 @@ class End:
         self.remote = remote
         self.serial = next(serials)
         self.code = ""
+        self.binding = b""
+        self.certified: tuple[str, ...] = ()
         self.other: End
         self.receiver: Receiver | None = None
         self.spoke = self._heard = loop.now
