@@ -5,6 +5,8 @@ written, and the exit code is 0. A second signal ends it at once; its log is the
 disk or a failed step is exit code 2. If SIGINT was ignored when the process started, it stays ignored: shells start
 background processes in this way, and Ctrl-C is then meant for other processes.
 
+With an access file, SIGHUP makes a server read it again. Without one, SIGHUP ends the process as usual.
+
 A server that ``antecede up`` started ends with it, however ``up`` ends. The server's standard input is a pipe that only
 ``up`` could write to, and never does; the system closes it when ``up`` ends. (Linux can send a signal at the parent's
 death, but it comes when the *thread* that started the child ends, and other systems have no such signal.)
@@ -105,6 +107,8 @@ async def serve(
         runtime.store.close()
         raise
     await runtime.start()
+    if options.get("security") is not None:
+        loop.add_signal_handler(signal.SIGHUP, runtime.reload)
     settle_memory()
     waiting = loop.create_task(told.wait())
     awaited: list[asyncio.Future[Any]] = [waiting, runtime.failed]

@@ -252,7 +252,7 @@ class Listener:
         def drop(reason: str, code: str) -> None:
             task.cancel()
 
-        guest = self._admission.enter(address, drop)
+        guest = self._admission.enter(address, drop, self._loop.time())
         patience = None if self._tls is None else limits.hello_seconds_max
         try:
             await self._loop.connect_accepted_socket(

@@ -65,6 +65,9 @@ class ServerCore:
         self.entry = Entry(
             *(guard, self.peering, self.sessions, self.operations.request, log), admission or Admission(), speaks
         )
+        access = guard.authoriser.access
+        if access is not None:
+            self.entry.admission.limit_addresses(access.addresses)
         self.upkeep = Upkeep(machine, store, driver, self.marks, self.watch, log)
         self.failure = ""
         """The reason why no steps can be taken any more, or empty."""
@@ -109,6 +112,7 @@ class ServerCore:
         """Use another access file from now on: its permissions count at once, and sessions of revoked keys end."""
         before = self.guard.authoriser.access
         self.guard.authoriser.replace(access)
+        self.entry.admission.limit_addresses(access.addresses)
         self.sessions.review()
         self.review()
         self._log.info("access-reloaded", digest=access.digest, before=None if before is None else before.digest)

@@ -9,6 +9,7 @@ from typing import Any
 
 from antecede.access import Authoriser, Refusal, Who
 from antecede.access.audit import REFUSED, Audit
+from antecede.access.authoriser import ANONYMOUS, OPERATE
 from antecede.access.proof import Answering, Keyring
 from antecede.server.connections import Connection
 from antecede.server.words import Log
@@ -35,6 +36,17 @@ class Guard:
     def lapse(self, who: Who | None) -> Refusal | None:
         """Return why the identity of an open connection does not count any more."""
         return None if who is None else self.authoriser.lapse(who)
+
+    def page(self, name: str, secret: str) -> tuple[Who | None, Refusal | None]:
+        """Return the caller of a page of the metrics server that shows this secret (empty: none), and why it may not
+        see the page; None: it may."""
+        who = self.authoriser.page_caller(secret)
+        if who is None:
+            return None, Refusal(UNKNOWN_CALLER, "unknown bearer token")
+        refusal = self.authoriser.refusal(who, OPERATE, name)
+        if refusal is not None and who is ANONYMOUS:
+            refusal = Refusal(UNKNOWN_CALLER, f"{refusal.reason}: expected the bearer token of an operator")
+        return who, refusal
 
     # Connections of identities.
 
@@ -71,4 +83,5 @@ class Guard:
         self.note(REFUSED, who, connection.remote, **fields)
 
 
+UNKNOWN_CALLER = "unknown-caller"
 _claim_chars = 100

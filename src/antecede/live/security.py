@@ -1,0 +1,41 @@
+"""A server's access file and its own credentials: read at the start, and read again when the process gets SIGHUP."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from time import time
+from typing import TYPE_CHECKING, Any
+
+from antecede.access import Access, Authoriser
+from antecede.access.model import SERVER
+from antecede.errors import AccessError
+from antecede.live.keys import Credentials, check_access, read_access
+
+if TYPE_CHECKING:
+    from antecede.server.core import ServerCore
+
+
+class ServerSecurity:
+    """The identity of one server, and the identities that it knows."""
+
+    def __init__(self, access: str | Path, credentials: Credentials, server: str, servers: Mapping[str, Any]) -> None:
+        """``access``: the access file. ``servers``: those of the topology."""
+        credentials.expect(SERVER, server)
+        self._file = access
+        self._servers = servers
+        self.credentials = credentials
+        self.authoriser = Authoriser(self._read(), clock=time)
+        self.keyring = credentials.keyring(self.authoriser.servers)
+
+    def _read(self) -> Access:
+        access = read_access(self._file)
+        check_access(access, self._servers, self.credentials)
+        return access
+
+    def reload(self, core: "ServerCore") -> None:
+        """Read the access file again: use it as a whole, or keep the previous one."""
+        try:
+            access = self._read()
+        except AccessError as error:
+            core.keep_access(str(error))
+        else:
+            core.reload(access)
