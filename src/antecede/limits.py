@@ -38,10 +38,8 @@ simulated_messages_max: Final = 1_000_000_000
 
 topology_bytes_max: Final = 4 * 1024 * 1024
 """One topology file."""
-
 topology_servers_max: Final = 4_096
 """Servers of one topology, and its domains."""
-
 topology_drawn_servers_max: Final = 1_024
 """Servers of a topology that is drawn: more cannot be read."""
 
@@ -176,6 +174,8 @@ bytes per shared domain; a request of an operator has two short arguments."""
 
 token_bytes_max: Final = 4 * 1024
 """One token: a quarter of the longest hello."""
+token_chars_min: Final = 32
+"""One token for servers that other machines reach: it cannot be guessed if it is random."""
 
 proof_bytes_max: Final = 128
 """One nonce or signature in a proof of identity: 32 and 64 bytes today."""

@@ -200,5 +200,10 @@ def _write(path: Path, data: bytes, mode: int = 0o644) -> None:
     os.replace(temporary, path)
 
 
+def write_public(path: Path, data: bytes) -> None:
+    """Write a file without secrets as a whole."""
+    _write(path, data)
+
+
 def _write_private(path: Path, data: bytes) -> None:
     _write(path, data, 0o600)

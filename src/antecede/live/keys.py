@@ -105,9 +105,8 @@ class Credentials:
     def expect(self, role: str, name: str = "") -> None:
         """Refuse credentials of another role, or another name."""
         if self.role != role or (name and self.name != name):
-            raise AccessError(
-                f"{self.folder}: the credentials of {self.role} {self.name}: expected {role} {name}".strip()
-            )
+            wanted = f"those of {role} {name}" if name else f"a folder in {role}s/"
+            raise AccessError(f"{self.folder}: these are the credentials of {self.role} {self.name}: expected {wanted}")
 
     def keyring(self, servers: Callable[[], Mapping[str, Identity]] | None = None) -> Keyring:
         """Return the means to prove this identity. ``servers``: returns the servers to trust, if not those of the

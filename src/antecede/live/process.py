@@ -73,6 +73,12 @@ def _await_end_of_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], None
     os._exit(2)
 
 
+def _reload(started: list[ServerRuntime]) -> None:
+    """Let the server read its access file again; before its start it does so anyway."""
+    for runtime in started:
+        runtime.reload()
+
+
 async def serve(
     topology: TopologyFile,
     server: str,
@@ -96,6 +102,9 @@ async def serve(
         loop.add_signal_handler(number, stop)
     if until_stdin_closes:
         Thread(target=_await_end_of_input, args=(loop, stop), name="stdin", daemon=True).start()
+    started: list[ServerRuntime] = []
+    if options.get("security") is not None:
+        loop.add_signal_handler(signal.SIGHUP, _reload, started)
     raise_limit()
     runtime = ServerRuntime(topology, server, data, **options)
     page: MetricsPage | None = None
@@ -107,8 +116,7 @@ async def serve(
         runtime.store.close()
         raise
     await runtime.start()
-    if options.get("security") is not None:
-        loop.add_signal_handler(signal.SIGHUP, runtime.reload)
+    started.append(runtime)
     settle_memory()
     waiting = loop.create_task(told.wait())
     awaited: list[asyncio.Future[Any]] = [waiting, runtime.failed]
