@@ -154,7 +154,7 @@ class AgentServer:
         self._collect()
         self.calls.compare(enacted)
         self.channel.forget_leaving()
-        self._replies = []
+        self._replies, self._faults = [], []
 
     def begin_life(self, life: int) -> None:
         """Start a life after the last record was replayed: peers learn its number, and its count of frames so far."""
@@ -412,6 +412,9 @@ class AgentServer:
         while channel.unreadable:
             domain, reason = channel.unreadable.pop(0)
             self._faults.append((domain, "", reason))
+        if channel.forged:
+            self._faults += channel.forged
+            channel.forged.clear()
 
     # State.
 

@@ -322,6 +322,7 @@ class Peering:
             code = stopped.code
         else:
             self._log.warning("bad-frame", domain=domain, peer=name, reason=reason)
+            self.guard.note("bad-frame", None, "", claims=f"server {name}", reason=reason)
         if peer is not None and peer.connection is not None:
             # Close after our own hello, if that still waits: the other end must learn our incarnation.
             connection, told = peer.connection, reason

@@ -14,10 +14,11 @@ import msgspec
 from antecede import wire
 from antecede.channel import Letter
 from antecede.engine.agents import Notification, name_of
-from antecede.errors import AntecedeError, OverloadError, UnansweredError, UnknownAgentError
+from antecede.errors import AntecedeError, OverloadError, UnansweredError
 from antecede.server.client import ClientLine, Numbering, Ticket
 from antecede.server.inbox import Inbox
 from antecede.server.questions import Questions
+from antecede.simulator.servers.keys import Identities
 from antecede.simulator.servers.network import End, Loop, connect
 from antecede.simulator.servers.server import SimulatedServer
 
@@ -28,6 +29,10 @@ _encode = msgspec.msgpack.Encoder().encode
 
 class ClientWorld(Loop, Protocol):
     """The interface of its world that a client uses."""
+
+    identities: Identities | None
+
+    def may_refuse(self, address: str, to: tuple[str, ...], error: AntecedeError) -> bool: ...
 
     def wrong(self, where: str, reason: str) -> None: ...
 
@@ -124,6 +129,7 @@ class SimulatedClient:
             lambda: self.world.now,
             self.world.random.random,
             self._speaks,
+            keyring=None if self.world.identities is None else self.world.identities.of_client(self.name),
         )
         self._line.start(self.world.now)
         self._later(0.0, self._dial)
@@ -200,7 +206,7 @@ class SimulatedClient:
         else:
             for publish in ticket.publishes:
                 publish.state = "refused"
-            if not isinstance(error, UnknownAgentError) or ticket.to != (NOBODY,):
+            if not self.world.may_refuse(self.address, ticket.to, error):
                 self.world.wrong(self.address, f"a publish was refused: {error}")
 
     def _put_again(self, publish: Publish) -> None:

@@ -237,6 +237,7 @@ class End:
 def connect(one: End, other: End) -> None:
     """Make two ends one connection."""
     one.other, other.other = other, one
+    one.binding = other.binding = one.serial.to_bytes(8, "big")
 
 
 def _singly(part: wire.PeerFrames | wire.PeerAck) -> list[wire.Part]:

@@ -21,6 +21,7 @@ from antecede.server.core import ServerCore
 from antecede.server.items import FORMAT_OLDEST, LOG_FORMAT, joined
 from antecede.server.recovery import recover
 from antecede.server.upkeep import Snapshot
+from antecede.simulator.servers.keys import Identities
 from antecede.simulator.servers.network import End, Loop
 from antecede.simulator.servers.watched import WatchedCore, WatchedLog, WorldLog, unreadable
 from antecede.store import LogStore, Sizes, open_log, read_records
@@ -35,6 +36,8 @@ _snapshot_bytes = 0
 
 class Surroundings(Loop, Protocol):
     """The interface of its world that a server uses."""
+
+    identities: Identities | None
 
     def dial(self, server: "SimulatedServer", peer: str) -> None: ...
 
@@ -197,6 +200,7 @@ class SimulatedServer:
             *(machine, self.host.lives, self._poke, WatchedLog(self), WorldLog(self), draw, first),
             now=world.now,
             speaks=self.speaks,
+            **({} if world.identities is None else world.identities.of_server(self.name)),
         )
         core.handed_out = world.handed_out
         core.upkeep.snapshot_bytes = _snapshot_bytes
