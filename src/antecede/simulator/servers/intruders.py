@@ -190,9 +190,13 @@ class IdentifiedWorld(ServerWorld):
         attempts[int(self.random.random() * len(attempts))](server)
 
     def _hello(self, server: SimulatedServer) -> wire.ServerHello:
-        """Return the hello of a peer whose link has another past: a server that takes it stops the link."""
-        peer, domains = next((name, peer.domains) for name, peer in server.core.peering.peers.items())
-        links = [wire.LinkHello(domain, 1, 2, 3, 4, 0) for domain in domains]
+        """Return the hello of a peer, as an intruder may have seen it on the network."""
+        peers = server.core.peering.peers
+        peer = next((name for name in peers if self.servers[name].up), next(iter(peers)))
+        if self.servers[peer].up:
+            theirs = self.servers[peer].core.peering
+            return theirs.hello(theirs.peers[server.name])
+        links = [wire.LinkHello(domain, 1, 2, 3, 4, 0) for domain in peers[peer].domains]
         return wire.ServerHello(wire.VERSION, wire.VERSION_OLDEST, "", peer, server.name, "", links)
 
     def _keyring(self, role: str, name: str, *, own: bool = True) -> Keyring:
