@@ -211,9 +211,10 @@ class Channel:
 
     def _from_behind(self, domain: str, source: int, letters: list[Letter]) -> list[Letter]:
         """Return the letters whose senders live behind this member of the domain: on its server, or on one whose
-        letters come through it. In a forest there is one way, so a letter that comes by another one is forged."""
+        letters come through it. In a forest there is one way, so a letter that comes by another one is forged. If the
+        domain's order relays messages, its members relay for each other, also when the domain was reset."""
         consumer = self.consumers[domain]
-        member = consumer.members[source]
+        relays, member = consumer.order.relays, consumer.members[source]
         known = self._behind.setdefault((domain, source), set())
         if len(known) > _senders_max:
             known.clear()
@@ -221,14 +222,14 @@ class Channel:
         for letter in letters:
             sender = letter.source
             home = self._homes.get(sender) or sender.rpartition("@")[2]
-            if sender in known or self._first.get(home) == (domain, member):
+            first = self._first.get(home, ("", ""))
+            behind = (first[0] == domain or home == self.me) if relays else first == (domain, member)
+            if behind:
                 known.add(sender)
                 kept.append(letter)
             else:
-                peer = "" if consumer.order.relays else member
-                self.forged.append(
-                    (domain, peer, f"letter of {sender[:_name_chars]} from {member}: it lives elsewhere")
-                )
+                reason = f"letter of {sender[:_name_chars]} from {member}: it lives elsewhere"
+                self.forged.append((domain, "" if relays else member, reason))
         return kept
 
     def _all_here(self, domain: str, letters: list[Letter]) -> bool:
