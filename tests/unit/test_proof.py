@@ -90,7 +90,7 @@ def test_parts_that_are_not_a_challenge() -> None:
 
 def test_a_server_that_the_client_does_not_know() -> None:
     known = _known()
-    stranger = Keyring("client", "alice", None, known.verify, lambda: bytes(32), lambda: 0.0, dict)
+    stranger = Keyring("client", "alice", known.new_key(), known.verify, lambda: bytes(32), lambda: 0.0, dict)
     assert _code(_prove(known, stranger)) == "not-proven"
 
 

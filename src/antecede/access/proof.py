@@ -29,11 +29,8 @@ from antecede.access.model import ROLES, SERVER, Identity, Refusal
 class Signer(Protocol):
     """A private key."""
 
-    public: str
-    """Its public key, as in an access file."""
-
     def sign(self, content: bytes) -> bytes:
-        """Return the signature of this content."""
+        """Return the signature of this content; empty if a certificate alone proves the identity."""
         ...
 
 
@@ -57,13 +54,13 @@ class Keyring:
         self,
         role: str,
         name: str,
-        signer: Signer | None,
+        signer: Signer,
         verify: Verify,
         nonce: Callable[[], bytes],
         clock: Callable[[], float],
         servers: Callable[[], Mapping[str, Identity]],
     ) -> None:
-        """``signer``: None if a certificate alone proves the identity. ``nonce``: returns 32 random bytes. ``clock``:
+        """``nonce``: returns 32 random bytes. ``clock``:
         returns seconds since 1970. ``servers``: returns the servers to trust."""
         self.role = role
         self.name = name
@@ -74,8 +71,8 @@ class Keyring:
         self.servers = servers
 
     def sign(self, content: bytes) -> bytes:
-        """Return our signature of this content; empty if we have no key."""
-        return b"" if self._signer is None else self._signer.sign(content)
+        """Return our signature of this content."""
+        return self._signer.sign(content)
 
     def proven_by(self, identity: Identity | None, signature: bytes, content: bytes, channel: Channel) -> str:
         """Return the key or the certificate that proves an identity; empty: nothing does."""

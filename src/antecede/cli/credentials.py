@@ -179,8 +179,8 @@ class _Issue:
         self._text.set_keys(identity, issued.keys)
         self._finish([identity.label])
         print(
-            f"{identity.label} has {len(issued.keys)} valid keys: restart it with the new folder, "
-            f"then antecede credentials revoke {self._file.name} {name} --old",
+            f"{identity.label} has {len(issued.keys)} valid keys. When it uses the new folder (a server after SIGHUP): "
+            f"antecede credentials revoke {self._file.name} {name} --old",
             file=sys.stderr,
         )
 

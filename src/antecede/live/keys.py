@@ -74,6 +74,7 @@ class Credentials:
         self.signer = self._signer()
         self.tls = (self.folder / CERTIFICATE).exists()
         """Whether connections use TLS: the folder has a certificate."""
+        self._contexts: list[ssl.SSLContext] = []
         self._servers: Access | None = None
         if self.role != SERVER:
             self._servers = read_access(self.folder / SERVERS)
@@ -116,7 +117,11 @@ class Credentials:
             trusted = own.servers
             servers = lambda: trusted  # noqa: E731
         assert servers is not None, "a server trusts the servers of its access file"
-        return Keyring(self.role, self.name, self.signer, verify, lambda: token_bytes(NONCE_BYTES), time, servers)
+        return Keyring(self.role, self.name, self, verify, lambda: token_bytes(NONCE_BYTES), time, servers)
+
+    def sign(self, content: bytes) -> bytes:
+        """Return our signature of this content; empty without an Ed25519 key."""
+        return b"" if self.signer is None else self.signer.sign(content)
 
     # TLS.
 
@@ -142,12 +147,23 @@ class Credentials:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.check_hostname = False
         context.verify_mode = ssl.CERT_REQUIRED
+        self._load(context)
+        self._contexts.append(context)
+        return context
+
+    def _load(self, context: ssl.SSLContext) -> None:
         try:
             context.load_cert_chain(self.folder / CERTIFICATE, self.folder / KEY)
             context.load_verify_locations(self.folder / AUTHORITY)
         except (OSError, ssl.SSLError) as error:
             raise AccessError(f"{self.folder}: TLS: {error}") from None
-        return context
+
+    def adopt(self, newer: "Credentials") -> None:
+        """Use the key and the certificate of newer credentials of the same folder from now on, also for new
+        connections of contexts that were made earlier."""
+        for context in self._contexts:
+            newer._load(context)
+        self.signer = newer.signer
 
 
 def read_access(path: str | Path) -> Access:

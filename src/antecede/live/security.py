@@ -1,4 +1,7 @@
-"""A server's access file and its own credentials: read at the start, and read again when the process gets SIGHUP."""
+"""A server's access file and its own credentials: read at the start, and read again when the process gets SIGHUP.
+
+So a rotated key of a server is used without a restart. Whether TLS is used at all is decided at the start.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,18 +26,21 @@ class ServerSecurity:
         self._file = access
         self._servers = servers
         self.credentials = credentials
-        self.authoriser = Authoriser(self._read(), clock=time)
+        self.authoriser = Authoriser(self._read(credentials), clock=time)
         self.keyring = credentials.keyring(self.authoriser.servers)
 
-    def _read(self) -> Access:
+    def _read(self, own: Credentials) -> Access:
         access = read_access(self._file)
-        check_access(access, self._servers, self.credentials)
+        check_access(access, self._servers, own)
         return access
 
     def reload(self, core: "ServerCore") -> None:
-        """Read the access file again: use it as a whole, or keep the previous one."""
+        """Read the access file and the own key again: use both as a whole, or keep the previous ones."""
         try:
-            access = self._read()
+            newer = Credentials(self.credentials.folder)
+            newer.expect(SERVER, self.credentials.name)
+            access = self._read(newer)
+            self.credentials.adopt(newer)
         except AccessError as error:
             core.keep_access(str(error))
         else:

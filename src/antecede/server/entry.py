@@ -108,10 +108,10 @@ class Incoming:
         """Whether it counts as a connection of its identity."""
 
     def received(self, parts: list[AnyPart]) -> None:
+        if self._refused:
+            return
         if self._known is not None:
             self._known.received(parts)
-            return
-        if self._refused:
             return
         # One part: the connection reads no more until it is trusted.
         for part in parts:
@@ -239,10 +239,7 @@ class Incoming:
     def _refuse_stranger(self, role: str, name: str, refusal: Refusal) -> None:
         """Refuse an end that did not prove to be this server: nothing is remembered under the name that it claims."""
         claims = f"{role[:16]} {name[:64]}"
-        self._entry.log.warning(
-            "stranger-refused", claims=claims, remote=self.connection.remote, code=refusal.code, reason=refusal.reason
-        )
-        self._entry.guard.refused(self.connection, claims, refusal, self._who)
+        self._entry.guard.refused_stranger(self.connection, claims, refusal, self._who)
         self._refuse(refusal)
 
     def _refuse(self, refusal: Refusal) -> None:

@@ -287,7 +287,8 @@ class Sessions:
             if session is None and wire.is_temporary(due.agent):
                 self._temporary.setdefault(due.agent.rpartition("@")[0], self._driver.now)
             return
-        if len(due.letters) == 1 and not session.handed and session.rights.may_receive(due.letters[0]):
+        rights = session.rights
+        if len(due.letters) == 1 and not session.handed and (rights.free or rights.may_receive(due.letters[0])):
             letters = list(due.letters)
             session.handed = [letters[0].id]
             self._driver.when_durable(lambda: session.deliver(letters))
@@ -303,8 +304,8 @@ class Sessions:
         if not fresh:
             return
         session.handed += [letter.id for letter in fresh]
-        if not session.rights.free:
-            barred = {letter.id: letter.source for letter in fresh if not session.rights.may_receive(letter)}
+        if not rights.free:
+            barred = {letter.id: letter.source for letter in fresh if not rights.may_receive(letter)}
             if barred:
                 session.barred |= barred
                 fresh = [letter for letter in fresh if letter.id not in barred]
