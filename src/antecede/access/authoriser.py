@@ -1,7 +1,7 @@
 """The one place that decides what an identity may do at a server, for every entry point.
 
 Peers, clients, operators and the metrics page all ask this class, and so will entry points to come. It answers with a
-refusal, which has a code, or with None: allowed. In the one-token mode there is no access file, and whoever has the
+refusal, which has a code, or with None: allowed. In the one-token mode there is no access file, and all who have the
 token may do everything.
 
 ==============  ===================================================================================================
@@ -109,7 +109,7 @@ class Authoriser:
         return None
 
     def page_caller(self, secret: str) -> Who | None:
-        """Return the caller of a page that shows this secret (empty: none); None: nobody has this secret."""
+        """Return the caller of a page that shows this secret (empty: none); None: the secret is unknown."""
         if self.access is None:
             return TOKEN
         if not secret:

@@ -14,7 +14,7 @@ ROLES: Final = (SERVER, CLIENT, OPERATOR)
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """The reason why somebody may not connect, or may not do something."""
+    """The reason why an end may not connect, or an identity may not do something."""
 
     code: str
     """The reason in one word, for programs."""
@@ -83,7 +83,7 @@ class Access(msgspec.Struct, frozen=True, dict=True):
     clients: dict[str, Identity] = {}
     operators: dict[str, Identity] = {}
     anonymous: tuple[str, ...] = ()
-    """What callers without an identity may do at the metrics page; patterns of ``operate``."""
+    """Permissions (``operate``) of callers of the metrics page without an identity."""
     limits: Limits = Limits()
     """The limits of clients and operators that have none in their own table."""
     addresses: AddressLimits = AddressLimits()

@@ -116,7 +116,7 @@ def _key_line(key: dict[str, Any]) -> str:
 
 
 def _unlisted(one: dict[str, Any]) -> str:
-    return "no key, proved by its certificate" if one["certificates"] else "no key: nobody can connect as it"
+    return "no key, proved by its certificate" if one["certificates"] else "no key: no end can connect under this name"
 
 
 class _Issue:

@@ -1,4 +1,4 @@
-"""What one session may do. The authoriser decides once per destination and once per sender; later uses are one look-up.
+"""The rights of one session. The authoriser decides once per destination and once per sender.
 
 A reload of the access file makes a session forget its decisions.
 """

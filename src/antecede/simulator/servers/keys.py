@@ -75,7 +75,7 @@ class Identities:
         self.proofs: list[Seen] = []
 
     def new_key(self) -> SimulatedKey:
-        """Return a new key; nobody has it yet."""
+        """Return a new key that no identity has yet."""
         key = SimulatedKey(self._random.randbytes(16))
         self._keys[key.public] = key
         return key
