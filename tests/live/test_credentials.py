@@ -142,6 +142,11 @@ def test_rotation_and_revocation(cluster: Callable[..., Any]) -> None:
         with pytest.raises(antecede.RefusedError, match="not proved to be client alice"):
             async with antecede.connect(address, credentials=old):
                 pass
+        _credentials(world, "revoke", "alice")
+        await asyncio.to_thread(_reload, world)
+        with pytest.raises(antecede.RefusedError, match="not proved to be client alice"):
+            async with antecede.connect(address, credentials=_folder(world, "clients/alice")):
+                pass
 
     async def bounded() -> None:
         async with asyncio.timeout(60):

@@ -77,6 +77,11 @@ def test_the_digest_depends_on_the_content_alone() -> None:
         (f'[clients.a]\nkeys = ["{_key(1)}", "{_key(1)}"]', "clients.a.keys: the same key twice"),
         (f'[clients.a]\nkeys = ["{_key(1)}"]\n[operators.b]\nkeys = ["{_key(1)}"]', 'operators.b: "ed25519:'),
         ('[operators.a]\ntokens = ["secret"]', 'operators.a.tokens: "secret": expected sha256:'),
+        ("[clients.a]\ncertificate_alone = 1", "clients.a.certificate_alone: 1: expected true or false"),
+        (
+            "[clients.a]\ncertificate_alone = true",
+            "a.certificate_alone: true: expected certificates, and no keys",
+        ),
         ("[limits]\nrate = 0", "access.toml:2: limits.rate: 0: expected a number larger than 0"),
         ("[limits]\nconnections = 1.5", "limits.connections: 1.5: expected a whole number, 1 or more"),
         ("[clients.a]\nlimits = 1", "clients.a.limits: 1: expected { rate"),

@@ -130,6 +130,11 @@ def test_what_lapses() -> None:
     lapsed = authoriser.lapse(_alice)
     assert lapsed is not None
     assert lapsed.code == "revoked"
+    certified = Who("client", "carol", "x")
+    for alone, lapses in (("true", False), ("false", True)):
+        carol = f'[clients.carol]\ncertificates = ["x"]\ncertificate_alone = {alone}'
+        authoriser.replace(parse_access(carol))
+        assert (authoriser.lapse(certified) is not None) is lapses
     authoriser.replace(parse_access(""))
     assert authoriser.lapse(_admin) is not None
     assert authoriser.lapse(TOKEN) is None

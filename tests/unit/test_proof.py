@@ -124,6 +124,8 @@ def test_names_in_certificates() -> None:
     assert _code(_prove(known, far=bob)) == "not-proven"
     assert _code(_prove(known)) == "proven", "without TLS, the key alone"
     known = _known(certificates=("spiffe://shop/client/alice",), keys=())
+    assert _code(_prove(known, far=alice)) == "not-proven", "a revoked key is not replaced by the certificate"
+    known = _known(certificates=("spiffe://shop/client/alice",), keys=(), certificate_alone=True)
     assert _prove(known, far=alice) == Who("client", "alice", "spiffe://shop/client/alice")
     assert _code(_prove(known, far=bob)) == "not-proven"
     assert _code(_prove(known)) == "not-proven"

@@ -130,8 +130,10 @@ class Authoriser:
             if key.expires is not None and key.expires <= self.clock():
                 return Refusal(REVOKED, f"the key of {who.label} has expired")
             return None
-        if identity is not None and who.by in (*identity.certificates, *identity.tokens):
-            return None
+        if identity is not None:
+            certificates = identity.certificates if identity.certificate_alone else ()
+            if who.by in (*certificates, *identity.tokens):
+                return None
         return Refusal(REVOKED, f"the credentials of {who.label} were revoked")
 
     # What it may do.

@@ -47,7 +47,7 @@ TABLES = {SERVER: "servers", CLIENT: "clients", OPERATOR: "operators"}
 _pattern = re.compile(r"[A-Za-z0-9_.*-]+(@[A-Za-z0-9_.*-]+)?")
 _certificate = re.compile(r"[\x21-\x7e]+")
 _token = re.compile(r"sha256:[0-9a-f]{64}")
-_common = ("keys", "certificates")
+_common = ("keys", "certificates", "certificate_alone")
 _keys = {
     SERVER: _common,
     CLIENT: (*_common, "names", "send", "receive", "subscribe", "call", "limits"),
@@ -129,6 +129,7 @@ class _Reader:
             name,
             keys,
             self._texts(table, _certificate, "a name in a certificate", *at, "certificates"),
+            self._alone(table, *at),
             self._texts(
                 table, _token, 'sha256: and 64 hexadecimal digits ("printf %s SECRET | sha256sum")', *at, "tokens"
             ),
@@ -138,6 +139,14 @@ class _Reader:
         if len({key.public for key in keys}) < len(keys):
             raise self._error("the same key twice", *at, "keys")
         return identity
+
+    def _alone(self, table: dict[str, Any], *at: str) -> bool:
+        alone = table.get("certificate_alone", False)
+        if not isinstance(alone, bool):
+            raise self._error(f"{brief(alone)}: expected true or false", *at, "certificate_alone")
+        if alone and (table.get("keys") or not table.get("certificates")):
+            raise self._error("true: expected certificates, and no keys", *at, "certificate_alone")
+        return alone
 
     def _key(self, entry: Any, *at: str) -> Key:
         expires: float | None = None

@@ -13,7 +13,8 @@ worth nothing on another connection, in the other direction, for another name, o
 dialing end sends nothing about itself beyond its name before the server has proved to be the right one.
 
 An identity is proved by a signature with one of its keys. If it lists certificates, the connection's certificate must
-have one of these names, too. An identity without keys is proved by its certificate alone, which TLS has checked.
+have one of these names, too. An identity with ``certificate_alone`` is proved by its certificate, which TLS has
+checked. An identity without keys cannot be proved otherwise: this is how keys are revoked.
 
 Refusals do not say whether the name or the key is wrong, so that names cannot be searched for. The log does.
 """
@@ -81,7 +82,7 @@ class Keyring:
         certificate = next((name for name in identity.certificates if name in channel.certified), "")
         if identity.certificates and channel.certified and not certificate:
             return ""
-        if not identity.keys:
+        if identity.certificate_alone:
             return certificate
         now = self.clock()
         for key in identity.keys:

@@ -88,6 +88,7 @@ def register(app: typer.Typer) -> None:
                     "name": one.name,
                     "keys": [{"key": key.public, "expires": key.expires} for key in one.keys],
                     "certificates": list(one.certificates),
+                    "certificate_alone": one.certificate_alone,
                     "permissions": {
                         action: list(getattr(one, action))
                         for action in ("names", "send", "receive", "subscribe", "call", "operate")
@@ -116,7 +117,11 @@ def _key_line(key: dict[str, Any]) -> str:
 
 
 def _unlisted(one: dict[str, Any]) -> str:
-    return "no key, proved by its certificate" if one["certificates"] else "no key: no end can connect under this name"
+    return (
+        "no key, proved by its certificate"
+        if one["certificate_alone"]
+        else "no key: it cannot connect"
+    )
 
 
 class _Issue:
@@ -189,6 +194,10 @@ class _Issue:
         from antecede.live.editing import find
 
         identity = find(self._text.access, name)
+        if identity.certificate_alone:
+            raise UsageError(
+                f"{identity.label} has a certificate alone: remove its table from {self._text.path}"
+            )
         keys = identity.keys[-1:] if old else ()
         if keys == identity.keys:
             raise UsageError(f"{identity.label} has {'one key only' if old else 'no keys'}: nothing to revoke")

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 import tempfile
@@ -102,6 +103,7 @@ async def _run(
         loop.add_signal_handler(number, stop)
     if reloads:
         loop.add_signal_handler(signal.SIGHUP, lambda: _tell(processes, signal.SIGHUP))
+        print(f"antecede: to read access.toml again: kill -HUP {os.getpid()}", file=sys.stderr, flush=True)
     for place, server in enumerate(servers):
         command = [sys.executable, "-m", "antecede", "serve", topology, "--server", server]
         if metrics_base_port is not None:
