@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import stat
@@ -35,7 +36,12 @@ def _created(cluster: Callable[..., Any], *options: str, domains: dict[str, list
 def _failed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """Run a command that must fail; return its line."""
     capsys.readouterr()
-    assert run(list(arguments)) == 2
+    logger = logging.getLogger("antecede")
+    before = (logger.handlers, logger.level, logger.propagate)
+    try:
+        assert run(list(arguments)) == 2
+    finally:
+        logger.handlers, logger.level, logger.propagate = before
     return capsys.readouterr().err
 
 
