@@ -28,6 +28,7 @@ from antecede.server import AgentServer, Input
 from antecede.server.admission import Admission
 from antecede.server.connections import Connection, Receiver
 from antecede.server.core import ServerCore
+from antecede.server.driver import Commit
 from antecede.server.recovery import recover
 from antecede.server.shutdown import Shutdown
 from antecede.store import Files, Sizes, open_store
@@ -285,18 +286,17 @@ class ServerRuntime:
                     self.reactions.run(due)
                 if (driver.stepped and not driver.inputs) or not driver.goes_on or self.core.failure:
                     break
-            commit_here = driver.rest(monotonic())
+            commit = driver.rest(monotonic())
             if not self.machine.kept:
                 # Nothing is recorded, so nothing waits for a disk.
                 driver.durable(driver.gate.last)
             else:
-                if commit_here:
+                if commit is Commit.HERE:
                     store.commit_here()
-                else:
+                elif commit is Commit.SOON:
                     store.commit_soon()
                 self._became_durable(store.durable)
-            if self.machine.kept or not commit_here:
-                driver.committed(monotonic())
+            driver.committed(monotonic())
             if (
                 self._timer is None
                 or self._timer_at > driver.now + _soon_seconds

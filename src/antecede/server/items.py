@@ -154,6 +154,12 @@ class Resumed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
         return (last // _life_numbers + 1) * _life_numbers
 
 
+class Ruled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=17):
+    """The rules of objects that this server follows from now on; a log without it follows version 1."""
+
+    rules: int
+
+
 Item = (
     Taken
     | Published
@@ -171,6 +177,7 @@ Item = (
     | Listed
     | Formatted
     | Resumed
+    | Ruled
 )
 LOG_FORMAT: Final = 3
 """The rules that are in force in a new log."""

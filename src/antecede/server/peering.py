@@ -19,6 +19,7 @@ from antecede import limits, wire
 from antecede.channel import Outgoing
 from antecede.errors import UsageError, WireError
 from antecede.link import Ack, Frame, Hello
+from antecede.objects.replicas import RULES, RULES_FOR_ALL
 from antecede.server import AgentServer, FromPeer
 from antecede.server.connections import NO_HELLO, Connection, keep_alive
 from antecede.server.driver import Driver
@@ -55,6 +56,7 @@ class Peering:
         self.peers = {peer: Peer(peer, domains, machine.name < peer) for peer, domains in shared.items()}
         for each in self.peers.values():
             self._check_hello(each)
+        self._choose_rules()
 
     def _check_hello(self, peer: Peer) -> None:
         """Refuse a topology, or a token, with which a hello would be longer than the other end reads."""
@@ -67,6 +69,13 @@ class Peering:
                 f"the hello between {self._machine.name} and {peer.name} has {size} bytes, at most "
                 f"{limits.hello_bytes_max} are read: expected a shorter token, or less than {len(links)} shared domains"
             )
+
+    def _choose_rules(self) -> None:
+        """Let objects follow the newest rules that all servers of their domain understand."""
+        calls = self._machine.calls
+        others = [peer for peer in self.peers.values() if calls.domain in peer.domains]
+        known = all(peer.version >= wire.SHARED_CALLS for peer in others)
+        calls.newest = RULES if known else RULES_FOR_ALL
 
     def attach(self, driver: Driver) -> None:
         """Set the driver that takes what peers send."""
@@ -234,6 +243,7 @@ class Peering:
         self.refusals.pop(peer.name, None)
         connection.trust(server=True)
         peer.version = wire.agree(hello.version, hello.oldest, self._speaks)
+        self._choose_rules()
         for link in hello.links:
             content = Hello(link.source, link.target, link.sent, link.accepted, link.life, link.base)
             self._driver.feed(FromPeer(link.domain, peer.name, content))

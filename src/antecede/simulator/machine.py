@@ -151,8 +151,11 @@ class SingleConsumer(MessageConsumer):
 class TravellingConsumer(SingleConsumer):
     """A consumer whose packets to itself travel as all others do: they can be late, lost and repeated."""
 
+    own_at_once = False
+
     def _take_own(self, now: float) -> None:
-        frames, self._loop = self._loop, []
+        frames = [frame for frame in self._loop if isinstance(frame, Frame)]
+        self._loop.clear()
         self.outgoing += [Outgoing(self.domain, self.members[self.me], frame) for frame in frames]
 
     def resend_own(self, now: float) -> None:

@@ -18,6 +18,7 @@ from antecede.errors import AgentError, DiskFullError, StoreError, StoreFailedEr
 from antecede.interrupts import is_ctrl_c
 from antecede.server import AgentServer, Plan
 from antecede.server.core import ServerCore
+from antecede.server.driver import Commit
 from antecede.server.items import FORMAT_OLDEST, LOG_FORMAT, joined
 from antecede.server.recovery import recover
 from antecede.server.upkeep import Snapshot
@@ -300,9 +301,10 @@ class SimulatedServer:
                 self._run(due)
             if not driver.goes_on:
                 break
-        if driver.rest(now) and self.world.random.random() < 0.5:
+        commit = driver.rest(now)
+        if commit is Commit.HERE and self.world.random.random() < 0.5:
             self._commit()
-        elif not self._committing and self.store.last > self.store.durable:
+        elif commit is not Commit.LATER and not self._committing and self.store.last > self.store.durable:
             self._committing = True
             self.later(self.world.random.random() * 2 * self.commit_seconds, self._commit)
         driver.durable(self.store.durable)
