@@ -23,4 +23,7 @@ def _run() -> int:
 
 
 if __name__ == "__main__":
+    if not sys.flags.safe_path:
+        # ``python -m`` looks into the current folder first, where a file may have the name of a module that we need.
+        sys.path.append(sys.path.pop(0))
     main()

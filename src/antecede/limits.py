@@ -99,28 +99,31 @@ foreign_clock_entries_max: Final = 20_000_000
 label_chars_max: Final = 400
 """The name of an operation, or of an instance: a path with one number for each level of nesting."""
 
-roots_running_max: Final = 8
-"""Operations started by users that one object runs at the same time. Others wait, because more operations would only
-block each other."""
-
+roots_conflicting_max: Final = 8
+"""Conflicting operations of users that one object or server runs at the same time: more would only block each other."""
+roots_shared_max: Final = 2
+"""The same for operations that share requests: one under way, and one on its way; the others wait to share the next."""
+roots_running_max: Final = 1_024
+"""All operations of users that one object or server runs at the same time: those that arrive while one is computed."""
+roots_running_bytes_max: Final = 16 * 1024 * 1024
+"""The arguments of those operations, of which every replica has a copy; a single larger one runs alone."""
+shared_calls_max: Final = 256
+"""Calls that share one request: a replica computes them in one step, and other work must have its turn."""
+shared_calls_bytes_max: Final = 256 * 1024
+"""The arguments of calls that share one request; a single larger one travels alone."""
 nesting_depth_max: Final = 32
 """Levels of nested calls between objects; a deeper call fails."""
-
 ended_instances_max: Final = 4_096
 """Failed and aborted operation instances that an object remembers, for callers that are slower than others."""
-
 calls_open_max: Final = 20_000
-"""Calls of objects that began at one server and have not ended. Above this limit, further calls from clients are
-refused."""
-
+"""Calls of objects that began at one server and have not ended; above this, further calls from clients are refused."""
 call_seconds_max: Final = 86_400
 """The longest that a call of a replicated object may take before it is aborted."""
-
 call_depth_max: Final = 64
 """Lists and dictionaries within each other in the arguments of one call, its answer, or the state of an object."""
 
 object_state_bytes_max: Final = 32 * 1024 * 1024
-"""The state of one replicated object, which every operation writes again; an operation that exceeds this fails."""
+"""The state of one replicated object, which a snapshot writes as a whole; an operation that exceeds this fails."""
 
 reason_chars_max: Final = 2_000
 """The reason of a failed operation, as its callers receive it."""
@@ -208,8 +211,7 @@ one. Correct programs send their hello at once. So even if thousands reconnect t
 time."""
 
 strangers_address_max: Final = 256
-"""The limit of these connections from one address: half of all, so that one host cannot use up the places of all
-others."""
+"""The limit of these connections from one address: half of all, so that one host cannot use up all places."""
 
 unfinished_bytes_max: Final = 256 * 1024 * 1024
 """Bytes of incomplete frames from clients and from connections without a hello: 25 frames of full length.
@@ -233,8 +235,7 @@ write_buffer_bytes_max: Final = 8 * 1024 * 1024
 """Bytes that may wait in one connection; above it nothing more is written until the other end has read."""
 
 heartbeat_seconds: Final = 5.0
-"""An end sends a keep-alive after this time without output; after three times this without input, the other end counts
-as lost."""
+"""An end sends a keep-alive after this time without output; after three times this without input, the peer is lost."""
 
 dial_seconds_max: Final = 5.0
 """The longest pause between two tries to reach a peer."""
@@ -393,8 +394,7 @@ chunk_events_wanted: Final = 2_000_000
 """Events of a chunk of time, if a trace is verified by chunks."""
 
 cut_entries_max: Final = 1_000_000
-"""The number of cuts through a trace, multiplied by its processes: this is the input of each task in a round of
-cutting."""
+"""The number of cuts through a trace, multiplied by its processes: the input of each task in a round of cutting."""
 
 cut_rounds_max: Final = 40
 """Rounds of lowering cuts; cuts that are still not consistent after them are dropped."""
@@ -441,8 +441,7 @@ plan_break_even_servers_max: Final = 1_024
 sweep_cells_max: Final = 100_000
 """Cells of one sweep: about a day of work if each takes a second."""
 sweep_seeds_max: Final = 10_000
-"""Runs of one setting of a sweep. With this number, half the confidence interval is a fiftieth of the standard
-deviation."""
+"""Runs of one setting of a sweep. With this number, half the confidence interval is a fiftieth of the deviation."""
 sweep_scale_max: Final = 100.0
 """The largest factor by which a study may be longer than in its paper; a larger one is a typing error."""
 sweep_file_bytes_max: Final = 1024 * 1024

@@ -14,11 +14,12 @@ and only the committed run counts.
 
 from collections.abc import Iterable, Mapping
 from os import PathLike, fspath
-from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import msgspec
 
+from antecede import limits
+from antecede.documents import read_text
 from antecede.engine.agents import Agent, Notification, Returned, name_of
 from antecede.errors import AgentError, TopologyError, UsageError
 from antecede.interrupts import noted
@@ -219,9 +220,6 @@ def _read(topology: str | PathLike[str] | TopologyFile) -> TopologyFile:
     text = fspath(topology)
     if "\n" in text:
         return parse_topology(text)
-    try:
-        found = Path(text).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TopologyError(f"{text}: {error}") from None
+    found = read_text(text, limits.topology_bytes_max, TopologyError)
     find_beside(text)
     return parse_topology(found, text)

@@ -37,11 +37,13 @@ from msgspec import Meta
 from antecede import limits
 from antecede.errors import WireError
 
-VERSION: Final = 3
+VERSION: Final = 4
 """The newest supported version."""
 VERSION_OLDEST: Final = 1
 LISTS: Final = 3
 """The first version in which a train may have lists of destinations."""
+SHARED_CALLS: Final = 4
+"""The first version whose servers compute several calls of one request (:mod:`antecede.objects.roots`)."""
 
 TEMPORARY: Final = "temporary-client."
 """The beginning of the names of temporary clients."""

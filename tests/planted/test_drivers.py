@@ -8,17 +8,20 @@ notice within a stated number of schedules. The same schedules find nothing in w
 from collections import deque
 from typing import Any
 
+import msgspec
 import pytest
 
 from antecede import limits
 from antecede.engine import React, Reaction
 from antecede.server import driver
+from antecede.server.acknowledgements import Acknowledgements
 from antecede.server.client import ClientLine, Numbering, Ticket
-from antecede.server.driver import Acknowledgements, Driver
+from antecede.server.driver import Commit, Driver
 from antecede.server.peering import Peering
 from antecede.server.retries import Retries
 from antecede.server.sessions import Sessions
-from antecede.simulator.servers.faults import Faults
+from antecede.server.shutdown import Shutdown
+from antecede.simulator.servers.faults import ROUGH, Faults
 from helpers.planted import caught
 
 Patch = pytest.MonkeyPatch
@@ -57,6 +60,18 @@ def test_acknowledgements_that_wait_for_ever(monkeypatch: Patch) -> None:
     caught(300)
 
 
+def test_records_that_nothing_waits_for_and_that_are_never_committed(monkeypatch: Patch) -> None:
+    real = Driver._commit
+
+    def commit(self: Driver, now: float) -> Commit:
+        found = real(self, now) if len(self.gate) else Commit.LATER
+        self._commit_at = None
+        return found
+
+    monkeypatch.setattr(Driver, "_commit", commit)
+    caught(300, "are not durable")
+
+
 def test_a_failed_reaction_that_is_not_tried_again(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Retries, "_wait", lambda self, due, tries, now: None)
     caught(300, "letters wait in the mailbox")
@@ -71,6 +86,12 @@ def test_a_failed_reaction_whose_batch_is_committed(monkeypatch: Patch) -> None:
     real = Retries.settle
     monkeypatch.setattr(Retries, "settle", settle)
     caught(300)
+
+
+def test_a_stop_that_saves_steps_which_the_log_has_no_room_for(monkeypatch: Patch) -> None:
+    """After the next start, what those steps sent is in no record."""
+    monkeypatch.setattr(Shutdown, "snapshot", lambda self: self._core.upkeep.final())
+    caught(300, faults=msgspec.structs.replace(ROUGH, stops=3, full_disks=3))
 
 
 # Peering.

@@ -103,8 +103,8 @@ def test_recovery(snapshot: bool, tmp_path: Path) -> None:
 
 async def _abandon(runtime: ServerRuntime) -> None:
     """As if killed: the log ends where it ends, no snapshot."""
-    runtime.reactions.stop()
-    runtime._leave("killed")
+    runtime.core.leave("killed")
+    runtime._cancel()
     assert runtime._listener is not None
     runtime._listener.close()
     runtime.house.end()

@@ -80,6 +80,12 @@ def test_the_guide_runs_as_printed() -> None:
     exec(compile(example, str(_guide), "exec"), {"__name__": "guide"})
 
 
+def test_the_guide_names_every_fault() -> None:
+    named = re.search(r"`Faults\((.*?)\)`", _guide.read_text(), re.DOTALL)
+    assert named is not None
+    assert re.findall(r"(\w+)=", named[1]) == list(Faults.__struct_fields__)
+
+
 def test_states_replies_and_traces(tmp_path: Path) -> None:
     world = _world()
     assert world.state("adder").total == 0

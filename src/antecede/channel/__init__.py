@@ -73,11 +73,9 @@ class Channel:
         """(agent, letter) for agents of this server, in delivery order; the driver empties it."""
         self.lost: list[tuple[Letter, str]] = []
         """Letters in transit that cannot be forwarded, and why."""
-        self.unreadable: list[tuple[str, str]] = []
-        """(domain, reason) of trains that could not be read."""
-        self.forged: list[tuple[str, str, str]] = []
-        """(domain, peer, reason) of letters that a peer brought although their sender lives elsewhere; they are
-        dropped. If the order relays messages, the peer is not known, and empty."""
+        self.faults: list[tuple[str, str, str]] = []
+        """(domain, peer, reason) of trains that could not be read, and of letters that a peer brought although their
+        sender lives elsewhere; they are dropped. If it is not known which peer did it, the peer is empty."""
         self._checks_senders = False
         self._behind: dict[tuple[str, int], set[str]] = {}
         """Senders that are known to live behind a member of a domain."""
@@ -190,7 +188,7 @@ class Channel:
         try:
             letters = uncouple(train) if len(train) <= _train_bytes_usual else self.destinations.uncouple(train)
         except WireError as error:
-            self.unreadable.append((domain, str(error)))
+            self.faults.append((domain, "", str(error)))
             return
         own = source == self.consumers[domain].me
         if not own and self._checks_senders:
@@ -229,7 +227,7 @@ class Channel:
                 kept.append(letter)
             else:
                 reason = f"letter of {sender[:_name_chars]} from {member}: it lives elsewhere"
-                self.forged.append((domain, "" if relays else member, reason))
+                self.faults.append((domain, "" if relays else member, reason))
         return kept
 
     def _all_here(self, domain: str, letters: list[Letter]) -> bool:

@@ -117,11 +117,7 @@ def _key_line(key: dict[str, Any]) -> str:
 
 
 def _unlisted(one: dict[str, Any]) -> str:
-    return (
-        "no key, proved by its certificate"
-        if one["certificate_alone"]
-        else "no key: it cannot connect"
-    )
+    return "no key, proved by its certificate" if one["certificate_alone"] else "no key: it cannot connect"
 
 
 class _Issue:
@@ -195,9 +191,7 @@ class _Issue:
 
         identity = find(self._text.access, name)
         if identity.certificate_alone:
-            raise UsageError(
-                f"{identity.label} has a certificate alone: remove its table from {self._text.path}"
-            )
+            raise UsageError(f"{identity.label} has a certificate alone: remove its table from {self._text.path}")
         keys = identity.keys[-1:] if old else ()
         if keys == identity.keys:
             raise UsageError(f"{identity.label} has {'one key only' if old else 'no keys'}: nothing to revoke")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from antecede import limits
+from antecede.documents import read_text
 from antecede.errors import UsageError
 from antecede.topology import Address, TopologyFile
 
@@ -24,10 +25,7 @@ def read_token(path: str | None) -> str:
     """Return the first line of a token file, or "" without a file."""
     if path is None:
         return ""
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from None
+    lines = read_text(path, 4 * limits.token_bytes_max).splitlines()
     if not lines or not lines[0].strip():
         raise UsageError(f"{path}: expected a token on its first line")
     token = lines[0].strip()

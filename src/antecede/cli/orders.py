@@ -12,11 +12,18 @@ def register(app: typer.Typer) -> None:
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> None:
         """List the ordering protocols: what each one guarantees and needs, and which control packets it sends."""
+        from antecede.crashes import print_error
+        from antecede.errors import OrderError
         from antecede.orders import names, parse
 
         rows: list[dict[str, Any]] = []
         for name in names():
-            spec = parse(name)
+            try:
+                spec = parse(name)
+            except OrderError as error:
+                # An order of another package that cannot be used does not hide the others.
+                print_error(str(error))
+                continue
             kind = spec.kind
             rows.append(
                 {

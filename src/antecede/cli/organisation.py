@@ -4,6 +4,7 @@ The package ``topology`` does no I/O and does not know the orders; this module c
 """
 
 from antecede import limits
+from antecede.documents import read_text
 from antecede.errors import OrderError, TopologyError
 from antecede.orders import parse
 from antecede.topology import Check, OrderFacts, TopologyFile, check, parse_topology
@@ -11,17 +12,7 @@ from antecede.topology import Check, OrderFacts, TopologyFile, check, parse_topo
 
 def read_topology(path: str) -> TopologyFile:
     """Return the topology in a file."""
-    try:
-        with open(path, "rb") as file:
-            data = file.read(limits.topology_bytes_max + 1)
-    except OSError as error:
-        raise TopologyError(f"{path}: cannot be read: {error.strerror}") from None
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise TopologyError(f"{path}:{line}: expected UTF-8 text") from None
-    return parse_topology(text, path)
+    return parse_topology(read_text(path, limits.topology_bytes_max, TopologyError), path)
 
 
 def check_topology(file: TopologyFile) -> Check:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from antecede import limits
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
 from antecede.cli.progress import bar
+from antecede.documents import read_text
 from antecede.errors import TopologyError, TraceError, UsageError
 
 if TYPE_CHECKING:
@@ -171,19 +173,7 @@ def _described(metadata: "Sequence[Metadata]") -> "TopologyFile | None":
 
 
 def _text(path: str) -> str:
-    from antecede import limits
-
-    try:
-        with open(path, "rb") as file:
-            data = file.read(limits.plan_file_bytes_max + 1)
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
-    if len(data) > limits.plan_file_bytes_max:
-        raise TraceError(f"{path}: longer than {limits.plan_file_bytes_max} bytes")
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise TraceError(f"{path}: expected UTF-8 text") from None
+    return read_text(path, limits.plan_file_bytes_max, TraceError)
 
 
 def _read(
@@ -253,7 +243,7 @@ def _pins(path: str, traffic: "Traffic") -> "Pins":
 
     try:
         found = msgspec.convert(tomllib.loads(_text(path)), Pins)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             f"{path}: {error}: expected together, apart (lists of lists) and never_router (a list)"
         ) from None

@@ -55,6 +55,7 @@ def register(app: typer.Typer) -> None:
             raise UsageError(f"fields {fields!r}: {error}") from None
         if not isinstance(document, dict):
             raise UsageError(f"fields {fields!r}: expected a JSON object")
+        _warn_of_mistyped(topology, to)
         access = Access(topology, "client", token_file, authority, credentials)
         line = command_line(address, access, client, timeout)
         if ask:
@@ -62,6 +63,23 @@ def register(app: typer.Typer) -> None:
         entry = asyncio.run(_send(line, to, kind, document))
         print(f"accepted by {entry}; to see whether {to} failed to handle it: antecede dead list {topology}")
         return 0
+
+
+def _warn_of_mistyped(topology: str, to: str) -> None:
+    """Warn of a destination that is not an agent, and has almost the name of one: letters would wait for a client."""
+    from difflib import get_close_matches
+
+    from antecede.cli.organisation import read_topology
+    from antecede.crashes import print_error
+
+    if topology.startswith("tcp://"):
+        return
+    homes = {agent.name: agent.server for agent in read_topology(topology).agents}
+    for target in to.split(","):
+        name, at, home = target.partition("@")
+        close = get_close_matches(name, [agent for agent, server in homes.items() if server == home], 1)
+        if at and name not in homes and close:
+            print_error(f"{target} is not an agent: this waits for a client of that name. Did you mean {close[0]}?")
 
 
 async def _send(line: "Line", to: str, kind: str, fields: dict[str, Any]) -> str:

@@ -72,7 +72,7 @@ def register(app: typer.Typer) -> None:
             options.append("--trace")
         with contextlib.ExitStack() as stack:
             folder = data or stack.enter_context(tempfile.TemporaryDirectory(prefix="antecede-"))
-            Path(folder).mkdir(parents=True, exist_ok=True)
+            Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
             kept = data is not None and durability != "memory"
             reloads = access is not None or (Path(topology).parent / "access.toml").exists()
             return asyncio.run(_run(topology, list(file.servers), folder, options, metrics_base_port, kept, reloads))

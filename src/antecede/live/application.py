@@ -9,7 +9,7 @@ from typing import TypeVar
 from msgspec.structs import fields
 
 from antecede import limits
-from antecede.engine.agents import Agent
+from antecede.engine.agents import Agent, handlers_of
 from antecede.errors import AgentError, ObjectError, OrderError, TopologyError, UsageError
 from antecede.interrupts import is_ctrl_c
 from antecede.objects import Object, ReplicatedObject
@@ -55,9 +55,11 @@ def run_by(topology: TopologyFile, server: str, given: Classes | None = None) ->
 
 
 def check_beginnings(agents: Mapping[str, type[Agent]]) -> None:
-    """Refuse an agent of the topology with a field without a default. (An agent that another agent creates gets its
-    values there.)"""
+    """Refuse an agent of the topology without handlers, or with a field without a default. (An agent that another agent
+    creates gets its values there.)"""
     for name, kind in agents.items():
+        if not handlers_of(kind):
+            raise AgentError(f"agent {name}: {kind.__qualname__} has no handlers, expected methods on_…")
         wanting = [field.name for field in fields(kind) if field.required]
         if wanting:
             which = f"{kind.__qualname__}.{wanting[0]}"
@@ -110,9 +112,10 @@ def load_class(kind: str, base: type[Kind] = Agent) -> type[Kind]:  # type: igno
 
 def find_beside(topology_path: str) -> None:
     """Let modules be imported from the topology file's own folder and from the current one."""
-    for folder in (str(Path.cwd()), str(Path(topology_path).resolve().parent)):
+    # Installed packages come first: a file of the application may have the name of a module that we need.
+    for folder in (str(Path(topology_path).resolve().parent), str(Path.cwd())):
         if folder not in sys.path:
-            sys.path.insert(0, folder)
+            sys.path.append(folder)
 
 
 def _import(module: str, what: str) -> object:

@@ -63,8 +63,7 @@ class Reactions:
         self.host.forget(due.agent)
         return Outcome(due.agent, [], None, error)
 
-    def stop(self) -> None:
-        """Start nothing more. Reactions in progress are cancelled, and run again after the next start."""
-        self._driver.stopping = True
+    def cancel(self) -> None:
+        """Cancel reactions in progress; they run again after the next start."""
         for task in self._tasks:
             task.cancel()

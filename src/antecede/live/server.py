@@ -31,7 +31,9 @@ from antecede.server import AgentServer, Input
 from antecede.server.admission import Admission
 from antecede.server.connections import Connection, Receiver
 from antecede.server.core import ServerCore
+from antecede.server.driver import Commit
 from antecede.server.recovery import recover
+from antecede.server.shutdown import Shutdown
 from antecede.store import Files, Sizes, open_store
 from antecede.topology import TopologyFile
 from antecede.whereabouts import text_of
@@ -205,25 +207,25 @@ class ServerRuntime:
 
     async def stop(self, drain_seconds: float = 5.0) -> None:
         """Accept nothing more from outside, let work in progress end, write a snapshot, close."""
-        self.core.stop(STOPS)
+        shutdown = Shutdown(self.core, STOPS, monotonic() + drain_seconds)
         if self._listener is not None:
             self._listener.close()
-        until = self._loop.time() + drain_seconds
-        while self.driver.busy and self._loop.time() < until and not self.failed.done():
+        while shutdown.waits(monotonic()):
             await asyncio.sleep(0.01)
-        self.reactions.stop()
-        self._leave(STOPS)
+        shutdown.leave()
+        self._cancel()
         self.house.end()
         if self.recorder is not None:
             await self.recorder.stop()
         if self._timer is not None:
             self._timer.cancel()
-        while self.driver.inputs and not self.behind:
+        while shutdown.steps_left:
             self.tick()
         await self.house.settled()
-        if not self.behind:
+        snapshot = shutdown.snapshot()
+        if snapshot is not None:
             try:
-                await asyncio.to_thread(self.store.snapshot, self.machine.snapshot(), self.store.last)
+                await asyncio.to_thread(self.store.snapshot, snapshot.data, snapshot.upto)
             except StoreError as error:
                 self.log.error("snapshot-failed", reason=str(error))
         await asyncio.sleep(0)
@@ -237,13 +239,14 @@ class ServerRuntime:
         if self._listener is not None:
             self._listener.close()
         self.house.end()
-        self.reactions.stop()
-        self._leave(reason)
+        self.core.leave(reason)
+        self._cancel()
         self.pulse.end()
         await asyncio.sleep(0)
 
-    def _leave(self, reason: str) -> None:
-        self.core.leave(reason)
+    def _cancel(self) -> None:
+        """Cancel reactions in progress and dials."""
+        self.reactions.cancel()
         for task in self._dialing:
             task.cancel()
 
@@ -259,11 +262,6 @@ class ServerRuntime:
     def unstepped(self) -> int:
         """The number of inputs that wait for a step; 0 while steps wait for disk space."""
         return 0 if self.driver.behind else len(self.driver.inputs)
-
-    @property
-    def behind(self) -> bool:
-        """Whether the machine is ahead of the log, because the disk is full or has failed."""
-        return self.driver.behind or self.failed.done()
 
     # Connections.
 
@@ -308,18 +306,17 @@ class ServerRuntime:
                     self.reactions.run(due)
                 if (driver.stepped and not driver.inputs) or not driver.goes_on or self.core.failure:
                     break
-            commit_here = driver.rest(monotonic())
+            commit = driver.rest(monotonic())
             if not self.machine.kept:
                 # Nothing is recorded, so nothing waits for a disk.
                 driver.durable(driver.gate.last)
             else:
-                if commit_here:
+                if commit is Commit.HERE:
                     store.commit_here()
-                else:
+                elif commit is Commit.SOON:
                     store.commit_soon()
                 self._became_durable(store.durable)
-            if self.machine.kept or not commit_here:
-                driver.committed(monotonic())
+            driver.committed(monotonic())
             if (
                 self._timer is None
                 or self._timer_at > driver.now + _soon_seconds

@@ -87,7 +87,7 @@ def classes_in(text: str) -> list[type[Object]]:
 def _module(name: str) -> Any:
     try:
         if not name.endswith(".py"):
-            sys.path.insert(0, "")
+            sys.path.append("")
             return import_module(name)
         spec = spec_from_file_location(Path(name).stem, name)
         if spec is None or spec.loader is None or not Path(name).is_file():

@@ -84,9 +84,14 @@ class Numbering(Generic[T]):
         self.tickets.append(ticket)
 
     @property
+    def last(self) -> int:
+        """The number of the newest publish."""
+        return self.next - 1 + (0 if self.open is None else len(self.open.bodies))
+
+    @property
     def outstanding(self) -> int:
         """How many publishes are not accepted yet."""
-        return self.next - 1 - self.accepted_upto + (0 if self.open is None else len(self.open.bodies))
+        return self.last - self.accepted_upto
 
     def accepted(self, upto: int) -> None:
         """Settle all publishes up to this number, which the server has."""

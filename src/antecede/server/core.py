@@ -136,7 +136,9 @@ class ServerCore:
         self.entry.closed = reason
 
     def leave(self, reason: str) -> None:
-        """Close all connections, and dial no more."""
+        """Start no more reactions, close all connections, and dial no more. The outcomes of reactions in progress are
+        ignored: they run again after the next start."""
+        self.driver.stopping = True
         self.entry.closed = reason
         self.sessions.end(reason)
         self.peering.stop(reason)

@@ -18,7 +18,8 @@ from antecede.errors import WireError
 from antecede.server.admission import Admission
 from antecede.server.connections import NO_HELLO, Connection, Receiver, keep_alive
 from antecede.server.guard import Guard
-from antecede.server.peering import Answered, Peering
+from antecede.server.peer_ends import Answered
+from antecede.server.peering import Peering
 from antecede.server.sessions import RemoteSession, Sessions
 from antecede.server.words import Log, Refusal
 from antecede.topology.file import is_name

@@ -17,6 +17,7 @@ import msgspec
 
 from antecede.channel import Letter, Taken
 from antecede.engine import Reaction
+from antecede.engine.changes import State
 from antecede.errors import StoreError
 from antecede.limits import record_piece_bytes_max
 from antecede.objects.replicas import Row
@@ -48,7 +49,7 @@ class Reacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
 
     agent: str
     reactions: tuple[Reaction, ...]
-    state: bytes | None
+    state: State | None
     clock_ms: int
     """The wall clock when the step was taken, from which its timers count."""
 
@@ -153,6 +154,12 @@ class Resumed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
         return (last // _life_numbers + 1) * _life_numbers
 
 
+class Ruled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=17):
+    """The rules of objects that this server follows from now on; a log without it follows version 1."""
+
+    rules: int
+
+
 Item = (
     Taken
     | Published
@@ -170,6 +177,7 @@ Item = (
     | Listed
     | Formatted
     | Resumed
+    | Ruled
 )
 LOG_FORMAT: Final = 3
 """The rules that are in force in a new log."""

@@ -16,15 +16,16 @@ This class does no I/O and has no clock. ``dials`` returns the peers to dial now
 from collections.abc import Callable
 
 from antecede import limits, wire
-from antecede.access.proof import Dialing
 from antecede.channel import Outgoing
 from antecede.errors import UsageError, WireError
 from antecede.link import Ack, Frame, Hello
+from antecede.objects.replicas import RULES, RULES_FOR_ALL
 from antecede.server import AgentServer, FromPeer
 from antecede.server.connections import NO_HELLO, Connection, keep_alive
 from antecede.server.driver import Driver
 from antecede.server.guard import Guard
 from antecede.server.peer import PAUSE_FIRST, Peer
+from antecede.server.peer_ends import Dialed
 from antecede.server.words import Log, Refusal
 
 
@@ -59,6 +60,7 @@ class Peering:
         self.peers = {peer: Peer(peer, domains, machine.name < peer) for peer, domains in shared.items()}
         for each in self.peers.values():
             self._check_hello(each)
+        self._choose_rules()
 
     def _check_hello(self, peer: Peer) -> None:
         """Refuse a topology, or a token, with which a hello would be longer than the other end reads."""
@@ -71,6 +73,13 @@ class Peering:
                 f"the hello between {self._machine.name} and {peer.name} has {size} bytes, at most "
                 f"{limits.hello_bytes_max} are read: expected a shorter token, or less than {len(links)} shared domains"
             )
+
+    def _choose_rules(self) -> None:
+        """Let objects follow the newest rules that all servers of their domain understand."""
+        calls = self._machine.calls
+        others = [peer for peer in self.peers.values() if calls.domain in peer.domains]
+        known = all(peer.version >= wire.SHARED_CALLS for peer in others)
+        calls.newest = RULES if known else RULES_FOR_ALL
 
     def attach(self, driver: Driver) -> None:
         """Set the driver that takes what peers send."""
@@ -151,7 +160,7 @@ class Peering:
         """Schedule another attempt later, with growing pauses, because there was no answer."""
         self._dial_later(self.peers[name], now)
 
-    def dialed(self, name: str, connection: Connection) -> "Dialed":
+    def dialed(self, name: str, connection: Connection) -> Dialed:
         """A peer that we dialed is connected; return what receives from it."""
         return Dialed(self, self.peers[name], connection)
 
@@ -244,6 +253,7 @@ class Peering:
         self.refusals.pop(peer.name, None)
         connection.trust(server=True)
         peer.version = wire.agree(hello.version, hello.oldest, self._speaks)
+        self._choose_rules()
         for link in hello.links:
             content = Hello(link.source, link.target, link.sent, link.accepted, link.life, link.base)
             self._driver.feed(FromPeer(link.domain, peer.name, content))
@@ -345,103 +355,3 @@ class Peering:
             peer = self.peers[name]
             if peer.ready:
                 peer.write(several)
-
-
-class Dialed:
-    """The dialing end of a connection to a peer."""
-
-    def __init__(self, peering: Peering, peer: Peer, connection: Connection) -> None:
-        self._peering = peering
-        self._peer = peer
-        self._connection = connection
-        self._met = False
-        self._refused = False
-        peer.dialed = connection
-        peer.who = None
-        keyring = peering.guard.keyring
-        self._proof = None if keyring is None else Dialing(keyring, connection, peer.name)
-        if self._proof is None:
-            self._greet()
-        else:
-            connection.send([self._proof.introduction])
-
-    def _greet(self) -> None:
-        stopped = self._peering.stopped(self._peer.name)
-        if stopped is not None:
-            self._refuse(stopped)
-        else:
-            self._peering.say_hello(self._peer, self._connection, lambda: None)
-
-    def received(self, parts: list[wire.AnyPart]) -> None:
-        if self._met:
-            self._peering.received(self._peer, parts)
-            return
-        # One part: the connection reads no more until it is trusted.
-        first = parts[0]
-        if isinstance(first, wire.Bye):
-            self._peering.closed_by_peer(self._peer, first)
-        elif self._refused:
-            return
-        elif self._proof is not None:
-            self._check(self._proof, first)
-        else:
-            self._meet(first)
-
-    def _check(self, dialing: Dialing, first: wire.AnyPart) -> None:
-        """Let the peer prove its identity, and prove ours."""
-        proof = dialing.answer(first)
-        if isinstance(proof, Refusal):
-            self._peering.guard.refused(self._connection, f"server {self._peer.name}", proof)
-            self._refuse(proof)
-            return
-        self._proof = None
-        self._peer.who = dialing.who
-        self._connection.send([proof])
-        self._greet()
-
-    def _meet(self, first: wire.AnyPart) -> None:
-        if not isinstance(first, wire.ServerHello):
-            raise WireError(f"{type(first).__name__} where a server's hello was expected", "hello-expected")
-        refusal = self._peering.guard.authoriser.token_refusal(first.token) if self._peer.who is None else None
-        refusal = refusal or self._peering.refusal(first)
-        if refusal is None and first.server != self._peer.name:
-            refusal = Refusal("wrong-server", f"dialed {self._peer.name} and {first.server} answered")
-        if refusal is not None:
-            self._refuse(refusal)
-            return
-        self._met = True
-        self._peering.met(self._peer, self._connection, first)
-        self._peering.open_for_frames(self._peer, self._connection)
-
-    def _refuse(self, refusal: Refusal) -> None:
-        self._refused = True
-        self._peering.refuse(self._peer.name, self._connection, refusal)
-
-    def closed(self, reason: str, now: float) -> None:
-        if self._peer.dialed is self._connection:
-            self._peer.dialed = None
-        self._peering.lost_dialed(self._peer, self._connection, reason, now)
-
-    def writable(self) -> None:
-        self._peer.writable()
-
-
-class Answered:
-    """The answering end of a connection to a peer, after its hello was accepted."""
-
-    def __init__(self, peering: Peering, connection: Connection, hello: wire.ServerHello) -> None:
-        self._peering = peering
-        self._connection = connection
-        self._peer = peering.peers[hello.server]
-        connection.expect_a_reader(False)
-        peering.met(self._peer, connection, hello)
-        peering.say_hello(self._peer, connection, lambda: peering.open_for_frames(self._peer, connection))
-
-    def received(self, parts: list[wire.AnyPart]) -> None:
-        self._peering.received(self._peer, parts)
-
-    def closed(self, reason: str, now: float) -> None:
-        self._peering.lost(self._peer, self._connection, reason, now)
-
-    def writable(self) -> None:
-        self._peer.writable()

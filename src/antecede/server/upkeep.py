@@ -75,6 +75,10 @@ class Upkeep:
             return None
         self._keeping = True
         self._covered, self.logged_bytes = self.logged_bytes, 0
+        return self.final()
+
+    def final(self) -> Snapshot:
+        """Return a snapshot of everything, at the end of a server's life."""
         return Snapshot(self._machine.snapshot(), self._store.last)
 
     def kept(self) -> None:

@@ -58,6 +58,8 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 
     client: str
     number: int
+    unhurried: bool = False
+    """Whether an answer will follow that says the same."""
 
 
 class Refused(msgspec.Struct, frozen=True, gc=False):

@@ -31,14 +31,15 @@ class Files:
         return randbits(count)
 
     def make_directory(self, path: str) -> None:
-        os.mkdir(path)
+        """Create a directory; like its files, it is private to the owner of the process."""
+        os.mkdir(path, 0o700)
 
     def names(self, directory: str) -> list[str]:
         return os.listdir(directory)
 
     def create(self, path: str) -> int:
         """Create a new, empty file to read and write; an existing file of that name is emptied."""
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
     def open(self, path: str, write: bool = False) -> int:
         return os.open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC)
@@ -121,7 +122,7 @@ class Files:
 
         Raise ``BlockingIOError`` with the other holder as its text if it is taken.
         """
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(file, 0)

@@ -37,8 +37,7 @@ _shut = -1
 
 
 class LogStore:
-    """A log in a data directory; see :class:`antecede.store.contract.Store`. Use
-    :func:`antecede.store.open_log`.
+    """A log in a data directory; see :class:`antecede.store.contract.Store`. Use :func:`antecede.store.open_log`.
 
     Without its thread (``threaded=False``) the log is committed by the caller of ``commit`` or ``wait``: a simulation,
     or a test that examines what happens between any two steps.
@@ -196,6 +195,7 @@ class LogStore:
             woken = Lock()
             woken.acquire()
             self._waiting.append((upto, woken))
+            self._rouse()
         if not woken.acquire(timeout=-1 if timeout is None else timeout):
             with self._lock:
                 self._waiting = [pair for pair in self._waiting if pair[1] is not woken]

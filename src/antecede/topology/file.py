@@ -42,7 +42,7 @@ GUARANTEES = ("causal", "fifo", "none")
 
 DEFAULT_ORDER = "pruned"
 
-_name = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_name = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]{1,64}")
 _address = re.compile(r"tcp://(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
 _module = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _class = re.compile(rf"{_module.pattern}:{_module.pattern}", re.ASCII)
@@ -343,7 +343,7 @@ class _Reader:
 
     def _named(self, what: str, name: str, *path: str) -> None:
         if not _name.fullmatch(name):
-            expected = "expected 1 to 64 letters, digits, _, . or -"
+            expected = "expected 1 to 64 letters, digits, _, . or -, not only dots"
             raise self.error(f"{what} {brief(name)}: {expected}", *path)
 
 

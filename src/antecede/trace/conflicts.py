@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from antecede import limits
+from antecede.documents import read_text
 from antecede.errors import UsageError
 from antecede.trace.schema import Metadata
 
@@ -81,16 +82,10 @@ def conflicts_in(document: Any, where: str) -> Conflicts:
 def read_conflicts(path: str | os.PathLike[str]) -> Conflicts:
     """Read the table in a JSON file: the table itself, or a document with the key ``conflicts``, as in metadata."""
     where = os.fspath(path)
-    try:
-        with open(path, "rb") as stream:
-            text = stream.read(limits.conflicts_bytes_max + 1)
-    except OSError as error:
-        raise UsageError(f"{where}: cannot be read: {error.strerror or error}") from None
-    if len(text) > limits.conflicts_bytes_max:
-        raise UsageError(f"{where}: a conflict table is longer than {limits.conflicts_bytes_max} bytes")
+    text = read_text(path, limits.conflicts_bytes_max)
     try:
         document = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise UsageError(f"{where}: conflicts are not JSON: {error}") from None
     if isinstance(document, dict) and "conflicts" in document and "schema" in document:
         document = document["conflicts"]

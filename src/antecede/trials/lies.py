@@ -413,7 +413,7 @@ async def trial(
             outcome.servers += 1
             told(outcome.lies)
             outcome.found += (f"{order}: {line}" for line in (*escaped, *ear.exceptions))
-            victim.runtime.reactions.stop()
+            victim.runtime.core.leave("the trial is over")
             if victim.runtime._timer is not None:
                 victim.runtime._timer.cancel()
             victim.records.clear()

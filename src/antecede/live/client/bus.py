@@ -83,6 +83,18 @@ class Bus:
         """Publishes that are not accepted yet."""
         return self._numbering.outstanding
 
+    @property
+    def last_sent(self) -> int:
+        """The number of the newest publish of this client's name, which :meth:`send` has just returned a ticket for. It
+        changes only if an earlier publish is refused."""
+        return self._numbering.last
+
+    @property
+    def last_accepted(self) -> int:
+        """The number of the last publish of this client's name that the server has accepted; right after the start of a
+        program, the last one of its earlier processes."""
+        return self._numbering.accepted_upto
+
     def send(self, to: str | Iterable[str], notification: Notification) -> Ticket:
         """Send to one agent, or one multicast to several."""
         return self._put(to, self._names.get(type(notification)) or self._name(notification), _encode(notification))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antecede.pipeline.kernels import compiled
-from antecede.pipeline.planning.kernel import COST, EXCESS, FIGURES, evaluate
+from antecede.pipeline.planning.kernel import COST, EXCESS, FIGURES, Asked, evaluate
 from antecede.pipeline.planning.moves import move, random
 
 Ints = NDArray[np.int32]
@@ -42,21 +42,7 @@ def anneal(
     seed: int,
     near: Ints,
     near_first: Ints,
-    one: Ints,
-    other: Ints,
-    weight: Floats,
-    first: Ints,
-    member: Ints,
-    source: Ints,
-    times: Floats,
-    degree: Floats,
-    total: float,
-    price: Floats,
-    bounds: Floats,
-    together_first: Ints,
-    together: Ints,
-    apart: Ints,
-    leaves: Ints,
+    asked: Asked,
     best_parent: Ints,
     best_block: Ints,
     best: Floats,
@@ -67,10 +53,7 @@ def anneal(
     used = np.zeros(n, np.uint8)
     now_parent, now_block = parent.copy(), block.copy()
     now, new = np.zeros(FIGURES), np.zeros(FIGURES)
-    evaluate(
-        now_parent, now_block, one, other, weight, first, member, source, times, degree, total, price, bounds,
-        together_first, together, apart, leaves, now,
-    )  # fmt: skip
+    evaluate(now_parent, now_block, asked, now)
     best_parent[:], best_block[:], best[:] = now_parent, now_block, now
     new_parent, new_block = now_parent.copy(), now_block.copy()
     since = 0
@@ -82,10 +65,7 @@ def anneal(
             changed = move(new_parent, new_block, near, near_first, state, used) or changed
         if not changed:
             continue
-        evaluate(
-            new_parent, new_block, one, other, weight, first, member, source, times, degree, total, price, bounds,
-            together_first, together, apart, leaves, new,
-        )  # fmt: skip
+        evaluate(new_parent, new_block, asked, new)
         part = step / steps
         heat = hot * (cold / hot) ** part
         strictness = 1.0 + 19.0 * part
@@ -104,34 +84,12 @@ def anneal(
 
 
 @compiled
-def best_of(
-    parents: Ints,
-    blocks: Ints,
-    one: Ints,
-    other: Ints,
-    weight: Floats,
-    first: Ints,
-    member: Ints,
-    source: Ints,
-    times: Floats,
-    degree: Floats,
-    total: float,
-    price: Floats,
-    bounds: Floats,
-    together_first: Ints,
-    together: Ints,
-    apart: Ints,
-    leaves: Ints,
-    figures: Floats,
-) -> int:
+def best_of(parents: Ints, blocks: Ints, asked: Asked, figures: Floats) -> int:
     """Return the best of many plans, one in each row, and its figures."""
     chosen = 0
     new = np.zeros(FIGURES)
     for k in range(len(parents)):
-        evaluate(
-            parents[k], blocks[k], one, other, weight, first, member, source, times, degree, total, price, bounds,
-            together_first, together, apart, leaves, new,
-        )  # fmt: skip
+        evaluate(parents[k], blocks[k], asked, new)
         if k == 0 or better(new, figures):
             chosen = k
             figures[:] = new

@@ -14,6 +14,8 @@ that remain when it is removed. Multicasts pay for each domain of their Steiner 
 **Bounds** are a sum of relative excesses, 0 if all hold.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,6 +31,34 @@ FIGURES = 7
 
 MAX_DOMAIN, MAX_SHARE, MAX_HOPS = 0, 1, 2
 """Places in ``bounds``."""
+
+
+class Asked(NamedTuple):
+    """Everything that is asked of a plan: traffic, prices, bounds and pins."""
+
+    one: Ints
+    """Unicasts are pairs ``one[k]``, ``other[k]`` of ``weight[k]`` messages in both directions."""
+    other: Ints
+    weight: Floats
+    degree: Floats
+    """The messages of all pairs of a server."""
+    first: Ints
+    """Multicasts are sets ``member[first[g]:first[g + 1]]`` with their ``source``, ``times[g]`` messages each."""
+    member: Ints
+    source: Ints
+    times: Floats
+    total: float
+    """The number of messages."""
+    price: Floats
+    """``price[s]`` is the cost of one message in a domain of s servers."""
+    bounds: Floats
+    together_first: Ints
+    """The servers ``together[together_first[g]:together_first[g + 1]]`` must share a domain."""
+    together: Ints
+    apart: Ints
+    """Pairs of servers that must not share a domain, one after the other."""
+    leaves: Ints
+    """Servers that must not be routers."""
 
 
 @compiled
@@ -61,32 +91,10 @@ def ordered(parent: Ints, order: Ints, depth: Ints) -> int:
 
 
 @compiled
-def evaluate(
-    parent: Ints,
-    block: Ints,
-    one: Ints,
-    other: Ints,
-    weight: Floats,
-    first: Ints,
-    member: Ints,
-    source: Ints,
-    times: Floats,
-    degree: Floats,
-    total: float,
-    price: Floats,
-    bounds: Floats,
-    together_first: Ints,
-    together: Ints,
-    apart: Ints,
-    leaves: Ints,
-    figures: Floats,
-) -> None:
-    """Compute the figures of a plan.
-
-    Unicasts are pairs ``one[k]``, ``other[k]`` of ``weight[k]`` messages in both directions; ``degree`` is their sum by
-    server. Multicasts are sets ``member[first[g]:first[g + 1]]`` with their ``source``, ``times[g]`` messages each.
-    ``total`` is the number of messages, ``price[s]`` the cost of one in a domain of s servers.
-    """
+def evaluate(parent: Ints, block: Ints, asked: Asked, figures: Floats) -> None:
+    """Compute the figures of a plan."""
+    one, other, weight, degree, total = asked.one, asked.other, asked.weight, asked.degree, asked.total
+    price, bounds = asked.price, asked.bounds
     n = len(parent)
     order = np.empty(n, np.int32)
     depth = np.empty(n, np.int32)
@@ -136,8 +144,8 @@ def evaluate(
             passing[above[b]] += union[b] - 2.0 * inner[b]
     for v in range(n):
         passing[v] *= 0.5
-    if len(source):
-        _multicasts(parent, block, first, member, source, times, depth, carried, passing)
+    if len(asked.source):
+        _multicasts(parent, block, asked, carried, passing)
     cost = hops = 0.0
     largest = 1
     for b in range(n):
@@ -149,7 +157,7 @@ def evaluate(
     for v in range(n):
         busiest = max(busiest, passing[v])
     longest = _longest(parent, block, above, order)
-    broken = _broken(parent, block, together_first, together, apart, leaves)
+    broken = _broken(parent, block, asked)
     share = busiest / total
     excess = float(broken)
     if bounds[MAX_DOMAIN] > 0 and largest > bounds[MAX_DOMAIN]:
@@ -168,18 +176,9 @@ def evaluate(
 
 
 @compiled
-def _multicasts(
-    parent: Ints,
-    block: Ints,
-    first: Ints,
-    member: Ints,
-    source: Ints,
-    times: Floats,
-    depth: Ints,
-    carried: Floats,
-    passing: Floats,
-) -> None:
+def _multicasts(parent: Ints, block: Ints, asked: Asked, carried: Floats, passing: Floats) -> None:
     """Add the messages of multicasts in each domain, and those that routers forward."""
+    first, member, source, times = asked.first, asked.member, asked.source, asked.times
     n = len(parent)
     inside = np.zeros(n, np.int32)
     in_block = np.zeros(n, np.int32)
@@ -258,8 +257,9 @@ def _longest(parent: Ints, block: Ints, above: Ints, order: Ints) -> int:
 
 
 @compiled
-def _broken(parent: Ints, block: Ints, together_first: Ints, together: Ints, apart: Ints, leaves: Ints) -> int:
+def _broken(parent: Ints, block: Ints, asked: Asked) -> int:
     """Return how many pins do not hold."""
+    together_first, together, apart, leaves = asked.together_first, asked.together, asked.apart, asked.leaves
     broken = 0
     for g in range(len(together_first) - 1):
         begin, end = together_first[g], together_first[g + 1]

@@ -114,9 +114,10 @@ def _with_backbone(parts: Sequence[tuple[list[int], int]]) -> Domains:
 
 def best_star(problem: Problem) -> Domains:
     """Return the star whose hub sends and receives most; its messages take one hop."""
-    busy = problem.degree.copy()
-    for group in range(len(problem.source)):
-        busy[problem.member[problem.first[group] : problem.first[group + 1]]] += problem.times[group]
+    asked = problem.asked
+    busy = asked.degree.copy()
+    for group in range(len(asked.source)):
+        busy[asked.member[asked.first[group] : asked.first[group + 1]]] += asked.times[group]
     return star(problem.n, int(np.argmax(busy)))
 
 
@@ -128,7 +129,7 @@ def blocks(problem: Problem) -> Domains | None:
     found: Domains = [sorted(members) for members in graph.biconnected_components()]
     parts = [sorted(members) for members in graph.connected_components()]
     hub = max(parts, key=lambda part: (len(part), -part[0]))
-    head = int(max(hub, key=lambda server: (problem.degree[server], -server)))
+    head = int(max(hub, key=lambda server: (problem.asked.degree[server], -server)))
     found += [sorted((head, part[0])) for part in parts if part is not hub]
     return found
 
@@ -173,12 +174,13 @@ def _graph(problem: Problem) -> Any:
     """Return the traffic as an undirected graph; a multicast is an edge to each of its targets."""
     import igraph
 
+    asked = problem.asked
     weights: dict[tuple[int, int], float] = {}
-    for a, b, weight in zip(problem.one.tolist(), problem.other.tolist(), problem.weight.tolist(), strict=True):
+    for a, b, weight in zip(asked.one.tolist(), asked.other.tolist(), asked.weight.tolist(), strict=True):
         weights[a, b] = weights.get((a, b), 0.0) + weight
-    for group, source in enumerate(problem.source.tolist()):
-        for other in problem.member[problem.first[group] : problem.first[group + 1]].tolist():
+    for group, source in enumerate(asked.source.tolist()):
+        for other in asked.member[asked.first[group] : asked.first[group + 1]].tolist():
             if other != source:
                 key = min(source, other), max(source, other)
-                weights[key] = weights.get(key, 0.0) + float(problem.times[group])
+                weights[key] = weights.get(key, 0.0) + float(asked.times[group])
     return igraph.Graph(n=problem.n, edges=list(weights), edge_attrs={"weight": list(weights.values())})

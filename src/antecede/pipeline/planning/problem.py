@@ -5,7 +5,6 @@ numbers, and a plan is two arrays (:mod:`antecede.pipeline.planning.kernel`).
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -90,52 +89,50 @@ class Problem:
             key = (source, target) if source < target else (target, source)
             folded[key] = folded.get(key, 0.0) + count
         keys = sorted(folded)
-        self.one = np.array([key[0] for key in keys], np.int32)
-        self.other = np.array([key[1] for key in keys], np.int32)
-        self.weight = np.array([folded[key] for key in keys], np.float64)
+        one, other = np.array([key[0] for key in keys], np.int32), np.array([key[1] for key in keys], np.int32)
+        weight = np.array([folded[key] for key in keys], np.float64)
         groups = sorted(traffic.multicasts)
-        self.first = np.cumsum([0, *(len(members) + 1 for _, members in groups)]).astype(np.int32)
-        self.member = np.array([m for source, members in groups for m in (source, *members)], np.int32)
-        self.source = np.array([source for source, _ in groups], np.int32)
-        self.times = np.array([traffic.multicasts[group] for group in groups], np.float64)
-        self.degree = np.bincount(self.one, self.weight, self.n) + np.bincount(self.other, self.weight, self.n)
-        self.total = float(total if total is not None else traffic.messages)
-        self.price = np.array([model.price(size) if size > 1 else 0.0 for size in range(self.n + 1)], np.float64)
-        self.limits = _limits(bounds)
         together = [[numbers[name] for name in group] for group in pins.together]
-        self.together_first = np.cumsum([0, *map(len, together)]).astype(np.int32)
-        self.together = np.array([v for group in together for v in group], np.int32)
-        pairs = [(numbers[a], numbers[b]) for group in pins.apart for k, a in enumerate(group) for b in group[k + 1 :]]
-        self.apart = np.array(pairs, np.int32).reshape(-1)
-        self.leaves = np.array([numbers[name] for name in pins.never_router], np.int32)
+        apart = [(numbers[a], numbers[b]) for group in pins.apart for k, a in enumerate(group) for b in group[k + 1 :]]
+        self.asked = kernel.Asked(
+            one=one,
+            other=other,
+            weight=weight,
+            degree=np.bincount(np.concatenate([one, other]), np.tile(weight, 2), self.n).astype(np.float64),
+            first=np.cumsum([0, *(len(members) + 1 for _, members in groups)]).astype(np.int32),
+            member=np.array([m for source, members in groups for m in (source, *members)], np.int32),
+            source=np.array([source for source, _ in groups], np.int32),
+            times=np.array([traffic.multicasts[group] for group in groups], np.float64),
+            total=float(total if total is not None else traffic.messages),
+            price=np.array([model.price(size) if size > 1 else 0.0 for size in range(self.n + 1)], np.float64),
+            bounds=_limits(bounds),
+            together_first=np.cumsum([0, *map(len, together)]).astype(np.int32),
+            together=np.array([v for group in together for v in group], np.int32),
+            apart=np.array(apart, np.int32).reshape(-1),
+            leaves=np.array([numbers[name] for name in pins.never_router], np.int32),
+        )
         self.near, self.near_first = self._neighbours()
 
     def _neighbours(self) -> tuple[Ints, Ints]:
         """Return for each server those with which it exchanges messages, the busiest first."""
-        ends, others = np.concatenate([self.one, self.other]), np.concatenate([self.other, self.one])
-        weights = np.concatenate([self.weight, self.weight])
-        spans = np.diff(self.first)
-        sources = np.repeat(self.source, spans)
-        mine = self.member != sources
-        share = np.repeat(self.times / np.maximum(spans - 1, 1), spans)[mine]
-        ends = np.concatenate([ends, sources[mine], self.member[mine]])
-        others = np.concatenate([others, self.member[mine], sources[mine]])
+        asked = self.asked
+        ends, others = np.concatenate([asked.one, asked.other]), np.concatenate([asked.other, asked.one])
+        weights = np.concatenate([asked.weight, asked.weight])
+        spans = np.diff(asked.first)
+        sources = np.repeat(asked.source, spans)
+        mine = asked.member != sources
+        share = np.repeat(asked.times / np.maximum(spans - 1, 1), spans)[mine]
+        ends = np.concatenate([ends, sources[mine], asked.member[mine]])
+        others = np.concatenate([others, asked.member[mine], sources[mine]])
         weights = np.concatenate([weights, share, share])
         order = np.lexsort((others, -weights, ends))
         first = np.searchsorted(ends[order], np.arange(self.n + 1)).astype(np.int32)
         return others[order].astype(np.int32), first
 
-    def traffic_arrays(self) -> tuple[Any, ...]:
-        """Return the kernel's arguments that describe the problem."""
-        return (
-            self.one, self.other, self.weight, self.first, self.member, self.source, self.times, self.degree,
-            self.total, self.price, self.limits, self.together_first, self.together, self.apart, self.leaves,
-        )  # fmt: skip
-
     def figures(self, plan: Plan) -> Figures:
         """Return the figures of a plan."""
         found = np.zeros(kernel.FIGURES)
-        kernel.evaluate(*(*plan, *self.traffic_arrays(), found))
+        kernel.evaluate(*plan, self.asked, found)
         return figures_of(found)
 
     def bounded(self, bounds: Bounds) -> "Problem":
@@ -143,12 +140,12 @@ class Problem:
         other = Problem.__new__(Problem)
         other.__dict__.update(self.__dict__)
         other.bounds = bounds
-        other.limits = _limits(bounds)
+        other.asked = self.asked._replace(bounds=_limits(bounds))
         return other
 
     def work(self) -> float:
         """The approximate number of steps of one evaluation."""
-        return 4.0 * len(self.one) + 30.0 * self.n + 6.0 * len(self.member) + 50.0
+        return 4.0 * len(self.asked.one) + 30.0 * self.n + 6.0 * len(self.asked.member) + 50.0
 
     def lower_bound(self) -> float:
         """Return a cost below which no plan can be.
@@ -156,16 +153,16 @@ class Problem:
         At most n − 1 pairs of servers can have their own domain of two. All others share a larger one, or need two
         hops. A multicast to many servers connects all of them, by the cheapest domains.
         """
-        prices = self.price
+        prices = self.asked.price
         pair = float(prices[2]) if self.n > 1 else 0.0
         larger = min(float(prices[3:].min()) if self.n > 2 else pair, 2 * pair)
-        heaviest = np.sort(self.weight)[::-1]
+        heaviest = np.sort(self.asked.weight)[::-1]
         few = float(heaviest[: self.n - 1].sum())
         cost = few * min(pair, larger) + (float(heaviest.sum()) - few) * larger
-        spans = np.diff(self.first)
+        spans = np.diff(self.asked.first)
         if len(spans):
-            cost += float((self.times * _joining(prices, int(spans.max()))[spans]).sum())
-        return cost / self.total if self.total else 0.0
+            cost += float((self.asked.times * _joining(prices, int(spans.max()))[spans]).sum())
+        return cost / self.asked.total if self.asked.total else 0.0
 
 
 def _limits(bounds: Bounds) -> Floats:

@@ -124,7 +124,7 @@ def annealed(problem: Problem, task: Task) -> tuple[bytes, bytes]:
     parent, block = np.frombuffer(task.parent, np.int32), np.frombuffer(task.block, np.int32)
     best_parent, best_block, best = parent.copy(), block.copy(), np.zeros(kernel.FIGURES)
     given = parent, block, task.steps, task.heat, _cold, task.seed, problem.near, problem.near_first
-    annealing.anneal(*(*given, *problem.traffic_arrays(), best_parent, best_block, best))
+    annealing.anneal(*given, problem.asked, best_parent, best_block, best)
     return best_parent.tobytes(), best_block.tobytes()
 
 
@@ -166,14 +166,15 @@ def _references(problem: Problem) -> Iterator[tuple[str, Candidate | None]]:
 def _guesses(problem: Problem) -> list[Candidate]:
     """Return simple shapes of all sizes, the best of which become start plans."""
     made = (
-        plans.plan_of(domains, problem.n) for domains in plans.shapes(_by_neighbours(problem), problem.degree.tolist())
+        plans.plan_of(domains, problem.n)
+        for domains in plans.shapes(_by_neighbours(problem), problem.asked.degree.tolist())
     )
     return [Candidate(plan, problem.figures(plan)) for plan in made]
 
 
 def _by_neighbours(problem: Problem) -> list[int]:
     """Return the servers in a sequence in which close ones share most traffic: each time the nearest of the rest."""
-    left = dict.fromkeys(np.argsort(-problem.degree, kind="stable").tolist())
+    left = dict.fromkeys(np.argsort(-problem.asked.degree, kind="stable").tolist())
     order: list[int] = []
     while left:
         server = next(iter(left))

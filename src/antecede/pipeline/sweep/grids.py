@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from antecede import limits
+from antecede.documents import read_text
 from antecede.errors import UsageError
 from antecede.pipeline.planning.model import SIZES, STAMP_BYTES
 from antecede.pipeline.sweep.cells import FLAT, Cell, receivers
@@ -100,19 +101,13 @@ def study(name: str) -> tuple[Grid, ...]:
         if name not in STUDIES:
             raise UsageError(f"unknown study {name!r}: expected {', '.join(STUDIES)}, or a grid in a file.toml")
         return STUDIES[name]
+    text = read_text(name, limits.sweep_file_bytes_max)
     try:
-        with open(name, "rb") as file:
-            data = file.read(limits.sweep_file_bytes_max + 1)
-    except OSError as error:
-        raise UsageError(f"{name}: cannot be read: {error.strerror}") from None
-    if len(data) > limits.sweep_file_bytes_max:
-        raise UsageError(f"{name}: longer than {limits.sweep_file_bytes_max} bytes")
-    try:
-        return (msgspec.convert(tomllib.loads(data.decode()), Grid),)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{name}: not a TOML file: {error}") from None
+        return (msgspec.convert(tomllib.loads(text), Grid),)
     except msgspec.ValidationError as error:
         raise UsageError(f"{name}: {error}: expected the keys {', '.join(Grid.__struct_fields__)}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{name}: not a TOML file: {error}") from None
 
 
 def cells_of(grids: tuple[Grid, ...], axes: Mapping[str, Any], scale: float) -> list[Cell]:

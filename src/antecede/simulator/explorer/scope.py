@@ -10,12 +10,12 @@ whatever sequence independent events happen. Its *bit* is its place in masks of 
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from antecede import limits
+from antecede.documents import read_text
 from antecede.errors import ScenarioError, UsageError
 from antecede.messages import Message, mask_of
 
@@ -106,16 +106,11 @@ class ProgramFile(NamedTuple):
 
 def read_program(path: str) -> ProgramFile:
     """Read a program: a scenario file of ``processes`` and ``send M FROM -> TO[,TO…] [after K]`` lines only."""
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    if len(data) > limits.scenario_bytes_max:
-        raise UsageError(f"{path}: {len(data)} bytes: expected at most {limits.scenario_bytes_max}")
+    text = read_text(path, limits.scenario_bytes_max)
     names: tuple[str, ...] = ()
     sends: Mapping[str, list[ProgramSend]] = {}
     used: set[str] = set()
-    for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
+    for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
         if not words:
             continue

@@ -219,7 +219,7 @@ class SimulatedClient:
     def _dial(self) -> None:
         if not self._line.dials(self.world.now):
             return
-        if self.home.up:
+        if self.home.listens:
             self._later(self.world.delay(), self._connect)
         else:
             self._line.dial_failed("connection refused", self.world.now)
@@ -230,7 +230,7 @@ class SimulatedClient:
             self._later(max(0.0, self._line.dial_at - self.world.now), self._dial)
 
     def _connect(self) -> None:
-        if not self.home.up:
+        if not self.home.listens:
             self._line.dial_failed("connection refused", self.world.now)
             self._dial_at()
             return

@@ -13,6 +13,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
 
     crashes: int = 0
     """Servers that are gone between two effects."""
+    stops: int = 0
+    """Servers that are stopped gracefully and start again."""
     powercuts: float = 0.5
     """The share of crashes in which unsynced writes are lost, torn or reordered. The others are kills."""
     broken_syncs: float = 0.0

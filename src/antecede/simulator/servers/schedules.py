@@ -184,7 +184,7 @@ def play(
     servers = list(topology.servers)
     clients = [f"c{number}@{_one(random, servers)}" for number in range(1 + int(random.random() * 3))]
     durability = "os" if random.random() < 0.15 else "disk"
-    rough = faults or _with_intruders(seed, _faults(random))
+    rough = faults or _with_intruders(seed, _faults(random, seed))
     if rough.intruders and world_class is ServerWorld:
         world_class = IdentifiedWorld
     world = world_class(plan, agents, seed, rough, durability)
@@ -262,7 +262,7 @@ def _plan(random: Random, topology: Topology, orders: Callable[[Random], str] | 
     return Plan(topology, chosen, homes), tuple(sorted(promised))
 
 
-def _faults(random: Random) -> Faults:
+def _faults(random: Random, seed: int) -> Faults:
     if random.random() < 0.05:
         return NONE
     draw = random.random
@@ -272,6 +272,7 @@ def _faults(random: Random) -> Faults:
 
     return msgspec.structs.replace(
         ROUGH,
+        stops=int(Random(f"{seed}/stops").random() * 1.3),
         crashes=upto(6),
         powercuts=_one(random, [0.0, 0.5, 1.0]),
         loss=_one(random, [0.0, 0.05, 0.2]),

@@ -8,7 +8,7 @@ between any two of these, and by the disk before each operation; at the one that
 import errno
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from antecede import wire
 from antecede.engine import React
@@ -18,12 +18,13 @@ from antecede.errors import AgentError, DiskFullError, StoreError, StoreFailedEr
 from antecede.interrupts import is_ctrl_c
 from antecede.server import AgentServer, Plan
 from antecede.server.core import ServerCore
+from antecede.server.driver import Commit
 from antecede.server.items import FORMAT_OLDEST, LOG_FORMAT, joined
 from antecede.server.recovery import recover
 from antecede.server.upkeep import Snapshot
-from antecede.simulator.servers.keys import Identities
-from antecede.simulator.servers.network import End, Loop
-from antecede.simulator.servers.watched import WatchedCore, WatchedLog, WorldLog, unreadable
+from antecede.simulator.servers.network import End
+from antecede.simulator.servers.surroundings import Surroundings
+from antecede.simulator.servers.watched import WatchedCore, WatchedLog, WorldLog, react_at_once, unreadable
 from antecede.store import LogStore, Sizes, open_log, read_records
 from antecede.store.simulated import PowerCut, SimulatedDisk
 
@@ -32,30 +33,6 @@ _directory = "data"
 _store_log = logging.getLogger("antecede.store")
 _snapshot_bytes = 0
 """A server takes a snapshot at each check if its log has grown since the last one."""
-
-
-class Surroundings(Loop, Protocol):
-    """The interface of its world that a server uses."""
-
-    identities: Identities | None
-
-    def dial(self, server: "SimulatedServer", peer: str) -> None: ...
-
-    def handed_out(self, due: React) -> None: ...
-
-    def fails(self, due: React) -> bool: ...
-
-    def snapshot_fails(self) -> bool: ...
-
-    def version(self) -> int: ...
-
-    def born(self, kind: str, agent: type[Agent]) -> None: ...
-
-    def class_of(self, kind: str) -> type[Agent]: ...
-
-    def went(self, server: "SimulatedServer") -> None: ...
-
-    def logged(self, server: "SimulatedServer", event: str, fields: dict[str, Any]) -> None: ...
 
 
 class SimulatedServer:
@@ -95,6 +72,8 @@ class SimulatedServer:
         self.speaks = wire.VERSION
         """The newest wire version in this life; an upgrade takes place between two lives."""
         self._broken = self._failed = False
+        self._stopped_at: int | None = None
+        """The last record before a graceful stop; None after a crash."""
         self._reset()
 
     def _reset(self) -> None:
@@ -102,6 +81,11 @@ class SimulatedServer:
         self._ticking = False
         self._committing = False
         self._wake_at: float | None = None
+
+    @property
+    def listens(self) -> bool:
+        """Whether it accepts connections: it is up, and is not being stopped."""
+        return self.up and not self.core.entry.closed
 
     @property
     def clock_ms(self) -> int:
@@ -150,6 +134,17 @@ class SimulatedServer:
 
     def crash(self) -> None:
         """Crash the server: it loses everything that its disk did not keep."""
+        self._go()
+        self.disk.script = None
+        if self.how == "power":
+            self.disk.power_cut(self.world.random)
+        else:
+            self.disk.kill(self.world.random)
+        self.disk.script = self._disk_effect
+        self.world.went(self)
+
+    def _go(self) -> None:
+        """End the process of this life."""
         self.up = False
         self.life += 1
         self.effects_left = 0
@@ -157,12 +152,12 @@ class SimulatedServer:
         for end in self.ends:
             end.vanish()
         self._reset()
-        self.disk.script = None
-        if self.how == "power":
-            self.disk.power_cut(self.world.random)
-        else:
-            self.disk.kill(self.world.random)
-        self.disk.script = self._disk_effect
+
+    def stopped(self) -> None:
+        """End this life at the end of a graceful stop."""
+        self.store.close()
+        self._stopped_at = self.store.last
+        self._go()
         self.world.went(self)
 
     def start(self) -> None:
@@ -184,6 +179,9 @@ class SimulatedServer:
         )
         self.machine = machine = self.machine_class(self.name, self.plan, self.store.incarnation)
         found = self.store.recovered
+        if self._stopped_at is not None and found.last != self._stopped_at:
+            world.wrong(self.name, f"stopped after record {self._stopped_at}, and the log has {found.last}")
+        self._stopped_at = None
         snapshot = None if found.snapshot is None else found.snapshot.data()
         # A server with an old wire version begins its log by the old rules, too.
         self.speaks = world.version()
@@ -268,9 +266,10 @@ class SimulatedServer:
     def _poke(self) -> None:
         if not self._ticking:
             self._ticking = True
-            self.later(self.world.random.random() * 0.0005, self._tick)
+            self.later(self.world.random.random() * 0.0005, self.tick)
 
-    def _tick(self) -> None:
+    def tick(self) -> None:
+        """Take turns until there is nothing to do at once."""
         self._ticking = False
         driver, now = self.core.driver, self.world.now
         while True:
@@ -282,9 +281,10 @@ class SimulatedServer:
                 self._run(due)
             if not driver.goes_on:
                 break
-        if driver.rest(now) and self.world.random.random() < 0.5:
+        commit = driver.rest(now)
+        if commit is Commit.HERE and self.world.random.random() < 0.5:
             self._commit()
-        elif not self._committing and self.store.last > self.store.durable:
+        elif commit is not Commit.LATER and not self._committing and self.store.last > self.store.durable:
             self._committing = True
             self.later(self.world.random.random() * 2 * self.commit_seconds, self._commit)
         driver.durable(self.store.durable)
@@ -360,7 +360,7 @@ class SimulatedServer:
             outcome = Outcome(due.agent, [], None, AgentError("this reaction fails at its first try"))
         else:
             try:
-                outcome = _at_once(self.host, due)
+                outcome = react_at_once(self.host, due)
             except BaseException as error:
                 if is_ctrl_c(error):
                     raise
@@ -396,10 +396,10 @@ class SimulatedServer:
         """Do the regular work, and keep a snapshot if one is due."""
         snapshot = self.core.upkeep.look(self.world.now)
         if snapshot is not None:
-            self.later(self.world.random.random() * 0.01, self._keep, snapshot)
+            self.later(self.world.random.random() * 0.01, self.keep, snapshot)
         self._set_alarm()
 
-    def _keep(self, snapshot: Snapshot) -> None:
+    def keep(self, snapshot: Snapshot) -> None:
         """Write a snapshot and release old segments; what they hold is copied first."""
         upkeep, upto = self.core.upkeep, snapshot.upto
         try:
@@ -430,17 +430,3 @@ class SimulatedServer:
 
     def _stored(self, after: int, upto: int | None = None) -> Iterator[tuple[int, bytes]]:
         return read_records(_directory, after, upto, self.disk)
-
-
-def _at_once(host: Host, due: React) -> Outcome:
-    """Run a batch; a handler that is a coroutine must end without waiting for anything."""
-    if not host.is_async(due.agent):
-        return host.react(due)
-    reacting = host.react_async(due)
-    try:
-        reacting.send(None)
-    except StopIteration as done:
-        outcome: Outcome = done.value
-        return outcome
-    reacting.close()
-    raise AgentError(f"agent {due.agent} awaits something that does not exist in a simulated world")

@@ -7,6 +7,8 @@ from antecede import limits, wire
 from antecede.channel.letters import unshared
 from antecede.channel.packets import unshared_packet
 from antecede.engine import React
+from antecede.engine.host import Host, Outcome
+from antecede.errors import AgentError
 from antecede.server.core import ServerCore
 
 if TYPE_CHECKING:
@@ -72,3 +74,17 @@ def unreadable(part: wire.Part, version: int) -> bool:
     if isinstance(part, wire.Deliver):
         return unshared(part.train) != part.train
     return isinstance(part, wire.PeerFrames) and any(unshared_packet(body) != body for body in part.bodies)
+
+
+def react_at_once(host: Host, due: React) -> Outcome:
+    """Run a batch; a handler that is a coroutine must end without waiting for anything."""
+    if not host.is_async(due.agent):
+        return host.react(due)
+    reacting = host.react_async(due)
+    try:
+        reacting.send(None)
+    except StopIteration as done:
+        outcome: Outcome = done.value
+        return outcome
+    reacting.close()
+    raise AgentError(f"agent {due.agent} awaits something that does not exist in a simulated world")

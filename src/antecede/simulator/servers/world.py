@@ -29,6 +29,7 @@ from antecede.simulator.servers.network import End, connect
 from antecede.simulator.servers.operator import Operators
 from antecede.simulator.servers.regular import LOOK_SECONDS, RegularWork
 from antecede.simulator.servers.server import SimulatedServer
+from antecede.simulator.servers.stopping import stop
 from antecede.trace import Event
 
 _steps_max = 200_000
@@ -155,6 +156,7 @@ class ServerWorld:
         names = list(self.servers)
         several: list[tuple[int, Callable[[], None]]] = [
             (faults.crashes, lambda: self._doom(self._any(names))),
+            (faults.stops, lambda: stop(self.servers[self._any(names)])),
             (faults.partitions, self._partition),
             (faults.resets, self._reset),
             (faults.slow_disks, lambda: self._slow_disk(self._any(names))),
@@ -380,7 +382,7 @@ class ServerWorld:
 
     def _dialed(self, server: SimulatedServer, peer: str) -> None:
         other, pair = self.servers[peer], frozenset((server.name, peer))
-        if not other.up or pair in self._cut:
+        if not other.listens or pair in self._cut:
             server.dial_failed(peer)
             return
         mine, theirs = server.end(peer), other.end(server.name)

@@ -23,6 +23,7 @@ from typing import Any, Final
 import msgspec
 
 from antecede import limits
+from antecede.documents import read_text
 from antecede.errors import TraceError, UsageError
 from antecede.trace.foreign.times import UNITS
 from antecede.trace.schema import COLUMNS
@@ -84,16 +85,10 @@ def pairs_of(given: list[str]) -> dict[str, str]:
 
 def read_mapping(path: str) -> Mapping:
     """Read a mapping file."""
+    text = read_text(path, limits.mapping_bytes_max, TraceError)
     try:
-        with open(path, "rb") as file:
-            text = file.read(limits.mapping_bytes_max + 1)
-    except OSError as error:
-        raise TraceError(f"{shown(path)}: cannot be read: {error.strerror}") from None
-    if len(text) > limits.mapping_bytes_max:
-        raise TraceError(f"{shown(path)}: a mapping has at most {limits.mapping_bytes_max} bytes")
-    try:
-        return msgspec.convert(tomllib.loads(text.decode("utf-8")), Mapping)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError, RecursionError) as error:
+        return msgspec.convert(tomllib.loads(text), Mapping)
+    except (ValueError, msgspec.ValidationError, RecursionError) as error:
         raise TraceError(f"{shown(path)}: not a mapping: {error}") from None
 
 

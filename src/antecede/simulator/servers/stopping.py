@@ -1,0 +1,28 @@
+"""A simulated server that is stopped gracefully and starts again; a crash may come at any effect of the stop."""
+
+from antecede.server.shutdown import Shutdown
+from antecede.simulator.servers.server import SimulatedServer
+
+_drain_seconds = 0.2
+"""How long a server waits for work in progress; short enough that some stops come to its end."""
+_look_seconds = 0.01
+
+
+def stop(server: SimulatedServer) -> None:
+    """Stop a server that runs; its world starts it again."""
+    if server.listens:
+        shutdown = Shutdown(server.core, "the server stops", server.world.now + _drain_seconds)
+        server.later(0.0, _wait, server, shutdown)
+
+
+def _wait(server: SimulatedServer, shutdown: Shutdown) -> None:
+    if shutdown.waits(server.world.now):
+        server.later(_look_seconds, _wait, server, shutdown)
+        return
+    shutdown.leave()
+    while shutdown.steps_left:
+        server.tick()
+    snapshot = shutdown.snapshot()
+    if snapshot is not None:
+        server.keep(snapshot)
+    server.stopped()
