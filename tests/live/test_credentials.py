@@ -90,8 +90,9 @@ def test_three_servers_with_permissions(cluster: Callable[..., Any], capsys: pyt
     assert "these are the credentials of client alice: expected a folder in operators/" in refused
 
     # Without credentials there is no answer at all, because TLS wants a certificate.
-    with pytest.raises(antecede.ClosedError):
+    with pytest.raises(antecede.ClosedError, match="does it use TLS"):
         asyncio.run(_plain(world))
+    world.until(lambda: "stranger-refused" in world.log("s1") and "code=tls" in world.log("s1"), "it is logged")
 
     # A file with an error is not used; the previous one is.
     _edit(world, "[anonymous]", "[anonymus]")

@@ -11,6 +11,7 @@ from random import random
 from secrets import randbits
 from time import monotonic, time
 
+from antecede.access import Authoriser
 from antecede.access.audit import Audit
 from antecede.engine.host import Host
 from antecede.errors import AntecedeError, BrokenStepError, StoreError, StoreFailedError, StoreFullError
@@ -139,7 +140,7 @@ class ServerRuntime:
                 first,
                 epoch=self.epoch,
                 token=token,
-                authoriser=None if security is None else security.authoriser,
+                authoriser=Authoriser(token=token, clock=time) if security is None else security.authoriser,
                 keyring=None if security is None else security.keyring,
                 audit=self._audit(audit or (data and f"{data}/{AUDIT}")),
                 admission=Admission(connections, neighbours),
@@ -187,6 +188,7 @@ class ServerRuntime:
                 *(self.accepted, host, address.port, self._tls and self._tls[0]),
                 admission=entry.admission,
                 tell=entry.cannot_accept,
+                failed=entry.handshake_failed,
             )
         except AntecedeError:
             self.store.close()
@@ -282,8 +284,9 @@ class ServerRuntime:
         tls = None if self._tls is None else self._tls[1]
         try:
             await dial(lambda connection: _Fed(self, peering.dialed(peer, connection)), address.host, address.port, tls)
-        except (OSError, TimeoutError):
-            peering.dial_failed(peer, monotonic())
+        except (OSError, TimeoutError) as error:
+            reason = f"TLS: {text_of(error)}" if isinstance(error, ssl.SSLError) else ""
+            peering.dial_failed(peer, monotonic(), reason)
             self.set_timer()
 
     # Turns.

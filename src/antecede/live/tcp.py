@@ -196,12 +196,14 @@ class Listener:
         tls: ssl.SSLContext | None,
         admission: Admission,
         tell: Callable[[str], None],
+        failed: Callable[[str, str], None],
     ) -> None:
         self._sockets = sockets
         self._opened = opened
         self._tls = tls
         self._admission = admission
         self._tell = tell
+        self._failed = failed
         self._loop = asyncio.get_running_loop()
         self._making: set[asyncio.Task[None]] = set()
         self._again: asyncio.TimerHandle | None = None
@@ -258,9 +260,11 @@ class Listener:
             await self._loop.connect_accepted_socket(
                 lambda: TcpConnection(self._opened, guest), made, ssl=self._tls, ssl_handshake_timeout=patience
             )
-        except (OSError, asyncio.CancelledError):
+        except (OSError, asyncio.CancelledError) as error:
             # The handshake failed or was too slow, or there were too many strangers.
             guest.left()
+            if isinstance(error, ssl.SSLError):
+                self._failed(address, f"TLS: {error.reason or error}")
             with suppress(OSError):
                 made.close()
 
@@ -273,9 +277,10 @@ async def listen(
     *,
     admission: Admission | None = None,
     tell: Callable[[str], None] = lambda reason: None,
+    failed: Callable[[str, str], None] = lambda remote, reason: None,
 ) -> Listener:
     """Listen; every new connection is passed to ``opened``. ``tell`` is called with the reason whenever none can be
-    accepted for a while."""
+    accepted for a while, ``failed`` with address and reason when a TLS handshake fails."""
     loop = asyncio.get_running_loop()
     sockets: list[socket.socket] = []
     try:
@@ -296,7 +301,7 @@ async def listen(
         if error.errno == EADDRINUSE:
             why = "address already in use; is another antecede up or serve running?"
         raise UsageError(f"cannot listen on {host}:{port}: {why}") from None
-    return Listener(sockets, opened, tls, admission or Admission(), tell)
+    return Listener(sockets, opened, tls, admission or Admission(), tell, failed)
 
 
 async def dial(

@@ -30,7 +30,7 @@ from antecede.errors import (
     UnknownAgentError,
     UsageError,
 )
-from antecede.server.connections import Connection, keep_alive
+from antecede.server.connections import CLOSED_AT_ONCE, Connection, keep_alive
 
 
 class Ticket:
@@ -374,7 +374,7 @@ class ClientLine:
         if self.welcomed:
             self._lost_at = self._clock()
         self.welcomed = False
-        self.trouble = self.trouble or reason
+        self.trouble = self.trouble or reason or CLOSED_AT_ONCE
         if self.refusal and not self.closed_here:
             self._owner.gone(RefusedError(self.refusal, self._refusal_code))
         else:

@@ -13,6 +13,9 @@ NO_HELLO: Final = "no-hello"
 """The code for closing a connection on which no hello comes."""
 
 
+CLOSED_AT_ONCE: Final = "the server closed the connection without an answer; does it use TLS?"
+"""Why there is no answer, if the other end gave no reason."""
+
 serials = count(1)
 """Numbers for the connections of this process."""
 

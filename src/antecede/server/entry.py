@@ -71,6 +71,11 @@ class Entry:
         """No connection can be accepted for a while."""
         self.log.warning("accept-failed", reason=reason, connections=len(self.connections))
 
+    def handshake_failed(self, remote: str, reason: str) -> None:
+        """The TLS handshake with a connection failed: the other end has no certificate that we accept, or none of
+        ours is accepted there."""
+        self.guard.refused_stranger(remote, "", Refusal("tls", reason), None)
+
     def watch(self, now: float) -> None:
         """Send a ping where nothing was sent for a while, and close connections that are silent for too long."""
         if self.admission.dropped > self._dropped:
@@ -153,7 +158,7 @@ class Incoming:
             return
         refusal = self._entry.guard.enter(who)
         if refusal is not None:
-            self._entry.guard.refused(self.connection, who.label, refusal, who)
+            self._entry.guard.refused(self.connection.remote, who.label, refusal, who)
             self.connection.close(refusal.reason, code=refusal.code)
             self._refused = True
             return
@@ -182,7 +187,7 @@ class Incoming:
         refusal = stranger or entry.peering.refusal(part)
         if refusal is not None:
             self._refused = True
-            entry.guard.refused(connection, f"server {part.server}", refusal, self._who)
+            entry.guard.refused(connection.remote, f"server {part.server}", refusal, self._who)
             entry.peering.refuse(part.server, connection, refusal)
         elif entry.peering.is_outdated(part.server, connection):
             self._refused = True
@@ -199,7 +204,7 @@ class Incoming:
             assert refusal is not None
             reason = refusal.reason
             entry.log.warning("client-refused", client=part.client[:64], remote=connection.remote, reason=reason)
-            entry.guard.refused(connection, f"client {part.client}", refusal, self._who)
+            entry.guard.refused(connection.remote, f"client {part.client}", refusal, self._who)
             self._refuse(refusal)
         elif entry.admission.full:
             reason = f"the server has {entry.admission.clients} clients, and cannot accept more: try again later"
@@ -227,7 +232,7 @@ class Incoming:
         who = self._identify(OPERATOR, part.token)
         if isinstance(who, Refusal):
             entry.log.warning("operator-refused", remote=connection.remote, reason=who.reason)
-            entry.guard.refused(connection, OPERATOR, who, self._who)
+            entry.guard.refused(connection.remote, OPERATOR, who, self._who)
             self._refuse(who)
         else:
             self._asked = True
@@ -240,7 +245,7 @@ class Incoming:
     def _refuse_stranger(self, role: str, name: str, refusal: Refusal) -> None:
         """Refuse an end that did not prove to be this server: nothing is remembered under the name that it claims."""
         claims = f"{role[:16]} {name[:64]}"
-        self._entry.guard.refused_stranger(self.connection, claims, refusal, self._who)
+        self._entry.guard.refused_stranger(self.connection.remote, claims, refusal, self._who)
         self._refuse(refusal)
 
     def _refuse(self, refusal: Refusal) -> None:

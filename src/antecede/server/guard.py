@@ -81,22 +81,22 @@ class Guard:
         if self._audit is not None:
             self._audit.note(event, who, remote, **fields)
 
-    def refused(self, connection: Connection, claims: str, refusal: Refusal, who: Who | None = None) -> None:
+    def refused(self, remote: str, claims: str, refusal: Refusal, who: Who | None = None) -> None:
         """Write a refusal to the audit log. ``claims``: the name that the other end gives itself."""
         fields = {"claims": claims[:_claim_chars], "code": refusal.code, "reason": refusal.reason}
-        self.note(REFUSED, who, connection.remote, **fields)
+        self.note(REFUSED, who, remote, **fields)
 
-    def refused_stranger(self, connection: Connection, claims: str, refusal: Refusal, who: Who | None) -> None:
+    def refused_stranger(self, remote: str, claims: str, refusal: Refusal, who: Who | None) -> None:
         """Log the refusal of an end that did not prove its identity, and write it to the audit log. Strangers may try
         again and again, so only some of these lines are written per second; the next one counts the others."""
-        self.refused(connection, claims, refusal, who)
+        self.refused(remote, claims, refusal, who)
         if not self._logged.holds(self.authoriser.clock()):
             self._unlogged += 1
             return
         self._logged.take(1)
         more: dict[str, Any] = {"left_out": self._unlogged} if self._unlogged else {}
         self._unlogged = 0
-        fields: dict[str, Any] = {"remote": connection.remote, "code": refusal.code, "reason": refusal.reason}
+        fields: dict[str, Any] = {"remote": remote, "code": refusal.code, "reason": refusal.reason}
         self._log.warning("stranger-refused", claims=claims, **fields, **more)
 
 

@@ -9,7 +9,7 @@ from antecede import wire
 from antecede.access import Refusal
 from antecede.access.proof import Dialing, Keyring
 from antecede.errors import AntecedeError, ClosedError, NotAllowedError, OverloadError, RefusedError, UsageError
-from antecede.server.connections import Connection
+from antecede.server.connections import CLOSED_AT_ONCE, Connection
 
 
 class OperatorRequest:
@@ -75,7 +75,7 @@ class OperatorRequest:
     def closed(self, reason: str, now: float) -> None:
         """Process the end of the connection. If it comes before the answer, it is not known whether the command was
         carried out."""
-        self._end(None, ClosedError(reason or "the server closed the connection"))
+        self._end(None, ClosedError(reason or CLOSED_AT_ONCE))
 
     def writable(self) -> None:
         """Nothing waits to be written."""

@@ -61,7 +61,7 @@ class Dialed:
         """Let the peer prove its identity, and prove ours."""
         proof = dialing.answer(first)
         if isinstance(proof, Refusal):
-            self._peering.guard.refused(self._connection, f"server {self._peer.name}", proof)
+            self._peering.guard.refused(self._connection.remote, f"server {self._peer.name}", proof)
             self._refuse(proof)
             return
         self._proof = None

@@ -156,8 +156,12 @@ class Peering:
                 due = peer.dial_at
         return due
 
-    def dial_failed(self, name: str, now: float) -> None:
-        """Schedule another attempt later, with growing pauses, because there was no answer."""
+    def dial_failed(self, name: str, now: float, reason: str = "") -> None:
+        """Schedule another attempt later, with growing pauses, because there was no answer. ``reason``: unless empty,
+        something that an operator must mend, such as a certificate; it is logged once."""
+        if reason and self.refusals.get(name) != reason:
+            self._log.warning("dial-failed", peer=name, reason=reason)
+            self.refusals[name] = reason
         self._dial_later(self.peers[name], now)
 
     def dialed(self, name: str, connection: Connection) -> Dialed:
