@@ -190,8 +190,8 @@ patterns_max: Final = 1_000
 """Entries of one list of an access file: keys, names or patterns."""
 pattern_chars_max: Final = 400
 """One name or pattern of an access file."""
-permissions_cached_max: Final = 4_096
-"""Decisions about permissions that a session remembers; beyond it they are made again."""
+permissions_cached_max: Final = 8_192
+"""Addresses in the decisions about permissions that a session remembers; beyond it they are made again."""
 addresses_watched_max: Final = 10_000
 """Network addresses whose attempts to connect are counted: about 3 MB. The one that was silent longest is forgotten."""
 audit_bytes_max: Final = 16 * 1024 * 1024

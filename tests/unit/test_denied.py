@@ -85,7 +85,9 @@ def test_rights_remember_a_bounded_number_of_decisions(monkeypatch: pytest.Monke
         assert rights.may_receive(Letter("1", f"a{number}", ("x",), "W", b""))
         assert not rights.may_receive(Letter("1", f"b{number}", ("x",), "W", b""))
         assert rights.may_receive(Letter("1", f"b{number}", ("x",), "W", b"", answers="?1"))
-    assert len(rights._granted) + len(rights._decided) <= 10
+    assert sum(map(len, rights._granted)) + sum(len(to) for to, _ in rights._decided) <= 10
+    assert _code(rights, tuple(f"b{number}" for number in range(10_000))) == "", "the machine refuses so many"
+    assert sum(map(len, rights._granted)) + sum(len(to) for to, _ in rights._decided) <= 10
     assert len(rights._senders) <= 10
 
 

@@ -21,7 +21,7 @@ Check = Callable[[tuple[str, ...]], tuple[str, ...]]
 class Rights:
     """The rights of one session."""
 
-    __slots__ = ("_authoriser", "_check", "_decided", "_granted", "_rate", "_senders", "free", "who")
+    __slots__ = ("_authoriser", "_check", "_decided", "_granted", "_rate", "_remembered", "_senders", "free", "who")
 
     def __init__(self, authoriser: Authoriser, who: Who, check: Check) -> None:
         self._authoriser = authoriser
@@ -37,6 +37,8 @@ class Rights:
         """Destinations to which it may send."""
         self._decided: dict[tuple[tuple[str, ...], str], Refusal | None] = {}
         """Other decisions about publishes: refused ones, calls and subscriptions."""
+        self._remembered = 0
+        """The addresses in all these decisions."""
         self._senders: dict[str, bool] = {}
         self._rate = self._authoriser.rate(self.who)
 
@@ -53,14 +55,19 @@ class Rights:
         return None
 
     def _decide(self, to: tuple[str, ...], kind: str) -> Refusal | None:
+        if len(to) > limits.publish_to_max:
+            # The machine refuses it, whatever the permissions are.
+            return None
         call = len(to) == 1 and to[0].endswith("()")
         place = (to, kind if call or kind in _special else "")
         if place in self._decided:
             return self._decided[place]
         refusal = self._examine(to, kind, call)
-        if len(self._decided) + len(self._granted) >= limits.permissions_cached_max:
+        self._remembered += len(to)
+        if self._remembered > limits.permissions_cached_max:
             self._decided.clear()
             self._granted.clear()
+            self._remembered = len(to)
         if refusal is None and not place[1]:
             self._granted.add(to)
         else:
