@@ -59,8 +59,8 @@ class Intruder:
                 for one in self._answer(part):
                     end.send([one])
             elif isinstance(part, wire.ServerHello | wire.Welcome) or (isinstance(part, wire.Answer) and part.ok):
-                self._world.wrong(self._server.name, f"an intruder was accepted: {self._what}")
-                end.vanish()
+                # What follows from this does not matter any more.
+                raise AssertionError(f"{self._server.name}: an intruder was accepted: {self._what}")
             elif isinstance(part, wire.Bye):
                 end.vanish()
 
