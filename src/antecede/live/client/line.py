@@ -171,6 +171,8 @@ def why_unreached(error: Exception) -> str:
     """Return why the server could not be reached, and the most likely cause."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused; is `antecede up` or `antecede serve` running?"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
     return str(error) or type(error).__name__
 
 
