@@ -8,11 +8,11 @@ from antecede.access.authoriser import Authoriser, Who
 from antecede.access.proof import Answering, Keyring, signed
 from antecede.server.entry import Entry, Incoming
 from antecede.server.rights import Rights
-from antecede.simulator.servers.faults import Faults
+from antecede.simulator.servers.intruders import Intruded
 from helpers.planted import caught
 
 Patch = pytest.MonkeyPatch
-_intruders = Faults(intruders=12, resets=2, seconds=0.3)
+_intruders = Intruded(intruders=12, resets=2, seconds=0.3)
 
 
 def test_nothing_is_found_without_a_bug() -> None:

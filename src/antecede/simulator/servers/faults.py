@@ -47,8 +47,6 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """Connections, of servers or clients, of which one end stops reading for a while."""
     clock_jumps: int = 0
     """How often a server's wall clock is set, forward or back."""
-    intruders: int = 0
-    """Ends that try what they may not do. If there are any, the world has identities, and no old wire versions."""
     looks: int = 0
     """How often a server does its regular work: snapshots, released segments, a look at its connections."""
     failed_snapshots: float = 0.0

@@ -30,6 +30,18 @@ _everything = {"send": ("*",), "receive": ("*",), "subscribe": ("*",), "call": (
 _clients = ("c0", "c1", "c2", "t", "l")
 
 
+class Intruded(Faults, frozen=True, kw_only=True):
+    """The faults of a world with identities."""
+
+    intruders: int
+    """Ends that try what they may not do."""
+
+
+def intruded(faults: Faults, intruders: int) -> Intruded:
+    """Return the same faults with intruders. Old wire versions have no identities."""
+    return Intruded(**{**msgspec.structs.asdict(faults), "old_versions": 0.0}, intruders=intruders)
+
+
 class Intruder:
     """One connection of an intruder. It sends some parts, and answers a challenge in its own way."""
 
@@ -85,6 +97,7 @@ class IdentifiedWorld(ServerWorld):
         faults: Faults = NONE,
         durability: str = "disk",
     ) -> None:
+        self._intruders = faults.intruders if isinstance(faults, Intruded) else 0
         self.forbidden: list[Publish] = []
         """Publishes that must be refused."""
         self.work: Callable[[], Notification] | None = None
@@ -102,9 +115,9 @@ class IdentifiedWorld(ServerWorld):
     def _plan_faults(self) -> None:
         super()._plan_faults()
         draw, seconds = self.random.random, self.faults.seconds
-        for _ in range(self.faults.intruders):
+        for _ in range(self._intruders):
             self.later(draw() * seconds, self._intrude)
-        if self.faults.intruders and self.work is not None:
+        if self._intruders and self.work is not None:
             times = sorted(draw() * seconds for _ in range(4))
             for when, does in zip(times, (self._publish, self._restrict, self._trespass, self._revoke), strict=True):
                 self.later(when, does)

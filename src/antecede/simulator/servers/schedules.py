@@ -20,7 +20,7 @@ from antecede.orders import OrderSpec, parse
 from antecede.server import Plan
 from antecede.simulator.servers.client import NOBODY
 from antecede.simulator.servers.faults import NONE, ROUGH, Faults
-from antecede.simulator.servers.intruders import IdentifiedWorld
+from antecede.simulator.servers.intruders import IdentifiedWorld, Intruded, intruded
 from antecede.simulator.servers.judgement import findings
 from antecede.simulator.servers.losses import lost_data
 from antecede.simulator.servers.world import Logs, ServerWorld
@@ -185,7 +185,7 @@ def play(
     clients = [f"c{number}@{_one(random, servers)}" for number in range(1 + int(random.random() * 3))]
     durability = "os" if random.random() < 0.15 else "disk"
     rough = faults or _with_intruders(seed, _faults(random, seed))
-    if rough.intruders and world_class is ServerWorld:
+    if isinstance(rough, Intruded) and world_class is ServerWorld:
         world_class = IdentifiedWorld
     world = world_class(plan, agents, seed, rough, durability)
     dice = Worker.dice = Dice(random, [name for name in agents if name[0] == "a"], topics, clients)
@@ -301,7 +301,7 @@ def _with_intruders(seed: int, faults: Faults) -> Faults:
     random = Random(f"{seed}/intruders")
     if random.random() >= _intruded_share or faults == NONE:
         return faults
-    return msgspec.structs.replace(faults, intruders=1 + int(random.random() * 6), old_versions=0.0)
+    return intruded(faults, 1 + int(random.random() * 6))
 
 
 def _workload(world: ServerWorld, random: Random, dice: Dice) -> None:
