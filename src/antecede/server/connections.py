@@ -14,7 +14,7 @@ NO_HELLO: Final = "no-hello"
 
 
 CLOSED_AT_ONCE: Final = "the server closed the connection without an answer; does it use TLS?"
-"""Why there is no answer, if the other end gave no reason."""
+"""The reason for a missing answer, if the other end gave none."""
 
 serials = count(1)
 """Numbers for the connections of this process."""
