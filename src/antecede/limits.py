@@ -94,7 +94,7 @@ foreign_events_max: Final = 2_000_000
 foreign_halves_max: Final = 64
 """Records of one span by different services: two if both sides of a call share its id, more if it was retried."""
 foreign_clock_entries_max: Final = 20_000_000
-"""Entries of all vector clocks of one import."""
+"""Entries of all vector clocks of one import, also of those that an import of an editing session makes."""
 
 label_chars_max: Final = 400
 """The name of an operation, or of an instance: a path with one number for each level of nesting."""
@@ -214,11 +214,9 @@ strangers_address_max: Final = 256
 """The limit of these connections from one address: half of all, so that one host cannot use up all places."""
 
 unfinished_bytes_max: Final = 256 * 1024 * 1024
-"""Bytes of incomplete frames from clients and from connections without a hello: 25 frames of full length.
-Above it the connection whose frame began first is closed."""
-
 unfinished_address_bytes_max: Final = 128 * 1024 * 1024
-"""The limit of these bytes from one address: half of all."""
+"""Bytes of incomplete frames from clients and from connections without a hello, and the part of them from one address:
+25 frames of full length, and half of that. Above it the connection whose frame began first is closed."""
 
 descriptors_wanted: Final = 16_384
 """Open files that a server process requests from the operating system: its incoming connections, those to its peers (at
@@ -373,9 +371,8 @@ orphan_seconds_max: Final = 30.0
 mailboxes, the rest for a snapshot. Then it ends at once; its log has everything."""
 
 trace_retry_seconds: Final = 1.0
-"""The first pause before a server repeats a failed conversion of its log; each further pause is twice as long."""
 trace_retry_seconds_max: Final = 60.0
-"""The longest such pause."""
+"""The first and the longest pause before a server repeats a failed conversion of its log; each is twice as long."""
 
 trace_segments_behind_max: Final = 8
 """Closed segments that wait for conversion before the server logs it."""
@@ -418,6 +415,10 @@ pattern_line_chars_max: Final = 64 * 1024
 pattern_seconds_max: Final = 2.0
 """How long the search of one line may take. A good search takes microseconds; one that backtracks takes years."""
 
+export_events_max: Final = {"perfetto": 1_000_000, "otlp": 1_000_000, "shiviz": 50_000, "dot": 2_000, "mermaid": 400}
+"""Events of one exported trace. Perfetto and collectors take files of some 500 MB; ShiViz keeps all events in a web
+page; a graph of more points cannot be read; Mermaid refuses texts of more than 50,000 characters."""
+
 preview_records_max: Final = 10_000
 """Records that ``import --preview`` examines: enough to show every kind of record, in about a second."""
 
@@ -441,7 +442,7 @@ plan_break_even_servers_max: Final = 1_024
 sweep_cells_max: Final = 100_000
 """Cells of one sweep: about a day of work if each takes a second."""
 sweep_seeds_max: Final = 10_000
-"""Runs of one setting of a sweep. With this number, half the confidence interval is a fiftieth of the deviation."""
+"""Runs of one setting of a sweep: half the confidence interval is then a fiftieth of the standard deviation."""
 sweep_scale_max: Final = 100.0
 """The largest factor by which a study may be longer than in its paper; a larger one is a typing error."""
 sweep_file_bytes_max: Final = 1024 * 1024

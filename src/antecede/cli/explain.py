@@ -3,6 +3,8 @@
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
 from typing import Annotated, Any
 
 import typer
@@ -80,6 +82,17 @@ def register(app: typer.Typer) -> None:
             if svg is not None:
                 _write(report, svg)
             return _exit_code(report, paths)
+
+
+class _Text(StringIO):
+    encoding = "utf-8"
+
+
+def explained(report: dict[str, Any]) -> str:
+    """Return the text of a report with all its diagrams, for a failed test."""
+    with redirect_stdout(_Text()) as out:
+        _show(report, True)
+    return out.getvalue()
 
 
 def _exit_code(report: dict[str, Any], paths: list[str]) -> int:

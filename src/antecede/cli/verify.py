@@ -81,7 +81,7 @@ def register(app: typer.Typer) -> None:
         table = read_conflicts(conflicts) if conflicts is not None else None
         with trace_inputs(trace) as paths:
             chosen = chosen_engine(engine, master, conf, paths)
-            cut = _cut(since, until, processes)
+            cut = cut_of(since, until, processes)
             if dry_run:
                 return _dry_run(paths, chosen, as_json)
             for option, folder in (("--quarantine", quarantine), ("--late", late)):
@@ -136,7 +136,8 @@ def _asked(order: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(asked))
 
 
-def _cut(since: str | None, until: str | None, processes: str | None) -> Cut:
+def cut_of(since: str | None, until: str | None, processes: str | None) -> Cut:
+    """Return the part of a trace that the options --since, --until and --processes select."""
     names = tuple(one for one in processes.split(",") if one) if processes is not None else None
     if names == ():
         raise UsageError("--processes: expected names separated by commas")
@@ -256,11 +257,13 @@ def _lines(report: dict[str, Any], lenient: bool) -> list[str]:
     for name in ("clocks", "lamport"):
         checked, disagree = report[name]["checked"], report[name]["disagree"]
         if checked:
-            lines.append(f"{name:<12} {checked:,} checked, {disagree:,} disagree with the events")
+            found = counted(disagree, "disagrees|disagree")
+            lines.append(f"{name:<12} {checked:,} checked, {found} with the events")
     if not report["complete"]:
         lines.append(f"{_unchecked(report)}: every violation is real, but there may be more")
         if not doubtful and any(entry["holds"] for entry in report["orders"].values()):
-            lines.append(f'  "holds" covers only the other {counted(report["deliveries"], "delivery|deliveries")}')
+            others = "delivery" if report["deliveries"] == 1 else f"{report['deliveries']:,} deliveries"
+            lines.append(f'  "holds" covers only the other {others}')
     lines.append(f"{_speed(report)}engine {report['engine']}")
     return lines
 
@@ -273,8 +276,8 @@ def _unchecked(report: dict[str, Any]) -> str:
     if not deliveries:
         return f"{counted(others, 'row was|rows were')} set aside"
     more = f", and {counted(others, 'other row')}" if others else ""
-    total = counted(deliveries + report["deliveries"], "delivery was|deliveries were")
-    return f"{deliveries:,} of {total} not checked{more}"
+    total = counted(deliveries + report["deliveries"], "delivery|deliveries")
+    return f"{deliveries:,} of {total} {'was' if deliveries == 1 else 'were'} not checked{more}"
 
 
 def _speed(report: dict[str, Any]) -> str:

@@ -139,6 +139,6 @@ def _no_lines(path: str) -> str | None:
     if not isinstance(first, Fault) or first.reason != "unreadable_line":
         return None
     return (
-        f"{shown(path)} is not JSON Lines: line {number}: {first.detail[:120]}; "
-        f"verify --quarantine DIR keeps every such line"
+        f"{shown(path)} is not JSON Lines: line {number}: {first.detail[:120]}; antecede import converts a log, "
+        "lines of text with --pattern; verify --quarantine DIR keeps every such line"
     )

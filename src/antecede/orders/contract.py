@@ -97,6 +97,8 @@ class Order(ABC):
     relays: ClassVar[bool] = False
     """Copies may come from a member that did not send the message, and pass through members that are not
     destinations."""
+    recognises_repeats: bool = True
+    """The order itself answers ``DUPLICATE`` to a packet that arrives again; otherwise it relies on the link below."""
     options: ClassVar[Mapping[str, Option]] = {}
     stamp_version: ClassVar[int] = 1
 

@@ -46,6 +46,11 @@ def _pyarrow() -> Any:
         raise TraceError("Parquet needs pyarrow: install antecede[spark]") from None
 
 
+def check_installed() -> None:
+    """Raise an error if Parquet cannot be read or written here."""
+    _pyarrow()
+
+
 def read(file: IO[bytes], where: str, keep_raw: bool = True) -> tuple[Metadata | None, Iterator[Item]]:
     """The metadata of a Parquet file, if it has any, and its rows, numbered from 1.
 
