@@ -171,13 +171,18 @@ send = []
 
 def test_a_file_that_was_edited_by_hand_keeps_its_comments(tmp_path: Path) -> None:
     path = tmp_path / "access.toml"
-    path.write_text(_edited)
+    target = tmp_path / "elsewhere.toml"
+    target.write_text(_edited)
+    target.chmod(0o640)
+    path.symlink_to(target)
     text = AccessText(path)
     alice = find(text.access, "alice")
     text.set_keys(alice, (*alice.keys, Key(public_key(2), 1801353600.0)))
     text.set_keys(find(text.access, "client/a.b"), (Key(public_key(3)),))
     text.add(Identity("operator", "alice", (Key(public_key(4)),), operate=("*",)))
     text.write()
+    assert path.is_symlink()
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
     written = path.read_text()
     for kept in ("# A comment.", "# hers", "# Her keys.", "# only these"):
         assert kept in written

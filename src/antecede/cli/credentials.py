@@ -236,7 +236,8 @@ class _Issue:
             role, _, name = label.partition(" ")
             print(f"{label}: {self._place(role, name)}")
         print(f"{self._text.path}: digest {self._text.access.digest}")
-        print(_reload.format(self._text.path.name), file=sys.stderr)
+        if self._text.existed:
+            print(_reload.format(self._text.path.name), file=sys.stderr)
 
 
 _actions = {"client": ("send", "receive", "subscribe", "call"), "operator": ("operate",)}

@@ -20,8 +20,9 @@ class AccessText:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.existed = path.exists()
         try:
-            self._text = path.read_text(encoding="utf-8") if path.exists() else _head
+            self._text = path.read_text(encoding="utf-8") if self.existed else _head
         except (OSError, UnicodeDecodeError) as error:
             raise AccessError(f"{path}: cannot be read: {error}") from None
         self.access = parse_access(self._text, str(path))

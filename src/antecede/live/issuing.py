@@ -5,6 +5,7 @@ the proof sign contents that begin differently. Files with private keys can be r
 """
 
 import os
+import stat
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -201,8 +202,12 @@ def _write(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 def write_public(path: Path, data: bytes) -> None:
-    """Write a file without secrets as a whole."""
+    """Write a file without secrets as a whole. A file that exists keeps its mode, and a link keeps its target."""
+    path = path.resolve()
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
     _write(path, data)
+    if mode is not None:
+        os.chmod(path, mode)
 
 
 def _write_private(path: Path, data: bytes) -> None:
