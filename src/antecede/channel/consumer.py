@@ -106,7 +106,7 @@ class MessageConsumer:
         me: str,
         spec: OrderSpec,
         incarnation: int,
-        deliver: Callable[[str, bytes, bool], None],
+        deliver: Callable[[str, bytes, int], None],
         resend_after: float = limits.link_resend_first_seconds,
     ) -> None:
         self.domain = domain
@@ -243,7 +243,7 @@ class MessageConsumer:
             if kind is Deliver:
                 message = effect.message  # type: ignore[union-attr]
                 self.traffic.messages_delivered += 1
-                self._deliver(self.domain, message.payload, message.source == self.me)
+                self._deliver(self.domain, message.payload, message.source)
             elif kind is Send:
                 packet = effect.packet  # type: ignore[union-attr]
                 if packet.target == self.me and self.own_at_once and self.order.accepts_own:
