@@ -38,10 +38,8 @@ simulated_messages_max: Final = 1_000_000_000
 
 topology_bytes_max: Final = 4 * 1024 * 1024
 """One topology file."""
-
 topology_servers_max: Final = 4_096
 """Servers of one topology, and its domains."""
-
 topology_drawn_servers_max: Final = 1_024
 """Servers of a topology that is drawn: more cannot be read."""
 
@@ -50,62 +48,43 @@ simulated_delay_seconds_max: Final = 1_000_000
 
 scenario_bytes_max: Final = 1024 * 1024
 """One scenario file."""
-
 scenario_processes_max: Final = 64
 """Processes of one scenario: more cannot be drawn or read."""
-
 scenario_wait_seconds_max: Final = 3_600
 """One ``wait`` of a scenario."""
-
 scenario_packets_max: Final = 4_000
 """Packets of a scenario that are in transit or lost at one time."""
-
 scenario_steps_max: Final = 200_000
 """Steps in playing one scenario: packets that leave or arrive, timers that expire, queues that are searched."""
-
 trace_line_bytes_max: Final = 16 * 1024 * 1024
 """One line of a JSON Lines trace; a longer one is set aside as unreadable."""
-
 conflicts_bytes_max: Final = 1024 * 1024
-"""One file with a table of conflicting operations."""
-
 conflict_pairs_max: Final = 65_536
-"""Pairs of conflicting operations in one table."""
-
+"""One file with a table of conflicting operations, and its pairs."""
 kin_instances_max: Final = 4_096
 """Instances of one object with a conflicting ancestor or descendant there. Each is compared with all others, so their
 number counts twice: 16 million pairs are some 100 MB."""
-
 raw_text_bytes_max: Final = 4 * 1024
 """The part of a quarantined row's own text that is kept."""
 
 diagram_events_max: Final = 2_000
-"""Events in one space-time diagram; more cannot be read by a person."""
-
 diagram_processes_max: Final = 256
-"""Processes in one space-time diagram."""
+"""Events and processes in one space-time diagram; more cannot be read by a person."""
 
 explorer_processes_max: Final = 8
-"""Processes of one exhaustive exploration."""
-
 explorer_messages_max: Final = 16
-"""Messages of one exhaustive exploration."""
-
+"""Processes and messages of one exhaustive exploration."""
 explorer_states_max: Final = 2_000_000
 """The default limit of states in one exploration; each takes one or two kilobytes."""
 
 foreign_line_bytes_max: Final = 1024 * 1024
 """One line of a foreign log or span table; a longer one is skipped as unreadable."""
-
 foreign_document_bytes_max: Final = 256 * 1024 * 1024
 """One JSON document that is not a sequence of lines: it must be read as a whole."""
-
 foreign_events_max: Final = 2_000_000
 """Events of one import: all of them must be in memory to find their messages."""
-
 foreign_halves_max: Final = 64
 """Records of one span by different services: two if both sides of a call share its id, more if it was retried."""
-
 foreign_clock_entries_max: Final = 20_000_000
 """Entries of all vector clocks of one import, also of those that an import of an editing session makes."""
 
@@ -144,10 +123,8 @@ reason_chars_max: Final = 2_000
 
 train_letters_max: Final = 1_024
 """Letters that share one message of a domain's order. Like the next two, part of the log format: a replay needs it."""
-
 train_copies_max: Final = 262_144
 """Destinations of all letters of one train together; one list of destinations in a train may serve many letters."""
-
 train_bytes_max: Final = 1024 * 1024
 """Bytes of one train; a single larger letter travels alone."""
 
@@ -191,6 +168,27 @@ bytes per shared domain; a request of an operator has two short arguments."""
 
 token_bytes_max: Final = 4 * 1024
 """One token: a quarter of the longest hello."""
+token_chars_min: Final = 32
+"""One token for servers that other machines reach: it cannot be guessed if it is random."""
+
+proof_bytes_max: Final = 128
+"""One nonce or signature in a proof of identity: 32 and 64 bytes today."""
+access_bytes_max: Final = 4 * 1024 * 1024
+"""One access file."""
+identities_max: Final = 10_000
+"""Identities of one role in an access file: more than a server can have clients at one time."""
+patterns_max: Final = 1_000
+"""Entries of one list of an access file: keys, names or patterns."""
+pattern_chars_max: Final = 400
+"""One name or pattern of an access file."""
+permissions_cached_max: Final = 8_192
+"""Addresses in the decisions about permissions that a session remembers; beyond it they are made again."""
+addresses_watched_max: Final = 10_000
+"""Network addresses whose attempts to connect are counted: about 3 MB. The one that was silent longest is forgotten."""
+audit_bytes_max: Final = 16 * 1024 * 1024
+"""One file of the audit log; there are two, the current one and the previous one."""
+audit_refusals_per_second: Final = 20.0
+"""Refusals in the audit log: strangers that try again and again would otherwise remove everything else from it."""
 
 hello_seconds_max: Final = 10.0
 """How long a new connection may take to identify itself."""
@@ -347,13 +345,18 @@ store_retry_seconds: Final = 0.1
 """How long a log with a full disk waits before a refused append makes it check again."""
 
 trace_context_chars_max: Final = 128
-"""The trace context of one letter; a W3C context has 55 characters today."""
+"""The context of one publish: a W3C trace context has 55 characters today, and the label follows it."""
+
+notification_label_chars_max: Final = 80
+"""The label of one notification: one line of a terminal."""
+
+trace_pending_letters_max: Final = 200_000
+"""Letters whose class and label the projection of a log remembers until they are handled. If more wait in mailboxes,
+the rows of the oldest lack these two columns; each takes about 200 bytes."""
 
 metrics_request_bytes_max: Final = 8 * 1024
-"""The head of one request for a server's metrics page."""
-
 metrics_connections_max: Final = 64
-"""Requests for that page at one time; further ones are disconnected."""
+"""The head of one request for a server's metrics page, and requests at one time; further ones are disconnected."""
 
 live_seconds_max: Final = 30.0
 """How long a server's event loop may be blocked, or inputs may wait for a step, before ``/live`` fails. Peers and
@@ -399,14 +402,16 @@ unread_share_max: Final = 0.1
 """The share of rows that cannot be read as events, above which a trace counts as unreadable. A torn line per file or a
 few rows of another program are common, but with one row in ten the meaning of the verdict is unclear."""
 
+report_processes_max: Final = 100
+"""Processes in the map of a report's traffic; all others are together in one more row and column."""
+
 mapping_bytes_max: Final = 64 * 1024
 """One mapping file of an import: a few lines, each of them perhaps a long regular expression."""
 
 pattern_line_chars_max: Final = 64 * 1024
-"""One line for a user's regular expression to search: quadratic time is still only some seconds."""
-
 pattern_seconds_max: Final = 2.0
-"""How long the search of one line may take. A good search takes microseconds; one that backtracks takes years."""
+"""One line for a user's regular expression to search (quadratic time is still only some seconds), and how long that may
+take. A good search takes microseconds; one that backtracks takes years."""
 
 export_events_max: Final = {"perfetto": 1_000_000, "otlp": 1_000_000, "shiviz": 50_000, "dot": 2_000, "mermaid": 400}
 """Events of one exported trace. Perfetto and collectors take files of some 500 MB; ShiViz keeps all events in a web
@@ -421,30 +426,23 @@ mapped_kinds_max: Final = 1_000
 plan_multicasts_max: Final = 20_000
 """Different multicasts that a plan considers. If there are more, the most frequent represent all, so that computing the
 cost of one plan takes only milliseconds."""
-
 plan_work_max: Final = 1.2e10
 """Elementary steps of one search for domains: about a minute on two cores, for any number of servers."""
-
 plan_front_max: Final = 12
 """Plans of a Pareto front that are reported: more would not help a person to choose."""
-
 plan_sample_messages_max: Final = 200_000
 """Messages that are replayed in the simulator to check a plan's cost: they give the mean to about a percent."""
-
 plan_file_bytes_max: Final = 256 * 1024 * 1024
 """One table of traffic, of processes and their servers, or of pins: one row for each pair of 4,096 servers fits."""
-
 plan_break_even_servers_max: Final = 1_024
 """The largest number of servers tried in the search for the size at which domains pay off with uniform traffic."""
 
 sweep_cells_max: Final = 100_000
 """Cells of one sweep: about a day of work if each takes a second."""
-
 sweep_seeds_max: Final = 10_000
 """Runs of one setting of a sweep: half the confidence interval is then a fiftieth of the standard deviation."""
 
 sweep_scale_max: Final = 100.0
 """The largest factor by which a study may be longer than in its paper; a larger one is a typing error."""
-
 sweep_file_bytes_max: Final = 1024 * 1024
 """One file with the axes of a grid: a thousand values of each fit."""

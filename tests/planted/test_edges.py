@@ -105,7 +105,7 @@ def test_a_question_that_loses_its_answer_with_its_number(monkeypatch: Patch) ->
 
 
 def test_a_command_that_is_answered_before_it_is_durable(monkeypatch: Patch) -> None:
-    def request(self: Operations, command: str, arguments: list[str], answer: Any) -> None:
+    def request(self: Operations, who: Any, remote: str, command: str, arguments: list[str], answer: Any) -> None:
         ok, document = self.run(command, arguments)
         answer(wire.Answer(ok, document))
 

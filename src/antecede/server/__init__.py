@@ -15,8 +15,7 @@ agent's new state and the end of its letter are one record. A client's publishes
 without gaps. A repeated publish is answered and not sent again. Publishes after a refused one are skipped, because the
 client will number them again.
 
-The server does no I/O and has no clock and no randomness: ``now`` in seconds drives resends, ``clock_ms`` is the wall
-clock for timers.
+No I/O, no clock, no randomness: ``now`` in seconds drives resends, ``clock_ms`` is the wall clock for timers.
 """
 
 import msgspec
@@ -57,11 +56,11 @@ from antecede.server.items import (
 )
 from antecede.server.snapshots import State, check_origin, decode_state, encode_state
 from antecede.server.timers import Timers
-from antecede.server.words import Accepted, FromPeer, Plan, Refused, Replay, Step
+from antecede.server.words import Accepted, Denied, FromPeer, Plan, Refused, Replay, Step
 
-__all__ = ["CATCHING_UP", "Accepted", "AgentServer", "FromPeer", "Plan", "Refused", "Replay", "Step"]
+__all__ = ["CATCHING_UP", "Accepted", "AgentServer", "Denied", "FromPeer", "Plan", "Refused", "Replay", "Step"]
 CATCHING_UP = "the server is catching up: try again later"
-Input = FromPeer | Published | PublishedMany | Reacted | Forgot | Buried | Replay | Left | Ruled
+Input = FromPeer | Published | PublishedMany | Denied | Reacted | Forgot | Buried | Replay | Left | Ruled
 
 
 class AgentServer:
@@ -159,7 +158,7 @@ class AgentServer:
         self._collect()
         self.calls.compare(enacted)
         self.channel.forget_leaving()
-        self._replies = []
+        self._replies, self._faults = [], []
 
     def begin_life(self, life: int) -> None:
         """Start a life after the last record was replayed: peers learn its number, and its count of frames so far."""
@@ -179,6 +178,8 @@ class AgentServer:
             self._from_peer(given, items, now)  # type: ignore[arg-type]
         elif kind is Published or kind is PublishedMany:
             self._publish(given, items, now, clock_ms)  # type: ignore[arg-type]
+        elif kind is Denied:
+            self._replies += given.replies(self.clients.get(given.client, 0))  # type: ignore[union-attr]
         elif kind is Replay:
             self._replay_dead(given, items, now)  # type: ignore[arg-type]
         elif kind is not Reacted or self.engine.expects(given.agent, given.reactions):  # type: ignore[union-attr]
@@ -411,9 +412,9 @@ class AgentServer:
         while channel.lost:
             letter, reason = channel.lost.pop(0)
             self.engine.set_aside(self.name, letter, reason)
-        while channel.unreadable:
-            domain, reason = channel.unreadable.pop(0)
-            self._faults.append((domain, "", reason))
+        if channel.faults:
+            self._faults += channel.faults
+            channel.faults.clear()
 
     # State.
 

@@ -19,6 +19,7 @@ from antecede.channel import Letter, Taken
 from antecede.engine import Reaction
 from antecede.engine.changes import State
 from antecede.errors import StoreError
+from antecede.labels import tail_in
 from antecede.limits import record_piece_bytes_max
 from antecede.objects.replicas import Row
 
@@ -35,7 +36,7 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     answers: str = ""
     replays: str = ""
     context: str = ""
-    """The span in which it was sent, as a W3C trace context, or empty."""
+    """The span in which it was sent, as a W3C trace context, and its label (:mod:`antecede.labels`)."""
     source: str = ""
     """The original sender, if it is not the client itself. So a replayed dead letter keeps its sender."""
     asked: str = ""
@@ -253,7 +254,7 @@ def enacted_items(conflicts: dict[str, list[list[str]]] | None, rows: list[Row],
 def sent_again(letter: Letter, client: str, number: int, to: tuple[str, ...]) -> Published:
     """Return a dead letter as a new one, with its original sender and its question."""
     published = Published(client, number, to, letter.type, letter.body, replays=letter.id)
-    return msgspec.structs.replace(published, source=letter.source, asked=letter.ask)
+    return msgspec.structs.replace(published, source=letter.source, asked=letter.ask, context=tail_in(letter.context))
 
 
 def pieces_of(record: bytes) -> list[bytes]:

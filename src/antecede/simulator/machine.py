@@ -183,7 +183,7 @@ class UnlinkedConsumer(TravellingConsumer):
         self.links = {peer: NoLink(self.own.incarnation) for peer in self.links}
         self.own = NoLink(self.own.incarnation)
 
-    def _accept(self, peer: str, number: int, body: bytes) -> None:
+    def _accept(self, peer: str, number: int, body: bytes, held: bool = False) -> None:
         pass
 
 
@@ -273,8 +273,8 @@ class Machine:
         act(channel)
         channel.flush(now)
         self.take_arrived()
-        if channel.unreadable or channel.lost:
-            raise AntecedeError(f"{self.name}: {(channel.unreadable or channel.lost)[0]}")
+        if channel.faults or channel.lost:
+            raise AntecedeError(f"{self.name}: {(channel.faults or channel.lost)[0]}")
         if not self._persisted:
             self._note_leaks()
         for consumer in channel.consumers.values():
