@@ -4,7 +4,9 @@ An error's text is one line for the person who has to act on it: what was wrong,
 The command line prints that line and exits with 2. Our own mistakes are assertions, not errors of this module.
 """
 
+from collections.abc import Iterable
 from copy import copy
+from difflib import get_close_matches
 
 
 class AntecedeError(Exception):
@@ -192,3 +194,9 @@ def again(error: AntecedeError, where: str = "") -> AntecedeError:
     if where:
         twin.args = (f"{where}: {error}",)
     return twin
+
+
+def similar(given: str, known: Iterable[str]) -> str:
+    """Return a question for the end of an error: the known name that was probably meant. Empty if none is similar."""
+    near = get_close_matches(given[:100], list(known), 1, 0.6)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -56,32 +56,24 @@ scenario_packets_max: Final = 4_000
 """Packets of a scenario that are in transit or lost at one time."""
 scenario_steps_max: Final = 200_000
 """Steps in playing one scenario: packets that leave or arrive, timers that expire, queues that are searched."""
-
 trace_line_bytes_max: Final = 16 * 1024 * 1024
 """One line of a JSON Lines trace; a longer one is set aside as unreadable."""
-
 conflicts_bytes_max: Final = 1024 * 1024
-"""One file with a table of conflicting operations."""
-
 conflict_pairs_max: Final = 65_536
-"""Pairs of conflicting operations in one table."""
-
+"""One file with a table of conflicting operations, and its pairs."""
 kin_instances_max: Final = 4_096
 """Instances of one object with a conflicting ancestor or descendant there. Each is compared with all others, so their
 number counts twice: 16 million pairs are some 100 MB."""
-
 raw_text_bytes_max: Final = 4 * 1024
 """The part of a quarantined row's own text that is kept."""
 
 diagram_events_max: Final = 2_000
-"""Events in one space-time diagram; more cannot be read by a person."""
 diagram_processes_max: Final = 256
-"""Processes in one space-time diagram."""
+"""Events and processes in one space-time diagram; more cannot be read by a person."""
 
 explorer_processes_max: Final = 8
-"""Processes of one exhaustive exploration."""
 explorer_messages_max: Final = 16
-"""Messages of one exhaustive exploration."""
+"""Processes and messages of one exhaustive exploration."""
 explorer_states_max: Final = 2_000_000
 """The default limit of states in one exploration; each takes one or two kilobytes."""
 
@@ -101,8 +93,9 @@ label_chars_max: Final = 400
 
 roots_conflicting_max: Final = 8
 """Conflicting operations of users that one object or server runs at the same time: more would only block each other."""
-roots_shared_max: Final = 2
-"""The same for operations that share requests: one under way, and one on its way; the others wait to share the next."""
+roots_rival_max: Final = 2
+"""The same for roots that may share requests: one under way, and one on its way. The others wait to share the next one;
+nested ones, which cannot, would wound each other."""
 roots_running_max: Final = 1_024
 """All operations of users that one object or server runs at the same time: those that arrive while one is computed."""
 roots_running_bytes_max: Final = 16 * 1024 * 1024
@@ -130,10 +123,8 @@ reason_chars_max: Final = 2_000
 
 train_letters_max: Final = 1_024
 """Letters that share one message of a domain's order. Like the next two, part of the log format: a replay needs it."""
-
 train_copies_max: Final = 262_144
 """Destinations of all letters of one train together; one list of destinations in a train may serve many letters."""
-
 train_bytes_max: Final = 1024 * 1024
 """Bytes of one train; a single larger letter travels alone."""
 
@@ -354,13 +345,18 @@ store_retry_seconds: Final = 0.1
 """How long a log with a full disk waits before a refused append makes it check again."""
 
 trace_context_chars_max: Final = 128
-"""The trace context of one letter; a W3C context has 55 characters today."""
+"""The context of one publish: a W3C trace context has 55 characters today, and the label follows it."""
+
+notification_label_chars_max: Final = 80
+"""The label of one notification: one line of a terminal."""
+
+trace_pending_letters_max: Final = 200_000
+"""Letters whose class and label the projection of a log remembers until they are handled. If more wait in mailboxes,
+the rows of the oldest lack these two columns; each takes about 200 bytes."""
 
 metrics_request_bytes_max: Final = 8 * 1024
-"""The head of one request for a server's metrics page."""
-
 metrics_connections_max: Final = 64
-"""Requests for that page at one time; further ones are disconnected."""
+"""The head of one request for a server's metrics page, and requests at one time; further ones are disconnected."""
 
 live_seconds_max: Final = 30.0
 """How long a server's event loop may be blocked, or inputs may wait for a step, before ``/live`` fails. Peers and
@@ -406,14 +402,16 @@ unread_share_max: Final = 0.1
 """The share of rows that cannot be read as events, above which a trace counts as unreadable. A torn line per file or a
 few rows of another program are common, but with one row in ten the meaning of the verdict is unclear."""
 
+report_processes_max: Final = 100
+"""Processes in the map of a report's traffic; all others are together in one more row and column."""
+
 mapping_bytes_max: Final = 64 * 1024
 """One mapping file of an import: a few lines, each of them perhaps a long regular expression."""
 
 pattern_line_chars_max: Final = 64 * 1024
-"""One line for a user's regular expression to search: quadratic time is still only some seconds."""
-
 pattern_seconds_max: Final = 2.0
-"""How long the search of one line may take. A good search takes microseconds; one that backtracks takes years."""
+"""One line for a user's regular expression to search (quadratic time is still only some seconds), and how long that may
+take. A good search takes microseconds; one that backtracks takes years."""
 
 export_events_max: Final = {"perfetto": 1_000_000, "otlp": 1_000_000, "shiviz": 50_000, "dot": 2_000, "mermaid": 400}
 """Events of one exported trace. Perfetto and collectors take files of some 500 MB; ShiViz keeps all events in a web
@@ -443,6 +441,7 @@ sweep_cells_max: Final = 100_000
 """Cells of one sweep: about a day of work if each takes a second."""
 sweep_seeds_max: Final = 10_000
 """Runs of one setting of a sweep: half the confidence interval is then a fiftieth of the standard deviation."""
+
 sweep_scale_max: Final = 100.0
 """The largest factor by which a study may be longer than in its paper; a larger one is a typing error."""
 sweep_file_bytes_max: Final = 1024 * 1024

@@ -134,7 +134,8 @@ class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
     answers: str = ""
     replays: str = ""
     context: str = ""
-    """The span in which it was sent, as a W3C trace context; since version 2."""
+    """The span in which it was sent, as a W3C trace context, and its label (:mod:`antecede.labels`); since version
+    2."""
 
 
 class Accepted(Part, frozen=True, array_like=True, gc=False, tag=7):

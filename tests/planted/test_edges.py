@@ -188,7 +188,7 @@ def test_a_peer_of_another_incarnation_that_is_accepted(monkeypatch: Patch) -> N
         self.peer = source
 
     monkeypatch.setattr(Link, "_check_peer", check_peer)
-    caught(300, "which has another past", "goes on")
+    caught(300, "which has another past", "goes on", faults=Faults(seconds=0.1))
 
 
 def test_a_peer_whose_counter_went_back_that_is_accepted(monkeypatch: Patch) -> None:

@@ -244,7 +244,7 @@ def test_caught_an_order_in_which_nothing_comes_first(monkeypatch: pytest.Monkey
 
 def test_caught_locks_that_nobody_respects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Table, "_in_its_way", lambda self, one: iter(()))
-    _caught()
+    _caught(calls=40, together=2)
 
 
 def test_caught_deadlines_that_are_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:

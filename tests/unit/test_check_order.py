@@ -159,6 +159,21 @@ class Fragile(Fifo):
         return super().receive(packet)
 
 
+class Hasty(Fifo):
+    """Delivers before its step is durable."""
+
+    def receive(self, packet: Packet) -> tuple[Verdict, Effects]:
+        verdict, effects = super().receive(packet)
+        return verdict, [*effects[1:], *effects[:1]]
+
+
+class Careless(Fifo):
+    """Sends without making anything durable."""
+
+    def send(self, message: Message) -> Effects:
+        return super().send(message)[1:]
+
+
 class Boasting(Fifo):
     guarantees = frozenset({"fifo", "causal"})
 
@@ -180,6 +195,8 @@ class Unfinished(Order):
     ("wrong", "sentence"),
     [
         (Early, r"a shortest run breaks causal: (.|\n)*send (.|\n)*expect"),
+        (Hasty, "a step returns Deliver before PERSIST: what others have seen must survive a crash"),
+        (Careless, "a step returns Send before PERSIST"),
         (Boasting, "a shortest run breaks causal"),
         (Loses, "a shortest run breaks undelivered"),
         (Twice, "a shortest run breaks contract"),

@@ -87,6 +87,7 @@ def test_report_of_a_violation(run: Callable[..., Said]) -> None:
         "unread_first": {},
         "nulled": {},
         "nulled_first": {},
+        "named": [],
         "orders": {
             "fifo": {"holds": True, "late": 0, "undecided": 0},
             "causal": {

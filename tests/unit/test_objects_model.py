@@ -253,6 +253,8 @@ def test_only_calls_may_be_yielded() -> None:
 
 
 class _Row:
+    shared = False
+
     def __init__(self, id_: str, name: str, arguments: tuple[Any, ...], answers: list[Any]) -> None:
         self.id, self.operation, self.arguments, self.answers = id_, name, arguments, answers
 

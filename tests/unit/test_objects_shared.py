@@ -227,6 +227,16 @@ def test_a_trace_names_every_caller() -> None:
     assert [part.name.partition("!")[0] for part in shared.parts] == ["al@s1", "bo@s1", "cy@s1"]
 
 
+def test_an_answer_after_a_restart_has_an_id_that_no_lost_answer_had() -> None:
+    net = Net()
+    net.call("al", "set", 1)
+    net.round()
+    net.servers["s1"].resume()
+    net.finish()
+    (letter,) = net.servers["s1"].engine.mailboxes["al@s1"]
+    assert letter.id.rpartition(".")[2] == "c1-1"
+
+
 def test_a_snapshot_keeps_shared_roots() -> None:
     net = Net()
     for number in range(4):
@@ -283,8 +293,8 @@ def test_a_root_that_must_be_alone_ends_a_group() -> None:
 
 def test_sharing_is_bounded_and_few_shared_roots_run() -> None:
     most = limits.shared_calls_max
-    roots = _roots("a" * (limits.roots_shared_max * most + 1))
-    assert [len(root.parts) for root in roots.admitted()] == [most] * limits.roots_shared_max
+    roots = _roots("a" * (limits.roots_rival_max * most + 1))
+    assert [len(root.parts) for root in roots.admitted()] == [most] * limits.roots_rival_max
     assert roots.admitted() == []
     half = _roots("ccc", size=limits.shared_calls_bytes_max // 2)
     assert [len(root.parts) for root in half.admitted()] == [2, 0]
@@ -300,6 +310,13 @@ def test_parts_that_are_put_back_wait_in_their_order() -> None:
     assert [root.name for root in roots.waiting] == ["a2", "a4", "a9"]
     assert roots.deadline() == 9.0
     assert [root.name for root in roots.admitted()] == ["a2+a4+a9"]
+
+
+def test_calls_with_little_time_do_not_stop_the_same_others_again() -> None:
+    roots = _roots("cccc")
+    for root in roots.waiting[1:3]:
+        root.tries = 2
+    assert [root.name for root in roots.admitted()] == ["c1", "c2+c3", "c4"]
 
 
 def test_an_answer_that_cannot_travel_is_too_long() -> None:

@@ -4,7 +4,8 @@
 over the rounds are compared, and only ratios within one run are meaningful. etcd is measured if its program is there.
 
 **Figures.** Calls per second, the median latency, and the CPU time of the three servers per call; for ours also the
-frames between servers, the steps with a record, and the fdatasyncs per call, over all three servers.
+frames between servers, the steps with a record, the fdatasyncs and the bytes of the logs, per call and over all three
+servers.
 """
 
 import os
@@ -213,7 +214,9 @@ def _place(row: dict[str, Any]) -> tuple[Any, ...]:
 def table(report: dict[str, Any]) -> str:
     """Return the report for people."""
     head = f"{'side':<6}{'disk':<8}{'state':>11}  {'calls':<12}{'×':>4}{'per s':>9}{'p50 µs':>9}{'CPU µs':>8}"
-    lines = [head + f"{'frames':>8}{'steps':>7}{'syncs':>7}{'p50/etcd':>10}{'rate/etcd':>10}{'CPU/small':>10}"]
+    lines = [
+        head + f"{'frames':>8}{'steps':>7}{'syncs':>7}{'log B':>8}{'p50/etcd':>10}{'rate/etcd':>10}{'CPU/small':>10}"
+    ]
     for row in report["rows"]:
         ratios = [row.get(name) for name in ("latency_to_etcd", "rate_to_etcd", "cpu_to_smallest")]
         counted = [row.get(name) for name in ("frames", "records", "syncs")]
@@ -224,6 +227,7 @@ def table(report: dict[str, Any]) -> str:
             + "".join(
                 f"{'–' if one is None else format(one, '.2f'):>{8 if at == 0 else 7}}" for at, one in enumerate(counted)
             )
+            + f"{'–' if row.get('log_bytes') is None else format(row['log_bytes'], ',.0f'):>8}"
             + "".join(f"{'–' if one is None else format(one, '.2f'):>10}" for one in ratios)
         )
     lines += [f"{side}: skipped: {reason}" for side, reason in report["skipped"].items()]

@@ -105,6 +105,7 @@ def counts(runtime: ServerRuntime) -> dict[str, int]:
         "frames": sum(link.sent for link in links),
         "records": runtime.store.last,
         "syncs": runtime.store.figures.syncs.count,
+        "log_bytes": runtime.store.figures.durable_bytes,
     }
 
 

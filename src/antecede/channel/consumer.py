@@ -23,6 +23,7 @@ from antecede import limits
 from antecede.channel.letters import Letter, couple, uncouple
 from antecede.channel.packets import copy_of, decode_packet, encode_packet, unshared_packet
 from antecede.errors import AntecedeError, WireError
+from antecede.labels import label_in
 from antecede.link import Ack, Arrival, Frame, Link
 from antecede.messages import Accept, Deliver, Effects, Message, Packet, Send, Verdict
 from antecede.orders import OrderSpec
@@ -37,6 +38,8 @@ class Taken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
     incarnation: int
     number: int
     packet: bytes
+    held: bool = False
+    """Whether the order held it first; only traces use this."""
 
 
 class SavedConsumer(msgspec.Struct, frozen=True, array_like=True):
@@ -220,7 +223,7 @@ class MessageConsumer:
         """Carry out effects that the order requests without an input."""
         self._carry_out(effects, now)
 
-    def _accept(self, peer: str, number: int, body: bytes) -> None:
+    def _accept(self, peer: str, number: int, body: bytes, held: bool = False) -> None:
         link = self.links.get(peer)
         if link is None:
             # The log already contains the cause of this packet, so nothing needs to be recorded or sent.
@@ -230,7 +233,7 @@ class MessageConsumer:
             self.own.on_ack(ack, 0.0)
             return
         link.accept(number)
-        self.taken.append(Taken(self.domain, peer, link.peer, number, body))
+        self.taken.append(Taken(self.domain, peer, link.peer, number, body, held))
 
     def _carry_out(self, effects: Effects, now: float) -> None:
         """Carry out the effects of an order. ``Persist`` needs nothing here, because the gate holds everything that
@@ -259,7 +262,7 @@ class MessageConsumer:
             elif kind is Accept:
                 held = self._held.pop(id(effect.packet), None)  # type: ignore[union-attr]
                 if held is not None:
-                    self._accept(held[1], held[2], held[3])
+                    self._accept(held[1], held[2], held[3], held=True)
         if self._loop:
             self._take_own(now)
 
@@ -360,8 +363,12 @@ def _contents(train: bytes) -> dict[str, Any]:
         letters = uncouple(train)
     except WireError:
         return {"count": 0}
-    first = letters[0] if letters else None
-    return {"count": len(letters), "first": first and {"id": first.id, "type": first.type, "to": list(first.to[:8])}}
+    if not letters:
+        return {"count": 0, "first": None}
+    first = letters[0]
+    label = label_in(first.context)
+    shown = {"id": first.id, "type": first.type, "label": label, "to": list(first.to[:8])}
+    return {"count": len(letters), "first": shown}
 
 
 _reasons_max = 16

@@ -30,11 +30,15 @@ def register(app: typer.Typer) -> None:
         as_json: bool = _as_json,
     ) -> None:
         """List the dead letters of all servers that answer."""
+        from antecede.cli.wording import shown_name
+
         letters = _all(where, _access(where, token_file, authority, credentials))
         if as_json:
             print(json.dumps(letters, indent=2))
         for one in letters if not as_json else []:
-            print(f"{one['id']}  {one['agent']}  {one['type']} from {one['from']}: {one['reason']}")
+            # The whole id, because the other commands of this group need it.
+            label = f' "{shown_name(one["label"])}"' if one.get("label") else ""
+            print(f"{one['id']}  {one['agent']}  {one['type']}{label} from {one['from']}: {one['reason']}")
         if not letters and not as_json:
             print("no dead letters", file=sys.stderr)
 

@@ -36,7 +36,9 @@ def register(app: typer.Typer) -> None:
             print(json.dumps({"samples": listed, "copied": copied}, indent=2))
         elif chosen:
             print("\n".join(copied))
-            print(f"try: {SAMPLES[chosen[0]].command}" if len(chosen) == 1 else "antecede sample lists commands to try")
+            there = "try" if to == "." else f"in {to}, try"
+            command = SAMPLES[chosen[0]].command
+            print(f"{there}: {command}" if len(chosen) == 1 else "antecede sample NAME prints a command to try")
         else:
             width = max(map(len, SAMPLES))
             print("\n".join(f"{one:<{width}}  {found.about}" for one, found in SAMPLES.items()))

@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
+from antecede.cli.wording import letter_name
 
 
 def register(app: typer.Typer) -> None:
@@ -62,7 +63,7 @@ def _message(held: dict[str, Any]) -> str:
         return str(held["message"])
     first = letters["first"]
     more = f" and {letters['count'] - 1} more" if letters["count"] > 1 else ""
-    return f"{held['message']} ({first['type']} {first['id']} to {', '.join(first['to'])}{more})"
+    return f"{letter_name(first)} to {', '.join(first['to'])}{more}"
 
 
 def _reasons(waiting: dict[str, Any]) -> str:

@@ -121,33 +121,40 @@ async def _run(
             start_new_session=True,
         )
     width = max(map(len, servers))
-    printing = {server: loop.create_task(_print(server.ljust(width), processes[server])) for server in servers}
+    last: dict[str, str] = {}
+    printing = {server: loop.create_task(_print(server, width, processes[server], last)) for server in servers}
     ending = [loop.create_task(process.wait()) for process in processes.values()]
     watching = loop.create_task(stopped.wait())
     # If one server cannot start or fails, all are stopped, so that the user sees the reason.
     await asyncio.wait([watching, *ending], return_when=asyncio.FIRST_COMPLETED)
+    cause = ""
     if not stopped.is_set():
         ended = {server: one.returncode for server, one in processes.items() if one.returncode is not None}
         # Print their last log lines first.
         await asyncio.wait([printing[server] for server in ended], timeout=_last_words_seconds)
-        print(f"antecede: {_told(ended, len(processes), kept)}", file=sys.stderr, flush=True)
+        if len(ended) < len(processes):
+            print(f"antecede: {', '.join(ended)} ended; stopping the others", file=sys.stderr, flush=True)
+        reasons = [last[server].removeprefix("antecede: ") for server in ended if server in last and ended[server] > 0]
+        cause = _told(ended, reasons[0] if reasons else "", kept)
     _tell(processes, signal.SIGTERM)
     codes = await asyncio.gather(*ending)
     await asyncio.gather(*printing.values())
     watching.cancel()
+    if cause:
+        # Last, below what the other servers print while they stop.
+        print(f"antecede: {cause}", file=sys.stderr, flush=True)
     return 0 if not any(codes) else 2
 
 
-def _told(ended: dict[str, int], servers: int, kept: bool) -> str:
-    """Return a line that names the servers that ended by themselves, how they ended, and what to do."""
+def _told(ended: dict[str, int], reason: str, kept: bool) -> str:
+    """Return a line that names the servers that ended by themselves, how they ended, why, and what to do."""
     said = [
         ", ".join(
             f"{server} was killed (signal {-code})" if code < 0 else f"{server} ended (exit code {code})"
             for server, code in ended.items()
         )
+        + (f": {reason}" if reason else "")
     ]
-    if len(ended) < servers:
-        said.append("stopping the others")
     if kept and min(ended.values()) < 0:
         said.append("run the same command again to continue: nothing accepted is lost")
     return "; ".join(said)
@@ -162,7 +169,10 @@ def _tell(processes: dict[str, asyncio.subprocess.Process], number: int) -> None
             process.send_signal(number)
 
 
-async def _print(prefix: str, process: asyncio.subprocess.Process) -> None:
+async def _print(server: str, width: int, process: asyncio.subprocess.Process, last: dict[str, str]) -> None:
+    """Print the log of a server, and keep its last line: if the server ends, that is the reason."""
     assert process.stderr is not None
     while line := await process.stderr.readline():
-        print(f"{prefix} | {line.decode(errors='replace').rstrip()}", file=sys.stderr, flush=True)
+        text = line.decode(errors="replace").rstrip()
+        last[server] = text
+        print(f"{server.ljust(width)} | {text}", file=sys.stderr, flush=True)

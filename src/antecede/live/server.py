@@ -302,7 +302,8 @@ class ServerRuntime:
         driver, store = self.driver, self.store
         try:
             while True:
-                turn = driver.turn(monotonic(), int(time() * 1000))
+                clock_ms = int(time() * 1000)
+                turn = driver.turn(monotonic(), clock_ms)
                 if turn.records:
                     self._append(turn.records)
                 for due in turn.reactions:
@@ -320,11 +321,9 @@ class ServerRuntime:
                     store.commit_soon()
                 self._became_durable(store.durable)
             driver.committed(monotonic())
-            if (
-                self._timer is None
-                or self._timer_at > driver.now + _soon_seconds
-                or self.machine.alarm_ms() is not None
-            ):
+            alarm = self.machine.alarm_ms()
+            early = self._timer is not None and self._timer_at <= driver.now + _soon_seconds
+            if not early or (alarm is not None and (alarm - clock_ms) / 1000 < _soon_seconds):
                 # Otherwise the timer is early enough: setting it after every turn would cost more than the turn itself.
                 self.set_timer()
         except BaseException as error:

@@ -119,16 +119,21 @@ class Calls:
     def _perform(self, effects: Effects, now: float) -> None:
         self._channel.consumers[self.domain].perform(effects, now)
 
-    def answers(self) -> list[Letter]:
-        """Return letters for the callers whose calls have ended since the last time."""
+    def answers(self, life: int) -> list[Letter]:
+        """Return letters for the callers whose calls have ended since the last time. ``life``: how often the server has
+        started."""
         if self.site is None or not self.site.ended:
             return []
         ended, self.site.ended = self.site.ended, []
-        return [self._letter(called, answered) for called, answered in ended if called.ask]
+        return [self._letter(called, answered, life) for called, answered in ended if called.ask]
 
-    def _letter(self, called: Called, answered: Answered) -> Letter:
-        # The id is derived from that of the call's letter: it is not a message, and obeys no order.
+    def _letter(self, called: Called, answered: Answered, life: int) -> Letter:
+        # The id is derived from that of the call's letter: it is not a message, and obeys no order. A crash may lose an
+        # answer, and then the next one may be another. So it must have another id, except by older rules.
+        assert self.site is not None
         id_ = f"{self._prefix}c{called.letter.removeprefix(self._prefix)}"
+        if self.site.rules >= 3:
+            id_ += f"-{life}"
         returned = Returned(
             object=called.object,
             operation=called.operation,

@@ -9,9 +9,9 @@ replica that repeats a nested call is one of several callers of one instance.
 operation ``call`` there. Its rows in a trace are the caller's, and its name says whose it is: ``alice@s1!3f2a1b.7`` is
 the seventh call that began at s1, ``alice@s1!3f2a1b.7/1`` the operation that it called.
 
-**Shared roots.** Calls of one operation that come together share a root with a name of its own: ``alice@s1!3f2a1b.9+4``
-carries four calls, the first of them Alice's. In a trace its messages are hers. Every caller has the rows ``begin`` and
-``commit`` (or ``abort``) of its own call.
+**Shared roots.** Calls of one operation that come together share a root: ``alice@s1!3f2a1b.9+4`` carries four calls, of
+which Alice's is the first. In a trace its messages are hers. Every caller has the rows ``begin`` and ``commit`` (or
+``abort``) of its call.
 
 **What is kept.** A server's step hands packets, calls and expired deadlines to its site, in the sequence of its record,
 and the record keeps them. Processing them again leads to the same state, with the same messages. So operations are
@@ -40,7 +40,7 @@ RULES = 3
 """The version of the rules that this code follows; a log says from where on its records do. Version 1: at most eight
 roots run at a time, and each time leaves at once. Version 2: admission by conflicts, number and bytes
 (:mod:`antecede.objects.roots`); the times of a step leave at its end. Version 3: roots are admitted at the end of a
-step, and share requests; times are sent only where somebody waits (``Objects.sparing``)."""
+step, and share requests; times are sent only to members that wait for them (``Objects.sparing``)."""
 RULES_FOR_ALL = 2
 """The version that servers of any age understand; a later one is followed once all servers of the domain know it."""
 
@@ -291,7 +291,7 @@ class Replicas(Site):
         return self.order.send(message)
 
     def is_unhurried(self, packet: Packet) -> bool:
-        # Nobody waits for the end of an operation that conflicts with nothing.
+        # No operation waits for the end of one that conflicts with nothing.
         label = None if packet.message is None else packet.message.label
         return label is not None and label.type == COMMIT and not self.order.relation.matters(label.operation)
 

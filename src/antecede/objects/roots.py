@@ -152,8 +152,10 @@ class Roots:
         return admitted
 
     def _joins(self, root: Root, group: list[Root]) -> bool:
+        # Those that were put back because the time of another was up must not meet new ones with as little time.
+        alike = (root.tries > 1) == (group[0].tries > 1)
         size = sum(one.size for one in group) + root.size
-        return len(group) < limits.shared_calls_max and size <= limits.shared_calls_bytes_max
+        return alike and len(group) < limits.shared_calls_max and size <= limits.shared_calls_bytes_max
 
     def _fits(self, root: Root, name: str, blocked: list[str]) -> bool:
         """Return whether a root may run now. ``blocked``: the operations of roots that must wait."""
@@ -165,10 +167,7 @@ class Roots:
             return False
         rivals = sum(count for other, count in self._admitted.items() if conflict(name, other))
         fits = not self._bytes or self._bytes + root.size <= limits.roots_running_bytes_max
-        few = limits.roots_conflicting_max
-        if self.version >= 3 and self._shareable(name):
-            # Those that wait will share a root.
-            few = limits.roots_shared_max
+        few = limits.roots_conflicting_max if self.version < 3 else limits.roots_rival_max
         return rivals < few and count < limits.roots_running_max and fits
 
     def _count(self, root: Root, sign: int) -> None:

@@ -20,6 +20,14 @@ class Sample(msgspec.Struct, frozen=True):
 
 SAMPLES: Final = {
     "trace": Sample("trace.jsonl", "a trace in which an answer overtakes its question", "antecede explain trace.jsonl"),
+    "chat": Sample(
+        "chat", "the chat of the tutorial: its topology, and a test", "antecede topology check chat/chat.toml"
+    ),
+    "asked": Sample(
+        "asked",
+        "scenarios for questions that people asked elsewhere, with the public issue",
+        "antecede play asked/membership-before-its-project.txt --order fifo --diagram",
+    ),
     "shop": Sample(
         "shop.log",
         "lines of text: three services log what they send and receive",

@@ -31,6 +31,7 @@ from antecede.server.backlog import Backlog, backlog_of
 from antecede.server.items import (
     FORMAT_OLDEST,
     FORMAT_WITH_LISTS,
+    LIFE_NUMBERS,
     LOG_FORMAT,
     Began,
     Buried,
@@ -81,10 +82,8 @@ class AgentServer:
         """Links that stopped until an operator resets them: (domain, peer) → reason."""
         self.kept = True
         """Whether a step's record is kept anywhere; if not, it is not even encoded."""
-        self.overloaded = False
-        """Set by the driver above its high-water mark: clients' publishes are refused, everything else continues."""
-        self.overload = CATCHING_UP
-        """The reason that clients then get."""
+        self.overloaded, self.overload = False, CATCHING_UP
+        """Set above the high-water mark: clients' publishes are refused with this reason, everything else continues."""
         self.log_format = FORMAT_OLDEST
         """The format by whose rules trains and records are made; an item of the log raises it."""
         self._multicasts = 0
@@ -408,7 +407,7 @@ class AgentServer:
             self.engine.deliver_all(channel.arrived)
             channel.arrived.clear()
         if self.calls.site is not None:
-            for letter in self.calls.answers():
+            for letter in self.calls.answers(self._numbers // LIFE_NUMBERS):
                 self.engine.deliver(letter.to[0], letter)
         while channel.lost:
             letter, reason = channel.lost.pop(0)

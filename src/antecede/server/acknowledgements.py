@@ -1,4 +1,4 @@
-"""When a server acknowledges the frames of its peers."""
+"""The times at which a server acknowledges the frames of its peers."""
 
 from math import inf
 from typing import Final

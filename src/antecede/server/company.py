@@ -1,7 +1,8 @@
 """Output that is not urgent waits for other output, so that its receiver wakes up once and takes both in one step.
 
-Nobody waits for the commit of an operation that conflicts with nothing, so it leaves with the next frame. Nobody waits
-to hear that a call was accepted, because its answer says the same, so both leave together. Neither waits for long.
+No operation waits for the commit of one that conflicts with nothing, so that commit leaves with the next frame. The
+acceptance of a call leaves with the answer, because a client that calls waits for the answer only. After a few
+milliseconds both leave in any case.
 """
 
 from typing import Final

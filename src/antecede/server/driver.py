@@ -53,7 +53,7 @@ class Turn(msgspec.Struct):
 
 
 class Commit(Enum):
-    """When the log should be committed, after a run of turns."""
+    """The time to commit the log, after a run of turns."""
 
     HERE = "here"
     """Here and now: something waits for it, and nothing else is going on."""
@@ -143,6 +143,9 @@ class Driver:
         """Whether the last turn took a step."""
         self._calm = True
         self._rested = 0.0
+        """The end of the last run of turns."""
+        self._let_leave = 0.0
+        """The end of the last run that let something leave."""
         self._retry_at: float | None = None
         self._company = Company()
         self._commit_at: float | None = None
@@ -230,7 +233,7 @@ class Driver:
             return Turn(list(records), [])
         self.stepped = True
         if not self._steps:
-            self._calm = now - self._rested > _calm_seconds
+            self._calm = now - self._let_leave > _calm_seconds
         self._steps += 1
         retries, acknowledgements = self.retries, self.acknowledgements
         reactions = retries.due(now) if retries.waiting else []
@@ -304,6 +307,8 @@ class Driver:
     def rest(self, now: float) -> Commit:
         """End a run of turns. Return when the log should be committed."""
         commit = self._commit(now)
+        if commit is not Commit.LATER:
+            self._let_leave = now
         self._rested = now
         self._steps = 0
         self.awake = False
@@ -331,6 +336,8 @@ class Driver:
         """End the commit that ``rest`` requested; its output has left. Inputs that came during the commit are one
         group. But if there was no disk to wait for, the answer to the last output may already be here."""
         if self.machine.kept or not self._calm:
+            if self._let_leave == self._rested:
+                self._let_leave = now
             self._rested = now
 
     def reacted(self, due: React, outcome: Outcome, now: float, clock_ms: int) -> None:

@@ -16,6 +16,7 @@ from antecede.access.audit import REFUSED
 from antecede.access.authoriser import OPERATE
 from antecede.engine import Dead
 from antecede.errors import AntecedeError, OverloadError, UsageError
+from antecede.labels import label_in
 from antecede.limits import address_chars_max, counter_max, frame_bytes_max, message_id_chars_max
 from antecede.server import AgentServer, Input, Replay
 from antecede.server.driver import Driver
@@ -278,6 +279,7 @@ class Operations:
             "agent": dead.agent,
             "from": letter.source,
             "type": letter.type,
+            "label": label_in(letter.context),
             "reason": dead.reason,
         }
 

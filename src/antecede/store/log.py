@@ -78,7 +78,6 @@ class LogStore:
 
         # Written by the commit thread only.
         self._durable = judged.tail.record
-        self._durable_bytes = 0
         self._rest: list[bytes] = []
         """Records that were taken from the queue but did not fit into the last group."""
 
@@ -132,7 +131,7 @@ class LogStore:
 
     @property
     def pending_bytes(self) -> int:
-        return max(0, self._accepted_bytes - self._durable_bytes)
+        return max(0, self._accepted_bytes - self.figures.durable_bytes)
 
     @property
     def log_bytes(self) -> int:
@@ -323,7 +322,7 @@ class LogStore:
         before.group, before.record, before.checksum = group.number, group.last, checksum
         with self._lock:
             self._durable = group.last
-            self._durable_bytes += size
+            self.figures.durable_bytes += size
             self._admit()
             if self._waiting:
                 for upto, woken in self._waiting:
@@ -353,7 +352,7 @@ class LogStore:
     def _admit(self) -> None:
         """Set how much more may be accepted; called with the lock held."""
         if self._accepted_bytes_max != _shut:
-            self._accepted_bytes_max = self._durable_bytes + self._segments.room()
+            self._accepted_bytes_max = self.figures.durable_bytes + self._segments.room()
 
     def _refusal(self, size: int) -> StoreError:
         """Return why this record is refused; called with the lock held."""

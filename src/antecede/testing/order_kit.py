@@ -5,6 +5,7 @@
 An order passes if it keeps its own promises. Each stage states its requirement in one sentence when it is broken:
 
 * **declaration**: the class has a name, a source, known guarantees and needs, and can be created.
+* **effects**: nothing leaves a step, and nothing is delivered, before the step is durable.
 * **stamps**: a stamp is hashable and never changes, becomes bytes and back, and ``size`` is the length of these bytes.
 * **hostile bytes**: ``decode`` answers anything with :class:`~antecede.errors.StampError` or with a stamp that has just
   these bytes; what it lets through breaks no later step.
@@ -25,7 +26,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from antecede.errors import AntecedeError, ScopeTooLargeError, SnapshotError, StampError
-from antecede.messages import COPY, Effects, Message, Packet, Send, Verdict
+from antecede.messages import COPY, Deliver, Effects, Message, Packet, Persist, Send, Verdict
 from antecede.orders import OrderSpec, parse
 from antecede.orders.contract import Order
 from antecede.orders.encoding import Writer
@@ -40,7 +41,7 @@ _group = 3
 
 
 class Checked(msgspec.Struct):
-    """What was checked."""
+    """The checks that were made."""
 
     order: str
     guarantees: list[str]
@@ -177,7 +178,13 @@ class _Run:
 
     def take(self, effects: Effects) -> None:
         """Send the packets of some effects."""
+        __tracebackhide__ = True
+        durable = False
         for effect in effects:
+            durable = durable or isinstance(effect, Persist)
+            if not durable and isinstance(effect, Send | Deliver):
+                told = "before PERSIST: what others have seen must survive a crash"
+                _fail(self.spec, f"a step returns {type(effect).__name__} {told}")
             if isinstance(effect, Send):
                 self.sent.append((effect.packet, encoded(self, effect.packet)))
                 self.flying.append(effect.packet)

@@ -7,7 +7,7 @@ A client that is taken over learns that another has its name.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -15,42 +15,17 @@ from antecede import wire
 from antecede.channel import Letter
 from antecede.engine.agents import Notification, name_of
 from antecede.errors import AntecedeError, OverloadError, UnansweredError
+from antecede.labels import tail_of
 from antecede.server.client import ClientLine, Numbering, Ticket
 from antecede.server.inbox import Inbox
 from antecede.server.questions import Questions
-from antecede.simulator.servers.keys import Identities
-from antecede.simulator.servers.network import End, Loop, connect
+from antecede.simulator.servers.network import End, connect
 from antecede.simulator.servers.server import SimulatedServer
+from antecede.simulator.servers.surroundings import ClientWorld
 
 NOBODY = "nobody"
 """The name of an agent that does not exist: publishes to it are refused."""
 _encode = msgspec.msgpack.Encoder().encode
-
-
-class ClientWorld(Loop, Protocol):
-    """The interface of its world that a client uses."""
-
-    identities: Identities | None
-
-    def may_refuse(self, address: str, to: tuple[str, ...], error: AntecedeError) -> bool: ...
-
-    def wrong(self, where: str, reason: str) -> None: ...
-
-    def client_gone(self, address: str, error: AntecedeError) -> None:
-        """Report that a client cannot continue."""
-        ...
-
-    def version(self) -> int:
-        """Draw the newest wire version of a process."""
-        ...
-
-    def client_fails(self, letter: Letter) -> bool:
-        """Whether the handler of this letter fails now."""
-        ...
-
-    def unless(self, stale: Callable[[], bool], time: float, call: Callable[[], None]) -> None:
-        """Call a function at a time, unless it is no longer needed by then."""
-        ...
 
 
 class Question(msgspec.Struct):
@@ -72,6 +47,7 @@ class Publish(msgspec.Struct):
     state: str = "sent"
     """``sent``, ``accepted``; ``unknown``: the client was killed before the answer; ``refused``."""
     question: Question | None = None
+    context: str = ""
 
 
 class SimulatedTicket(Ticket):
@@ -146,7 +122,8 @@ class SimulatedClient:
 
     def send(self, to: tuple[str, ...], notification: Notification) -> None:
         """Publish a notification."""
-        self._publish(Publish(to, name_of(type(notification)), _encode(notification)))
+        kind, body = name_of(type(notification)), _encode(notification)
+        self._publish(Publish(to, kind, body, context=tail_of(notification)))
 
     def call(self, object_: str, operation: str, arguments: tuple[Any, ...], timeout: float) -> None:
         """Call an operation of a replicated object. What it returned comes as a letter."""
@@ -171,11 +148,13 @@ class SimulatedClient:
     def _put(self, publish: Publish) -> None:
         numbering = self._numbering
         ticket = numbering.open
-        if ticket is not None and (publish.ask or (ticket.to, ticket.kind) != (publish.to, publish.kind)):
+        shared = publish.to, publish.kind, publish.context
+        if ticket is not None and (publish.ask or (ticket.to, ticket.kind, ticket.context) != shared):
             self._flush()
             ticket = None
         if ticket is None:
-            ticket = SimulatedTicket(numbering.next, publish.to, publish.to, publish.kind, publish.ask)
+            to, context = publish.to, publish.context
+            ticket = SimulatedTicket(numbering.next, to, to, publish.kind, publish.ask, context)
             ticket.publishes = []
             numbering.open = ticket
             self._later(self.world.random.random() * 0.001, self._flush)

@@ -51,8 +51,7 @@ class SimulatedServer:
         self.durability = durability
         self.disk = SimulatedDisk(random=world.random)
         self.disk.script = self._disk_effect
-        self.up = False
-        self.life = 0
+        self.up, self.life = False, 0
         self.machine: AgentServer
         self.core: ServerCore
         self.store: LogStore
@@ -78,8 +77,7 @@ class SimulatedServer:
 
     def _reset(self) -> None:
         self.ends: dict[End, None] = {}
-        self._ticking = False
-        self._committing = False
+        self._ticking = self._committing = False
         self._wake_at: float | None = None
 
     @property
