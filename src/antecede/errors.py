@@ -43,6 +43,12 @@ class TopologyError(AntecedeError):
     """A topology that cannot be used."""
 
 
+class AccessError(AntecedeError):
+    """An access file, or credentials, that cannot be used."""
+
+    code = "access"
+
+
 class OrderError(AntecedeError):
     """An ordering protocol does not support the request."""
 
@@ -89,6 +95,12 @@ class NoRouteError(UsageError):
     """A letter to an agent without a route: no chain of domains leads to its server."""
 
     code = "no-route"
+
+
+class NotAllowedError(UsageError):
+    """The access file of the servers does not allow this to the identity that tried it."""
+
+    code = "not-allowed"
 
 
 class OverloadError(AntecedeError):

@@ -38,10 +38,8 @@ simulated_messages_max: Final = 1_000_000_000
 
 topology_bytes_max: Final = 4 * 1024 * 1024
 """One topology file."""
-
 topology_servers_max: Final = 4_096
 """Servers of one topology, and its domains."""
-
 topology_drawn_servers_max: Final = 1_024
 """Servers of a topology that is drawn: more cannot be read."""
 
@@ -50,30 +48,22 @@ simulated_delay_seconds_max: Final = 1_000_000
 
 scenario_bytes_max: Final = 1024 * 1024
 """One scenario file."""
-
 scenario_processes_max: Final = 64
 """Processes of one scenario: more cannot be drawn or read."""
-
 scenario_wait_seconds_max: Final = 3_600
 """One ``wait`` of a scenario."""
-
 scenario_packets_max: Final = 4_000
 """Packets of a scenario that are in transit or lost at one time."""
-
 scenario_steps_max: Final = 200_000
 """Steps in playing one scenario: packets that leave or arrive, timers that expire, queues that are searched."""
-
 trace_line_bytes_max: Final = 16 * 1024 * 1024
 """One line of a JSON Lines trace; a longer one is set aside as unreadable."""
-
 conflicts_bytes_max: Final = 1024 * 1024
 conflict_pairs_max: Final = 65_536
 """One file with a table of conflicting operations, and its pairs."""
-
 kin_instances_max: Final = 4_096
 """Instances of one object with a conflicting ancestor or descendant there. Each is compared with all others, so their
 number counts twice: 16 million pairs are some 100 MB."""
-
 raw_text_bytes_max: Final = 4 * 1024
 """The part of a quarantined row's own text that is kept."""
 
@@ -84,60 +74,57 @@ diagram_processes_max: Final = 256
 explorer_processes_max: Final = 8
 explorer_messages_max: Final = 16
 """Processes and messages of one exhaustive exploration."""
-
 explorer_states_max: Final = 2_000_000
 """The default limit of states in one exploration; each takes one or two kilobytes."""
 
 foreign_line_bytes_max: Final = 1024 * 1024
 """One line of a foreign log or span table; a longer one is skipped as unreadable."""
-
 foreign_document_bytes_max: Final = 256 * 1024 * 1024
 """One JSON document that is not a sequence of lines: it must be read as a whole."""
-
 foreign_events_max: Final = 2_000_000
 """Events of one import: all of them must be in memory to find their messages."""
-
 foreign_halves_max: Final = 64
 """Records of one span by different services: two if both sides of a call share its id, more if it was retried."""
-
 foreign_clock_entries_max: Final = 20_000_000
 """Entries of all vector clocks of one import, also of those that an import of an editing session makes."""
 
 label_chars_max: Final = 400
 """The name of an operation, or of an instance: a path with one number for each level of nesting."""
 
-roots_running_max: Final = 8
-"""Operations started by users that one object runs at the same time. Others wait, because more operations would only
-block each other."""
-
+roots_conflicting_max: Final = 8
+"""Conflicting operations of users that one object or server runs at the same time: more would only block each other."""
+roots_rival_max: Final = 2
+"""The same for roots that may share requests: one under way, and one on its way. The others wait to share the next one;
+nested ones, which cannot, would wound each other."""
+roots_running_max: Final = 1_024
+"""All operations of users that one object or server runs at the same time: those that arrive while one is computed."""
+roots_running_bytes_max: Final = 16 * 1024 * 1024
+"""The arguments of those operations, of which every replica has a copy; a single larger one runs alone."""
+shared_calls_max: Final = 256
+"""Calls that share one request: a replica computes them in one step, and other work must have its turn."""
+shared_calls_bytes_max: Final = 256 * 1024
+"""The arguments of calls that share one request; a single larger one travels alone."""
 nesting_depth_max: Final = 32
 """Levels of nested calls between objects; a deeper call fails."""
-
 ended_instances_max: Final = 4_096
 """Failed and aborted operation instances that an object remembers, for callers that are slower than others."""
-
 calls_open_max: Final = 20_000
-"""Calls of objects that began at one server and have not ended. Above this limit, further calls from clients are
-refused."""
-
+"""Calls of objects that began at one server and have not ended; above this, further calls from clients are refused."""
 call_seconds_max: Final = 86_400
 """The longest that a call of a replicated object may take before it is aborted."""
-
 call_depth_max: Final = 64
 """Lists and dictionaries within each other in the arguments of one call, its answer, or the state of an object."""
 
 object_state_bytes_max: Final = 32 * 1024 * 1024
-"""The state of one replicated object, which every operation writes again; an operation that exceeds this fails."""
+"""The state of one replicated object, which a snapshot writes as a whole; an operation that exceeds this fails."""
 
 reason_chars_max: Final = 2_000
 """The reason of a failed operation, as its callers receive it."""
 
 train_letters_max: Final = 1_024
 """Letters that share one message of a domain's order. Like the next two, part of the log format: a replay needs it."""
-
 train_copies_max: Final = 262_144
 """Destinations of all letters of one train together; one list of destinations in a train may serve many letters."""
-
 train_bytes_max: Final = 1024 * 1024
 """Bytes of one train; a single larger letter travels alone."""
 
@@ -181,6 +168,27 @@ bytes per shared domain; a request of an operator has two short arguments."""
 
 token_bytes_max: Final = 4 * 1024
 """One token: a quarter of the longest hello."""
+token_chars_min: Final = 32
+"""One token for servers that other machines reach: it cannot be guessed if it is random."""
+
+proof_bytes_max: Final = 128
+"""One nonce or signature in a proof of identity: 32 and 64 bytes today."""
+access_bytes_max: Final = 4 * 1024 * 1024
+"""One access file."""
+identities_max: Final = 10_000
+"""Identities of one role in an access file: more than a server can have clients at one time."""
+patterns_max: Final = 1_000
+"""Entries of one list of an access file: keys, names or patterns."""
+pattern_chars_max: Final = 400
+"""One name or pattern of an access file."""
+permissions_cached_max: Final = 8_192
+"""Addresses in the decisions about permissions that a session remembers; beyond it they are made again."""
+addresses_watched_max: Final = 10_000
+"""Network addresses whose attempts to connect are counted: about 3 MB. The one that was silent longest is forgotten."""
+audit_bytes_max: Final = 16 * 1024 * 1024
+"""One file of the audit log; there are two, the current one and the previous one."""
+audit_refusals_per_second: Final = 20.0
+"""Refusals in the audit log: strangers that try again and again would otherwise remove everything else from it."""
 
 hello_seconds_max: Final = 10.0
 """How long a new connection may take to identify itself."""
@@ -194,8 +202,7 @@ one. Correct programs send their hello at once. So even if thousands reconnect t
 time."""
 
 strangers_address_max: Final = 256
-"""The limit of these connections from one address: half of all, so that one host cannot use up the places of all
-others."""
+"""The limit of these connections from one address: half of all, so that one host cannot use up all places."""
 
 unfinished_bytes_max: Final = 256 * 1024 * 1024
 unfinished_address_bytes_max: Final = 128 * 1024 * 1024
@@ -217,8 +224,7 @@ write_buffer_bytes_max: Final = 8 * 1024 * 1024
 """Bytes that may wait in one connection; above it nothing more is written until the other end has read."""
 
 heartbeat_seconds: Final = 5.0
-"""An end sends a keep-alive after this time without output; after three times this without input, the other end counts
-as lost."""
+"""An end sends a keep-alive after this time without output; after three times this without input, the peer is lost."""
 
 dial_seconds_max: Final = 5.0
 """The longest pause between two tries to reach a peer."""
@@ -381,8 +387,7 @@ chunk_events_wanted: Final = 2_000_000
 """Events of a chunk of time, if a trace is verified by chunks."""
 
 cut_entries_max: Final = 1_000_000
-"""The number of cuts through a trace, multiplied by its processes: this is the input of each task in a round of
-cutting."""
+"""The number of cuts through a trace, multiplied by its processes: the input of each task in a round of cutting."""
 
 cut_rounds_max: Final = 40
 """Rounds of lowering cuts; cuts that are still not consistent after them are dropped."""
@@ -421,30 +426,23 @@ mapped_kinds_max: Final = 1_000
 plan_multicasts_max: Final = 20_000
 """Different multicasts that a plan considers. If there are more, the most frequent represent all, so that computing the
 cost of one plan takes only milliseconds."""
-
 plan_work_max: Final = 1.2e10
 """Elementary steps of one search for domains: about a minute on two cores, for any number of servers."""
-
 plan_front_max: Final = 12
 """Plans of a Pareto front that are reported: more would not help a person to choose."""
-
 plan_sample_messages_max: Final = 200_000
 """Messages that are replayed in the simulator to check a plan's cost: they give the mean to about a percent."""
-
 plan_file_bytes_max: Final = 256 * 1024 * 1024
 """One table of traffic, of processes and their servers, or of pins: one row for each pair of 4,096 servers fits."""
-
 plan_break_even_servers_max: Final = 1_024
 """The largest number of servers tried in the search for the size at which domains pay off with uniform traffic."""
 
 sweep_cells_max: Final = 100_000
 """Cells of one sweep: about a day of work if each takes a second."""
-
 sweep_seeds_max: Final = 10_000
 """Runs of one setting of a sweep: half the confidence interval is then a fiftieth of the standard deviation."""
 
 sweep_scale_max: Final = 100.0
 """The largest factor by which a study may be longer than in its paper; a larger one is a typing error."""
-
 sweep_file_bytes_max: Final = 1024 * 1024
 """One file with the axes of a grid: a thousand values of each fit."""

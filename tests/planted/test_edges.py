@@ -105,7 +105,7 @@ def test_a_question_that_loses_its_answer_with_its_number(monkeypatch: Patch) ->
 
 
 def test_a_command_that_is_answered_before_it_is_durable(monkeypatch: Patch) -> None:
-    def request(self: Operations, command: str, arguments: list[str], answer: Any) -> None:
+    def request(self: Operations, who: Any, remote: str, command: str, arguments: list[str], answer: Any) -> None:
         ok, document = self.run(command, arguments)
         answer(wire.Answer(ok, document))
 
@@ -188,7 +188,7 @@ def test_a_peer_of_another_incarnation_that_is_accepted(monkeypatch: Patch) -> N
         self.peer = source
 
     monkeypatch.setattr(Link, "_check_peer", check_peer)
-    caught(300, "which has another past", "goes on")
+    caught(300, "which has another past", "goes on", faults=Faults(seconds=0.1))
 
 
 def test_a_peer_whose_counter_went_back_that_is_accepted(monkeypatch: Patch) -> None:

@@ -11,6 +11,7 @@ they were accepted, are what the step's record must contain. A packet that is on
 acknowledged, and the peer sends it again.
 """
 
+from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from math import inf
@@ -59,6 +60,8 @@ class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     domain: str
     peer: str
     content: Frame | Ack
+    unhurried: bool = False
+    """Whether nothing at the peer waits for it: it may wait for other frames, to leave with them."""
 
 
 def unshared_frame(one: Outgoing) -> Outgoing:
@@ -93,6 +96,8 @@ class MessageConsumer:
 
     train_letters_max = limits.train_letters_max
     """Letters that share one message of the order."""
+    own_at_once = True
+    """Whether packets to this member itself arrive in the step that sends them."""
 
     def __init__(
         self,
@@ -101,7 +106,7 @@ class MessageConsumer:
         me: str,
         spec: OrderSpec,
         incarnation: int,
-        deliver: Callable[[str, bytes, bool], None],
+        deliver: Callable[[str, bytes, int], None],
         resend_after: float = limits.link_resend_first_seconds,
     ) -> None:
         self.domain = domain
@@ -125,7 +130,7 @@ class MessageConsumer:
         self.own = Link(incarnation, resend_after=resend_after)
         """Packets of the order to this member itself. They do not travel, but one may have to wait, and must
         survive."""
-        self._loop: list[Frame] = []
+        self._loop: deque[Frame | Packet] = deque()
         self.taken: list[Any] = []
         """The list that gets accepted packets."""
         self.outgoing: list[Outgoing] = []
@@ -238,9 +243,12 @@ class MessageConsumer:
             if kind is Deliver:
                 message = effect.message  # type: ignore[union-attr]
                 self.traffic.messages_delivered += 1
-                self._deliver(self.domain, message.payload, message.source == self.me)
+                self._deliver(self.domain, message.payload, message.source)
             elif kind is Send:
                 packet = effect.packet  # type: ignore[union-attr]
+                if packet.target == self.me and self.own_at_once and self.order.accepts_own:
+                    self._loop.append(packet)
+                    continue
                 body, stamp_bytes = encode_packet(self.order, packet)
                 if packet.target == self.me:
                     self._loop.append(self.own.send(body, now))
@@ -250,7 +258,7 @@ class MessageConsumer:
                     frame = link.send(body, now)
                     self.traffic.stamp_bytes += stamp_bytes
                     if frame.number <= link.admitted:
-                        self.outgoing.append(Outgoing(self.domain, peer, frame))
+                        self.outgoing.append(Outgoing(self.domain, peer, frame, self.order.is_unhurried(packet)))
             elif kind is Accept:
                 held = self._held.pop(id(effect.packet), None)  # type: ignore[union-attr]
                 if held is not None:
@@ -261,7 +269,13 @@ class MessageConsumer:
     def _take_own(self, now: float) -> None:
         """Receive the packets that the order sent to this member itself."""
         while self._loop:
-            self.receive(self.members[self.me], self._loop.pop(0), now)
+            own = self._loop.popleft()
+            if isinstance(own, Frame):
+                self.receive(self.members[self.me], own, now)
+                continue
+            verdict, effects = self.order.receive(own)
+            self.traffic.held += verdict is Verdict.HOLD
+            self._carry_out(effects, now)
 
     # Reset.
 

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
 from antecede.errors import UsageError
 
 if TYPE_CHECKING:
     from antecede.chat.story import Story
+    from antecede.cli.live import Access
 
 
 def register(app: typer.Typer) -> None:
@@ -26,7 +28,9 @@ def register(app: typer.Typer) -> None:
         room: str = typer.Option("kitchen", "--room", metavar="NAME", help="The room to join."),
         order: str = typer.Option("fifo,pruned", "--order", metavar="LIST", help="The orders of the story."),
         trace: str | None = typer.Option(None, "--trace", metavar="DIR", help="Write the story's traces to DIR."),
-        token_file: str | None = typer.Option(None, metavar="FILE", help="The servers' token."),
+        token_file: str | None = TOKEN,
+        authority: str | None = AUTHORITY,
+        credentials: str | None = CREDENTIALS,
         as_json: bool = typer.Option(False, "--json", help="The story as one JSON document on standard output."),
     ) -> int:
         """See an answer appear before its question under FIFO order, and never under causal order; or chat yourself.
@@ -43,7 +47,10 @@ def register(app: typer.Typer) -> None:
             raise UsageError("expected --name NAME: your name in the chat")
         if trace is not None or as_json:
             raise UsageError("--trace and --json are for the story; servers record with antecede up --trace")
-        return asyncio.run(_talk(topology, name, server, room, token_file))
+        from antecede.cli.live import Access
+
+        access = Access(topology, "client", token_file, authority, credentials)
+        return asyncio.run(_talk(topology, name, server, room, access))
 
 
 def _tell(orders: str, folder: str | None, as_json: bool) -> int:
@@ -102,14 +109,14 @@ def _write(story: "Story", folder: str) -> str:
     return str(path)
 
 
-async def _talk(topology: str, name: str, server: str | None, room: str, token_file: str | None) -> int:
+async def _talk(topology: str, name: str, server: str | None, room: str, access: "Access") -> int:
     from antecede.chat.client import Chat
-    from antecede.cli.live import Access, addresses, command_line
+    from antecede.cli.live import addresses, command_line
 
     servers = addresses(topology)
     if server is not None and server not in servers:
         raise UsageError(f"{topology} has no server {server}: expected one of {', '.join(servers)}")
     address = servers[server] if server is not None else next(iter(servers.values()))
-    async with command_line(address, Access(token_file, None), name, 10.0) as bus:
+    async with command_line(address, access, name, 10.0) as bus:
         await Chat(bus, room, lambda text: print(text, flush=True)).run()
     return 0

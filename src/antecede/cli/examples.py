@@ -4,7 +4,7 @@ PANELS = {
     "First steps": ("demo", "chat", "report", "version", "help"),
     "Judge a trace": ("verify", "explain", "measure", "races", "plan", "import", "export", "sample"),
     "Compare protocols": ("play", "simulate", "explore", "orders", "sweep", "campaign"),
-    "Run servers": ("topology", "up", "serve", "send", "status", "dead", "inspect", "objects"),
+    "Run servers": ("topology", "up", "serve", "send", "status", "dead", "credentials", "inspect", "objects"),
     "Measure and test Antecede": ("bench", "trial"),
 }
 """The groups of commands in ``antecede --help``, in this order."""
@@ -17,11 +17,19 @@ FIRST_STEPS = (
 EXAMPLES = {
     "bench channel": ["antecede bench channel --messages 20000"],
     "bench hop": ["antecede bench hop"],
+    "bench objects": ["antecede bench objects"],
     "bench simulate": ["antecede bench simulate"],
     "bench store": ["antecede bench store"],
     "bench verify": ["antecede bench verify --messages 500000"],
     "campaign": ["antecede campaign --order pruned --schedules 10000"],
     "chat": ["antecede chat", "antecede chat chat/chat.toml --name ann --server s1"],
+    "credentials create": [
+        "antecede credentials create shop.toml --client alice --client bob",
+        "antecede credentials create shop.toml --operator night-shift --days 30",
+    ],
+    "credentials revoke": ["antecede credentials revoke shop.toml alice"],
+    "credentials rotate": ["antecede credentials rotate shop.toml alice"],
+    "credentials show": ["antecede credentials show shop.toml"],
     "dead bury": ["antecede dead bury shop.toml s1.5f9c8a.2"],
     "dead drop": ["antecede dead drop shop.toml alice@s1"],
     "dead list": ["antecede dead list shop.toml", "antecede dead list tcp://127.0.0.1:7101 --json"],

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
+
 if TYPE_CHECKING:
     from antecede.topology import Check, TopologyFile
 
@@ -69,10 +71,9 @@ def register(app: typer.Typer) -> None:
     def forget(
         file: str = typer.Argument(..., metavar="FILE", help="The topology file of running servers."),
         domain: str = typer.Argument(..., help="The domain in which a server has lost its data."),
-        token_file: str | None = typer.Option(None, metavar="FILE", help="The servers' token."),
-        authority: str | None = typer.Option(
-            None, metavar="FILE", help="TLS: the authority that signs the servers' certificates."
-        ),
+        token_file: str | None = TOKEN,
+        authority: str | None = AUTHORITY,
+        credentials: str | None = CREDENTIALS,
     ) -> None:
         """Reset a domain after one of its servers has lost its data, and accept the loss.
 
@@ -87,7 +88,7 @@ def register(app: typer.Typer) -> None:
         if domain not in topology.organisation.domains:
             raise UsageError(f"{file} has no domain {domain}")
         members = [topology.servers[server] for server in topology.domain(domain).servers]
-        access = Access(token_file, authority)
+        access = Access(file, "operator", token_file, authority, credentials)
         known = [ask_server(address, access, "status")["domains"][domain]["generation"] for address in members]
         for address in members:
             print(json.dumps(ask_server(address, access, "forget", domain, str(max(known) + 1))))

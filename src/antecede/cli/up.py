@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 import tempfile
@@ -19,6 +20,22 @@ def register(app: typer.Typer) -> None:
         token_file: str | None = typer.Option(
             None, metavar="FILE", help="A token that clients and peers must present."
         ),
+        certificate: str | None = typer.Option(None, metavar="FILE", help="TLS: the certificate of all servers (PEM)."),
+        key: str | None = typer.Option(None, metavar="FILE", help="TLS: its key (PEM)."),
+        authority: str | None = typer.Option(
+            None, metavar="FILE", help="TLS: the authority that signs the servers' certificates."
+        ),
+        credentials: str | None = typer.Option(
+            None,
+            metavar="DIR",
+            help="The folder that antecede credentials wrote. Default: credentials/ beside access.toml.",
+        ),
+        access: str | None = typer.Option(
+            None, metavar="FILE", help="Who may do what. Default: access.toml beside the topology, if there is one."
+        ),
+        insecure: bool = typer.Option(
+            False, "--insecure", help="Allow connections from other machines in plain text, without TLS."
+        ),
         trace: bool = typer.Option(False, "--trace", help="Record a trace; check it with antecede verify DIR."),
         metrics_base_port: int | None = typer.Option(
             None,
@@ -29,7 +46,8 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Run all servers of a topology on this machine, one process each, until Ctrl-C.
 
-        Without --data all data is lost when the servers stop. Exit code 0 if all stopped gracefully.
+        Without --data all data is lost when the servers stop. With access.toml, SIGHUP makes all servers read it
+        again. Exit code 0 if all stopped gracefully.
         """
         from antecede.cli.live import check_folder
         from antecede.cli.organisation import usable_topology
@@ -38,8 +56,16 @@ def register(app: typer.Typer) -> None:
         file = usable_topology(topology)
         check_folder(data)
         options = ["--durability", durability, "--log", log]
-        if token_file is not None:
-            options += ["--token-file", token_file]
+        given = {
+            "--token-file": token_file,
+            "--certificate": certificate,
+            "--key": key,
+            "--authority": authority,
+            "--credentials": credentials,
+            "--access": access,
+        }
+        options += [text for option, value in given.items() if value is not None for text in (option, value)]
+        options += ["--insecure"] if insecure else []
         if trace:
             if data is None or durability == "memory":
                 raise UsageError("--trace needs the servers' logs: expected --data DIR, and not --durability memory")
@@ -48,11 +74,18 @@ def register(app: typer.Typer) -> None:
             folder = data or stack.enter_context(tempfile.TemporaryDirectory(prefix="antecede-"))
             Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
             kept = data is not None and durability != "memory"
-            return asyncio.run(_run(topology, list(file.servers), folder, options, metrics_base_port, kept))
+            reloads = access is not None or (Path(topology).parent / "access.toml").exists()
+            return asyncio.run(_run(topology, list(file.servers), folder, options, metrics_base_port, kept, reloads))
 
 
 async def _run(
-    topology: str, servers: list[str], folder: str, options: list[str], metrics_base_port: int | None, kept: bool
+    topology: str,
+    servers: list[str],
+    folder: str,
+    options: list[str],
+    metrics_base_port: int | None,
+    kept: bool,
+    reloads: bool,
 ) -> int:
     from antecede.live.process import stopping_signals
 
@@ -68,6 +101,9 @@ async def _run(
 
     for number in stopping_signals():
         loop.add_signal_handler(number, stop)
+    if reloads:
+        loop.add_signal_handler(signal.SIGHUP, lambda: _tell(processes, signal.SIGHUP))
+        print(f"antecede: to read access.toml again: kill -HUP {os.getpid()}", file=sys.stderr, flush=True)
     for place, server in enumerate(servers):
         command = [sys.executable, "-m", "antecede", "serve", topology, "--server", server]
         if metrics_base_port is not None:

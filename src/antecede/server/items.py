@@ -152,7 +152,13 @@ class Resumed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
 
     def numbers_after(self, last: int) -> int:
         """Return the number before that of the next letter; ``last``: the number of the last letter in the log."""
-        return (last // _life_numbers + 1) * _life_numbers
+        return (last // LIFE_NUMBERS + 1) * LIFE_NUMBERS
+
+
+class Ruled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=17):
+    """The rules of objects that this server follows from now on; a log without it follows version 1."""
+
+    rules: int
 
 
 Item = (
@@ -172,6 +178,7 @@ Item = (
     | Listed
     | Formatted
     | Resumed
+    | Ruled
 )
 LOG_FORMAT: Final = 3
 """The rules that are in force in a new log."""
@@ -280,7 +287,7 @@ def joined(stored: Iterable[bytes]) -> Iterator[bytes]:
             pieces = []
 
 
-_life_numbers: Final = 10**9
+LIFE_NUMBERS: Final = 10**9
 """Each life of a server numbers its letters from a multiple of this on."""
 _nul: Final = "\0"
 _piece: Final = b"\xc1"

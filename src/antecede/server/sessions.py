@@ -18,13 +18,15 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from antecede import limits, wire
+from antecede.access import TOKEN, Authoriser, Who
 from antecede.channel import Letter, couple
 from antecede.engine import React, Reaction, died
-from antecede.errors import WireError
-from antecede.server import Accepted, AgentServer, Refused
+from antecede.errors import OverloadError, WireError
+from antecede.server import Accepted, AgentServer, Denied, Refused
 from antecede.server.connections import Connection
 from antecede.server.driver import Driver
 from antecede.server.items import Buried, Left, Published, PublishedMany, Reacted
+from antecede.server.rights import Rights, with_barred
 from antecede.server.words import Log, Refusal
 
 OPERATOR: Final = "dead-letters"
@@ -42,6 +44,9 @@ class Session(Protocol):
     listening: bool
     handed: list[str]
     """Letters that were handed out and not yet reported as handled."""
+    rights: Rights
+    barred: dict[str, str]
+    """Letters among these that the session may not receive: they are dead when their turn comes. Letter → sender."""
 
     def welcome(self, address: str, last: int) -> None: ...
 
@@ -55,8 +60,9 @@ class Session(Protocol):
 class Sessions:
     """All sessions of one server."""
 
-    def __init__(self, machine: AgentServer, log: Log) -> None:
+    def __init__(self, machine: AgentServer, authoriser: Authoriser, log: Log) -> None:
         self._machine = machine
+        self._authoriser = authoriser
         self._log = log
         self._driver: Driver
         self._sessions: dict[str, Session] = {}
@@ -73,6 +79,15 @@ class Sessions:
         driver.now = now
         for client in self._machine.clients:
             self._may_be_away(client)
+
+    def rights(self, who: Who) -> Rights:
+        """Return the rights of a session of this identity."""
+        return Rights(self._authoriser, who, self._machine.channel.check)
+
+    def review(self) -> None:
+        """Decide again what sessions may do, because the access file was replaced."""
+        for session in self._sessions.values():
+            session.rights.forget()
 
     def defer(self, call: Callable[[], None]) -> None:
         """Call in the next turn."""
@@ -170,6 +185,7 @@ class Sessions:
         if self.is_current(session):
             session.listening = True
             session.handed = []
+            session.barred = {}
             self._machine.engine.abandon(session.address)
             self._driver.poke()
 
@@ -203,6 +219,12 @@ class Sessions:
         if not self.is_current(session):
             return
         # What cannot be sent is refused by the machine, which knows whether it is this publish's turn.
+        if not session.rights.free:
+            refusal = session.rights.refusal(to, kind, bodies, self._driver.now)
+            if refusal is not None:
+                retry = refusal.code == OverloadError.code
+                self._driver.feed(Denied(session.client, number, len(bodies), refusal.reason, retry, refusal.code))
+                return
         if len(bodies) == 1:
             self._driver.feed(Published(session.client, number, to, kind, bodies[0], ask, context=context))
             return
@@ -215,19 +237,48 @@ class Sessions:
     def done(self, session: Session, letters: list[str], dead: str) -> None:
         """Process letters that a client has handled. Letters from an earlier session, or never handed out, do not
         count."""
-        if not self.is_current(session) or not letters or session.handed[: len(letters)] != letters:
+        if not self.is_current(session) or not letters:
             return
-        del session.handed[: len(letters)]
-        reactions = [Reaction(letter) for letter in letters]
+        if session.barred:
+            taken = with_barred(session.handed, session.barred, letters)
+        else:
+            taken = letters if session.handed[: len(letters)] == letters else []
+        if not taken:
+            return
+        del session.handed[: len(taken)]
         address = session.address
+        reactions = [self._died(session, one) if one in session.barred else Reaction(one) for one in taken]
         if dead:
             self.dead += 1
-            reason, mailbox = dead[:_reason_chars], self._machine.engine.mailboxes.get(address, ())
-            last = next((letter for letter in mailbox if letter.id == letters[-1]), None)
-            if last is not None:
-                reactions[-1] = died(last, reason, self._machine.channel.check)
+            reason = dead[:_reason_chars]
+            reactions[-1] = self._dead(address, letters[-1], reason)
             self._log.warning("dead-letter", agent=session.client, letter=letters[-1], reason=reason)
         self._driver.feed(Reacted(address, tuple(reactions), None, 0))
+        if session.barred:
+            self._drop_barred(session)
+
+    def _dead(self, address: str, id_: str, reason: str) -> Reaction:
+        mailbox = self._machine.engine.mailboxes.get(address, ())
+        letter = next((letter for letter in mailbox if letter.id == id_), None)
+        return Reaction(id_) if letter is None else died(letter, reason, self._machine.channel.check)
+
+    def _died(self, session: Session, id_: str) -> Reaction:
+        """Return the reaction of a letter that the session may not receive."""
+        sender = session.barred.pop(id_)
+        self.dead += 1
+        reason = f"{session.rights.who.label} may not receive from {sender}"
+        self._log.warning("dead-letter", agent=session.client, letter=id_, reason=reason)
+        return self._dead(session.address, id_, reason)
+
+    def _drop_barred(self, session: Session) -> None:
+        """Let the letters die that the session may not receive and that are next in its mailbox."""
+        count = 0
+        while count < len(session.handed) and session.handed[count] in session.barred:
+            count += 1
+        if count:
+            reactions = tuple(self._died(session, one) for one in session.handed[:count])
+            del session.handed[:count]
+            self._driver.feed(Reacted(session.address, reactions, None, 0))
 
     def deliver(self, due: React) -> None:
         """Hand letters to a client; if it is not connected they wait in its mailbox."""
@@ -236,7 +287,8 @@ class Sessions:
             if session is None and wire.is_temporary(due.agent):
                 self._temporary.setdefault(due.agent.rpartition("@")[0], self._driver.now)
             return
-        if len(due.letters) == 1 and not session.handed:
+        rights = session.rights
+        if len(due.letters) == 1 and not session.handed and (rights.free or rights.may_receive(due.letters[0])):
             letters = list(due.letters)
             session.handed = [letters[0].id]
             self._driver.when_durable(lambda: session.deliver(letters))
@@ -249,8 +301,16 @@ class Sessions:
             if fresh and size > limits.deliver_bytes_wanted:
                 break
             fresh.append(letter)
+        if not fresh:
+            return
+        session.handed += [letter.id for letter in fresh]
+        if not rights.free:
+            barred = {letter.id: letter.source for letter in fresh if not rights.may_receive(letter)}
+            if barred:
+                session.barred |= barred
+                fresh = [letter for letter in fresh if letter.id not in barred]
+                self._drop_barred(session)
         if fresh:
-            session.handed += [letter.id for letter in fresh]
             self._driver.when_durable(lambda: session.deliver(fresh))
 
     def reply(self, replies: list[Accepted | Refused]) -> None:
@@ -281,8 +341,10 @@ class Sessions:
 class RemoteSession:
     """A client at the other end of a connection."""
 
-    def __init__(self, sessions: Sessions, connection: Connection, client: str, version: int) -> None:
+    def __init__(self, sessions: Sessions, connection: Connection, client: str, version: int, who: Who = TOKEN) -> None:
         self.client = client
+        self.rights = sessions.rights(who)
+        self.barred: dict[str, str] = {}
         self._version = version
         self.address = ""
         self.listening = False

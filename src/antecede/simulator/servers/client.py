@@ -7,46 +7,25 @@ A client that is taken over learns that another has its name.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from antecede import wire
 from antecede.channel import Letter
 from antecede.engine.agents import Notification, name_of
-from antecede.errors import AntecedeError, OverloadError, UnansweredError, UnknownAgentError
+from antecede.errors import AntecedeError, OverloadError, UnansweredError
 from antecede.labels import tail_of
 from antecede.server.client import ClientLine, Numbering, Ticket
 from antecede.server.inbox import Inbox
 from antecede.server.questions import Questions
-from antecede.simulator.servers.network import End, Loop, connect
+from antecede.simulator.servers.network import End, connect
 from antecede.simulator.servers.server import SimulatedServer
+from antecede.simulator.servers.surroundings import ClientWorld
 
 NOBODY = "nobody"
 """The name of an agent that does not exist: publishes to it are refused."""
 _encode = msgspec.msgpack.Encoder().encode
-
-
-class ClientWorld(Loop, Protocol):
-    """The interface of its world that a client uses."""
-
-    def wrong(self, where: str, reason: str) -> None: ...
-
-    def client_gone(self, address: str, error: AntecedeError) -> None:
-        """Report that a client cannot continue."""
-        ...
-
-    def version(self) -> int:
-        """Draw the newest wire version of a process."""
-        ...
-
-    def client_fails(self, letter: Letter) -> bool:
-        """Whether the handler of this letter fails now."""
-        ...
-
-    def unless(self, stale: Callable[[], bool], time: float, call: Callable[[], None]) -> None:
-        """Call a function at a time, unless it is no longer needed by then."""
-        ...
 
 
 class Question(msgspec.Struct):
@@ -126,6 +105,7 @@ class SimulatedClient:
             lambda: self.world.now,
             self.world.random.random,
             self._speaks,
+            keyring=None if self.world.identities is None else self.world.identities.of_client(self.name),
         )
         self._line.start(self.world.now)
         self._later(0.0, self._dial)
@@ -205,7 +185,7 @@ class SimulatedClient:
         else:
             for publish in ticket.publishes:
                 publish.state = "refused"
-            if not isinstance(error, UnknownAgentError) or ticket.to != (NOBODY,):
+            if not self.world.may_refuse(self.address, ticket.to, error):
                 self.world.wrong(self.address, f"a publish was refused: {error}")
 
     def _put_again(self, publish: Publish) -> None:
