@@ -17,6 +17,7 @@ FIRST_STEPS = (
 EXAMPLES = {
     "bench channel": ["antecede bench channel --messages 20000"],
     "bench hop": ["antecede bench hop"],
+    "bench objects": ["antecede bench objects"],
     "bench simulate": ["antecede bench simulate"],
     "bench store": ["antecede bench store"],
     "bench verify": ["antecede bench verify --messages 500000"],
