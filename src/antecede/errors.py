@@ -19,6 +19,12 @@ class UsageError(AntecedeError):
     code = "usage"
 
 
+class MissingError(UsageError):
+    """There is no such thing on this server; another server may have it."""
+
+    code = "missing"
+
+
 class ScenarioError(AntecedeError):
     """A scenario file that cannot be read or played."""
 

@@ -204,11 +204,9 @@ strangers_address_max: Final = 256
 others."""
 
 unfinished_bytes_max: Final = 256 * 1024 * 1024
-"""Bytes of incomplete frames from clients and from connections without a hello: 25 frames of full length.
-Above it the connection whose frame began first is closed."""
-
 unfinished_address_bytes_max: Final = 128 * 1024 * 1024
-"""The limit of these bytes from one address: half of all."""
+"""Bytes of incomplete frames from clients and from connections without a hello: 25 frames of full length. Above it the
+connection whose frame began first is closed. From one address: half of all."""
 
 descriptors_wanted: Final = 16_384
 """Open files that a server process requests from the operating system: its incoming connections, those to its peers (at
@@ -238,10 +236,8 @@ peer_resend_seconds: Final = 5.0
 """How long a frame to a connected peer may stay unacknowledged: a connection loses nothing, so this can be long."""
 
 reaction_tries_max: Final = 5
-"""Number of tries of a reaction before its letter is dead."""
-
 reaction_pause_seconds: Final = 0.1
-"""The pause before the second try; each pause after that is twice as long."""
+"""Tries of a reaction before its letter is dead; the pause before the second, each after that is twice as long."""
 
 step_bytes_max: Final = 4 * 1024 * 1024
 """The input that one step of a server takes, except for a single larger input."""
@@ -266,6 +262,18 @@ peers. Then the peers also fill up and refuse the letters of their clients."""
 backlog_letter_bytes_max: Final = 256 * 1024 * 1024
 """The limit in bytes of memory for letters in mailboxes, dead letters and timers: a quarter of a machine with 1 GiB. A
 multicast counts once, with its destinations."""
+
+dead_page_letters_max: Final = 1_000
+dead_page_examined_max: Final = 20_000
+dead_page_bytes_max: Final = 1024 * 1024
+"""Dead letters that one request lists or sends again, those that it looks at to find them, and their bytes: a step of
+some milliseconds, and a record and an answer that fit easily."""
+
+drop_letters_max: Final = 10_000
+"""Letters that one request deletes: a record of about 1 MiB, and a step of about 20 ms."""
+
+dead_shown_bytes_max: Final = 4 * 1024 * 1024
+"""The fields of one dead letter, as JSON, that are shown: half of the longest notification."""
 
 backlog_unwatched_bytes_max: Final = 4 * 1024 * 1024
 """Bytes written to the log before a server checks its high-water marks again, however little time has passed. This is
@@ -338,10 +346,9 @@ store_snapshot_part_bytes_wanted: Final = 64 * 1024 * 1024
 limit of a part and gives few parts."""
 
 store_commit_here_bytes_max: Final = 64 * 1024
-"""Bytes that a log's owner commits in its own thread; more is left to the commit thread."""
-
 store_quick_sync_seconds: Final = 0.001
-"""The longest sync for which an idle thread may wait; if syncs take longer, the commit thread does them."""
+"""Bytes that a log's owner commits in its own thread, and the longest sync for which it may wait; more, and longer
+ones, are left to the commit thread."""
 
 store_retry_seconds: Final = 0.1
 """How long a log with a full disk waits before a refused append makes it check again."""
@@ -350,10 +357,8 @@ trace_context_chars_max: Final = 128
 """The trace context of one letter; a W3C context has 55 characters today."""
 
 metrics_request_bytes_max: Final = 8 * 1024
-"""The head of one request for a server's metrics page."""
-
 metrics_connections_max: Final = 64
-"""Requests for that page at one time; further ones are disconnected."""
+"""The head of one request for a server's metrics page; requests at one time, further ones are disconnected."""
 
 live_seconds_max: Final = 30.0
 """How long a server's event loop may be blocked, or inputs may wait for a step, before ``/live`` fails. Peers and
@@ -364,10 +369,8 @@ orphan_seconds_max: Final = 30.0
 mailboxes, the rest for a snapshot. Then it ends at once; its log has everything."""
 
 trace_retry_seconds: Final = 1.0
-"""The first pause before a server repeats a failed conversion of its log; each further pause is twice as long."""
-
 trace_retry_seconds_max: Final = 60.0
-"""The longest such pause."""
+"""The first pause before a server repeats a failed conversion of its log, and the longest: each is twice as long."""
 
 trace_segments_behind_max: Final = 8
 """Closed segments that wait for conversion before the server logs it."""
@@ -386,17 +389,14 @@ chunk_events_wanted: Final = 2_000_000
 """Events of a chunk of time, if a trace is verified by chunks."""
 
 cut_entries_max: Final = 1_000_000
-"""The number of cuts through a trace, multiplied by its processes: this is the input of each task in a round of
-cutting."""
-
 cut_rounds_max: Final = 40
-"""Rounds of lowering cuts; cuts that are still not consistent after them are dropped."""
+"""The number of cuts through a trace, multiplied by its processes: this is the input of each task in a round of
+cutting. Rounds of lowering cuts; cuts that are still not consistent after them are dropped."""
 
 crash_reports_max: Final = 20
-"""Reports of internal errors that are kept per user: enough for a bug report, and a failing loop fills no disk."""
-
 crash_report_bytes_max: Final = 256 * 1024
-"""One such report: a traceback of 200 calls takes about 30 KB, and the texts of exceptions may have any length."""
+"""Reports of internal errors that are kept per user: enough for a bug report, and a failing loop fills no disk. One
+report: a traceback of 200 calls takes about 30 KB, and the texts of exceptions may have any length."""
 
 unread_share_max: Final = 0.1
 """The share of rows that cannot be read as events, above which a trace counts as unreadable. A torn line per file or a
@@ -406,26 +406,23 @@ mapping_bytes_max: Final = 64 * 1024
 """One mapping file of an import: a few lines, each of them perhaps a long regular expression."""
 
 pattern_line_chars_max: Final = 64 * 1024
-"""One line for a user's regular expression to search: quadratic time is still only some seconds."""
-
 pattern_seconds_max: Final = 2.0
-"""How long the search of one line may take. A good search takes microseconds; one that backtracks takes years."""
+"""One line for a user's regular expression to search: quadratic time is still only some seconds. How long its search
+may take: a good search takes microseconds; one that backtracks takes years."""
 
 preview_records_max: Final = 10_000
-"""Records that ``import --preview`` examines: enough to show every kind of record, in about a second."""
-
 mapped_kinds_max: Final = 1_000
-"""Different kinds of records that an import counts; a field with more different values is free text and not a kind."""
+"""Records that ``import --preview`` examines: enough to show every kind of record, in about a second. Different kinds
+of records that an import counts; a field with more different values is free text and not a kind."""
 
 plan_multicasts_max: Final = 20_000
 """Different multicasts that a plan considers. If there are more, the most frequent represent all, so that computing the
 cost of one plan takes only milliseconds."""
 
 plan_work_max: Final = 1.2e10
-"""Elementary steps of one search for domains: about a minute on two cores, for any number of servers."""
-
 plan_front_max: Final = 12
-"""Plans of a Pareto front that are reported: more would not help a person to choose."""
+"""Elementary steps of one search for domains: about a minute on two cores, for any number of servers. Plans of a Pareto
+front that are reported: more would not help a person to choose."""
 
 plan_sample_messages_max: Final = 200_000
 """Messages that are replayed in the simulator to check a plan's cost: they give the mean to about a percent."""
@@ -437,14 +434,11 @@ plan_break_even_servers_max: Final = 1_024
 """The largest number of servers tried in the search for the size at which domains pay off with uniform traffic."""
 
 sweep_cells_max: Final = 100_000
-"""Cells of one sweep: about a day of work if each takes a second."""
-
 sweep_seeds_max: Final = 10_000
-"""Runs of one setting of a sweep. With this number, half the confidence interval is a fiftieth of the standard
-deviation."""
+"""Cells of one sweep: about a day of work if each takes a second. Runs of one setting: half the confidence interval is
+then a fiftieth of the standard deviation."""
 
 sweep_scale_max: Final = 100.0
-"""The largest factor by which a study may be longer than in its paper; a larger one is a typing error."""
-
 sweep_file_bytes_max: Final = 1024 * 1024
-"""One file with the axes of a grid: a thousand values of each fit."""
+"""The largest factor by which a study may be longer than in its paper; a larger one is a typing error. One file with
+the axes of a grid: a thousand values of each fit."""

@@ -11,16 +11,20 @@ import pytest
 
 from antecede import limits, wire
 from antecede.channel.letters import Letter, couple
+from antecede.engine import Page, Range
 from antecede.link import Link
-from antecede.server import AgentServer, client, entry, peering
+from antecede.server import AgentServer, client, dead_letters, entry, peering
+from antecede.server.changes import CHANGES
 from antecede.server.client import Numbering
 from antecede.server.connections import Connection
+from antecede.server.dead_letters import DeadLetters
 from antecede.server.inbox import Inbox
 from antecede.server.operations import Operations
 from antecede.server.peering import Peering
 from antecede.server.questions import Questions
 from antecede.server.sessions import RemoteSession, Sessions
 from antecede.server.upkeep import Upkeep
+from antecede.server.words import ReplayMany
 from antecede.simulator.servers.faults import Faults
 from helpers.planted import caught
 
@@ -114,8 +118,40 @@ def test_a_command_that_is_answered_before_it_is_durable(monkeypatch: Patch) -> 
 
 
 def test_a_command_about_another_dead_letter(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Operations, "_find", lambda self, id_: next(reversed(self._machine.engine.dead.items())))
-    caught(300, "and still there", faults=Faults(operators=12, seconds=0.3))
+    monkeypatch.setattr(DeadLetters, "_find", lambda self, id_: next(reversed(self._machine.engine.dead.values())))
+    caught(300, "and still there", faults=_many_operators)
+
+
+def test_a_page_that_leaves_out_its_last_letter(monkeypatch: Patch) -> None:
+    def page_of(*given: Any) -> Page:
+        page = real(*given)
+        if len(page.letters) > 1:
+            page.letters.pop()
+        return page
+
+    real = dead_letters.page_of
+    monkeypatch.setattr(dead_letters, "page_of", page_of)
+    caught(300, "and still there", faults=_many_operators)
+
+
+def test_many_letters_that_are_sent_again_and_stay_on_the_list(monkeypatch: Patch) -> None:
+    def replayed(*given: Any) -> Any:
+        yield from list(real(*given))[:-1]
+
+    real = CHANGES[ReplayMany]
+    monkeypatch.setitem(CHANGES, ReplayMany, replayed)
+    caught(300, "and still there", "dead letters are kept", faults=_many_operators)
+
+
+def test_letters_that_die_again_and_again_for_one_command(monkeypatch: Patch) -> None:
+    """The last number of a request is ignored: letters that died after its beginning count as well."""
+
+    def page_of(dead: Any, choice: Any, within: Range, size: Any) -> Page:
+        return real(dead, choice, Range(within.after, 0, within.letters_max), size)
+
+    real = dead_letters.page_of
+    monkeypatch.setattr(dead_letters, "page_of", page_of)
+    caught(300, "went beyond the letters that were meant", faults=_many_operators)
 
 
 # Regular work.
@@ -248,5 +284,6 @@ _clients = Faults(crashes=3, powercuts=1.0, resets=12, client_kills=6, slow_disk
 """Hard on clients: connections that break, and processes that are killed."""
 _operators = Faults(operators=40, crashes=12, powercuts=1.0, slow_disks=12, seconds=0.3)
 """Operators at work on servers that lose power."""
+_many_operators = Faults(operators=12, seconds=0.3)
 _losses = Faults(seconds=0.3)
 """Nothing goes wrong until a server loses its data."""

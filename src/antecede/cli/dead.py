@@ -1,18 +1,29 @@
-"""``antecede dead``: letters that their agents could not react to."""
+"""``antecede dead``: letters that their agents could not react to.
+
+All commands work with the servers that answer, and name those that do not on standard error. The exit code is 2 only if
+nothing could be done.
+"""
 
 import json
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import typer
 
 _where = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT.")
 _letter = typer.Argument(..., metavar="ID", help="A dead letter's id, as listed.")
+_letter_or_not = typer.Argument(None, metavar="[ID]", help="A dead letter's id, as listed.")
 _token = typer.Option(None, "--token-file", metavar="FILE", help="The servers' token.")
 _authority = typer.Option(
     None, "--authority", metavar="FILE", help="TLS: the authority that signs the servers' certificates."
 )
+_agent = typer.Option("", "--agent", metavar="NAME", help="Only letters to this agent or client.")
+_type = typer.Option("", "--type", metavar="NAME", help="Only notifications of this type.")
+_reason = typer.Option("", "--reason", metavar="TEXT", help="Only letters whose reason contains this text.")
+_older = typer.Option(None, "--older", metavar="SECONDS", help="Only letters that died at least this long ago.")
+_every = typer.Option(False, "--all", help="All that fit the filters; without filters, all.")
 _as_json = typer.Option(False, "--json", help="One JSON document on standard output.")
 
 
@@ -23,77 +34,106 @@ def register(app: typer.Typer) -> None:
     @group.command("list")
     def list_(
         where: str = _where,
+        first: int = typer.Option(0, "--first", metavar="N", help="At most this number of letters; 0: all."),
+        after: str = typer.Option("", "--after", metavar="PLACE", help="Continue after this place: SERVER:NUMBER."),
+        agent: str = _agent,
+        type_: str = _type,
+        reason: str = _reason,
+        older: float | None = _older,
         token_file: str | None = _token,
         authority: str | None = _authority,
         as_json: bool = _as_json,
     ) -> None:
-        """List the dead letters of all servers that answer."""
-        letters = _all(where, token_file, authority)
+        """List the dead letters of all servers that answer, oldest first. Each has a place, such as s1:17, after which
+        the next page begins: --first 100 --after s1:17."""
+        from antecede.cli.dead_pages import Filter, listed
+        from antecede.cli.live import Access
+
+        chosen = Filter(agent, type_, reason, older, time.time())
+        letters = listed(where, Access(token_file, authority), chosen, first, after)
         if as_json:
-            print(json.dumps(letters, indent=2))
-        for one in letters if not as_json else []:
+            _print_list(letters)
+            return
+        count, one = 0, {}
+        for one in letters:
+            count += 1
             print(f"{one['id']}  {one['agent']}  {one['type']} from {one['from']}: {one['reason']}")
-        if not letters and not as_json:
+        if not count:
             print("no dead letters", file=sys.stderr)
+        elif count == first:
+            print(f"there may be more: --first {first} --after {one['place']}", file=sys.stderr)
+
+    @group.command("show")
+    def show(
+        where: str = _where, letter: str = _letter, token_file: str | None = _token, authority: str | None = _authority
+    ) -> None:
+        """Show one dead letter, with its fields."""
+        from antecede.cli.dead_pages import one_letter
+        from antecede.cli.live import Access
+
+        print(json.dumps(one_letter(where, Access(token_file, authority), "dead-show", letter), indent=2))
+
+    for name, does in (
+        ("replay", "Send dead letters again, as new letters to the agents that could not react."),
+        ("bury", "Remove dead letters from the list for good."),
+    ):
+        _many(group, name, does)
 
     @group.command("drop")
     def drop(
         where: str = _where,
-        client: str = typer.Argument(..., metavar="NAME@SERVER", help="A disconnected client, as status lists it."),
+        client: str | None = typer.Argument(
+            None, metavar="[NAME@SERVER]", help="A disconnected client, as status lists it; none with --all."
+        ),
+        every: bool = typer.Option(False, "--all", help="The mailboxes of all disconnected clients."),
         token_file: str | None = _token,
         authority: str | None = _authority,
     ) -> None:
         """Empty the mailbox of a client that will not return. Its letters are deleted for good."""
-        print(json.dumps(_drop(where, token_file, authority, client), indent=2))
+        from antecede.cli.dead_pages import drop_all, drop_one
+        from antecede.cli.live import Access
+        from antecede.errors import UsageError
 
-    for name, does in (
-        ("show", "Show one dead letter, with its fields."),
-        ("replay", "Send a dead letter again, as a new letter to the agent that could not react."),
-        ("bury", "Remove a dead letter from the list for good."),
-    ):
-        group.command(name, help=does)(_command(name))
+        if every == (client is not None):
+            raise UsageError("expected either NAME@SERVER or --all")
+        access = Access(token_file, authority)
+        document = drop_all(where, access) if client is None else drop_one(where, access, client)
+        print(json.dumps(document, indent=2))
 
 
-def _command(name: str) -> Callable[..., None]:
+def _many(group: typer.Typer, name: str, does: str) -> None:
+    @group.command(name, help=f"{does} One by its ID, or many: --all, or filters. Interrupted, it may start again.")
     def command(
-        where: str = _where, letter: str = _letter, token_file: str | None = _token, authority: str | None = _authority
+        where: str = _where,
+        letter: str | None = _letter_or_not,
+        every: bool = _every,
+        agent: str = _agent,
+        type_: str = _type,
+        reason: str = _reason,
+        older: float | None = _older,
+        token_file: str | None = _token,
+        authority: str | None = _authority,
     ) -> None:
-        print(json.dumps(_one(where, token_file, authority, f"dead-{name}", letter), indent=2))
+        from antecede.cli.dead_pages import Filter, many, one_letter
+        from antecede.cli.live import Access
+        from antecede.errors import UsageError
 
-    return command
-
-
-def _all(where: str, token_file: str | None, authority: str | None) -> list[dict[str, Any]]:
-    from antecede.cli.live import Access, addresses, ask_server
-
-    access = Access(token_file, authority)
-    letters: list[dict[str, Any]] = []
-    for address in addresses(where).values():
-        letters += ask_server(address, access, "dead-list")
-    return letters
-
-
-def _drop(where: str, token_file: str | None, authority: str | None, client: str) -> Any:
-    from antecede.cli.live import Access, addresses, ask_server
-    from antecede.errors import UsageError
-
-    access = Access(token_file, authority)
-    servers = addresses(where)
-    home = client.rpartition("@")[2]
-    if "@" not in client or (home not in servers and not where.startswith("tcp://")):
-        raise UsageError(f"client {client!r}: expected NAME@SERVER with one of {', '.join(servers)}")
-    address = servers[home] if home in servers else next(iter(servers.values()))
-    return ask_server(address, access, "mailbox-drop", client)
+        access = Access(token_file, authority)
+        chosen = Filter(agent, type_, reason, older, time.time())
+        if (letter is not None) == (every or chosen.any):
+            raise UsageError("expected the ID of one dead letter, or --all, or filters")
+        if letter is not None:
+            document = one_letter(where, access, f"dead-{name}", letter)
+        else:
+            document = many(where, access, name, chosen)
+        print(json.dumps(document, indent=2))
 
 
-def _one(where: str, token_file: str | None, authority: str | None, command: str, letter: str) -> Any:
-    """Find the server that has the letter, and send it the command."""
-    from antecede.cli.live import Access, addresses, ask_server
-    from antecede.errors import UsageError
-
-    access = Access(token_file, authority)
-    for address in addresses(where).values():
-        for one in ask_server(address, access, "dead-list"):
-            if letter in (one["id"], one["key"]):
-                return ask_server(address, access, command, letter)
-    raise UsageError(f"no server has a dead letter {letter!r}")
+def _print_list(letters: Iterator[dict[str, Any]]) -> None:
+    """Print a JSON list while its elements come."""
+    print("[", end="")
+    gap = "\n  "
+    for one in letters:
+        print(gap + json.dumps(one), end="")
+        gap = ",\n  "
+    print("]" if gap == "\n  " else "\n]")

@@ -26,6 +26,7 @@ from antecede.channel.letters import Letter
 from antecede.engine.agents import Agent, Handler, Notification, Returned, Timeout, Unanswered, handlers_of, name_of
 from antecede.engine.context import Alarm, Birth, Context, Outbound
 from antecede.engine.counting import Counting
+from antecede.engine.dead import Choice, Dead, Page, Range, page_of
 from antecede.errors import AgentError, UsageError
 from antecede.whereabouts import writable
 
@@ -34,13 +35,16 @@ __all__ = [
     "Agent",
     "Alarm",
     "Birth",
+    "Choice",
     "Context",
     "Dead",
     "Engine",
     "Handler",
     "Notification",
     "Outbound",
+    "Page",
     "Question",
+    "Range",
     "React",
     "Reaction",
     "Returned",
@@ -50,6 +54,7 @@ __all__ = [
     "died",
     "handlers_of",
     "name_of",
+    "page_of",
 ]
 
 
@@ -95,19 +100,6 @@ def died(letter: Letter, reason: str, check: Callable[[tuple[str, ...]], object]
     return Reaction(letter.id, (told,), dead=reason)
 
 
-class Dead(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A letter that its agent could not react to."""
-
-    agent: str
-    letter: Letter
-    reason: str
-
-    @property
-    def key(self) -> str:
-        """The name by which operators replay or drop it."""
-        return f"{self.letter.id} {self.agent}"
-
-
 class Question(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An ask that has not been answered."""
 
@@ -123,6 +115,8 @@ class SavedEngine(msgspec.Struct, frozen=True, array_like=True):
     born: dict[str, str]
     dead: dict[str, Dead]
     asks: dict[str, Question]
+    deaths: int = 0
+    clock_ms: int = 0
 
 
 class Engine:
@@ -135,7 +129,11 @@ class Engine:
         self.born: dict[str, str] = {}
         """Agents created at run time: address → class."""
         self.dead: dict[str, Dead] = {}
-        """Dead letters, by letter and agent."""
+        """Dead letters, by letter and agent, in the sequence in which they died."""
+        self.deaths = 0
+        """Letters that ever died here: the number of the newest dead letter."""
+        self.clock_ms = 0
+        """The wall clock of the last reactions."""
         self.asks: dict[str, Question] = {}
         """Open questions, by the id of the letter that asked."""
         self._counting = Counting()
@@ -176,7 +174,8 @@ class Engine:
 
     def set_aside(self, agent: str, letter: Letter, reason: str) -> None:
         """Keep a letter that cannot be handled, for an operator."""
-        dead = Dead(agent, letter, reason)
+        self.deaths += 1
+        dead = Dead(agent, letter, reason, self.deaths, self.clock_ms)
         self.bury(dead.key)
         self.dead[dead.key] = dead
         self.footprint.add(letter)
@@ -226,8 +225,11 @@ class Engine:
             return mailbox[0].id == reactions[0].letter
         return all(map(_is_of, mailbox, reactions))
 
-    def finish(self, agent: str, reactions: tuple[Reaction, ...], state: bytes | None) -> list[Letter]:
+    def finish(
+        self, agent: str, reactions: tuple[Reaction, ...], state: bytes | None, clock_ms: int = 0
+    ) -> list[Letter]:
         """Remove handled letters from the mailbox and save the agent's new state; return the letters."""
+        self.clock_ms = clock_ms
         mailbox = self.mailboxes.get(agent)
         letters = []
         for reaction in reactions:
@@ -260,12 +262,12 @@ class Engine:
     def dump(self) -> SavedEngine:
         """Return the durable state."""
         mailboxes = {agent: list(mailbox) for agent, mailbox in self.mailboxes.items()}
-        return SavedEngine(mailboxes, self.states, self.born, self.dead, self.asks)
+        return SavedEngine(mailboxes, self.states, self.born, self.dead, self.asks, self.deaths, self.clock_ms)
 
     def load(self, saved: SavedEngine) -> None:
         """Load the state from ``dump`` into a new engine."""
         self.states, self.born, self.asks = saved.states, saved.born, saved.asks
-        self.dead = saved.dead
+        self.dead, self.deaths, self.clock_ms = saved.dead, saved.deaths, saved.clock_ms
         for dead in saved.dead.values():
             self.footprint.add(dead.letter)
         self.mailboxes = {agent: deque(letters) for agent, letters in saved.mailboxes.items()}

@@ -29,12 +29,14 @@ from antecede.link import Ack, Frame, Hello
 from antecede.objects.calls import Calls, deadline_of, is_call, unfit
 from antecede.objects.replicas import Row
 from antecede.server.backlog import Backlog, backlog_of
+from antecede.server.changes import CHANGES, Change
 from antecede.server.items import (
     FORMAT_OLDEST,
     FORMAT_WITH_LISTS,
     LOG_FORMAT,
     Began,
     Buried,
+    BuriedMany,
     Enacted,
     Expired,
     Fired,
@@ -51,7 +53,6 @@ from antecede.server.items import (
     decode_record,
     enacted_items,
     encode_record,
-    sent_again,
 )
 from antecede.server.snapshots import State, check_origin, decode_state, encode_state
 from antecede.server.timers import Timers
@@ -59,7 +60,7 @@ from antecede.server.words import Accepted, FromPeer, Plan, Refused, Replay, Ste
 
 __all__ = ["CATCHING_UP", "Accepted", "AgentServer", "FromPeer", "Plan", "Refused", "Replay", "Step"]
 CATCHING_UP = "the server is catching up: try again later"
-Input = FromPeer | Published | PublishedMany | Reacted | Forgot | Buried | Replay | Left
+Input = FromPeer | Published | PublishedMany | Reacted | Forgot | Buried | BuriedMany | Left | Change
 
 
 class AgentServer:
@@ -176,8 +177,10 @@ class AgentServer:
             self._from_peer(given, items, now)  # type: ignore[arg-type]
         elif kind is Published or kind is PublishedMany:
             self._publish(given, items, now, clock_ms)  # type: ignore[arg-type]
-        elif kind is Replay:
-            self._replay_dead(given, items, now)  # type: ignore[arg-type]
+        elif kind in CHANGES:
+            for item in CHANGES[kind](self.engine, self.clients, given, clock_ms):
+                items.append(item)
+                self._apply(item, now)
         elif kind is not Reacted or self.engine.expects(given.agent, given.reactions):  # type: ignore[union-attr]
             if kind is Reacted:
                 if not given.clock_ms:  # type: ignore[union-attr]
@@ -239,16 +242,6 @@ class AgentServer:
         items.append(given)
         self._apply(given, now)
 
-    def _replay_dead(self, given: Replay, items: list[Item], now: float) -> None:
-        dead = self.engine.dead.get(given.key)
-        if dead is None:
-            # Another operator has already removed the letter.
-            return
-        number = self.clients.get(given.client, 0) + 1
-        for item in (sent_again(dead.letter, given.client, number, given.to), Buried(given.key)):
-            items.append(item)
-            self._apply(item, now)
-
     def _reachable(self, to: tuple[str, ...], kind: str, bodies: list[bytes]) -> tuple[str, ...]:
         """Return the addresses of a publish; raise an error if it cannot be sent, or if there are too many."""
         if self.overloaded:
@@ -298,8 +291,9 @@ class AgentServer:
             self.calls.recorded(item.conflicts)
         elif isinstance(item, Forgot):
             self._begin_anew(item)
-        elif isinstance(item, Buried):
-            self.engine.bury(item.key)
+        elif isinstance(item, Buried | BuriedMany):
+            for key in item.keys:
+                self.engine.bury(key)
         elif isinstance(item, Left):
             self.clients.pop(item.client, None)
         elif isinstance(item, Met):
@@ -334,7 +328,7 @@ class AgentServer:
         self._replies.append(Accepted(item.client, last))
 
     def _apply_reaction(self, item: Reacted, now: float) -> None:
-        self.engine.finish(item.agent, item.reactions, item.state)
+        self.engine.finish(item.agent, item.reactions, item.state, item.clock_ms)
         for reaction in item.reactions:
             if not (reaction.outbound or reaction.alarms or reaction.births):
                 continue

@@ -32,9 +32,9 @@ from antecede.engine import React
 from antecede.engine.host import Outcome
 from antecede.server import AgentServer, Input
 from antecede.server.gate import Gate, Reply
-from antecede.server.items import Published, PublishedMany, Reacted, pieces_of
+from antecede.server.items import BuriedMany, Published, PublishedMany, Reacted, pieces_of
 from antecede.server.retries import Retries
-from antecede.server.words import FromPeer, Log
+from antecede.server.words import Drop, FromPeer, Log, ReplayMany
 
 
 class Turn(msgspec.Struct):
@@ -389,6 +389,10 @@ def _size(given: Any) -> int:
         return sum(map(len, given.bodies)) + _copy_bytes * len(given.bodies) * len(given.to)
     if isinstance(given, Published):
         return len(given.body) + _copy_bytes * len(given.to)
+    if isinstance(given, ReplayMany):
+        return given.bytes + _copy_bytes * len(given.letters)
+    if isinstance(given, BuriedMany | Drop):
+        return _copy_bytes * (given.letters if isinstance(given, Drop) else len(given.keys))
     return 4_096
 
 

@@ -74,6 +74,11 @@ class Buried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
 
     key: str
 
+    @property
+    def keys(self) -> list[str]:
+        """Its key, as a list."""
+        return [self.key]
+
 
 class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=7):
     """A client sent several notifications of one type to the same destinations, one after the other; their numbers rise
@@ -153,6 +158,12 @@ class Resumed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
         return (last // _life_numbers + 1) * _life_numbers
 
 
+class BuriedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=18):
+    """An operator removed several dead letters, after replaying them or for good; or there were too many."""
+
+    keys: list[str]
+
+
 Item = (
     Taken
     | Published
@@ -170,6 +181,7 @@ Item = (
     | Listed
     | Formatted
     | Resumed
+    | BuriedMany
 )
 LOG_FORMAT: Final = 3
 """The rules that are in force in a new log."""

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from antecede import wire
-from antecede.errors import AntecedeError, ClosedError, OverloadError, RefusedError, UsageError
+from antecede.errors import AntecedeError, ClosedError, MissingError, OverloadError, RefusedError, UsageError
 from antecede.server.connections import Connection
 
 
@@ -40,8 +40,7 @@ class OperatorRequest:
         if part.ok:
             self._end(document, None)
         else:
-            kind = OverloadError if part.code == OverloadError.code else UsageError
-            self._end(None, kind(str(document)))
+            self._end(None, _errors.get(part.code, UsageError)(str(document)))
         self._connection.close("done")
 
     def closed(self, reason: str, now: float) -> None:
@@ -56,3 +55,6 @@ class OperatorRequest:
         if not self._done:
             self._done = True
             self._answered(document, error)
+
+
+_errors = {kind.code: kind for kind in (MissingError, OverloadError)}

@@ -24,8 +24,8 @@ from antecede.errors import WireError
 from antecede.server import Accepted, AgentServer, Refused
 from antecede.server.connections import Connection
 from antecede.server.driver import Driver
-from antecede.server.items import Buried, Left, Published, PublishedMany, Reacted
-from antecede.server.words import Log, Refusal
+from antecede.server.items import Left, Published, PublishedMany, Reacted
+from antecede.server.words import Drop, Log, Refusal
 
 OPERATOR: Final = "dead-letters"
 """The client name under which dead letters are sent again."""
@@ -150,16 +150,13 @@ class Sessions:
         self.drop(f"{client}@{self._machine.name}", "its temporary client has left")
         self._driver.feed(Left(client))
 
-    def drop(self, address: str, reason: str) -> int:
-        """Empty the mailbox of a client for good. Return how many letters were in it."""
-        letters = [letter.id for letter in self._machine.engine.mailboxes.get(address, ())]
+    def drop(self, address: str, reason: str, most: int | None = None) -> int:
+        """Delete the first letters of a client's mailbox for good, by default all. Return how many."""
+        waiting = len(self._machine.engine.mailboxes.get(address, ()))
+        letters = waiting if most is None else min(waiting, most)
         if letters:
-            # All letters are dropped in one step, so a client that returns meanwhile finds all of them or none.
-            reactions = tuple(Reaction(letter, dead=reason) for letter in letters)
-            self._driver.feed(Reacted(address, reactions, None, 0))
-            for letter in letters:
-                self._driver.feed(Buried(f"{letter} {address}"))
-        return len(letters)
+            self._driver.feed(Drop(address, letters, reason))
+        return letters
 
     def is_current(self, session: Session) -> bool:
         """Whether no newer session took its place."""

@@ -58,6 +58,12 @@ class _Snapshot(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     """Number, wall clock in milliseconds, agent, letter."""
     stopped: list[tuple[str, str, str]]
     log_format: int = FORMAT_OLDEST
+    deaths: int = 0
+    """Letters that ever died here."""
+    died: list[tuple[int, int]] = []
+    """For each dead letter its number, and the wall clock at its death. Snapshots before log format 3 lack them."""
+    clock_ms: int = 0
+    """The wall clock of the last reactions."""
 
 
 def check_origin(me: str, server: str, epoch: str, expected: str) -> None:
@@ -95,6 +101,9 @@ def encode_state(state: State) -> bytes:
         timers=[(place, when, agent, number(letter)) for place, (when, agent, letter) in state.timers.items()],
         stopped=state.stopped,
         log_format=state.log_format,
+        deaths=engine.deaths,
+        died=[(dead.number, dead.since_ms) for dead in engine.dead.values()],
+        clock_ms=engine.clock_ms,
         # The table is written last, when all letters have their numbers.
         letters=table.saved(),
     )
@@ -116,7 +125,14 @@ def decode_state(data: bytes) -> State:
 def _state(saved: _Snapshot) -> State:
     letters = saved.letters.letters()
     away = [(place, letters[position]) for place, position in saved.away]
-    dead = [Dead(agent, letters[position], reason) for agent, position, reason in saved.dead]
+    died = saved.died or [(number, 0) for number in range(1, len(saved.dead) + 1)]
+    if len(died) != len(saved.dead):
+        raise SnapshotError(f"{len(saved.dead)} dead letters, and {len(died)} numbers of dead letters")
+    dead = [
+        Dead(agent, letters[position], reason, *when)
+        for (agent, position, reason), when in zip(saved.dead, died, strict=True)
+    ]
+    deaths = saved.deaths or len(dead)
     returns = SavedReturns(
         saved.left,
         saved.away_domain,
@@ -130,7 +146,9 @@ def _state(saved: _Snapshot) -> State:
         saved.epoch,
         saved.numbers,
         SavedChannel(saved.consumers, returns),
-        SavedEngine(mailboxes, saved.states, saved.born, {one.key: one for one in dead}, saved.asks),
+        SavedEngine(
+            *(mailboxes, saved.states, saved.born, {one.key: one for one in dead}, saved.asks), deaths, saved.clock_ms
+        ),
         saved.clients,
         {place: (when, agent, letters[position]) for place, when, agent, position in saved.timers},
         saved.stopped,
@@ -149,7 +167,7 @@ def _decode_format_1(data: bytes) -> State:
     server, incarnation, epoch, numbers, channel, engine, clients, timers, stopped = msgspec.msgpack.decode(
         data, type=_Format1
     )
-    mailboxes, *rest = engine
+    mailboxes, states, born, dead, asks = engine
     known: dict[bytes, Letter] = {}
     decode = msgspec.msgpack.Decoder(Letter).decode
     destinations = Destinations()
@@ -163,5 +181,6 @@ def _decode_format_1(data: bytes) -> State:
 
     shared = {agent: list(map(letter, letters)) for agent, letters in mailboxes.items()}
     numbered = {int(number): timer for number, timer in timers.items()}
-    saved = SavedEngine(shared, *rest)
+    counted = {key: msgspec.structs.replace(one, number=number) for number, (key, one) in enumerate(dead.items(), 1)}
+    saved = SavedEngine(shared, states, born, counted, asks, len(counted))
     return State(server, incarnation, epoch, numbers, channel, saved, clients, numbered, stopped)

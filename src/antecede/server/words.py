@@ -40,6 +40,23 @@ class Replay(msgspec.Struct, frozen=True, gc=False):
     """The client name for it; the number is given when it is processed."""
 
 
+class ReplayMany(msgspec.Struct, frozen=True, gc=False):
+    """An operator's request to send several dead letters again, all in one step."""
+
+    letters: tuple[Replay, ...]
+    bytes: int
+    """The length of all their notifications."""
+
+
+class Drop(msgspec.Struct, frozen=True, gc=False):
+    """A request to remove the first letters of a client's mailbox for good."""
+
+    address: str
+    letters: int
+    """How many at most."""
+    reason: str
+
+
 class Accepted(msgspec.Struct, frozen=True, gc=False):
     """A client's publishes up to this number are on disk: from here on, delivery exactly once is guaranteed."""
 

@@ -23,12 +23,35 @@ class Operators:
     def settle_dead(self, server: SimulatedServer) -> None:
         """Send a server's dead letters again, or take them off the list."""
         command = "dead-replay" if self._loop.random.random() < 0.7 else "dead-bury"
+        singly = self._loop.random.random() < 0.5
 
         def listed(document: Any, error: AntecedeError | None) -> None:
+            if document and not singly:
+                self._settle_page(server, command, {_number(dead): dead["key"] for dead in document}, 0)
+                return
             for dead in document or ():
                 self._settle(server, command, dead["key"])
 
         self._request(server, "dead-list", [], listed)
+
+    def _settle_page(self, server: SimulatedServer, command: str, listed: dict[int, str], upto: int) -> None:
+        """Settle those of the listed letters that come after this number, two with one command."""
+        if command == "dead-bury":
+            self.buried |= {(server.name, key) for number, key in listed.items() if number > upto}
+        page = [str(upto), str(max(listed)), str(_page_letters), "", self._loop.random.choice(("", "Riddle")), "", "0"]
+
+        def answered(document: Any, error: AntecedeError | None) -> None:
+            if error is None:
+                settled = [key for number, key in listed.items() if upto < number <= document["upto"]]
+                self.off_the_list += [(server.name, key) for key in settled]
+                if document["upto"] > max(listed):
+                    self._loop.wrong(server.name, f"an operator's {command} went beyond the letters that were meant")
+                if document["more"]:
+                    self._settle_page(server, command, listed, document["upto"])
+            elif not isinstance(error, ClosedError | OverloadError):
+                self._loop.wrong(server.name, f"an operator's {command} failed: {error}")
+
+        self._request(server, f"{command}-page", page, answered)
 
     def _settle(self, server: SimulatedServer, command: str, key: str) -> None:
         place = (server.name, key)
@@ -79,3 +102,10 @@ class Operators:
         connect(mine, theirs)
         server.guard(server.life, server.accept, theirs)
         mine.receiver = OperatorRequest(mine, wire.Request("", command, arguments), answered)
+
+
+def _number(listed: dict[str, Any]) -> int:
+    return int(listed["place"].rpartition(":")[2])
+
+
+_page_letters = 2
