@@ -14,7 +14,6 @@ from antecede.channel.letters import Letter, couple
 from antecede.engine import Page, Range
 from antecede.link import Link
 from antecede.server import AgentServer, client, dead_letters, entry, peering
-from antecede.server.changes import CHANGES
 from antecede.server.client import Numbering
 from antecede.server.connections import Connection
 from antecede.server.dead_letters import DeadLetters
@@ -22,6 +21,7 @@ from antecede.server.inbox import Inbox
 from antecede.server.operations import Operations
 from antecede.server.peering import Peering
 from antecede.server.questions import Questions
+from antecede.server.requests import CHANGES
 from antecede.server.sessions import RemoteSession, Sessions
 from antecede.server.upkeep import Upkeep
 from antecede.server.words import ReplayMany

@@ -24,6 +24,7 @@ from antecede import limits
 from antecede.channel.footprint import Footprint
 from antecede.channel.letters import Letter
 from antecede.engine.agents import Agent, Handler, Notification, Returned, Timeout, Unanswered, handlers_of, name_of
+from antecede.engine.changes import State, changed
 from antecede.engine.context import Alarm, Birth, Context, Outbound
 from antecede.engine.counting import Counting
 from antecede.engine.dead import Choice, Dead, Page, Range, page_of
@@ -226,7 +227,7 @@ class Engine:
         return all(map(_is_of, mailbox, reactions))
 
     def finish(
-        self, agent: str, reactions: tuple[Reaction, ...], state: bytes | None, clock_ms: int = 0
+        self, agent: str, reactions: tuple[Reaction, ...], state: State | None, clock_ms: int = 0
     ) -> list[Letter]:
         """Remove handled letters from the mailbox and save the agent's new state; return the letters."""
         self.clock_ms = clock_ms
@@ -244,7 +245,7 @@ class Engine:
         if agent in self._counting.runs:
             self._counting.taken(agent, letters)
         if state is not None:
-            self.states[agent] = state
+            self.states[agent] = state if type(state) is bytes else changed(self.states.get(agent), state)
         self._reacting.discard(agent)
         if mailbox:
             self.ready[agent] = None

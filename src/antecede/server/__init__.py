@@ -29,7 +29,6 @@ from antecede.link import Ack, Frame, Hello
 from antecede.objects.calls import Calls, deadline_of, is_call, unfit
 from antecede.objects.replicas import Row
 from antecede.server.backlog import Backlog, backlog_of
-from antecede.server.changes import CHANGES, Change
 from antecede.server.items import (
     FORMAT_OLDEST,
     FORMAT_WITH_LISTS,
@@ -54,6 +53,7 @@ from antecede.server.items import (
     enacted_items,
     encode_record,
 )
+from antecede.server.requests import CHANGES, Change
 from antecede.server.snapshots import State, check_origin, decode_state, encode_state
 from antecede.server.timers import Timers
 from antecede.server.words import Accepted, FromPeer, Plan, Refused, Replay, Step

@@ -29,10 +29,11 @@ import msgspec
 from antecede import limits
 from antecede.channel import Outgoing
 from antecede.engine import React
+from antecede.engine.changes import CHANGES_FROM_BYTES, State, change_of
 from antecede.engine.host import Outcome
 from antecede.server import AgentServer, Input
 from antecede.server.gate import Gate, Reply
-from antecede.server.items import BuriedMany, Published, PublishedMany, Reacted, pieces_of
+from antecede.server.items import FORMAT_WITH_LISTS, BuriedMany, Published, PublishedMany, Reacted, pieces_of
 from antecede.server.retries import Retries
 from antecede.server.words import Drop, FromPeer, Log, ReplayMany
 
@@ -302,10 +303,17 @@ class Driver:
         """Report the outcome of a batch of reactions."""
         reactions = self.retries.settle(due, outcome, now)
         if reactions:
-            self.feed(Reacted(due.agent, tuple(reactions), outcome.state, clock_ms))
+            state: State | None = outcome.state
+            if outcome.state is not None and len(outcome.state) >= CHANGES_FROM_BYTES and self._logs_changes:
+                state = change_of(due.state, outcome.state)
+            self.feed(Reacted(due.agent, tuple(reactions), state, clock_ms))
         else:
             # The next turn ends with a check of the deadline, which is that of the next try.
             self.poke()
+
+    @property
+    def _logs_changes(self) -> bool:
+        return self.machine.kept and self.machine.log_format >= FORMAT_WITH_LISTS
 
     def deadline(self, now: float, clock_ms: int) -> float | None:
         """The time at which ``turn`` must be called, if nothing else happens before."""

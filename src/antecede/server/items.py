@@ -17,6 +17,7 @@ import msgspec
 
 from antecede.channel import Letter, Taken
 from antecede.engine import Reaction
+from antecede.engine.changes import State
 from antecede.errors import StoreError
 from antecede.limits import record_piece_bytes_max
 from antecede.objects.replicas import Row
@@ -48,7 +49,7 @@ class Reacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
 
     agent: str
     reactions: tuple[Reaction, ...]
-    state: bytes | None
+    state: State | None
     clock_ms: int
     """The wall clock when the step was taken, from which its timers count."""
 

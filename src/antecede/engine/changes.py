@@ -1,0 +1,99 @@
+"""The change of an agent's state, as bytes that replace others: a log need not repeat a large state of which one entry
+changed, as that of a topic does with each subscription.
+
+A change is found where it is cheap to find: a few places whose length stays the same (counters, the length of a list),
+then one place of any length. Everything else is a new state.
+"""
+
+from zlib import crc32
+
+import msgspec
+
+from antecede.errors import StoreError
+
+
+class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The bytes that turn one state into the next."""
+
+    parts: tuple[tuple[int, int, bytes], ...]
+    """(place in the old state, number of bytes to remove there, bytes to insert), from left to right."""
+    check: int
+    """The checksum of the new state."""
+
+
+State = bytes | Change
+CHANGES_FROM_BYTES = 1024
+"""Shorter states are written whole."""
+
+
+def change_of(old: bytes | None, new: bytes) -> State:
+    """Return the change between two states, or the new state if that is shorter, or almost."""
+    if old is None:
+        return new
+    common = min(len(old), len(new))
+    tail = _common_end(old, new, common)
+    stop, place = common - tail, 0
+    parts: list[tuple[int, int, bytes]] = []
+    while len(parts) < _places_max:
+        place = _common_start(old, new, place, stop)
+        again = place + _place_bytes
+        if again + _sure_bytes > stop or old[again : again + _sure_bytes] != new[again : again + _sure_bytes]:
+            break
+        parts.append((place, _place_bytes, new[place:again]))
+        place = again
+    place = _common_start(old, new, place, stop)
+    rest = new[place : len(new) - tail]
+    if len(old) - tail > place or rest:
+        parts.append((place, len(old) - tail - place, rest))
+    return Change(tuple(parts), crc32(new)) if 2 * len(rest) < len(new) else new
+
+
+def changed(old: bytes | None, state: State) -> bytes:
+    """Return the new state; ``old`` must be the one that the change was made from."""
+    if isinstance(state, bytes):
+        return state
+    old, done = old or b"", 0
+    pieces: list[bytes] = []
+    for place, removed, inserted in state.parts:
+        pieces += (old[done:place], inserted)
+        done = place + removed
+    new = b"".join([*pieces, old[done:]])
+    if crc32(new) != state.check:
+        raise StoreError("the change of an agent's state does not fit the state before it")
+    return new
+
+
+def _common_start(one: bytes, other: bytes, start: int, stop: int) -> int:
+    """Return the first place from ``start`` on, before ``stop``, where they differ; else ``stop``."""
+    block = _block_bytes
+    while start < stop and one[start : min(start + block, stop)] == other[start : min(start + block, stop)]:
+        start += block
+    while block > 1 and start < stop:
+        block //= 2
+        if one[start : min(start + block, stop)] == other[start : min(start + block, stop)]:
+            start += block
+    return min(start, stop)
+
+
+def _common_end(one: bytes, other: bytes, most: int) -> int:
+    """Return how many bytes at the end are the same, at most that many."""
+    count, block = 0, _block_bytes
+    ends = len(one), len(other)
+
+    def same(size: int) -> bool:
+        return one[ends[0] - count - size : ends[0] - count] == other[ends[1] - count - size : ends[1] - count]
+
+    while count + block <= most and same(block):
+        count += block
+    while block > 1:
+        block //= 2
+        if count + block <= most and same(block):
+            count += block
+    return count
+
+
+_places_max = 3
+_place_bytes = 8
+_sure_bytes = 32
+"""So many bytes must be the same again after a place whose length stays the same."""
+_block_bytes = 4096
