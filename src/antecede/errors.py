@@ -101,6 +101,12 @@ class OverloadError(AntecedeError):
     code = "overloaded"
 
 
+class MailboxFullError(UsageError):
+    """A publish to a mailbox that is full; other publishes are not affected. Try again later."""
+
+    code = "mailbox-full"
+
+
 class ClosedError(AntecedeError):
     """A bus or a server that is closed, or that does not answer."""
 

@@ -160,10 +160,8 @@ reactions_together_max: Final = 256
 """Letters that one agent receives together; their reactions are committed together."""
 
 timer_seconds_max: Final = 100 * 366 * 86_400
-"""The longest time of an agent's timer, and of its question: a hundred years."""
-
 timers_together_max: Final = 1_024
-"""Timers that fire in one step."""
+"""The longest time of an agent's timer, and of its question: a hundred years. Timers that fire in one step."""
 
 frame_bytes_max: Final = 64 * 1024 * 1024
 """One frame between two authenticated servers; a train of letters, its stamp and its envelope fit easily."""
@@ -250,18 +248,31 @@ record_piece_bytes_max: Final = 8 * 1024 * 1024
 """The largest part of a step's record that goes into one record of the log; a longer one is stored in pieces."""
 
 backlog_frames_max: Final = 16_384
-"""Frames that peers have not acknowledged above which clients' publishes are refused."""
-
 backlog_bytes_max: Final = 256 * 1024 * 1024
-"""The memory of frames that peers have not acknowledged above which clients' publishes are refused."""
+"""Frames that peers have not acknowledged, and their memory, above which clients' publishes are refused."""
 
 backlog_letters_max: Final = 200_000
-"""Letters in mailboxes, and dead letters. Above this limit clients' publishes are refused and nothing more is read from
-peers. Then the peers also fill up and refuse the letters of their clients."""
+"""Letters in mailboxes. Above this limit clients' publishes are refused and nothing more is read from peers. Then the
+peers also fill up and refuse the letters of their clients."""
 
 backlog_letter_bytes_max: Final = 256 * 1024 * 1024
-"""The limit in bytes of memory for letters in mailboxes, dead letters and timers: a quarter of a machine with 1 GiB. A
-multicast counts once, with its destinations."""
+"""The limit in bytes of memory for letters in mailboxes and timers: a quarter of a machine with 1 GiB. A multicast
+counts once, with its destinations."""
+
+mailbox_letters_max: Final = 50_000
+mailbox_bytes_max: Final = 64 * 1024 * 1024
+mailbox_clients_share_max: Final = 0.5
+"""Letters in the mailbox of one client, by default, and the bytes of their notifications: a quarter of what all
+mailboxes may hold. The share of all that clients' mailboxes may hold together, so that absent clients alone never fill
+a server. Above these, the oldest letters expire."""
+
+client_return_seconds: Final = 60.0
+"""Letters that were handed to a client expire only if the client reports none for this time: longer than a broken
+connection takes to be noticed and made again."""
+
+dead_letters_max: Final = 200_000
+dead_letter_bytes_max: Final = 256 * 1024 * 1024
+"""Dead letters that a server keeps, and their memory: as much as it keeps in mailboxes. Above it the oldest go."""
 
 dead_page_letters_max: Final = 1_000
 dead_page_examined_max: Final = 20_000
@@ -285,10 +296,8 @@ or never, so that none of its repeated publishes counts as new. The other half a
 break at different times."""
 
 publish_window_max: Final = 65_536
-"""Publishes of one client that are not accepted yet."""
-
 publish_batch_max: Final = 1_024
-"""Publishes of one client that share one part of a frame."""
+"""Publishes of one client that are not accepted yet, and those that share one part of a frame."""
 
 publish_to_max: Final = 4_096
 """Destinations of one publish of a client: the number of servers that a topology may have. For more, use topics."""
@@ -317,11 +326,9 @@ deliver_bytes_wanted: Final = 1024 * 1024
 """Letters that are pushed to a client together; a single larger letter is sent alone."""
 
 snapshot_log_bytes: Final = 128 * 1024 * 1024
-"""The size of the log after which a server takes its next snapshot."""
-
 snapshot_retry_seconds: Final = 10.0
-"""How long a server waits before it repeats a failed snapshot: writing one takes a while, and a full disk or a lack of
-file descriptors usually lasts for seconds."""
+"""The size of the log after which a server takes its next snapshot, and the pause before it repeats a failed one: a
+full disk or a lack of file descriptors usually lasts for seconds."""
 
 store_group_bytes_max: Final = 16 * 1024 * 1024
 """One commit group of a log: its records with their lengths. This also limits one record."""
@@ -425,10 +432,9 @@ plan_front_max: Final = 12
 front that are reported: more would not help a person to choose."""
 
 plan_sample_messages_max: Final = 200_000
-"""Messages that are replayed in the simulator to check a plan's cost: they give the mean to about a percent."""
-
 plan_file_bytes_max: Final = 256 * 1024 * 1024
-"""One table of traffic, of processes and their servers, or of pins: one row for each pair of 4,096 servers fits."""
+"""Messages that are replayed in the simulator to check a plan's cost: they give the mean to about a percent. One table
+of traffic, of processes and their servers, or of pins: one row for each pair of 4,096 servers fits."""
 
 plan_break_even_servers_max: Final = 1_024
 """The largest number of servers tried in the search for the size at which domains pay off with uniform traffic."""

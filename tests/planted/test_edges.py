@@ -11,20 +11,21 @@ import pytest
 
 from antecede import limits, wire
 from antecede.channel.letters import Letter, couple
-from antecede.engine import Page, Range
+from antecede.engine import Engine, Page, Range, Reaction
 from antecede.link import Link
-from antecede.server import AgentServer, client, dead_letters, entry, peering
+from antecede.server import AgentServer, client, dead_letters, entry, peering, requests
 from antecede.server.client import Numbering
 from antecede.server.connections import Connection
 from antecede.server.dead_letters import DeadLetters
 from antecede.server.inbox import Inbox
+from antecede.server.items import Reacted
 from antecede.server.operations import Operations
 from antecede.server.peering import Peering
 from antecede.server.questions import Questions
-from antecede.server.requests import CHANGES
+from antecede.server.requests import REQUESTS
 from antecede.server.sessions import RemoteSession, Sessions
 from antecede.server.upkeep import Upkeep
-from antecede.server.words import ReplayMany
+from antecede.server.words import Look, ReplayMany
 from antecede.simulator.servers.faults import Faults
 from helpers.planted import caught
 
@@ -138,8 +139,8 @@ def test_many_letters_that_are_sent_again_and_stay_on_the_list(monkeypatch: Patc
     def replayed(*given: Any) -> Any:
         yield from list(real(*given))[:-1]
 
-    real = CHANGES[ReplayMany]
-    monkeypatch.setitem(CHANGES, ReplayMany, replayed)
+    real = REQUESTS[ReplayMany]
+    monkeypatch.setitem(REQUESTS, ReplayMany, replayed)
     caught(300, "and still there", "dead letters are kept", faults=_many_operators)
 
 
@@ -152,6 +153,59 @@ def test_letters_that_die_again_and_again_for_one_command(monkeypatch: Patch) ->
     real = dead_letters.page_of
     monkeypatch.setattr(dead_letters, "page_of", page_of)
     caught(300, "went beyond the letters that were meant", faults=_many_operators)
+
+
+# Quotas of mailboxes.
+
+
+def test_letters_that_expire_in_a_client_s_hands(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Sessions, "_hand", lambda self, address, letters, more=False: None)
+    caught(300, "received", "which the log says have expired", faults=_slow_clients)
+
+
+def test_letters_that_expire_between_a_client_s_report_and_its_step(monkeypatch: Patch) -> None:
+    def done(self: Sessions, session: Any, letters: list[str], dead: str) -> None:
+        real(self, session, letters, dead)
+        if not session.handed:
+            self._machine.engine.quotas.handed.pop(session.address, None)
+
+    real = Sessions.done
+    monkeypatch.setattr(Sessions, "done", done)
+    caught(300, "which the log says have expired", faults=_slow_clients)
+
+
+def test_letters_that_expire_while_an_agent_reacts(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Engine, "is_reacting", lambda self, agent: False)
+    caught(300)
+
+
+def test_a_mailbox_that_is_never_looked_at(monkeypatch: Patch) -> None:
+    monkeypatch.setitem(REQUESTS, Look, lambda machine, given, clock_ms: iter(()))
+    caught(300, "is above its quota, and nothing expired")
+
+
+def test_letters_that_expire_without_a_trace(monkeypatch: Patch) -> None:
+    def look(machine: AgentServer, given: Look, clock_ms: int) -> Any:
+        for item in real(machine, given, clock_ms):
+            if isinstance(item, Reacted):
+                machine.engine.finish(item.agent, item.reactions, None)
+            else:
+                yield item
+
+    real = REQUESTS[Look]
+    monkeypatch.setitem(REQUESTS, Look, look)
+    caught(300, "were never delivered")
+
+
+def test_letters_that_expire_as_if_they_were_handled(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(requests, "died", lambda letter, reason, check: Reaction(letter.id))
+    caught(300, "was really None")
+
+
+def test_a_client_that_keeps_its_letters_for_ever(monkeypatch: Patch) -> None:
+    """It is gone, and nobody notices."""
+    monkeypatch.setattr(Sessions, "_give_up", lambda self, address: None)
+    caught(300, "is above its quota, and nothing expired")
 
 
 # Regular work.
@@ -285,5 +339,6 @@ _clients = Faults(crashes=3, powercuts=1.0, resets=12, client_kills=6, slow_disk
 _operators = Faults(operators=40, crashes=12, powercuts=1.0, slow_disks=12, seconds=0.3)
 """Operators at work on servers that lose power."""
 _many_operators = Faults(operators=12, seconds=0.3)
+_slow_clients = Faults(resets=6, slow_disks=2, looks=20, seconds=0.3)
 _losses = Faults(seconds=0.3)
 """Nothing goes wrong until a server loses its data."""

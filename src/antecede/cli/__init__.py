@@ -165,7 +165,7 @@ def _rank(name: str) -> int:
     return _familiar.index(name) if name in _familiar else len(_familiar)
 
 
-_usual = {"antecede dead": "list", "antecede topology": "check"}
+_usual = {"antecede client": "list", "antecede dead": "list", "antecede topology": "check"}
 """Groups of commands about a topology, and the command of each that shows one."""
 
 

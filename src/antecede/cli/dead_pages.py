@@ -1,4 +1,4 @@
-"""Dead letters of several servers, page by page: what ``antecede dead`` asks, and of whom.
+"""Dead letters of several servers, page by page: the requests of ``antecede dead``.
 
 A server handles one page per request (:mod:`antecede.server.dead_letters`). These functions repeat requests until all
 is done, and show how far they are. A server that does not answer is named on standard error, and the others are asked.

@@ -80,14 +80,16 @@ def _report(one: dict[str, Any]) -> None:
     if one["health"] == "no answer":
         return
     clients = ", ".join(one["clients"]["here"]) or "none"
-    print(f"  letters waiting {one['waiting_letters']}, reactions {one['reactions']}, dead {one['dead']}")
+    dropped = f" (the oldest {one['dead_dropped']} were dropped)" if one.get("dead_dropped") else ""
+    print(f"  letters waiting {one['waiting_letters']}, reactions {one['reactions']}, dead {one['dead']}{dropped}")
     print(f"  records {one['log']['last']}, durable {one['log']['durable']}; clients here: {clients}")
     if trace := one.get("trace"):
         trouble = f" (trouble: {trace['trouble']})" if trace["trouble"] else ""
         print(f"  trace converted up to {trace['converted']}, segments behind {trace['segments_behind']}{trouble}")
     for agent, depth in one["mailboxes"].items():
         away = ", a disconnected client" if agent in one["clients"]["away"] else ""
-        print(f"  mailbox of {agent}: {depth}{away}")
+        full = ", above its quota" if agent in one.get("crowded", ()) else ""
+        print(f"  mailbox of {agent}: {depth}{away}{full}")
     for name, domain in one["domains"].items():
         for peer, link in domain["links"].items():
             state = "connected" if link["connected"] else "not connected"

@@ -15,7 +15,7 @@ reactions run in another process.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from itertools import islice
 
 import msgspec
@@ -28,7 +28,9 @@ from antecede.engine.changes import State, changed
 from antecede.engine.context import Alarm, Birth, Context, Outbound
 from antecede.engine.counting import Counting
 from antecede.engine.dead import Choice, Dead, Page, Range, page_of
-from antecede.errors import AgentError, UsageError
+from antecede.engine.quotas import Quotas
+from antecede.errors import AgentError, MailboxFullError, UsageError
+from antecede.topology import Mailboxes
 from antecede.whereabouts import writable
 
 __all__ = [
@@ -118,6 +120,7 @@ class SavedEngine(msgspec.Struct, frozen=True, array_like=True):
     asks: dict[str, Question]
     deaths: int = 0
     clock_ms: int = 0
+    ages: dict[str, list[tuple[int, int]]] = {}
 
 
 class Engine:
@@ -135,12 +138,17 @@ class Engine:
         """Letters that ever died here: the number of the newest dead letter."""
         self.clock_ms = 0
         """The wall clock of the last reactions."""
+        self.forgotten = 0
+        """Dead letters that were dropped in this life because there were too many."""
         self.asks: dict[str, Question] = {}
         """Open questions, by the id of the letter that asked."""
         self._counting = Counting()
         self._changed = self._counting.changed
         self.footprint = self._counting.footprint
-        """The memory of dead letters, and of letters in mailboxes at the last ``count``."""
+        """The memory of letters in mailboxes at the last ``count``, and of timers."""
+        self.dead_footprint = Footprint()
+        """The memory of dead letters."""
+        self.quotas = Quotas()
         self._reacting: set[str] = set()
         self.ready: dict[str, None] = {}
         """Agents that have letters and are not reacting."""
@@ -168,8 +176,31 @@ class Engine:
             else:
                 append(letter)
 
+    @property
+    def too_many_dead(self) -> bool:
+        """Whether there are more dead letters than the bounds allow."""
+        many = len(self.dead) > limits.dead_letters_max
+        return many or self.dead_footprint.bytes > limits.dead_letter_bytes_max
+
+    def use(self, settings: Mailboxes, homes: Container[str]) -> None:
+        """Set how much may wait in mailboxes. ``homes``: the agents of the topology."""
+        self.quotas.settings = settings
+        self.quotas.is_agent = lambda address: address in homes or address in self.born
+
+    def refusal(self, to: tuple[str, ...]) -> MailboxFullError | None:
+        """Return why a publish is refused because of a full mailbox, or None."""
+        if not self.quotas.settings.refusing:
+            return None
+        reason = self.quotas.refusal(to, self.mailboxes)
+        return MailboxFullError(reason) if reason else None
+
+    def seen(self, agents: list[str], clock_ms: int) -> None:
+        """Let the age of the letters that came since the last time count from now."""
+        for agent in agents:
+            self.quotas.seen(agent, len(self.mailboxes.get(agent, ())), clock_ms)
+
     def count(self) -> Footprint:
-        """Count the letters in mailboxes; return the memory of those and of dead letters."""
+        """Count the letters in mailboxes; return the memory of those and of timers."""
         self._counting.look(self.mailboxes)
         return self.footprint
 
@@ -179,13 +210,13 @@ class Engine:
         dead = Dead(agent, letter, reason, self.deaths, self.clock_ms)
         self.bury(dead.key)
         self.dead[dead.key] = dead
-        self.footprint.add(letter)
+        self.dead_footprint.add(letter)
 
     def bury(self, key: str) -> None:
         """Forget a dead letter, if it exists."""
         dead = self.dead.pop(key, None)
         if dead is not None:
-            self.footprint.remove(dead.letter)
+            self.dead_footprint.remove(dead.letter)
 
     def due(self) -> list[React]:
         """Hand out letters to all agents that have some and are not reacting."""
@@ -244,6 +275,7 @@ class Engine:
                 self.set_aside(agent, letter, reaction.dead)
         if agent in self._counting.runs:
             self._counting.taken(agent, letters)
+        self.quotas.taken(agent, letters)
         if state is not None:
             self.states[agent] = state if type(state) is bytes else changed(self.states.get(agent), state)
         self._reacting.discard(agent)
@@ -252,7 +284,12 @@ class Engine:
         else:
             self.mailboxes.pop(agent, None)
             self.ready.pop(agent, None)
+            self.quotas.emptied(agent)
         return letters
+
+    def is_reacting(self, agent: str) -> bool:
+        """Return whether an agent's first letters were handed out."""
+        return agent in self._reacting
 
     def abandon(self, agent: str) -> None:
         """Hand out the letters again, because their reactions will not come (a client disconnected)."""
@@ -263,14 +300,17 @@ class Engine:
     def dump(self) -> SavedEngine:
         """Return the durable state."""
         mailboxes = {agent: list(mailbox) for agent, mailbox in self.mailboxes.items()}
-        return SavedEngine(mailboxes, self.states, self.born, self.dead, self.asks, self.deaths, self.clock_ms)
+        return SavedEngine(
+            mailboxes, self.states, self.born, self.dead, self.asks, self.deaths, self.clock_ms, self.quotas.dump()
+        )
 
     def load(self, saved: SavedEngine) -> None:
         """Load the state from ``dump`` into a new engine."""
         self.states, self.born, self.asks = saved.states, saved.born, saved.asks
+        self.quotas.load(saved.ages)
         self.dead, self.deaths, self.clock_ms = saved.dead, saved.deaths, saved.clock_ms
         for dead in saved.dead.values():
-            self.footprint.add(dead.letter)
+            self.dead_footprint.add(dead.letter)
         self.mailboxes = {agent: deque(letters) for agent, letters in saved.mailboxes.items()}
         self._changed.update(self.mailboxes)
         self.ready = dict.fromkeys(self.mailboxes)

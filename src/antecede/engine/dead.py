@@ -1,4 +1,4 @@
-"""Dead letters: letters that nobody could react to, with the reason; they wait for an operator.
+"""Dead letters: letters that could not be handled, with the reason; they wait for an operator.
 
 Dead letters are kept in the sequence in which they died, and each has a number in that sequence. An operator may mean
 all of them, or those that fit a :class:`Choice`, and there may be very many. So they are read in pages

@@ -49,18 +49,19 @@ from antecede.server.items import (
     Reacted,
     Related,
     Resumed,
+    Seen,
     decode_record,
     enacted_items,
     encode_record,
 )
-from antecede.server.requests import CHANGES, Change
+from antecede.server.requests import REQUESTS, Request
 from antecede.server.snapshots import State, check_origin, decode_state, encode_state
 from antecede.server.timers import Timers
-from antecede.server.words import Accepted, FromPeer, Plan, Refused, Replay, Step
+from antecede.server.words import Accepted, FromPeer, Look, Plan, Refused, Replay, Step
 
 __all__ = ["CATCHING_UP", "Accepted", "AgentServer", "FromPeer", "Plan", "Refused", "Replay", "Step"]
 CATCHING_UP = "the server is catching up: try again later"
-Input = FromPeer | Published | PublishedMany | Reacted | Forgot | Buried | BuriedMany | Left | Change
+Input = FromPeer | Published | PublishedMany | Reacted | Forgot | Buried | BuriedMany | Left | Request
 
 
 class AgentServer:
@@ -74,6 +75,7 @@ class AgentServer:
         """The topology under which the log was begun; empty if unknown."""
         self.channel = Channel(name, plan.topology, plan.orders, plan.homes, incarnation, plan.resend_after)
         self.engine = Engine()
+        self.engine.use(plan.mailboxes, plan.homes)
         self.calls = Calls(self.channel, f"{name}.{incarnation & 0xFFFFFF:06x}.")
         self.clients: dict[str, int] = {}
         """The clients of this server, and the number of the last publish of each."""
@@ -109,6 +111,9 @@ class AgentServer:
             self._expire(items, now, clock_ms)
         if self.timers.alarms:
             self._fire(items, now, clock_ms)
+        if engine.quotas.crowded and not engine.quotas.crowded.isdisjoint(engine.ready):
+            # Letters that were handed out are settled. What is too much expires before more is handed out.
+            self._request(Look(), items, now, clock_ms)
         self.channel.flush(now)
         self._collect()
         if self.calls.site is not None:
@@ -177,10 +182,8 @@ class AgentServer:
             self._from_peer(given, items, now)  # type: ignore[arg-type]
         elif kind is Published or kind is PublishedMany:
             self._publish(given, items, now, clock_ms)  # type: ignore[arg-type]
-        elif kind in CHANGES:
-            for item in CHANGES[kind](self.engine, self.clients, given, clock_ms):
-                items.append(item)
-                self._apply(item, now)
+        elif kind in REQUESTS:
+            self._request(given, items, now, clock_ms)
         elif kind is not Reacted or self.engine.expects(given.agent, given.reactions):  # type: ignore[union-attr]
             if kind is Reacted:
                 if not given.clock_ms:  # type: ignore[union-attr]
@@ -242,6 +245,11 @@ class AgentServer:
         items.append(given)
         self._apply(given, now)
 
+    def _request(self, given: Input, items: list[Item], now: float, clock_ms: int) -> None:
+        for item in REQUESTS[type(given)](self, given, clock_ms):
+            items.append(item)
+            self._apply(item, now)
+
     def _reachable(self, to: tuple[str, ...], kind: str, bodies: list[bytes]) -> tuple[str, ...]:
         """Return the addresses of a publish; raise an error if it cannot be sent, or if there are too many."""
         if self.overloaded:
@@ -250,7 +258,7 @@ class AgentServer:
         if fault:
             raise UsageError(fault)
         to = self.channel.check(to)
-        refusal = self.calls.refusal(bodies) if is_call(to) else None
+        refusal = self.calls.refusal(bodies) if is_call(to) else self.engine.refusal(to)
         if refusal is not None:
             raise refusal
         return to
@@ -294,6 +302,8 @@ class AgentServer:
         elif isinstance(item, Buried | BuriedMany):
             for key in item.keys:
                 self.engine.bury(key)
+        elif isinstance(item, Seen):
+            self.engine.seen(item.agents, item.clock_ms)
         elif isinstance(item, Left):
             self.clients.pop(item.client, None)
         elif isinstance(item, Met):

@@ -21,6 +21,7 @@ from antecede import limits, wire
 from antecede.channel.letters import Letter, uncouple
 from antecede.errors import (
     AntecedeError,
+    MailboxFullError,
     NoRouteError,
     OverloadError,
     RefusedError,
@@ -364,5 +365,5 @@ def refusal_of(reason: str, code: str, retry: bool) -> AntecedeError:
     return _refusals.get(code, UsageError)(reason)
 
 
-_refusals: Final = {kind.code: kind for kind in (UsageError, UnknownAgentError, NoRouteError)}
+_refusals: Final = {kind.code: kind for kind in (UsageError, UnknownAgentError, NoRouteError, MailboxFullError)}
 _pause_first: Final = 0.05

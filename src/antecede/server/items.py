@@ -165,6 +165,14 @@ class BuriedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fie
     keys: list[str]
 
 
+class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=19):
+    """The letters in these mailboxes that came since the last such item were there at this time. Their age counts from
+    here."""
+
+    agents: list[str]
+    clock_ms: int
+
+
 Item = (
     Taken
     | Published
@@ -183,6 +191,7 @@ Item = (
     | Formatted
     | Resumed
     | BuriedMany
+    | Seen
 )
 LOG_FORMAT: Final = 3
 """The rules that are in force in a new log."""

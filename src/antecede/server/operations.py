@@ -18,6 +18,7 @@ from antecede.limits import (
     message_id_chars_max,
 )
 from antecede.server import AgentServer, Input
+from antecede.server.client_commands import ClientCommands
 from antecede.server.dead_letters import DeadLetters
 from antecede.server.driver import Driver
 from antecede.server.items import Forgot
@@ -57,9 +58,11 @@ class Operations:
         self.trace: Callable[[], dict[str, Any] | None] = lambda: None
         """Returns the progress of the recorded trace; None: nothing is recorded."""
         self.dead = DeadLetters(machine, self._change)
+        self.clients = ClientCommands(machine, sessions, lives, self._change)
         self._commands: dict[str, tuple[int, Callable[..., Any]]] = {
             "status": (0, self.status),
             **self.dead.commands,
+            **self.clients.commands,
             "mailbox-drop": (1, self.mailbox_drop),
             "forget": (2, self.forget),
         }
@@ -140,6 +143,8 @@ class Operations:
             "questions": len(machine.engine.asks),
             "calls": machine.calls.open,
             "dead": len(machine.engine.dead),
+            "dead_dropped": machine.engine.forgotten,
+            "crowded": sorted(machine.engine.quotas.crowded)[:_shown_max],
         }
 
     def _is_away(self, address: str) -> bool:

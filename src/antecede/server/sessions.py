@@ -31,6 +31,7 @@ OPERATOR: Final = "dead-letters"
 """The client name under which dead letters are sent again."""
 REPLACED: Final = "replaced"
 STOPPING: Final = "stopping"
+STALLED: Final = "stalled"
 
 
 class Session(Protocol):
@@ -66,6 +67,8 @@ class Sessions:
         begun."""
         self.dead = 0
         """Letters that clients could not handle."""
+        self._progress: dict[str, float] = {}
+        """For each client that may have letters in its hands: when it last received or settled one, or left."""
 
     def attach(self, driver: Driver, now: float) -> None:
         """Set the driver that takes what clients send."""
@@ -73,6 +76,11 @@ class Sessions:
         driver.now = now
         for client in self._machine.clients:
             self._may_be_away(client)
+        quotas = self._machine.engine.quotas
+        for address in self._machine.engine.mailboxes:
+            if not quotas.is_agent(address):
+                # The previous life of this server may have handed out its first letters.
+                self._hand(address, limits.reactions_together_max)
 
     def defer(self, call: Callable[[], None]) -> None:
         """Call in the next turn."""
@@ -125,6 +133,8 @@ class Sessions:
         if self._sessions.get(session.address) is session:
             del self._sessions[session.address]
             self._may_be_away(session.client)
+            if session.address in self._progress:
+                self._progress[session.address] = self._driver.now
 
     def leave(self, session: Session) -> None:
         """Forget a client that closes its connection for good."""
@@ -140,6 +150,32 @@ class Sessions:
             # A client that has left, or that never sent anything, does not return for the letters in its mailbox.
             if client not in self._machine.clients or now - since > limits.temporary_client_seconds_max:
                 self._forget(client)
+        handed = self._machine.engine.quotas.handed
+        for address, since in list(self._progress.items()):
+            if address not in handed:
+                del self._progress[address]
+            elif now - since > limits.client_return_seconds:
+                self._give_up(address)
+
+    def _hand(self, address: str, letters: int, more: bool = False) -> None:
+        """Note how many letters a client may have in its hands, or how many more: they must not expire now."""
+        self._progress[address] = self._driver.now
+        handed = self._machine.engine.quotas.handed
+        handed[address] = letters + (handed.get(address, 0) if more else 0)
+
+    def _settle(self, address: str) -> None:
+        del self._progress[address]
+        self._machine.engine.quotas.handed.pop(address, None)
+
+    def _give_up(self, address: str) -> None:
+        """Let the letters of a client expire that is away, or that settles none although its mailbox is crowded."""
+        session = self._sessions.get(address)
+        if session is None:
+            self._settle(address)
+        elif address in self._machine.engine.quotas.crowded:
+            self._settle(address)
+            seconds = int(limits.client_return_seconds)
+            session.end(f"no letter was handled for {seconds} s, and the mailbox is full", STALLED)
 
     def _may_be_away(self, client: str) -> None:
         if wire.is_temporary(client):
@@ -215,6 +251,7 @@ class Sessions:
         if not self.is_current(session) or not letters or session.handed[: len(letters)] != letters:
             return
         del session.handed[: len(letters)]
+        self._progress[session.address] = self._driver.now
         reactions = [Reaction(letter) for letter in letters]
         address = session.address
         if dead:
@@ -233,9 +270,13 @@ class Sessions:
             if session is None and wire.is_temporary(due.agent):
                 self._temporary.setdefault(due.agent.rpartition("@")[0], self._driver.now)
             return
+        if session.handed and due.agent in self._machine.engine.quotas.crowded:
+            # Once these are settled, letters expire, and then the next are handed out.
+            return
         if len(due.letters) == 1 and not session.handed:
             letters = list(due.letters)
             session.handed = [letters[0].id]
+            self._hand(due.agent, 1)
             self._driver.when_durable(lambda: session.deliver(letters))
             return
         fresh: list[Letter] = []
@@ -247,6 +288,7 @@ class Sessions:
                 break
             fresh.append(letter)
         if fresh:
+            self._hand(due.agent, len(fresh), bool(session.handed))
             session.handed += [letter.id for letter in fresh]
             self._driver.when_durable(lambda: session.deliver(fresh))
 

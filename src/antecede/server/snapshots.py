@@ -64,6 +64,8 @@ class _Snapshot(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     """For each dead letter its number, and the wall clock at its death. Snapshots before log format 3 lack them."""
     clock_ms: int = 0
     """The wall clock of the last reactions."""
+    ages: dict[str, list[tuple[int, int]]] = {}
+    """For mailboxes with a limit of time: wall clock, letters that were seen then."""
 
 
 def check_origin(me: str, server: str, epoch: str, expected: str) -> None:
@@ -104,6 +106,7 @@ def encode_state(state: State) -> bytes:
         deaths=engine.deaths,
         died=[(dead.number, dead.since_ms) for dead in engine.dead.values()],
         clock_ms=engine.clock_ms,
+        ages=engine.ages,
         # The table is written last, when all letters have their numbers.
         letters=table.saved(),
     )
@@ -147,7 +150,8 @@ def _state(saved: _Snapshot) -> State:
         saved.numbers,
         SavedChannel(saved.consumers, returns),
         SavedEngine(
-            *(mailboxes, saved.states, saved.born, {one.key: one for one in dead}, saved.asks), deaths, saved.clock_ms
+            *(mailboxes, saved.states, saved.born, {one.key: one for one in dead}, saved.asks),
+            *(deaths, saved.clock_ms, saved.ages),
         ),
         saved.clients,
         {place: (when, agent, letters[position]) for place, when, agent, position in saved.timers},

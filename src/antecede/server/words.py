@@ -9,7 +9,7 @@ from antecede.channel import Outgoing
 from antecede.engine import React
 from antecede.link import Ack, Frame, Hello
 from antecede.orders import OrderSpec
-from antecede.topology import Topology
+from antecede.topology import Mailboxes, Topology
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -20,6 +20,8 @@ class Plan(msgspec.Struct, frozen=True):
     homes: dict[str, str]
     resend_after: float = limits.link_resend_first_seconds
     """How long a frame may stay unacknowledged; longer if the network loses nothing but whole connections."""
+    mailboxes: Mailboxes = Mailboxes()
+    """How much may wait in mailboxes."""
 
 
 class FromPeer(msgspec.Struct, frozen=True, gc=False):
@@ -55,6 +57,22 @@ class Drop(msgspec.Struct, frozen=True, gc=False):
     letters: int
     """How many at most."""
     reason: str
+
+
+class OnBehalf(msgspec.Struct, frozen=True, gc=False):
+    """An operator's request to send a notification in the name of a client."""
+
+    source: str
+    """The client's address."""
+    to: tuple[str, ...]
+    type: str
+    body: bytes
+    client: str
+    """The client name under which the operator sends it."""
+
+
+class Look(msgspec.Struct, frozen=True, gc=False):
+    """A request to look whether any mailbox holds too much, or there are too many dead letters."""
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):

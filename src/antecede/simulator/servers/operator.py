@@ -84,9 +84,9 @@ class Operators:
         arguments: list[str],
         answered: Callable[[Any, AntecedeError | None], None],
     ) -> None:
-        """Send a request, if the server is up. ``answered`` is called with its document, or with the error."""
+        """Send a request, if the server accepts connections. ``answered`` is called with its document, or with the error."""
         loop = self._loop
-        if not server.up:
+        if not server.listens:
             return
 
         def received(end: End, parts: list[wire.AnyPart]) -> None:

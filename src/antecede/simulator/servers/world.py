@@ -34,19 +34,12 @@ from antecede.trace import Event
 _steps_max = 200_000
 _effects_between = 40
 """A planned crash happens within this number of effects."""
-_wrong_events = (
-    "bad-frame",
-    "link-stopped",
-    "peer-refused",
-    "client-refused",
-    "stranger-gone",
-    "client-gone",
-)
+_wrong_events = ("bad-frame", "link-stopped", "peer-refused", "client-refused", "stranger-gone", "client-gone")
 """Events that servers must not log in a world whose members are all correct."""
 
 
 class Logs(msgspec.Struct):
-    """The logs of all servers: each server's records, and the rows that they give."""
+    """Each server's records, and the rows that all of them give."""
 
     records: dict[str, list[bytes]]
     rows: list[Event]
@@ -77,11 +70,13 @@ class ServerWorld:
         """Every letter that was ever handed out, by its id."""
         self.wrongs: list[str] = []
         """The complaints of servers and clients."""
+        self.absent: set[str] = set()
+        """Clients that are gone and never return."""
         self.operators = Operators(self)
         self.crashes = 0
         self.attended = 0.0
         self.losing = False
-        """Whether a server lost its data: links with it stop, and its clients cannot continue."""
+        """Whether a server lost its data: links with it stop."""
         self._resetting = False
         """Whether a domain is reset: until all its members have been, they refuse each other."""
         self._failed: set[str] = set()
@@ -418,7 +413,7 @@ class ServerWorld:
         return known
 
     def send(self, source: str, to: str | Iterable[str], notification: Notification) -> None:
-        """Let a client publish, to one or several."""
+        """Let a client publish."""
         client = self.client(source)
         targets = (to,) if isinstance(to, str) else tuple(sorted(set(to)))
         # The server refuses unreachable addresses; here the caller gets the error at once.
@@ -436,7 +431,7 @@ class ServerWorld:
         return logs
 
     def trace(self) -> list[Event]:
-        """The rows of all servers' logs, as they are on the disks now."""
+        """Read the rows of all servers' logs."""
         return self.logs().rows
 
 
