@@ -84,7 +84,7 @@ class Operators:
         arguments: list[str],
         answered: Callable[[Any, AntecedeError | None], None],
     ) -> None:
-        """Send a request, if the server accepts connections. ``answered`` is called with its document, or with the error."""
+        """Send a request, if the server listens. ``answered`` is called with its document, or with the error."""
         loop = self._loop
         if not server.listens:
             return
