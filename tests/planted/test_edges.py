@@ -7,12 +7,15 @@ notice within a stated number of schedules. The same schedules find nothing in w
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from antecede import limits, wire
 from antecede.channel.letters import Letter, couple
 from antecede.engine import Engine, Page, Range, Reaction
+from antecede.engine.following import Following, SavedFollowing
 from antecede.link import Link
+from antecede.orders.pruned import Pruned
 from antecede.server import AgentServer, client, dead_letters, entry, peering, requests
 from antecede.server.client import Numbering
 from antecede.server.connections import Connection
@@ -206,6 +209,50 @@ def test_a_client_that_keeps_its_letters_for_ever(monkeypatch: Patch) -> None:
     """It is gone, and nobody notices."""
     monkeypatch.setattr(Sessions, "_give_up", lambda self, address: None)
     caught(300, "is above its quota, and nothing expired")
+
+
+# Letters that follow from a dead one.
+
+
+def test_followers_that_are_not_held(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Following, "_may_follow", lambda self, agent, letter, barrier: False)
+    caught(300, "before a decision")
+
+
+def test_followers_that_are_held_only_if_they_come_later(monkeypatch: Patch) -> None:
+    def sift(self: Following, agent: str, letters: list[Letter], held: list[Letter]) -> list[Letter]:
+        real(self, agent, [], held)
+        return letters
+
+    real = Following._sift
+    monkeypatch.setattr(Following, "_sift", sift)
+    caught(300, "before a decision")
+
+
+def test_stamps_that_know_only_their_sender(monkeypatch: Patch) -> None:
+    def past(self: Pruned, packet: Any) -> tuple[int, ...]:
+        return tuple(packet.stamp[0].time if member == packet.source else 0 for member in range(self.members))
+
+    monkeypatch.setattr(Pruned, "past", past)
+    caught(300, "before a decision", orders=("pruned",))
+
+
+def test_held_letters_that_are_lost_with_a_decision(monkeypatch: Patch) -> None:
+    def unblock(self: Following, agent: str, key: str) -> list[Letter]:
+        return real(self, agent, key)[1:]
+
+    real = Following.unblock
+    monkeypatch.setattr(Following, "unblock", unblock)
+    caught(300, "were never delivered")
+
+
+def test_held_letters_that_a_snapshot_forgets(monkeypatch: Patch) -> None:
+    def dump(self: Following) -> SavedFollowing:
+        return msgspec.structs.replace(real(self), held={})
+
+    real = Following.dump
+    monkeypatch.setattr(Following, "dump", dump)
+    caught(300, "were never delivered", faults=Faults(crashes=6, looks=40, seconds=0.3))
 
 
 # Regular work.

@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
         count, one = 0, {}
         for one in letters:
             count += 1
-            print(f"{one['id']}  {one['agent']}  {one['type']} from {one['from']}: {one['reason']}")
+            print(f"{one['id']}  {one['agent']}  {one['type']} from {one['from']}: {one['reason']}{_holding(one)}")
         if not count:
             print("no dead letters", file=sys.stderr)
         elif count == first:
@@ -127,6 +127,15 @@ def _many(group: typer.Typer, name: str, does: str) -> None:
         else:
             document = many(where, access, name, chosen)
         print(json.dumps(document, indent=2))
+
+
+def _holding(one: dict[str, Any]) -> str:
+    """Return how many letters of its agent wait for a decision about a dead letter, and how sure it is that they follow
+    from it."""
+    if not one.get("holds"):
+        return ""
+    undecided = one["undecided"]
+    return f" (holds {one['holds']} letters" + (f", {undecided} of which may not follow from it)" if undecided else ")")
 
 
 def _print_list(letters: Iterator[dict[str, Any]]) -> None:

@@ -82,6 +82,8 @@ def _report(one: dict[str, Any]) -> None:
     clients = ", ".join(one["clients"]["here"]) or "none"
     dropped = f" (the oldest {one['dead_dropped']} were dropped)" if one.get("dead_dropped") else ""
     print(f"  letters waiting {one['waiting_letters']}, reactions {one['reactions']}, dead {one['dead']}{dropped}")
+    if one.get("held_letters"):
+        print(f"  letters held until an operator decides about a dead letter: {one['held_letters']}")
     print(f"  records {one['log']['last']}, durable {one['log']['durable']}; clients here: {clients}")
     if trace := one.get("trace"):
         trouble = f" (trouble: {trace['trouble']})" if trace["trouble"] else ""

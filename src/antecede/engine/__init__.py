@@ -22,13 +22,14 @@ import msgspec
 
 from antecede import limits
 from antecede.channel.footprint import Footprint
-from antecede.channel.letters import Letter
+from antecede.channel.letters import Letter, Past
 from antecede.engine.agents import Agent, Handler, Notification, Returned, Timeout, Unanswered, handlers_of, name_of
 from antecede.engine.changes import State, changed
 from antecede.engine.context import Alarm, Birth, Context, Outbound
 from antecede.engine.counting import Counting
 from antecede.engine.dead import Choice, Dead, Page, Range, page_of
-from antecede.engine.quotas import Quotas
+from antecede.engine.following import Following, SavedFollowing
+from antecede.engine.quotas import EXPIRED, Quotas
 from antecede.errors import AgentError, MailboxFullError, UsageError
 from antecede.topology import Mailboxes
 from antecede.whereabouts import writable
@@ -121,6 +122,7 @@ class SavedEngine(msgspec.Struct, frozen=True, array_like=True):
     deaths: int = 0
     clock_ms: int = 0
     ages: dict[str, list[tuple[int, int]]] = {}
+    following: SavedFollowing = SavedFollowing()
 
 
 class Engine:
@@ -149,12 +151,21 @@ class Engine:
         self.dead_footprint = Footprint()
         """The memory of dead letters."""
         self.quotas = Quotas()
+        self.following = Following()
         self._reacting: set[str] = set()
         self.ready: dict[str, None] = {}
         """Agents that have letters and are not reacting."""
 
     def deliver(self, agent: str, letter: Letter) -> None:
-        """Put a letter into an agent's mailbox."""
+        """Put a letter into an agent's mailbox, unless it must be held."""
+        if agent in self.following.agents:
+            self.following.came(agent, letter)
+            if self.following.holds(agent, letter):
+                self.footprint.add(letter)
+                return
+        self._put(agent, letter)
+
+    def _put(self, agent: str, letter: Letter) -> None:
         mailbox = self.mailboxes.get(agent)
         if mailbox is None:
             mailbox = self.mailboxes[agent] = deque()
@@ -165,8 +176,9 @@ class Engine:
 
     def deliver_all(self, arrived: list[tuple[str, Letter]]) -> None:
         """Put letters into mailboxes, in this sequence; consecutive letters are often for the same agent."""
-        if len(arrived) == 1:
-            self.deliver(*arrived[0])
+        if len(arrived) == 1 or self.following.agents:
+            for one in arrived:
+                self.deliver(*one)
             return
         agent = None
         for address, letter in arrived:
@@ -217,6 +229,39 @@ class Engine:
         dead = self.dead.pop(key, None)
         if dead is not None:
             self.dead_footprint.remove(dead.letter)
+            if self.following.blocks:
+                self._release(dead.agent, self.following.unblock(dead.agent, key))
+
+    def _release(self, agent: str, letters: list[Letter]) -> None:
+        for letter in letters:
+            self.footprint.remove(letter)
+            self._put(agent, letter)
+
+    def hold_for(self, agents: list[str]) -> tuple[set[str], dict[str, Past]]:
+        """From now on, hold what follows from dead letters of these agents, and of no others. Return the agents, and
+        the dictionary for the pasts of their letters."""
+        following = self.following
+        following.agents.clear()
+        following.agents.update(agents)
+        for agent in [agent for agent in following.blocks if agent not in following.agents]:
+            for key in list(following.blocks[agent]):
+                self._release(agent, following.unblock(agent, key))
+        return following.agents, following.pasts
+
+    def _block(self, agent: str, key: str, letter: Letter, mailbox: deque[Letter]) -> None:
+        """A letter died: take the letters that may follow from it out of the mailbox."""
+        letters, following = list(mailbox), self.following
+        if agent in self._counting.runs:
+            self._counting.taken(agent, letters)
+        self.quotas.taken(agent, letters)
+        self._changed.add(agent)
+        free = following.block(agent, key, letter, letters)
+        mailbox.clear()
+        mailbox.extend(free)
+        kept = {one.id for one in free}
+        for one in letters:
+            if one.id not in kept:
+                self.footprint.add(one)
 
     def due(self) -> list[React]:
         """Hand out letters to all agents that have some and are not reacting."""
@@ -230,7 +275,9 @@ class Engine:
             letter = mailbox[0]
             handlers = (self._handler(letter, set()),) if letter.answers else _by_type
             return React(agent, (letter,), handlers, self.states.get(agent))
-        letters = tuple(islice(mailbox, limits.reactions_together_max))
+        # Behind a letter that dies, others may have to be held: they are handed out one at a time.
+        most = 1 if agent in self.following.agents else limits.reactions_together_max
+        letters = tuple(islice(mailbox, most))
         settled: set[str] = set()
         if any(letter.answers for letter in letters):
             several = tuple([self._handler(letter, settled) if letter.answers else "" for letter in letters])
@@ -262,8 +309,9 @@ class Engine:
     ) -> list[Letter]:
         """Remove handled letters from the mailbox and save the agent's new state; return the letters."""
         self.clock_ms = clock_ms
-        mailbox = self.mailboxes.get(agent)
+        mailbox, holding = self.mailboxes.get(agent), self.following.agents
         letters = []
+        died: list[tuple[str, Letter]] = []
         for reaction in reactions:
             if not mailbox or mailbox[0].id != reaction.letter:
                 raise AgentError(f"agent {agent} reacted to {reaction.letter}, which is not its next letter")
@@ -273,9 +321,17 @@ class Engine:
                 self.asks.pop(letter.answers, None)
             if reaction.dead:
                 self.set_aside(agent, letter, reaction.dead)
+            if agent in holding:
+                key = f"{letter.id} {agent}"
+                if reaction.dead and not reaction.dead.startswith(EXPIRED):
+                    died.append((key, letter))
+                else:
+                    self.following.gone(key)
         if agent in self._counting.runs:
             self._counting.taken(agent, letters)
         self.quotas.taken(agent, letters)
+        for key, letter in died:
+            self._block(agent, key, letter, mailbox or deque())
         if state is not None:
             self.states[agent] = state if type(state) is bytes else changed(self.states.get(agent), state)
         self._reacting.discard(agent)
@@ -300,9 +356,8 @@ class Engine:
     def dump(self) -> SavedEngine:
         """Return the durable state."""
         mailboxes = {agent: list(mailbox) for agent, mailbox in self.mailboxes.items()}
-        return SavedEngine(
-            mailboxes, self.states, self.born, self.dead, self.asks, self.deaths, self.clock_ms, self.quotas.dump()
-        )
+        rest = (self.deaths, self.clock_ms, self.quotas.dump(), self.following.dump())
+        return SavedEngine(mailboxes, self.states, self.born, self.dead, self.asks, *rest)
 
     def load(self, saved: SavedEngine) -> None:
         """Load the state from ``dump`` into a new engine."""
@@ -312,6 +367,10 @@ class Engine:
         for dead in saved.dead.values():
             self.dead_footprint.add(dead.letter)
         self.mailboxes = {agent: deque(letters) for agent, letters in saved.mailboxes.items()}
+        self.following.load(saved.following, {key: dead.letter for key, dead in saved.dead.items()})
+        for held in self.following.held.values():
+            for letter in held:
+                self.footprint.add(letter)
         self._changed.update(self.mailboxes)
         self.ready = dict.fromkeys(self.mailboxes)
 

@@ -206,4 +206,4 @@ EXPIRED: Final = "expired"
 ALL_FULL: Final = f"{EXPIRED}: the mailboxes of all clients together are full"
 _seen_ms: Final = 1_000
 _slice: Final = 16
-"""If the clients' letters take too much memory, this part of them expires at a time."""
+"""The part of the clients' letters that expires at a time, if they take too much memory."""

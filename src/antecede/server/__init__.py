@@ -41,6 +41,7 @@ from antecede.server.items import (
     Fired,
     Forgot,
     Formatted,
+    Holding,
     Item,
     Left,
     Met,
@@ -128,13 +129,16 @@ class AgentServer:
 
     def begin(self, epoch: str, newest: int = LOG_FORMAT) -> bytes:
         """The record to begin an empty log with."""
-        return self._note([Began(self.name, epoch), Formatted(newest)])
+        return self._note([Began(self.name, epoch), Formatted(newest)], newest)
 
     def resume(self, newest: int = LOG_FORMAT) -> bytes:
         """The record to continue a log with, after the last one was replayed."""
-        return self._note([Formatted(max(newest, self.log_format)), Resumed()])
+        return self._note([Formatted(max(newest, self.log_format)), Resumed()], max(newest, self.log_format))
 
-    def _note(self, items: list[Item]) -> bytes:
+    def _note(self, items: list[Item], newest: int) -> bytes:
+        holding = self.plan.holding(self.name) if newest >= FORMAT_WITH_LISTS else []
+        if holding != sorted(self.engine.following.agents):
+            items.append(Holding(holding))
         for item in items:
             self._apply(item, 0.0)
         return encode_record(items)
@@ -169,9 +173,7 @@ class AgentServer:
     def alarm_ms(self) -> int | None:
         """The wall clock at which the next timer is due."""
         timer = self.timers.alarms[0][0] if self.timers.alarms else None
-        if self.calls.site is None:
-            return timer
-        call = self.calls.alarm_ms()
+        call = None if self.calls.site is None else self.calls.alarm_ms()
         return timer if call is None else call if timer is None else min(timer, call)
 
     # Inputs.
@@ -304,6 +306,8 @@ class AgentServer:
                 self.engine.bury(key)
         elif isinstance(item, Seen):
             self.engine.seen(item.agents, item.clock_ms)
+        elif isinstance(item, Holding):
+            self.channel.hold_for(*self.engine.hold_for(item.agents))
         elif isinstance(item, Left):
             self.clients.pop(item.client, None)
         elif isinstance(item, Met):
@@ -325,16 +329,11 @@ class AgentServer:
     def _apply_many(self, item: PublishedMany) -> None:
         last = item.number + len(item.bodies) - 1
         self.clients[item.client] = last
-        source, to, kind = f"{item.client}@{self.name}", self.channel.destinations.shared(item.to), item.type
+        source, to = f"{item.client}@{self.name}", self.channel.destinations.shared(item.to)
         if len(to) > 1:
             self._multicasts += 1
-        prefix, first = self._prefix, self._numbers + 1
+        self.channel.send_many(to, item.letters(self._prefix, self._numbers + 1, source, to))
         self._numbers += len(item.bodies)
-        letters = [
-            Letter(f"{prefix}{first + place}", source, to, kind, body, context=item.context)
-            for place, body in enumerate(item.bodies)
-        ]
-        self.channel.send_many(to, letters)
         self._replies.append(Accepted(item.client, last))
 
     def _apply_reaction(self, item: Reacted, now: float) -> None:
@@ -443,6 +442,7 @@ class AgentServer:
         self._numbers = state.numbers
         self.channel.load(state.channel, now)
         self.engine.load(state.engine)
+        self.channel.hold_for(self.engine.following.agents, self.engine.following.pasts)
         self.clients = state.clients
         self.timers.load(state.timers)
         self.stopped = {(domain, peer): reason for domain, peer, reason in state.stopped}

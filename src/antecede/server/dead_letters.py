@@ -156,7 +156,8 @@ class DeadLetters:
         return found[0]
 
     def _shown(self, dead: Dead) -> dict[str, Any]:
-        letter = dead.letter
+        letter, following = dead.letter, self._machine.engine.following
+        held = len(following.held.get(dead.agent, ())) if dead.key in following.blocks.get(dead.agent, ()) else 0
         return {
             "key": dead.key,
             "id": letter.id,
@@ -167,6 +168,8 @@ class DeadLetters:
             "reason": dead.reason,
             "place": f"{self._machine.name}:{dead.number}",
             "since_ms": dead.since_ms,
+            "holds": held,
+            "undecided": following.undecided(dead.agent) if held else 0,
         }
 
 

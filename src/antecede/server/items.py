@@ -93,6 +93,14 @@ class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_
     bodies: list[bytes]
     context: str = ""
 
+    def letters(self, prefix: str, first: int, source: str, to: tuple[str, ...]) -> list[Letter]:
+        """Return its letters; their ids are the prefix and numbers from ``first`` on."""
+        kind, context = self.type, self.context
+        return [
+            Letter(f"{prefix}{number}", source, to, kind, body, context=context)
+            for number, body in enumerate(self.bodies, first)
+        ]
+
 
 class Met(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=8):
     """A peer's incarnation and life were learned. From now on, another incarnation means that the peer lost data, and
@@ -173,6 +181,12 @@ class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="it
     clock_ms: int
 
 
+class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=20):
+    """From now on, letters that follow from dead letters of these agents are held, and of no others."""
+
+    agents: list[str]
+
+
 Item = (
     Taken
     | Published
@@ -192,6 +206,7 @@ Item = (
     | Resumed
     | BuriedMany
     | Seen
+    | Holding
 )
 LOG_FORMAT: Final = 3
 """The rules that are in force in a new log."""

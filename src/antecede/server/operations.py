@@ -144,6 +144,7 @@ class Operations:
             "calls": machine.calls.open,
             "dead": len(machine.engine.dead),
             "dead_dropped": machine.engine.forgotten,
+            "held_letters": machine.engine.following.count(),
             "crowded": sorted(machine.engine.quotas.crowded)[:_shown_max],
         }
 

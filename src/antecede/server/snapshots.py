@@ -9,10 +9,11 @@ Format 1, which is still read, is an array of nine values, with each letter in f
 
 import msgspec
 
-from antecede.channel import Letter, SavedChannel, SavedConsumer, SavedReturns
+from antecede.channel import Letter, Past, SavedChannel, SavedConsumer, SavedReturns
 from antecede.channel.letter_table import LetterTable, Position, SavedLetters
 from antecede.channel.letters import Destinations
 from antecede.engine import Dead, Question, SavedEngine
+from antecede.engine.following import SavedFollowing
 from antecede.errors import SnapshotError, StoreError, TopologyError
 from antecede.server.items import FORMAT_OLDEST
 
@@ -66,6 +67,13 @@ class _Snapshot(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     """The wall clock of the last reactions."""
     ages: dict[str, list[tuple[int, int]]] = {}
     """For mailboxes with a limit of time: wall clock, letters that were seen then."""
+    holding: list[str] = []
+    """Agents for which letters that follow from a dead one are held."""
+    pasts: dict[str, Past] = {}
+    blocks: dict[str, list[str]] = {}
+    held: dict[str, list[Position]] = {}
+    numbers_held: dict[str, int] = {}
+    newest_held: int = 0
 
 
 def check_origin(me: str, server: str, epoch: str, expected: str) -> None:
@@ -107,6 +115,12 @@ def encode_state(state: State) -> bytes:
         died=[(dead.number, dead.since_ms) for dead in engine.dead.values()],
         clock_ms=engine.clock_ms,
         ages=engine.ages,
+        holding=engine.following.agents,
+        pasts=engine.following.pasts,
+        numbers_held=engine.following.numbers,
+        newest_held=engine.following.newest,
+        blocks=engine.following.blocks,
+        held={agent: list(table.positions(letters)) for agent, letters in engine.following.held.items()},
         # The table is written last, when all letters have their numbers.
         letters=table.saved(),
     )
@@ -136,6 +150,12 @@ def _state(saved: _Snapshot) -> State:
         for (agent, position, reason), when in zip(saved.dead, died, strict=True)
     ]
     deaths = saved.deaths or len(dead)
+    kept = {one.key for one in dead}
+    if not all(key in kept for keys in saved.blocks.values() for key in keys):
+        raise SnapshotError("letters are held for a dead letter that is not there")
+    held = {agent: [letters[position] for position in positions] for agent, positions in saved.held.items()}
+    numbers = (saved.numbers_held, saved.newest_held)
+    following = SavedFollowing(saved.holding, saved.pasts, saved.blocks, held, *numbers)
     returns = SavedReturns(
         saved.left,
         saved.away_domain,
@@ -151,7 +171,7 @@ def _state(saved: _Snapshot) -> State:
         SavedChannel(saved.consumers, returns),
         SavedEngine(
             *(mailboxes, saved.states, saved.born, {one.key: one for one in dead}, saved.asks),
-            *(deaths, saved.clock_ms, saved.ages),
+            *(deaths, saved.clock_ms, saved.ages, following),
         ),
         saved.clients,
         {place: (when, agent, letters[position]) for place, when, agent, position in saved.timers},

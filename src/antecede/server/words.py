@@ -23,6 +23,10 @@ class Plan(msgspec.Struct, frozen=True):
     mailboxes: Mailboxes = Mailboxes()
     """How much may wait in mailboxes."""
 
+    def holding(self, server: str) -> list[str]:
+        """Return the agents of a server for which letters that follow from a dead one are held."""
+        return sorted(agent for agent in self.mailboxes.hold if self.homes.get(agent) == server)
+
 
 class FromPeer(msgspec.Struct, frozen=True, gc=False):
     """Something arrives from a peer of a domain."""

@@ -43,9 +43,9 @@ class Mailboxes(msgspec.Struct, frozen=True, dict=True):
     """The settings of all mailboxes."""
 
     clients: Quota = Quota(limits.mailbox_letters_max, limits.mailbox_bytes_max)
-    """Of each client that has no quota of its own."""
+    """Of each client without a separate quota."""
     agents: Quota = Quota()
-    """Of each agent that has no quota of its own."""
+    """Of each agent without a separate quota."""
     named: dict[str, Quota] = {}
     """Of single agents and clients."""
     hold: frozenset[str] = frozenset()

@@ -27,18 +27,22 @@ class Operators:
 
         def listed(document: Any, error: AntecedeError | None) -> None:
             if document and not singly:
-                self._settle_page(server, command, {_number(dead): dead["key"] for dead in document}, 0)
+                of = self._loop.random.choice(("", "Riddle"))
+                meant = {_number(dead): dead["key"] for dead in document if of in ("", dead["type"])}
+                if meant:
+                    self._settle_page(server, command, of, meant, 0)
                 return
             for dead in document or ():
-                self._settle(server, command, dead["key"])
+                self.settle(server, command, dead["key"])
 
         self._request(server, "dead-list", [], listed)
 
-    def _settle_page(self, server: SimulatedServer, command: str, listed: dict[int, str], upto: int) -> None:
-        """Settle those of the listed letters that come after this number, two with one command."""
+    def _settle_page(self, server: SimulatedServer, command: str, of: str, listed: dict[int, str], upto: int) -> None:
+        """Settle those of the listed letters that come after this number, two with one command. ``of``: their type, or
+        empty."""
         if command == "dead-bury":
             self.buried |= {(server.name, key) for number, key in listed.items() if number > upto}
-        page = [str(upto), str(max(listed)), str(_page_letters), "", self._loop.random.choice(("", "Riddle")), "", "0"]
+        page = [str(upto), str(max(listed)), str(_page_letters), "", of, "", "0"]
 
         def answered(document: Any, error: AntecedeError | None) -> None:
             if error is None:
@@ -47,13 +51,14 @@ class Operators:
                 if document["upto"] > max(listed):
                     self._loop.wrong(server.name, f"an operator's {command} went beyond the letters that were meant")
                 if document["more"]:
-                    self._settle_page(server, command, listed, document["upto"])
+                    self._settle_page(server, command, of, listed, document["upto"])
             elif not isinstance(error, ClosedError | OverloadError):
                 self._loop.wrong(server.name, f"an operator's {command} failed: {error}")
 
         self._request(server, f"{command}-page", page, answered)
 
-    def _settle(self, server: SimulatedServer, command: str, key: str) -> None:
+    def settle(self, server: SimulatedServer, command: str, key: str) -> None:
+        """Send one dead letter again, or take it off the list."""
         place = (server.name, key)
         if command == "dead-bury":
             self.buried.add(place)

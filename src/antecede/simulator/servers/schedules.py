@@ -16,7 +16,7 @@ from antecede.engine.topic import Subscribe, Topic
 from antecede.orders import OrderSpec, parse
 from antecede.server import Plan
 from antecede.simulator.servers.client import NOBODY
-from antecede.simulator.servers.crowd import Crowd, patient_seconds
+from antecede.simulator.servers.crowd import Crowd, decide, early, patient_seconds
 from antecede.simulator.servers.faults import NONE, ROUGH, Faults
 from antecede.simulator.servers.judgement import expired, findings
 from antecede.simulator.servers.losses import lost_data
@@ -81,6 +81,7 @@ def play(
         world.later(random.random() * world.faults.seconds, lambda: copied.append(copies()))
     try:
         world.run()
+        decide(world)
         if random.random() < 0.1:
             world.reset_domain(_one(random, list(topology.domains)))
             world.settle()
@@ -89,10 +90,12 @@ def play(
             world.settle()
         if random.random() < 0.02:
             _stay_long(world, random, dice)
+        decide(world)
         logs = world.logs()
         found = findings(world, logs, promised, None, replayed=seed % 4 == 0)
+        found += early(logs) if "causal" in promised else ()
         found += _dead(world, logs) + _asked(world) + _states(world, logs, crowd.agents)
-        if not found and copied and watch is None:
+        if not found and copied and watch is None and not crowd.hold:
             # A world that is watched keeps its logs.
             found = lost_data(world, server, copied[-1] if random.random() < 0.5 else {}, lambda: _probe(world, dice))
     except Exception as error:
@@ -293,6 +296,9 @@ def _dead(world: ServerWorld, logs: Logs) -> list[str]:
 
 def _asked(world: ServerWorld) -> list[str]:
     """A client that is patient gets the answer to its question, or learns that there will be no answer."""
+    if world.plan.mailboxes.hold:
+        # A question may be held for longer than any client waits.
+        return []
     return [
         f"{address}: question {question.id} was {question.outcome}"
         for address, client in world.clients.items()
