@@ -125,6 +125,26 @@ def make(wanted: str) -> None:
     write(os.path.join(venv, "antecede.stamp"), wanted + "\n" + os.path.realpath(python))
 
 
+def prepare_docs() -> str:
+    """Ensure that the environment of the documentation site matches its lock; return its Python. It is separate, since
+    nothing else needs these packages."""
+    folder, lock = os.path.join(root, ".venv-docs"), os.path.join(root, "docs", "requirements.lock")
+    builder, mark = os.path.join(folder, "bin", "python"), os.path.join(folder, "antecede.stamp")
+    with open(lock, "rb") as file:
+        wanted = hashlib.sha256(file.read()).hexdigest()
+    if read(mark) == wanted and os.access(builder, os.X_OK):
+        return builder
+    check_machine()
+    with one_at_a_time(), phase("the packages of the documentation site"):
+        shutil.rmtree(folder, ignore_errors=True)
+        os.makedirs(os.path.join(state, "tmp"), exist_ok=True)
+        if not runs([getattr(sys, "_base_executable", None) or sys.executable, "-m", "venv", folder]):
+            raise Stop("cannot make .venv-docs: install the system's python3-venv")
+        call([builder, "-m", "pip", "install", "-r", lock])
+        write(mark, wanted)
+    return builder
+
+
 def make_empty() -> None:
     """Make an environment without pip. Without the venv module it is a link and two lines of text."""
     shutil.rmtree(venv, ignore_errors=True)

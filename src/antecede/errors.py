@@ -4,7 +4,9 @@ An error's text is one line for the person who has to act on it: what was wrong,
 The command line prints that line and exits with 2. Our own mistakes are assertions, not errors of this module.
 """
 
+from collections.abc import Iterable
 from copy import copy
+from difflib import get_close_matches
 
 
 class AntecedeError(Exception):
@@ -45,6 +47,12 @@ class TraceError(AntecedeError):
 
 class TopologyError(AntecedeError):
     """A topology that cannot be used."""
+
+
+class AccessError(AntecedeError):
+    """An access file, or credentials, that cannot be used."""
+
+    code = "access"
 
 
 class OrderError(AntecedeError):
@@ -93,6 +101,12 @@ class NoRouteError(UsageError):
     """A letter to an agent without a route: no chain of domains leads to its server."""
 
     code = "no-route"
+
+
+class NotAllowedError(UsageError):
+    """The access file of the servers does not allow this to the identity that tried it."""
+
+    code = "not-allowed"
 
 
 class OverloadError(AntecedeError):
@@ -192,3 +206,9 @@ def again(error: AntecedeError, where: str = "") -> AntecedeError:
     if where:
         twin.args = (f"{where}: {error}",)
     return twin
+
+
+def similar(given: str, known: Iterable[str]) -> str:
+    """Return a question for the end of an error: the known name that was probably meant. Empty if none is similar."""
+    near = get_close_matches(given[:100], list(known), 1, 0.6)
+    return f"; did you mean {near[0]}?" if near else ""

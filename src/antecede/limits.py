@@ -38,10 +38,8 @@ simulated_messages_max: Final = 1_000_000_000
 
 topology_bytes_max: Final = 4 * 1024 * 1024
 """One topology file."""
-
 topology_servers_max: Final = 4_096
 """Servers of one topology, and its domains."""
-
 topology_drawn_servers_max: Final = 1_024
 """Servers of a topology that is drawn: more cannot be read."""
 
@@ -50,100 +48,83 @@ simulated_delay_seconds_max: Final = 1_000_000
 
 scenario_bytes_max: Final = 1024 * 1024
 """One scenario file."""
-
 scenario_processes_max: Final = 64
 """Processes of one scenario: more cannot be drawn or read."""
-
 scenario_wait_seconds_max: Final = 3_600
 """One ``wait`` of a scenario."""
-
 scenario_packets_max: Final = 4_000
 """Packets of a scenario that are in transit or lost at one time."""
-
 scenario_steps_max: Final = 200_000
 """Steps in playing one scenario: packets that leave or arrive, timers that expire, queues that are searched."""
-
 trace_line_bytes_max: Final = 16 * 1024 * 1024
 """One line of a JSON Lines trace; a longer one is set aside as unreadable."""
-
 conflicts_bytes_max: Final = 1024 * 1024
-"""One file with a table of conflicting operations."""
-
 conflict_pairs_max: Final = 65_536
-"""Pairs of conflicting operations in one table."""
-
+"""One file with a table of conflicting operations, and its pairs."""
 kin_instances_max: Final = 4_096
 """Instances of one object with a conflicting ancestor or descendant there. Each is compared with all others, so their
 number counts twice: 16 million pairs are some 100 MB."""
-
 raw_text_bytes_max: Final = 4 * 1024
 """The part of a quarantined row's own text that is kept."""
 
 diagram_events_max: Final = 2_000
-"""Events in one space-time diagram; more cannot be read by a person."""
-
 diagram_processes_max: Final = 256
-"""Processes in one space-time diagram."""
+"""Events and processes in one space-time diagram; more cannot be read by a person."""
 
 explorer_processes_max: Final = 8
-"""Processes of one exhaustive exploration."""
-
 explorer_messages_max: Final = 16
-"""Messages of one exhaustive exploration."""
-
+"""Processes and messages of one exhaustive exploration."""
 explorer_states_max: Final = 2_000_000
 """The default limit of states in one exploration; each takes one or two kilobytes."""
 
 foreign_line_bytes_max: Final = 1024 * 1024
 """One line of a foreign log or span table; a longer one is skipped as unreadable."""
-
 foreign_document_bytes_max: Final = 256 * 1024 * 1024
 """One JSON document that is not a sequence of lines: it must be read as a whole."""
-
 foreign_events_max: Final = 2_000_000
 """Events of one import: all of them must be in memory to find their messages."""
-
 foreign_halves_max: Final = 64
 """Records of one span by different services: two if both sides of a call share its id, more if it was retried."""
-
 foreign_clock_entries_max: Final = 20_000_000
-"""Entries of all vector clocks of one import."""
+"""Entries of all vector clocks of one import, also of those that an import of an editing session makes."""
 
 label_chars_max: Final = 400
 """The name of an operation, or of an instance: a path with one number for each level of nesting."""
 
-roots_running_max: Final = 8
-"""Operations started by users that one object runs at the same time. Others wait, because more operations would only
-block each other."""
-
+roots_conflicting_max: Final = 8
+"""Conflicting operations of users that one object or server runs at the same time: more would only block each other."""
+roots_rival_max: Final = 2
+"""The same for roots that may share requests: one under way, and one on its way. The others wait to share the next one;
+nested ones, which cannot, would wound each other."""
+roots_running_max: Final = 1_024
+"""All operations of users that one object or server runs at the same time: those that arrive while one is computed."""
+roots_running_bytes_max: Final = 16 * 1024 * 1024
+"""The arguments of those operations, of which every replica has a copy; a single larger one runs alone."""
+shared_calls_max: Final = 256
+"""Calls that share one request: a replica computes them in one step, and other work must have its turn."""
+shared_calls_bytes_max: Final = 256 * 1024
+"""The arguments of calls that share one request; a single larger one travels alone."""
 nesting_depth_max: Final = 32
 """Levels of nested calls between objects; a deeper call fails."""
-
 ended_instances_max: Final = 4_096
 """Failed and aborted operation instances that an object remembers, for callers that are slower than others."""
-
 calls_open_max: Final = 20_000
-"""Calls of objects that began at one server and have not ended. Above this limit, further calls from clients are
-refused."""
-
+"""Calls of objects that began at one server and have not ended; above this, further calls from clients are refused."""
 call_seconds_max: Final = 86_400
 """The longest that a call of a replicated object may take before it is aborted."""
-
 call_depth_max: Final = 64
 """Lists and dictionaries within each other in the arguments of one call, its answer, or the state of an object."""
 
 object_state_bytes_max: Final = 32 * 1024 * 1024
-"""The state of one replicated object, which every operation writes again; an operation that exceeds this fails."""
+"""The state of one replicated object, which a snapshot writes as a whole; an operation that exceeds this fails."""
 
 reason_chars_max: Final = 2_000
 """The reason of a failed operation, as its callers receive it."""
 
 train_letters_max: Final = 1_024
 """Letters that share one message of a domain's order. Like the next two, part of the log format: a replay needs it."""
-
 train_copies_max: Final = 262_144
 """Destinations of all letters of one train together; one list of destinations in a train may serve many letters."""
-
 train_bytes_max: Final = 1024 * 1024
 """Bytes of one train; a single larger letter travels alone."""
 
@@ -185,6 +166,27 @@ bytes per shared domain; a request of an operator has two short arguments."""
 
 token_bytes_max: Final = 4 * 1024
 """One token: a quarter of the longest hello."""
+token_chars_min: Final = 32
+"""One token for servers that other machines reach: it cannot be guessed if it is random."""
+
+proof_bytes_max: Final = 128
+"""One nonce or signature in a proof of identity: 32 and 64 bytes today."""
+access_bytes_max: Final = 4 * 1024 * 1024
+"""One access file."""
+identities_max: Final = 10_000
+"""Identities of one role in an access file: more than a server can have clients at one time."""
+patterns_max: Final = 1_000
+"""Entries of one list of an access file: keys, names or patterns."""
+pattern_chars_max: Final = 400
+"""One name or pattern of an access file."""
+permissions_cached_max: Final = 8_192
+"""Addresses in the decisions about permissions that a session remembers; beyond it they are made again."""
+addresses_watched_max: Final = 10_000
+"""Network addresses whose attempts to connect are counted: about 3 MB. The one that was silent longest is forgotten."""
+audit_bytes_max: Final = 16 * 1024 * 1024
+"""One file of the audit log; there are two, the current one and the previous one."""
+audit_refusals_per_second: Final = 20.0
+"""Refusals in the audit log: strangers that try again and again would otherwise remove everything else from it."""
 
 hello_seconds_max: Final = 10.0
 """How long a new connection may take to identify itself."""
@@ -198,13 +200,12 @@ one. Correct programs send their hello at once. So even if thousands reconnect t
 time."""
 
 strangers_address_max: Final = 256
-"""The limit of these connections from one address: half of all, so that one host cannot use up the places of all
-others."""
+"""The limit of these connections from one address: half of all, so that one host cannot use up all places."""
 
 unfinished_bytes_max: Final = 256 * 1024 * 1024
 unfinished_address_bytes_max: Final = 128 * 1024 * 1024
-"""Bytes of incomplete frames from clients and from connections without a hello: 25 frames of full length. Above it the
-connection whose frame began first is closed. From one address: half of all."""
+"""Bytes of incomplete frames from clients and from connections without a hello, and the part of them from one address:
+25 frames of full length, and half of that. Above it the connection whose frame began first is closed."""
 
 descriptors_wanted: Final = 16_384
 """Open files that a server process requests from the operating system: its incoming connections, those to its peers (at
@@ -221,8 +222,7 @@ write_buffer_bytes_max: Final = 8 * 1024 * 1024
 """Bytes that may wait in one connection; above it nothing more is written until the other end has read."""
 
 heartbeat_seconds: Final = 5.0
-"""An end sends a keep-alive after this time without output; after three times this without input, the other end counts
-as lost."""
+"""An end sends a keep-alive after this time without output; after three times this without input, the peer is lost."""
 
 dial_seconds_max: Final = 5.0
 """The longest pause between two tries to reach a peer."""
@@ -273,16 +273,13 @@ connection takes to be noticed and made again."""
 dead_letters_max: Final = 200_000
 dead_letter_bytes_max: Final = 256 * 1024 * 1024
 """Dead letters that a server keeps, and their memory: as much as it keeps in mailboxes. Above it the oldest go."""
-
 dead_page_letters_max: Final = 1_000
 dead_page_examined_max: Final = 20_000
 dead_page_bytes_max: Final = 1024 * 1024
 """Dead letters that one request lists or sends again, those that it looks at to find them, and their bytes: a step of
 some milliseconds, and a record and an answer that fit easily."""
-
 drop_letters_max: Final = 10_000
 """Letters that one request deletes: a record of about 1 MiB, and a step of about 20 ms."""
-
 dead_shown_bytes_max: Final = 4 * 1024 * 1024
 """The fields of one dead letter, as JSON, that are shown: half of the longest notification."""
 
@@ -332,40 +329,39 @@ full disk or a lack of file descriptors usually lasts for seconds."""
 
 store_group_bytes_max: Final = 16 * 1024 * 1024
 """One commit group of a log: its records with their lengths. This also limits one record."""
-
 store_segment_bytes: Final = 64 * 1024 * 1024
 """The default size of one segment of a log; segments are allocated as a whole, one in advance."""
-
 store_pending_bytes_max: Final = 32 * 1024 * 1024
 """Records that were appended to a log and are not yet written; they must fit into one segment."""
-
 store_log_bytes_max: Final = 16 * 1024 * 1024 * 1024
 """All segments of one log, including the one allocated in advance."""
-
 store_snapshot_bytes_max: Final = 64 * 1024 * 1024 * 1024
 """One snapshot of a log's owner, all its parts."""
-
 store_snapshot_part_bytes_max: Final = 1024 * 1024 * 1024
 """One part of a snapshot, which must be in memory as a whole."""
-
 store_snapshot_part_bytes_wanted: Final = 64 * 1024 * 1024
 """A state that is passed as one piece is cut into parts of this length: the size of a segment, which is well below the
 limit of a part and gives few parts."""
-
 store_commit_here_bytes_max: Final = 64 * 1024
 store_quick_sync_seconds: Final = 0.001
 """Bytes that a log's owner commits in its own thread, and the longest sync for which it may wait; more, and longer
 ones, are left to the commit thread."""
-
 store_retry_seconds: Final = 0.1
 """How long a log with a full disk waits before a refused append makes it check again."""
 
 trace_context_chars_max: Final = 128
-"""The trace context of one letter; a W3C context has 55 characters today."""
+"""The context of one publish: a W3C trace context has 55 characters today, and the label follows it."""
+
+notification_label_chars_max: Final = 80
+"""The label of one notification: one line of a terminal."""
+
+trace_pending_letters_max: Final = 200_000
+"""Letters whose class and label the projection of a log remembers until they are handled. If more wait in mailboxes,
+the rows of the oldest lack these two columns; each takes about 200 bytes."""
 
 metrics_request_bytes_max: Final = 8 * 1024
 metrics_connections_max: Final = 64
-"""The head of one request for a server's metrics page; requests at one time, further ones are disconnected."""
+"""The head of one request for a server's metrics page, and requests at one time; further ones are disconnected."""
 
 live_seconds_max: Final = 30.0
 """How long a server's event loop may be blocked, or inputs may wait for a step, before ``/live`` fails. Peers and
@@ -377,7 +373,7 @@ mailboxes, the rest for a snapshot. Then it ends at once; its log has everything
 
 trace_retry_seconds: Final = 1.0
 trace_retry_seconds_max: Final = 60.0
-"""The first pause before a server repeats a failed conversion of its log, and the longest: each is twice as long."""
+"""The first and the longest pause before a server repeats a failed conversion of its log; each is twice as long."""
 
 trace_segments_behind_max: Final = 8
 """Closed segments that wait for conversion before the server logs it."""
@@ -409,13 +405,20 @@ unread_share_max: Final = 0.1
 """The share of rows that cannot be read as events, above which a trace counts as unreadable. A torn line per file or a
 few rows of another program are common, but with one row in ten the meaning of the verdict is unclear."""
 
+report_processes_max: Final = 100
+"""Processes in the map of a report's traffic; all others are together in one more row and column."""
+
 mapping_bytes_max: Final = 64 * 1024
 """One mapping file of an import: a few lines, each of them perhaps a long regular expression."""
 
 pattern_line_chars_max: Final = 64 * 1024
 pattern_seconds_max: Final = 2.0
-"""One line for a user's regular expression to search: quadratic time is still only some seconds. How long its search
-may take: a good search takes microseconds; one that backtracks takes years."""
+"""One line for a user's regular expression to search (quadratic time is still only some seconds), and how long that may
+take. A good search takes microseconds; one that backtracks takes years."""
+
+export_events_max: Final = {"perfetto": 1_000_000, "otlp": 1_000_000, "shiviz": 50_000, "dot": 2_000, "mermaid": 400}
+"""Events of one exported trace. Perfetto and collectors take files of some 500 MB; ShiViz keeps all events in a web
+page; a graph of more points cannot be read; Mermaid refuses texts of more than 50,000 characters."""
 
 preview_records_max: Final = 10_000
 mapped_kinds_max: Final = 1_000
@@ -425,17 +428,14 @@ of records that an import counts; a field with more different values is free tex
 plan_multicasts_max: Final = 20_000
 """Different multicasts that a plan considers. If there are more, the most frequent represent all, so that computing the
 cost of one plan takes only milliseconds."""
-
 plan_work_max: Final = 1.2e10
 plan_front_max: Final = 12
 """Elementary steps of one search for domains: about a minute on two cores, for any number of servers. Plans of a Pareto
 front that are reported: more would not help a person to choose."""
-
 plan_sample_messages_max: Final = 200_000
 plan_file_bytes_max: Final = 256 * 1024 * 1024
 """Messages that are replayed in the simulator to check a plan's cost: they give the mean to about a percent. One table
 of traffic, of processes and their servers, or of pins: one row for each pair of 4,096 servers fits."""
-
 plan_break_even_servers_max: Final = 1_024
 """The largest number of servers tried in the search for the size at which domains pay off with uniform traffic."""
 
@@ -443,7 +443,6 @@ sweep_cells_max: Final = 100_000
 sweep_seeds_max: Final = 10_000
 """Cells of one sweep: about a day of work if each takes a second. Runs of one setting: half the confidence interval is
 then a fiftieth of the standard deviation."""
-
 sweep_scale_max: Final = 100.0
 sweep_file_bytes_max: Final = 1024 * 1024
 """The largest factor by which a study may be longer than in its paper; a larger one is a typing error. One file with

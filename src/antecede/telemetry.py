@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from antecede.channel.letters import Letter
 from antecede.engine.context import Context
+from antecede.labels import trace_in
 from antecede.limits import trace_context_chars_max
 from antecede.whereabouts import text_of
 
@@ -80,7 +81,11 @@ class Spans:
         if letter.ask or letter.answers:
             attributes["messaging.message.conversation_id"] = letter.ask or letter.answers
         span = self._tracer.start_span(
-            f"react {agent}", Around(), kind=SpanKind.CONSUMER, attributes=attributes, links=_links(letter.context)
+            f"react {agent}",
+            Around(),
+            kind=SpanKind.CONSUMER,
+            attributes=attributes,
+            links=_links(trace_in(letter.context)),
         )
         return span, attach(set_span_in_context(span, Around()))
 

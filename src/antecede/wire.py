@@ -13,7 +13,8 @@ have a default if they are missing.
 ====  ==================================================================================================
 1     the first
 2     letters and publishes carry the trace context that they were sent in
-3     a train of letters may contain a list of destinations once for many letters
+3     a train of letters may contain a list of destinations once for many letters; ends with credentials prove their
+      identity before the hello
 ====  ==================================================================================================
 
 **Temporary clients.** A client whose name begins with :data:`TEMPORARY` is forgotten, with its mailbox, when it closes
@@ -36,11 +37,13 @@ from msgspec import Meta
 from antecede import limits
 from antecede.errors import WireError
 
-VERSION: Final = 3
+VERSION: Final = 4
 """The newest supported version."""
 VERSION_OLDEST: Final = 1
 LISTS: Final = 3
 """The first version in which a train may have lists of destinations."""
+SHARED_CALLS: Final = 4
+"""The first version whose servers compute several calls of one request (:mod:`antecede.objects.roots`)."""
 
 TEMPORARY: Final = "temporary-client."
 """The beginning of the names of temporary clients."""
@@ -131,7 +134,8 @@ class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
     answers: str = ""
     replays: str = ""
     context: str = ""
-    """The span in which it was sent, as a W3C trace context; since version 2."""
+    """The span in which it was sent, as a W3C trace context, and its label (:mod:`antecede.labels`); since version
+    2."""
 
 
 class Accepted(Part, frozen=True, array_like=True, gc=False, tag=7):
@@ -205,6 +209,33 @@ class Answer(Part, frozen=True, array_like=True, gc=False, tag=15):
     """The kind of error, in one word for programs, or empty. Older servers don't send it."""
 
 
+class Introduce(Part, frozen=True, array_like=True, gc=False, tag=17):
+    """The first part of an end with credentials; since version 3. See :mod:`antecede.access.proof`."""
+
+    version: int
+    oldest: int
+    role: str
+    name: str
+    to: str
+    """The server that must answer; empty: any."""
+    nonce: Annotated[bytes, Meta(max_length=limits.proof_bytes_max)]
+
+
+class Challenge(Part, frozen=True, array_like=True, gc=False, tag=18):
+    """A server's answer to an introduction."""
+
+    version: int
+    server: str
+    nonce: Annotated[bytes, Meta(max_length=limits.proof_bytes_max)]
+    signature: Annotated[bytes, Meta(max_length=limits.proof_bytes_max)]
+
+
+class Proof(Part, frozen=True, array_like=True, gc=False, tag=19):
+    """The answer to a challenge; a hello or a request follows."""
+
+    signature: Annotated[bytes, Meta(max_length=limits.proof_bytes_max)]
+
+
 AnyPart = (
     ServerHello
     | PeerFrames
@@ -222,6 +253,9 @@ AnyPart = (
     | Bye
     | Request
     | Answer
+    | Introduce
+    | Challenge
+    | Proof
 )
 
 _encode = msgspec.msgpack.Encoder().encode

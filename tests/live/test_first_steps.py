@@ -50,8 +50,18 @@ def test_up_says_which_server_was_killed(cluster: Callable[..., Any]) -> None:
         up.kill()
         up.wait()
     said = [line for line in errors.read_text().splitlines() if line.startswith("antecede: ")]
-    again = "stopping the others; run the same command again to continue: nothing accepted is lost"
-    assert said == [f"antecede: s2 was killed (signal 9); {again}"]
+    again = "run the same command again to continue: nothing accepted is lost"
+    assert said == ["antecede: s2 ended; stopping the others", f"antecede: s2 was killed (signal 9); {again}"]
+    assert errors.read_text().splitlines()[-1] == said[-1], "the cause comes last"
+
+
+def test_the_reason_why_a_server_cannot_start_comes_last(cluster: Callable[..., Any]) -> None:
+    world = cluster({"A": ["s1", "s2"]}, {"echo": ("s2", "live_agents:Ecoh")})
+    answer = world.command("up", str(world.file))
+    assert answer.returncode == 2
+    last = answer.stderr.splitlines()[-1]
+    assert last.startswith("antecede: s2 ended (exit code 2): ")
+    assert "module live_agents has no Ecoh; did you mean Echo?" in last
 
 
 def test_data_that_is_a_file(cluster: Callable[..., Any]) -> None:

@@ -48,7 +48,7 @@ _apart = ("engine", "seconds", "session_seconds")
 def _decorated(seed: int) -> list[Event]:
     """A random trace, damaged or not, whose rows carry times, sizes and hops, or lack some of them."""
     random = Random(f"figures {seed}")
-    there = {name: random.choice((0.0, 0.7, 1.0)) for name in ("time", "stamp", "bytes", "hop")}
+    there = {name: random.choice((0.0, 0.7, 1.0)) for name in ("time", "stamp", "bytes", "hop", "held")}
 
     def maybe(name: str, value: Any) -> Any:
         return value if random.random() < there[name] else None
@@ -74,6 +74,8 @@ def _decorated(seed: int) -> list[Event]:
         row = replace(row, time=maybe("time", time), stamp_bytes=maybe("stamp", random.randint(0, 50)), extra=extra)
         if row.kind == "hop":
             row = replace(row, domain=random.choice(("A", "B", None)), hop=maybe("hop", random.randint(1, 3)))
+        if row.kind in ("hop", "deliver"):
+            row = replace(row, held=maybe("held", random.random() < 0.5))
         found.append(row)
         if random.random() < 0.02:
             found.append(found[-1])

@@ -12,8 +12,10 @@ from hypertrees import hypertrees
 
 from antecede.pipeline.planning import annealing, kernel, plans
 from antecede.pipeline.planning.model import SIZES, STAMP_BYTES, model_of
-from antecede.pipeline.planning.problem import Bounds, Figures, Problem, figures_of
+from antecede.pipeline.planning.problem import Bounds, Figures, Pins, Plan, Problem, figures_of
+from antecede.pipeline.planning.replay import replay
 from antecede.pipeline.planning.search import search, violated
+from antecede.pipeline.planning.traffic import Traffic
 
 _cases = int(os.environ.get("ANTECEDE_SEEDS", "8"))
 _sizes = [int(size) for size in os.environ.get("ANTECEDE_SERVERS", "4,5,6").split(",")]
@@ -53,6 +55,30 @@ def test_a_result_is_never_worse_than_a_feasible_reference(problem: Callable[...
                 assert outcome.best.figures.cost <= reference.figures.cost * (1 + 1e-9), name
         for one in outcome.front:
             assert one.figures.feasible
+
+
+@pytest.mark.parametrize(("name", "order"), [("paper", "matrix"), ("cpu", "matrix"), ("cpu", "pruned")])
+def test_a_result_replays_no_dearer_than_a_feasible_reference(name: str, order: str) -> None:
+    """With the same messages, in the simulation. Two groups of three talk among themselves, and a little to each
+    other."""
+    pairs = {(a, b): 50.0 if (a < 3) == (b < 3) else 1.0 for a in range(6) for b in range(6) if a != b}
+    traffic = Traffic([f"s{number}" for number in range(6)], pairs, {})
+    model = model_of(name, order)
+    outcome = search(Problem(traffic, model, Bounds(), Pins(), traffic.messages), 1)
+
+    def replayed(plan: Plan) -> float:
+        domains = {
+            f"d{number}": [traffic.servers[server] for server in members]
+            for number, members in enumerate(plans.domains_of(plan))
+        }
+        found = replay(traffic, domains, model, 1.0, 2_000, 1)
+        assert found is not None
+        assert found.messages == traffic.messages
+        return found.cost
+
+    best = replayed(outcome.best.plan)
+    for shape, reference in outcome.references.items():
+        assert reference is None or best <= replayed(reference.plan) * (1 + 1e-9), shape
 
 
 def test_the_same_seed_gives_the_same_plan(problem: Callable[..., Problem]) -> None:

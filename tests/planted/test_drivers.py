@@ -14,8 +14,9 @@ import pytest
 from antecede import limits
 from antecede.engine import React, Reaction
 from antecede.server import driver
+from antecede.server.acknowledgements import Acknowledgements
 from antecede.server.client import ClientLine, Numbering, Ticket
-from antecede.server.driver import Acknowledgements, Driver
+from antecede.server.driver import Commit, Driver
 from antecede.server.peering import Peering
 from antecede.server.retries import Retries
 from antecede.server.sessions import Sessions
@@ -57,6 +58,18 @@ def test_acknowledgements_that_wait_for_ever(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Acknowledgements, "received", lambda self, frames: None)
     monkeypatch.setattr(Acknowledgements, "stepped", lambda self, waiting, now: None)
     caught(300)
+
+
+def test_records_that_nothing_waits_for_and_that_are_never_committed(monkeypatch: Patch) -> None:
+    real = Driver._commit
+
+    def commit(self: Driver, now: float) -> Commit:
+        found = real(self, now) if len(self.gate) else Commit.LATER
+        self._commit_at = None
+        return found
+
+    monkeypatch.setattr(Driver, "_commit", commit)
+    caught(300, "are not durable")
 
 
 def test_a_failed_reaction_that_is_not_tried_again(monkeypatch: Patch) -> None:

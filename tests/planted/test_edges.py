@@ -20,6 +20,7 @@ from antecede.server import AgentServer, client, dead_letters, entry, peering, r
 from antecede.server.client import Numbering
 from antecede.server.connections import Connection
 from antecede.server.dead_letters import DeadLetters
+from antecede.server.hands import Hands
 from antecede.server.inbox import Inbox
 from antecede.server.items import Reacted
 from antecede.server.operations import Operations
@@ -113,7 +114,7 @@ def test_a_question_that_loses_its_answer_with_its_number(monkeypatch: Patch) ->
 
 
 def test_a_command_that_is_answered_before_it_is_durable(monkeypatch: Patch) -> None:
-    def request(self: Operations, command: str, arguments: list[str], answer: Any) -> None:
+    def request(self: Operations, who: Any, remote: str, command: str, arguments: list[str], answer: Any) -> None:
         ok, document = self.run(command, arguments)
         answer(wire.Answer(ok, document))
 
@@ -162,7 +163,7 @@ def test_letters_that_die_again_and_again_for_one_command(monkeypatch: Patch) ->
 
 
 def test_letters_that_expire_in_a_client_s_hands(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Sessions, "_hand", lambda self, address, letters, more=False: None)
+    monkeypatch.setattr(Hands, "take", lambda self, address, letters, now, more=False: None)
     caught(300, "received", "which the log says have expired", faults=_slow_clients)
 
 
@@ -207,7 +208,7 @@ def test_letters_that_expire_as_if_they_were_handled(monkeypatch: Patch) -> None
 
 def test_a_client_that_keeps_its_letters_for_ever(monkeypatch: Patch) -> None:
     """It is gone, and nobody notices."""
-    monkeypatch.setattr(Sessions, "_give_up", lambda self, address: None)
+    monkeypatch.setattr(Hands, "_give_up", lambda self, address: None)
     caught(300, "is above its quota, and nothing expired")
 
 
@@ -325,7 +326,7 @@ def test_a_peer_of_another_incarnation_that_is_accepted(monkeypatch: Patch) -> N
         self.peer = source
 
     monkeypatch.setattr(Link, "_check_peer", check_peer)
-    caught(300, "which has another past", "goes on")
+    caught(300, "which has another past", "goes on", faults=Faults(seconds=0.1))
 
 
 def test_a_peer_whose_counter_went_back_that_is_accepted(monkeypatch: Patch) -> None:

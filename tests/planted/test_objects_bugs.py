@@ -1,4 +1,5 @@
-"""The printed protocol, misprint by misprint: each must be caught (Enokido, Higaki, Takizawa §4).
+"""The printed protocol, misprint by misprint, and mistakes with live states: each must be caught (Enokido, Higaki,
+Takizawa §4).
 
 Every class below undoes one reading of :mod:`antecede.orders.objects` or of :mod:`antecede.objects`. It is planted
 into groups of objects on the same random schedules on which the protocol as read breaks nothing, and what happened is
@@ -6,18 +7,22 @@ judged from the trace, by whether everything came to its end, and by whether tha
 come to one after the other.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
 from antecede.messages import ABORT, COMMIT, COPY, RESPONSE, Effects, Message, Send
-from antecede.objects import Site
+from antecede.objects import Object, Site
+from antecede.objects.entries import Entries
 from antecede.objects.execution import Execution
-from antecede.objects.instances import DONE, Instance
+from antecede.objects.instances import DONE, Instance, Root
+from antecede.objects.replay import Intentions, Outcome, fold
+from antecede.objects.roots import Roots
 from antecede.objects.simulation.campaign import play
 from antecede.objects.simulation.workload import Workload
+from antecede.objects.state import Change, Live, State
 from antecede.objects.table import Table
 from antecede.orders.objects import Objects
 from antecede.orders.objects_rules import PLAIN, Rules, Waiting
@@ -34,7 +39,13 @@ def _with(**parts: type) -> type[Site]:
 def _workload(seed: int) -> Workload:
     """Busy, nested, with many conflicts and without crashes: where the printed rules fail soonest."""
     drawn = Workload.drawn(seed)
-    return msgspec.structs.replace(drawn, density=(0.3, 0.6, 1.0)[seed % 3], depth=1 + seed % 3, crash=0.0)
+    few = min(drawn.roots, 9)
+    return msgspec.structs.replace(drawn, density=(0.3, 0.6, 1.0)[seed % 3], depth=1 + seed % 3, crash=0.0, roots=few)
+
+
+def _crowded(seed: int) -> Workload:
+    """So many roots at once that some wait to be admitted."""
+    return Workload(seed, objects=2, operations=2, density=1.0, depth=1, roots=40, gap="exponential:0.01")
 
 
 class VectorOfTheMessage(Objects):
@@ -206,7 +217,7 @@ class Neglects(Site):
         super()._pump()
         for one in self.table.queued():
             if one.pending:
-                del self.table.instances[one.id]
+                self.table.remove(one)
 
 
 class NothingIsWounded(Site):
@@ -253,6 +264,54 @@ class AppliedPieceByPiece(Execution):
                 self._close(one, COMMIT)
 
 
+class StaleCopies(State):
+    """After a call an operation goes on with what it read before it: what others of its root did meanwhile is lost."""
+
+    def refresh(self, view: Object) -> None:
+        pass
+
+
+class AppliedTwice(Intentions):
+    """An intention is applied when it is computed, and once more when its root commits."""
+
+    def computed(self, begun: Sequence[Instance]) -> dict[str, Outcome]:
+        return fold(self.live, begun)
+
+
+class DigestIgnoresAField(State):
+    """The digest does not change with the entries of one attribute: replicas that differ there seem equal."""
+
+    def _entered(self, attribute: str, entries: Entries) -> list[Change]:
+        changes = super()._entered(attribute, entries)
+        if attribute == "boxes":
+            changes = [msgspec.structs.replace(change, digest=0) for change in changes]
+        return changes
+
+
+class LostChange(State):
+    """A list that was changed in place is taken for unchanged: only what is assigned counts."""
+
+    def _replaced(self, attribute: str, after: Any, encoded: Any) -> list[Change]:
+        return [] if encoded is not None else super()._replaced(attribute, after, encoded)
+
+
+class YoungestFirst(Roots):
+    """The root that was started last is admitted first."""
+
+    def add(self, root: Root) -> None:
+        super().add(root)
+        self._waiting[self._operation(root)].rotate(1)
+
+
+def _intending(kind: type[Intentions]) -> type[Site]:
+    return _with(executing=type("Planted", (Execution,), {"intending": kind}))
+
+
+def _stated(kind: type[State]) -> type[Site]:
+    live = type("Planted", (Live,), {"state": kind})
+    return _intending(type("Planted", (Intentions,), {"live_kind": live}))
+
+
 BUGS: list[tuple[type[Site], Callable[[set[str]], bool]]] = [
     (_with(ordering=VectorOfTheMessage), lambda kinds: bool(kinds & {"conflict", "instance", "agreement"})),
     (_with(ordering=OnlyChangesCount), bool),
@@ -273,6 +332,10 @@ BUGS: list[tuple[type[Site], Callable[[set[str]], bool]]] = [
     (_with(locking=LocksEndEarly), lambda kinds: kinds == {"serial"}),
     (_with(executing=AppliedBackwards), lambda kinds: kinds == {"serial"}),
     (_with(executing=AppliedPieceByPiece), lambda kinds: kinds == {"serial"}),
+    (_stated(StaleCopies), bool),
+    (_intending(AppliedTwice), lambda kinds: "stuck" in kinds),
+    (_stated(DigestIgnoresAField), lambda kinds: kinds == {"stuck"}),
+    (_stated(LostChange), lambda kinds: kinds == {"stuck"}),
 ]
 NAMES = [
     "VectorOfTheMessage",
@@ -291,6 +354,10 @@ NAMES = [
     "LocksEndEarly",
     "AppliedBackwards",
     "AppliedPieceByPiece",
+    "StaleCopies",
+    "AppliedTwice",
+    "DigestIgnoresAField",
+    "LostChange",
 ]
 
 
@@ -300,6 +367,11 @@ def test_misprint_is_caught(site: type[Site], shows: Callable[[set[str]], bool])
         if shows(set(play(seed, site=site, workload=_workload(seed)).findings)):
             return
     pytest.fail(f"not caught in {SEEDS} runs")
+
+
+def test_a_root_that_is_admitted_out_of_order_is_caught() -> None:
+    assert "admission" in play(0, site=_with(rooting=YoungestFirst), workload=_crowded(0)).findings
+    assert not play(0, workload=_crowded(0)).findings
 
 
 def test_the_protocol_as_read_passes_the_same_runs() -> None:

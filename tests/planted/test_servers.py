@@ -78,7 +78,7 @@ def test_a_hello_that_says_more_than_is_durable(monkeypatch: Patch) -> None:
         then()
 
     monkeypatch.setattr(Peering, "say_hello", say_hello)
-    caught(300, faults=Faults(crashes=12, powercuts=1.0, resets=60, slow_disks=12, seconds=0.5))
+    caught(300, faults=Faults(crashes=12, powercuts=1.0, resets=150, slow_disks=12, seconds=0.5))
 
 
 # Channel.

@@ -18,13 +18,26 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in _rows))
     Path("one.log").write_text('a {"a":1}\nalone\n')
+    orphan = {"process": "b", "index": 2, "kind": "deliver", "message": "lost"}
+    clocked = [row | {"lamport": row["time"]} for row in _rows]
+    Path("orphan.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*clocked, orphan]))
+    Path("own.log").write_text("a s 1\nb d 1\n")
+    Path("spans.csv").write_text("trace_id,span_id,parent_id,service,start\nt,1,,a,1\nt,2,1,b,2\n")
 
 
 @pytest.mark.parametrize(
     ("command", "wanted"),
     [
         ("verify t.jsonl --engine plain", "index_gap           1 index is missing"),
+        ("verify orphan.jsonl --engine plain", "1 of 2 deliveries was not checked: every violation is real"),
+        ("verify orphan.jsonl --engine plain", "lamport      2 checked, 1 disagrees with the events"),
+        ("verify orphan.jsonl --engine plain", '"holds" covers only the other delivery\n'),
         ("import one.log", "1 row, not written: give --to"),
+        (
+            "import own.log --send s --deliver d --pattern (?P<process>.).(?P<kind>.).(?P<message>.)",
+            "2 records: 1 send, 1 delivery (with a recorded send), 0 local events; 2 processes\n",
+        ),
+        ("import spans.csv", "1 row at an assumed position: a delivery that is late only because of such rows is"),
         ("import one.log --to o.jsonl", "1 row written to o.jsonl"),
         ("measure t.jsonl --engine plain", "1 of 1 delivery comes before its send by the clocks"),
         ("simulate --order fifo --processes 2 --messages 1 --seed 1", "fifo: 2 processes, 1 message\n"),

@@ -87,6 +87,7 @@ def test_report_of_a_violation(run: Callable[..., Said]) -> None:
         "unread_first": {},
         "nulled": {},
         "nulled_first": {},
+        "named": [],
         "orders": {
             "fifo": {"holds": True, "late": 0, "undecided": 0},
             "causal": {
@@ -269,6 +270,7 @@ def test_what_is_no_trace_is_named(run: Callable[..., Said]) -> None:
     code, _, err = run("picture")
     assert code == 2
     assert "picture is not JSON Lines: line 1: not JSON" in err
+    assert "antecede import converts a log, lines of text with --pattern" in err
     assert "--quarantine DIR" in err
     code, _, err = run("data/segment-000000000001.log")
     assert code == 2

@@ -2,14 +2,16 @@
 
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from antecede import limits
 from antecede.errors import TraceError
-from antecede.trace import read_events, verify
+from antecede.trace import judge, read_events, verify
 from antecede.trace.foreign import convert
+from antecede.trace.quarantine import sift
 
 
 def _import(folder: Path, transactions: list[Any]) -> dict[str, Any]:
@@ -44,6 +46,31 @@ def test_a_parent_named_again_is_no_second_delivery(tmp_path: Path) -> None:
     assert verify([tmp_path / "t.jsonl"])["quarantined"] == {}
 
 
+def test_what_an_agent_already_knows_is_no_delivery(tmp_path: Path) -> None:
+    """Neither on a second branch of its own, nor if a parent is named with one of its descendants."""
+    report = _import(tmp_path, [_txn(0), _txn(0, 0), _txn(1, 1), _txn(1, 0), _txn(2, 0, 2, 1), _txn(2, 4, 3)])
+    assert report["messages"] == 3
+    assert [e.message for e in read_events([tmp_path / "t.jsonl"])[0] if e.kind == "deliver"] == [
+        "agent-0:1->agent-1",
+        "agent-1:2->agent-2",
+        "agent-1:3->agent-2",
+    ]
+
+
+def test_no_session_shows_a_late_delivery(seeds: int, tmp_path: Path) -> None:
+    for seed in range(seeds // 3):
+        dice = Random(seed)
+        transactions = [
+            _txn(dice.randrange(4), *(dice.randrange(number) for _ in range(dice.randint(0, 3)) if number))
+            for number in range(dice.randint(2, 30))
+        ]
+        _import(tmp_path, transactions)
+        sifted = sift(read_events([tmp_path / "t.jsonl"])[0])
+        (tmp_path / "t.jsonl").unlink()
+        verdict = judge(sifted.trace)
+        assert (sifted.reasons, verdict.fifo, verdict.causal) == ({}, [], []), seed
+
+
 @pytest.mark.parametrize(
     "broken", [_txn(0, 9), _txn(0, -1), _txn(0, 1), {"agent": 0}, 7, {"agent": 1.5, "parents": []}, None]
 )
@@ -64,6 +91,12 @@ def test_one_recording_at_a_time_and_within_the_bound(tmp_path: Path, monkeypatc
         (tmp_path / f"{name}.json").write_text('{"txns": [{"agent": 0, "parents": []}]}')
     with pytest.raises(TraceError, match="only one editing recording"):
         convert([tmp_path])
+    (tmp_path / "c.json").write_text(json.dumps({"txns": [_txn(0), _txn(1, 0)]}))
+    monkeypatch.setattr(limits, "foreign_clock_entries_max", 1)
+    assert convert([tmp_path / "c.json"])["messages"] == 1
+    monkeypatch.setattr(limits, "foreign_clock_entries_max", 0)
+    with pytest.raises(TraceError, match="more merges"):
+        convert([tmp_path / "c.json"])
     monkeypatch.setattr(limits, "foreign_events_max", 0)
     with pytest.raises(TraceError, match="more transactions"):
         convert([tmp_path / "a.json"])

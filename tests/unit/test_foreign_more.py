@@ -8,7 +8,7 @@ import pytest
 
 from antecede import cli
 from antecede.errors import TraceError
-from antecede.trace import read_events
+from antecede.trace import read_events, verify
 from antecede.trace.foreign import FORMATS, convert
 
 
@@ -116,6 +116,94 @@ def test_flow_events(tmp_path: Path) -> None:
         ("browser/io", "local", None),
     ]
     assert _import(tmp_path, events)[1] == rows
+
+
+def test_threads_of_one_name_are_not_one_process(tmp_path: Path) -> None:
+    named = [
+        {"ph": "M", "pid": pid, "tid": 1, "name": kind, "args": {"name": "renderer"}}
+        for pid in (1, 2)
+        for kind in ("process_name", "thread_name")
+    ]
+    flow = {"name": "post", "cat": "ipc", "id": 1, "tid": 1}
+    rows = _import(tmp_path, [*named, flow | {"ph": "s", "pid": 1, "ts": 1}, flow | {"ph": "f", "pid": 2, "ts": 2}])[1]
+    assert [row[:2] for row in rows] == [
+        ("renderer/renderer (1/1)", "send"),
+        ("renderer/renderer (2/1)", "deliver"),
+    ]
+
+
+@pytest.mark.parametrize(("at", "wanted"), [(5, (0, 1)), (6, (1, 0))])
+def test_flow_events_at_one_time_prove_nothing(tmp_path: Path, at: int, wanted: tuple[int, int]) -> None:
+    flow = {"name": "post", "cat": "ipc", "pid": 1}
+    sends = [flow | {"ph": "s", "tid": 1, "ts": at, "id": at} for at in (1, 2)]
+    ends = [flow | {"ph": "f", "tid": 2, "ts": 5, "id": 2}, flow | {"ph": "f", "tid": 2, "ts": at, "id": 1}]
+    _import(tmp_path, sends + ends)
+    fifo = verify([tmp_path / "out.jsonl"])["orders"]["fifo"]
+    assert (fifo["late"], fifo["undecided"]) == wanted
+
+
+def _activities(*given: tuple[str, int, int, int]) -> dict[str, Any]:
+    """A history of activities, each with its worker, start, end and attempt, in the order in which they are scheduled.
+    The server writes both events when an activity ends."""
+    events: list[tuple[int, str, dict[str, Any]]] = [(0, "WorkflowExecutionStarted", {"workflowId": "w"})]
+    events += [(0, "ActivityTaskScheduled", {"activityId": f"a{n}"}) for n in range(len(given))]
+    for n, (worker, start, end, attempt) in sorted(enumerate(given), key=lambda found: found[1][2]):
+        about = {"scheduledEventId": str(n + 2), "identity": worker, "attempt": attempt}
+        events += [(start, "ActivityTaskStarted", about), (end, "ActivityTaskCompleted", about)]
+    return {
+        "events": [
+            {
+                "eventId": str(number),
+                "eventType": kind,
+                "eventTime": f"2026-03-01T10:00:0{at}Z",
+                kind[0].lower() + kind[1:] + "EventAttributes": about,
+            }
+            for number, (at, kind, about) in enumerate(events, 1)
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    ("activities", "wanted"),
+    [
+        # The first began first and ended last, so the history has its start after that of the second.
+        ([("w1", 1, 9, 1), ("w1", 2, 3, 1)], (0, 0)),
+        ([("w1", 2, 9, 1), ("w1", 1, 3, 1)], (1, 0)),
+        ([("w1", 1, 9, 1), ("w1", 1, 3, 1)], (0, 1)),
+        # It began earlier and failed; only its second start is recorded.
+        ([("w1", 4, 9, 2), ("w1", 2, 3, 1)], (0, 1)),
+        ([("w1", 4, 9, 1), ("w2", 2, 3, 1)], (0, 0)),
+    ],
+)
+def test_activities_are_in_the_order_in_which_they_began(
+    tmp_path: Path, activities: list[tuple[str, int, int, int]], wanted: tuple[int, int]
+) -> None:
+    _import(tmp_path, _activities(*activities))
+    report = verify([tmp_path / "out.jsonl"])
+    assert (report["orders"]["fifo"]["late"], report["orders"]["fifo"]["undecided"]) == wanted
+    assert report["complete"]
+
+
+def test_ends_of_activities_that_overlap_are_assumed(tmp_path: Path) -> None:
+    _import(tmp_path, _activities(("w1", 1, 2, 1), ("w1", 3, 6, 1), ("w1", 4, 5, 1)))
+    sends = [row for row in read_events([tmp_path / "out.jsonl"])[0] if row.process == "w1" and row.kind == "send"]
+    assert [(row.message, row.assumed) for row in sends] == [
+        ("w:2:Completed", None),
+        ("w:4:Completed", None),
+        ("w:3:Completed", True),
+    ]
+
+
+def test_a_timeout_is_no_message_and_runs_of_one_workflow_are_told_apart(tmp_path: Path) -> None:
+    history = _activities(("w1", 1, 2, 1))
+    late = history["events"][-1]
+    late["eventType"] = "ActivityTaskTimedOut"
+    late["activityTaskTimedOutEventAttributes"] = late.pop("activityTaskCompletedEventAttributes")
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_text(json.dumps(history))
+    convert([tmp_path / "a.json", tmp_path / "b.json"], tmp_path / "out.jsonl")
+    report = verify([tmp_path / "out.jsonl"])
+    assert (report["messages"], report["deliveries"], report["quarantined"]) == (2, 2, {})
 
 
 def test_a_history_of_temporal(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from antecede import cli
-from antecede.trace import read_events
+from antecede.trace import read_events, verify
 from antecede.trace.foreign import Mapping, convert_mapped
 
 _options = ["--map", "process=p,kind=k,message=m,to=t", "--send", "s", "--deliver", "d"]
@@ -23,8 +23,8 @@ def _send(process: str, message: str, **more: Any) -> dict[str, Any]:
     return {"p": process, "k": "s", "m": message} | more
 
 
-def _deliver(process: str, message: str) -> dict[str, Any]:
-    return {"p": process, "k": "d", "m": message}
+def _deliver(process: str, message: str, **more: Any) -> dict[str, Any]:
+    return {"p": process, "k": "d", "m": message} | more
 
 
 def _write(*records: dict[str, Any], name: str = "log.jsonl") -> None:
@@ -114,7 +114,8 @@ def test_a_time_that_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str])
     _write(_send("a", "1", t="b", at="noon"), _deliver("b", "1"), _send("a", "2", t="b", at=1), _deliver("b", "2"))
     _write(*({"at": 1} | json.loads(line) for line in Path("log.jsonl").read_text().splitlines()))
     out = _out(capsys, "--map", "time=at", "--index", "time")
-    assert "  1 time could not be read: left out; use --time\n" in out
+    assert "  1 time could not be read: left out\n" in out
+    assert "    give their format, such as --time '%d/%b/%Y %H:%M:%S.%f'\n" in out
     assert "    log.jsonl:1: --index time: at is not a time; give --time FORM\n" in out
     _write(*({"at": 1} | record for record in (_send("a", "1"), _deliver("b", "1"))), _send("a", "2"))
     assert "    log.jsonl:3: --index time: no time: the record has no at\n" in _out(
@@ -171,3 +172,17 @@ def test_each_row_has_its_place_in_the_log(name: str) -> None:
     # A column of that name which the user maps is kept.
     convert_mapped(["log.jsonl"], Mapping(map=_mapping.map | {"source": "k"}, send="s", deliver="d"), name)
     assert [event.extra for event in read_events([name])[0]] == [{"source": "s"}, {"source": "d"}]
+
+
+@pytest.mark.parametrize(("newest_first", "wanted"), [(False, (1, 0, 0)), (True, (0, 1, 2))])
+def test_equal_times_prove_nothing_in_a_log_with_the_newest_line_first(
+    newest_first: bool, wanted: tuple[int, int, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """b received both messages within one second."""
+    sent = [_send("a", "1", at=1), _send("a", "2", at=2)]
+    received = [_send("b", "3", at=4), _deliver("b", "2", at=5), _deliver("b", "1", at=5)]
+    _write(*sent, *received) if not newest_first else _write(*received[1:], received[0], *reversed(sent))
+    out = _out(capsys, "--map", "time=at", "--index", "time", "--to", "t.jsonl")
+    report = verify(["t.jsonl"])["orders"]["fifo"]
+    rows = "  2 rows at assumed positions: a delivery that is late only because of such rows is undecided\n"
+    assert (report["late"], report["undecided"], 2 * (rows in out)) == wanted

@@ -29,7 +29,8 @@ def test_thousands_may_be_given_up_together() -> None:
             compared += 1
             return self is other
 
-    site.roots.waiting = [Compared(*msgspec.structs.astuple(root)) for root in site.roots.waiting]
+    queue = site.roots._waiting["call"]
+    queue.extend([Compared(*msgspec.structs.astuple(queue.popleft())) for _ in range(len(queue))])
     effects = site.tick(1.0)
     assert compared == 0
     ended = [effect for effect in effects if isinstance(effect, Answered)]

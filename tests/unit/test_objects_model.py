@@ -17,6 +17,7 @@ from antecede.objects import Call, CallFailed, Object, operation, operations_of,
 from antecede.objects.model import initial
 from antecede.objects.replay import compute, fold
 from antecede.objects.search import counter_example, search
+from antecede.objects.state import Live
 from antecede.orders.relation import Relation, parse_relation
 
 
@@ -252,6 +253,8 @@ def test_only_calls_may_be_yielded() -> None:
 
 
 class _Row:
+    shared = False
+
     def __init__(self, id_: str, name: str, arguments: tuple[Any, ...], answers: list[Any]) -> None:
         self.id, self.operation, self.arguments, self.answers = id_, name, arguments, answers
 
@@ -276,11 +279,13 @@ def test_what_comes_back_to_its_ancestors_object_comes_between() -> None:
 
     outer = _Row("r", "around", (), [])
     inner = _Row("r/1/1", "inside", (), [])
-    _, outcomes = fold(Counter, {"value": 0}, [outer, inner])
-    assert outcomes["r/1/1"].answer == (True, 2)
+    live = Live(Counter)
+    live.load({"value": 0})
+    assert fold(live, [outer, inner])["r/1/1"].answer == (True, 2)
+    live.rollback()
     outer.answers = [(True, None)]
-    state, outcomes = fold(Counter, {"value": 0}, [outer, inner])
-    assert state == {"value": 20}
+    outcomes = fold(live, [outer, inner])
+    assert live.dump() == {"value": 20}
     assert outcomes["r"].answer == (True, 20)
 
 

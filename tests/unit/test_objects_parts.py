@@ -15,6 +15,8 @@ from antecede.objects.instances import Instance, Made, Root
 from antecede.objects.replay import Intentions
 from antecede.objects.replicas import Placed, Placement
 from antecede.objects.roots import Roots, Wounds
+from antecede.objects.table import Table
+from antecede.orders.relation import Relation
 from antecede.testing import World
 
 
@@ -22,15 +24,21 @@ def _root(number: int, deadline: float | None = None) -> Root:
     return Root(f"a.{number}", "op", (), (0, 0, number), 1, deadline)
 
 
+_conflicts = Relation([("op", "op"), ("op", "other")])
+
+
 def _started(count: int) -> Roots:
-    roots = Roots()
-    roots.waiting = [_root(number) for number in range(1, count + 1)]
+    roots = Roots(_conflicts)
+    for number in range(1, count + 1):
+        roots.add(_root(number))
     return roots
 
 
-def test_roots_begin_up_to_the_bound_and_the_oldest_first() -> None:
-    most = limits.roots_running_max
+@pytest.mark.parametrize("version", [1, 2])
+def test_roots_begin_up_to_the_bound_and_the_oldest_first(version: int) -> None:
+    most = limits.roots_conflicting_max
     roots = _started(most + 2)
+    roots.version = version
     assert [root.name for root in roots.admitted()] == [f"a.{number}" for number in range(1, most + 1)]
     assert roots.admitted() == []
     # One that rests still counts: it comes back.
@@ -38,6 +46,56 @@ def test_roots_begin_up_to_the_bound_and_the_oldest_first() -> None:
     assert roots.admitted() == []
     roots.end(roots.running["a.2"])
     assert [root.name for root in roots.admitted()] == [f"a.{most + 1}"]
+
+
+def _drawn(number: int, operation: str, size: int = 0) -> Root:
+    return Root(f"a.{number}", operation, (), (0, 0, number), size=size)
+
+
+def test_compatible_roots_are_not_limited_by_conflicts_and_overtake_only_what_they_do_not_conflict_with() -> None:
+    most = limits.roots_conflicting_max
+    roots = _started(most + 1)
+    for number, name in enumerate(("free", "other", "free", "op"), most + 2):
+        roots.add(_drawn(number, name))
+    # The last of the first kind waits, and so do all that conflict with it: an older root must not be overtaken.
+    assert [root.number[2] for root in roots.admitted()] == [*range(1, most + 1), most + 2, most + 4]
+    for number in range(1, most + 1):
+        roots.end(roots.running[f"a.{number}"])
+    assert [root.operation for root in roots.admitted()] == ["op", "other", "op"]
+    assert not roots.waiting
+
+
+def test_compatible_roots_are_limited_by_number_and_by_bytes() -> None:
+    roots = Roots(_conflicts)
+    for number in range(1, limits.roots_running_max + 3):
+        roots.add(_drawn(number, "free"))
+    assert len(roots.admitted()) == limits.roots_running_max
+    roots.end(roots.running["a.1"])
+    assert [root.name for root in roots.admitted()] == [f"a.{limits.roots_running_max + 1}"]
+    roots = Roots(_conflicts)
+    half = limits.roots_running_bytes_max // 2
+    for number, size in enumerate((half, half, 1, 3 * half, 1), 1):
+        roots.add(_drawn(number, "free", size))
+    assert [root.number[2] for root in roots.admitted()] == [1, 2]
+    roots.end(roots.running["a.1"])
+    assert [root.number[2] for root in roots.admitted()] == [3], "the fourth is too large, and is not overtaken"
+    roots.end(roots.running["a.2"])
+    roots.end(roots.running["a.3"])
+    assert [root.number[2] for root in roots.admitted()] == [4], "alone"
+
+
+def test_the_first_deadline_is_known_without_a_search() -> None:
+    roots = Roots(_conflicts)
+    for number, deadline in enumerate((5.0, 3.0, None, 4.0), 1):
+        roots.add(_root(number, deadline))
+    assert roots.deadline() == 3.0
+    roots.admitted()
+    roots.end(roots.running["a.2"])
+    assert roots.deadline() == 4.0
+    assert [root.name for root in roots.late(4.5)] == ["a.4"]
+    other = Roots(_conflicts)
+    other.load(*roots.dump())
+    assert other.deadline() == 4.0, "a root that is late and runs is ended by its site"
 
 
 def test_a_wounded_root_runs_again_under_a_new_name_with_its_old_number() -> None:
@@ -62,14 +120,31 @@ def test_a_root_that_was_healed_before_it_was_wounded_does_not_rest() -> None:
 
 
 def test_roots_are_what_was_written_down() -> None:
-    roots = _started(limits.roots_running_max + 1)
+    roots = _started(limits.roots_conflicting_max + 1)
     roots.admitted()
     roots.rest("a.1")
     roots.heal("a.2")
-    other = Roots()
+    other = Roots(_conflicts)
     other.load(*roots.dump())
     assert other.dump() == roots.dump()
     assert [root.name for root in other] == [root.name for root in roots]
+
+
+def test_a_snapshot_keeps_the_sequence_of_roots_and_of_instances() -> None:
+    """It decides which of several late roots ends first, and which of several rivals makes way first."""
+    roots, table = Roots(_conflicts), Table(_conflicts)
+    for number, name in enumerate(("c.1", "b.2", "a.3"), 1):
+        roots.add(Root(name, "op", (), (0, 0, number), 1, 5.0))
+        table.queue(Instance(name, "op", (), name, (0, 0, number), "", 0))
+    for root in roots.admitted():
+        table.begin(table.instances[root.name])
+    last = Instance("z.4", "op", (), "z.4", (0, 0, 4), "", 0)
+    table.queue(last)
+    other_roots, other_table = Roots(_conflicts), Table(_conflicts)
+    other_roots.load(*roots.dump())
+    other_table.load(table.dump())
+    assert [root.name for root in other_roots.late(6.0)] == ["c.1", "b.2", "a.3"]
+    assert [one.id for one in other_table.rivals(other_table.instances["z.4"])] == ["c.1", "b.2", "a.3"]
 
 
 def test_wounds_are_healed_when_the_instance_that_they_were_for_has_ended() -> None:

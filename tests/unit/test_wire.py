@@ -161,3 +161,13 @@ def test_codes_are_fields_that_older_ends_pass_over_and_do_not_send() -> None:
         retry: bool
 
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(wire.Refused(7, 1, "why", True, "x")), type=Older).retry
+
+
+def test_a_proof_has_a_bounded_size() -> None:
+    """Before the other end has proved anything, it may send short values only."""
+    most = limits.proof_bytes_max
+    for part in (wire.Introduce(3, 1, "client", "a", "", b"x" * most), wire.Proof(b"x" * most)):
+        assert Unframer().feed(frame([part])) == [part]
+    for part in (wire.Introduce(3, 1, "client", "a", "", b"x" * (most + 1)), wire.Proof(b"x" * (most + 1))):
+        with pytest.raises(WireError, match="unreadable"):
+            Unframer().feed(frame([part]))

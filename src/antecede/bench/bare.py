@@ -22,15 +22,16 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[tuple[int, bytes]]).decode
 
 
-def _framed(items: list[tuple[int, bytes]]) -> bytes:
+def framed(items: list[tuple[int, bytes]]) -> bytes:
+    """Return items as one frame."""
     body = _encode(items)
     return len(body).to_bytes(4, "big") + body
 
 
-class _End(asyncio.Protocol):
+class End(asyncio.Protocol):
     """One end; it calls back with the items of every frame."""
 
-    def __init__(self, got: "Callable[[_End, list[tuple[int, bytes]]], None]") -> None:
+    def __init__(self, got: "Callable[[End, list[tuple[int, bytes]]], None]") -> None:
         self._got = got
         self._pending = b""
         self._room = asyncio.Event()
@@ -79,7 +80,7 @@ class _File:
         self._at += len(data)
 
 
-class _Log:
+class Log:
     """A file and the thread that writes it."""
 
     def __init__(self, path: str, written: Callable[[int], None]) -> None:
@@ -105,25 +106,25 @@ class _Log:
             self._loop.call_soon_threadsafe(self._written, items[-1][0])
 
 
-async def _listen(got: Callable[[_End, list[tuple[int, bytes]]], None]) -> None:
-    server = await asyncio.get_running_loop().create_server(lambda: _End(got), "127.0.0.1", 0)
+async def _listen(got: Callable[[End, list[tuple[int, bytes]]], None]) -> None:
+    server = await asyncio.get_running_loop().create_server(lambda: End(got), "127.0.0.1", 0)
     settle()
     say(port=server.sockets[0].getsockname()[1])
     await until_told()
 
 
-async def _dial(port: int, got: Callable[[_End, list[tuple[int, bytes]]], None]) -> _End:
-    _, end = await asyncio.get_running_loop().create_connection(lambda: _End(got), "127.0.0.1", port)
+async def _dial(port: int, got: Callable[[End, list[tuple[int, bytes]]], None]) -> End:
+    _, end = await asyncio.get_running_loop().create_connection(lambda: End(got), "127.0.0.1", port)
     settle()
     return end
 
 
 async def log(data: str) -> None:
     """Receive messages and write them to the disk; number 0 asks for an answer."""
-    ends: list[_End] = []
-    log = _Log(data, lambda number: ends[0].transport.write(_framed([(0, b"")])) if number == 0 else None)
+    ends: list[End] = []
+    log = Log(data, lambda number: ends[0].transport.write(framed([(0, b"")])) if number == 0 else None)
 
-    def got(end: _End, items: list[tuple[int, bytes]]) -> None:
+    def got(end: End, items: list[tuple[int, bytes]]) -> None:
         ends[:] = [end]
         log.append(items)
 
@@ -140,7 +141,7 @@ async def pipelined(port: int, messages: int, together: int, warm: int = 2_000) 
         for number in range(count - 1, -1, -1):
             items.append((number, payload))
             if len(items) == together or not number:
-                end.transport.write(_framed(items))
+                end.transport.write(framed(items))
                 items = []
                 await end.room()
         await done.wait()
@@ -152,10 +153,10 @@ async def echo(data: str | None = None) -> None:
     """Return every message, after writing it to the disk if there is one."""
     file = None if data is None else _File(data)
 
-    def got(end: _End, items: list[tuple[int, bytes]]) -> None:
+    def got(end: End, items: list[tuple[int, bytes]]) -> None:
         if file is not None:
             file.keep(items[0][1])
-        end.transport.write(_framed(items))
+        end.transport.write(framed(items))
 
     await _listen(got)
 
@@ -173,7 +174,7 @@ async def ping(port: int, messages: int, data: str | None = None, warm: int = 20
         answers[:] = [loop.create_future()]
         if file is not None:
             file.keep(payload)
-        end.transport.write(_framed([(number, payload)]))
+        end.transport.write(framed([(number, payload)]))
         await answers[0]
         times.append(perf_counter() - started)
     say(**figures(times[warm:]))

@@ -91,6 +91,11 @@ class Child:
         said: dict[str, Any] = json.loads(line)
         return said
 
+    def ask(self) -> None:
+        """Send the party a line."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"\n")
+
     def _last_words(self) -> str:
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()

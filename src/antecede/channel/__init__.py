@@ -74,8 +74,12 @@ class Channel:
         """(agent, letter) for agents of this server, in delivery order; the driver empties it."""
         self.lost: list[tuple[Letter, str]] = []
         """Letters in transit that cannot be forwarded, and why."""
-        self.unreadable: list[tuple[str, str]] = []
-        """(domain, reason) of trains that could not be read."""
+        self.faults: list[tuple[str, str, str]] = []
+        """(domain, peer, reason) of trains that could not be read, and of letters that a peer brought although their
+        sender lives elsewhere; they are dropped. If it is not known which peer did it, the peer is empty."""
+        self._checks_senders = False
+        self._behind: dict[tuple[str, int], set[str]] = {}
+        """Senders that are known to live behind a member of a domain."""
         self.acks_wait = False
         """Whether the last step left acknowledgements for a later one."""
         self._homes = homes
@@ -188,21 +192,27 @@ class Channel:
         for consumer in self._consumers:
             consumer.tells_past = bool(agents)
 
-    def _delivered(self, domain: str, train: bytes, own: bool) -> None:
+    def _delivered(self, domain: str, train: bytes, source: int) -> None:
         before = len(self.arrived)
-        self._take_train(domain, train, own)
+        self._take_train(domain, train, source)
         past = self.consumers[domain].past if self._holding else None
         if past is not None:
             for agent, letter in islice(self.arrived, before, None):
                 if agent in self._holding:
                     self._pasts[f"{letter.id} {agent}"] = past
 
-    def _take_train(self, domain: str, train: bytes, own: bool) -> None:
+    def _take_train(self, domain: str, train: bytes, source: int) -> None:
+        """Take a train of a member of a domain, perhaps our own."""
         try:
             letters = uncouple(train) if len(train) <= _train_bytes_usual else self.destinations.uncouple(train)
         except WireError as error:
-            self.unreadable.append((domain, str(error)))
+            self.faults.append((domain, "", str(error)))
             return
+        own = source == self.consumers[domain].me
+        if not own and self._checks_senders:
+            known = self._behind.get((domain, source), _nothing)
+            if not known.issuperset([letter.source for letter in letters]):
+                letters = self._from_behind(domain, source, letters)
         self.consumers[domain].traffic.letters_delivered += len(letters)
         if not own and self._all_here(domain, letters):
             return
@@ -214,6 +224,29 @@ class Channel:
                 self.lost.append((letter, str(error)))
             if own:
                 self._returned(letter)
+
+    def _from_behind(self, domain: str, source: int, letters: list[Letter]) -> list[Letter]:
+        """Return the letters whose senders live behind this member of the domain: on its server, or on one whose
+        letters come through it. In a forest there is one way, so a letter that comes by another one is forged. If the
+        domain's order relays messages, its members relay for each other, also when the domain was reset."""
+        consumer = self.consumers[domain]
+        relays, member = consumer.order.relays, consumer.members[source]
+        known = self._behind.setdefault((domain, source), set())
+        if len(known) > _senders_max:
+            known.clear()
+        kept: list[Letter] = []
+        for letter in letters:
+            sender = letter.source
+            home = self._homes.get(sender) or sender.rpartition("@")[2]
+            first = self._first.get(home, ("", ""))
+            behind = (first[0] == domain or home == self.me) if relays else first == (domain, member)
+            if behind:
+                known.add(sender)
+                kept.append(letter)
+            else:
+                reason = f"letter of {sender[:_name_chars]} from {member}: it lives elsewhere"
+                self.faults.append((domain, "" if relays else member, reason))
+        return kept
 
     def _all_here(self, domain: str, letters: list[Letter]) -> bool:
         """Deliver a train at once if it is for one agent of this server, as most are; return whether it was."""
@@ -315,7 +348,9 @@ class Channel:
             consumer.taken = items
 
     def share_lists(self) -> None:
-        """From now on a list of destinations is in a train once, as in log format 3."""
+        """From now on a list of destinations is in a train once, and senders of letters are checked, as in log format
+        3."""
+        self._checks_senders = True
         for consumer in self._consumers:
             consumer.share_lists()
 
@@ -397,6 +432,9 @@ def first_hops(topology: Topology, me: str) -> dict[str, tuple[str, str]]:
 _train_bytes_usual = 2 * train_bytes_max
 """A longer train has one large letter, or many long lists of destinations."""
 _name_chars = 64
+_nothing: frozenset[str] = frozenset()
+_senders_max = 65_536
+"""Senders that are remembered for each peer; beyond it all are found again."""
 _likened_max = 1_000
 """An unknown name is compared with at most this many others."""
 _plan_addresses = 4

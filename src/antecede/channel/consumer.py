@@ -11,6 +11,7 @@ they were accepted, are what the step's record must contain. A packet that is on
 acknowledged, and the peer sends it again.
 """
 
+from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from math import inf
@@ -22,6 +23,7 @@ from antecede import limits
 from antecede.channel.letters import Letter, Past, couple, uncouple
 from antecede.channel.packets import copy_of, decode_packet, encode_packet, unshared_packet
 from antecede.errors import AntecedeError, WireError
+from antecede.labels import label_in
 from antecede.link import Ack, Arrival, Frame, Link
 from antecede.messages import Accept, Deliver, Effects, Message, Packet, Send, Verdict
 from antecede.orders import OrderSpec
@@ -36,6 +38,8 @@ class Taken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
     incarnation: int
     number: int
     packet: bytes
+    held: bool = False
+    """Whether the order held it first; only traces use this."""
 
 
 class SavedConsumer(msgspec.Struct, frozen=True, array_like=True):
@@ -56,6 +60,8 @@ class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     domain: str
     peer: str
     content: Frame | Ack
+    unhurried: bool = False
+    """Whether nothing at the peer waits for it: it may wait for other frames, to leave with them."""
 
 
 def unshared_frame(one: Outgoing) -> Outgoing:
@@ -90,6 +96,8 @@ class MessageConsumer:
 
     train_letters_max = limits.train_letters_max
     """Letters that share one message of the order."""
+    own_at_once = True
+    """Whether packets to this member itself arrive in the step that sends them."""
 
     def __init__(
         self,
@@ -98,7 +106,7 @@ class MessageConsumer:
         me: str,
         spec: OrderSpec,
         incarnation: int,
-        deliver: Callable[[str, bytes, bool], None],
+        deliver: Callable[[str, bytes, int], None],
         resend_after: float = limits.link_resend_first_seconds,
     ) -> None:
         self.domain = domain
@@ -122,7 +130,7 @@ class MessageConsumer:
         self.own = Link(incarnation, resend_after=resend_after)
         """Packets of the order to this member itself. They do not travel, but one may have to wait, and must
         survive."""
-        self._loop: list[Frame] = []
+        self._loop: deque[Frame | Packet] = deque()
         self.taken: list[Any] = []
         """The list that gets accepted packets."""
         self.outgoing: list[Outgoing] = []
@@ -221,7 +229,7 @@ class MessageConsumer:
         """Carry out effects that the order requests without an input."""
         self._carry_out(effects, now)
 
-    def _accept(self, peer: str, number: int, body: bytes) -> None:
+    def _accept(self, peer: str, number: int, body: bytes, held: bool = False) -> None:
         link = self.links.get(peer)
         if link is None:
             # The log already contains the cause of this packet, so nothing needs to be recorded or sent.
@@ -231,7 +239,7 @@ class MessageConsumer:
             self.own.on_ack(ack, 0.0)
             return
         link.accept(number)
-        self.taken.append(Taken(self.domain, peer, link.peer, number, body))
+        self.taken.append(Taken(self.domain, peer, link.peer, number, body, held))
 
     def _carry_out(self, effects: Effects, now: float) -> None:
         """Carry out the effects of an order. ``Persist`` needs nothing here, because the gate holds everything that
@@ -243,9 +251,12 @@ class MessageConsumer:
                 self.traffic.messages_delivered += 1
                 if self.tells_past:
                     self.past = self._past_of(message)
-                self._deliver(self.domain, message.payload, message.source == self.me)
+                self._deliver(self.domain, message.payload, message.source)
             elif kind is Send:
                 packet = effect.packet  # type: ignore[union-attr]
+                if packet.target == self.me and self.own_at_once and self.order.accepts_own:
+                    self._loop.append(packet)
+                    continue
                 body, stamp_bytes = encode_packet(self.order, packet)
                 if packet.target == self.me:
                     self._loop.append(self.own.send(body, now))
@@ -255,12 +266,12 @@ class MessageConsumer:
                     frame = link.send(body, now)
                     self.traffic.stamp_bytes += stamp_bytes
                     if frame.number <= link.admitted:
-                        self.outgoing.append(Outgoing(self.domain, peer, frame))
+                        self.outgoing.append(Outgoing(self.domain, peer, frame, self.order.is_unhurried(packet)))
             elif kind is Accept:
                 held = self._held.pop(id(effect.packet), None)  # type: ignore[union-attr]
                 self._packet = effect.packet  # type: ignore[union-attr]
                 if held is not None:
-                    self._accept(held[1], held[2], held[3])
+                    self._accept(held[1], held[2], held[3], held=True)
         if self._loop:
             self._take_own(now)
 
@@ -274,7 +285,13 @@ class MessageConsumer:
     def _take_own(self, now: float) -> None:
         """Receive the packets that the order sent to this member itself."""
         while self._loop:
-            self.receive(self.members[self.me], self._loop.pop(0), now)
+            own = self._loop.popleft()
+            if isinstance(own, Frame):
+                self.receive(self.members[self.me], own, now)
+                continue
+            verdict, effects = self.order.receive(own)
+            self.traffic.held += verdict is Verdict.HOLD
+            self._carry_out(effects, now)
 
     # Reset.
 
@@ -362,8 +379,12 @@ def _contents(train: bytes) -> dict[str, Any]:
         letters = uncouple(train)
     except WireError:
         return {"count": 0}
-    first = letters[0] if letters else None
-    return {"count": len(letters), "first": first and {"id": first.id, "type": first.type, "to": list(first.to[:8])}}
+    if not letters:
+        return {"count": 0, "first": None}
+    first = letters[0]
+    label = label_in(first.context)
+    shown = {"id": first.id, "type": first.type, "label": label, "to": list(first.to[:8])}
+    return {"count": len(letters), "first": shown}
 
 
 _reasons_max = 16

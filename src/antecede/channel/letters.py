@@ -39,7 +39,8 @@ class Letter(msgspec.Struct, frozen=True, array_like=True, gc=False):
     replays: str = ""
     """Unless empty: the dead letter that this sends again."""
     context: str = ""
-    """The span in which it was sent, as a W3C trace context for tracing; nothing here reads it."""
+    """The span in which it was sent, as a W3C trace context, and its label (:mod:`antecede.labels`); nothing here reads
+    them."""
 
 
 class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):

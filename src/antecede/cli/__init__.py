@@ -16,6 +16,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from copy import copy
 from importlib import import_module
 from inspect import cleandoc
 from pkgutil import iter_modules
@@ -25,12 +26,10 @@ import typer
 from typer.exceptions import TyperException
 
 from antecede import __version__
+from antecede.cli.examples import ALWAYS_JSON, EXAMPLES, FIRST_STEPS, PANELS
 from antecede.crashes import broken_pipe, crashed, discard_output, interrupted, print_error
-from antecede.errors import AntecedeError
+from antecede.errors import AntecedeError, similar
 from antecede.interrupts import Terminated
-
-_familiar = ["demo", "play", "simulate", "explore", "orders", "verify", "explain", "measure", "races", "plan", "sweep"]
-"""The order of commands in ``--help``: first the ones that a newcomer tries; the rest follows by name."""
 
 
 def build(arguments: Sequence[str] = ()) -> typer.Typer:
@@ -39,7 +38,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     app = typer.Typer(
         name="antecede",
         help="Ordered messages between processes, and a proof from the recorded trace that order was kept.",
-        add_completion=False,
+        epilog=FIRST_STEPS,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
@@ -54,11 +53,15 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
         if context.invoked_subcommand is None:
             print(context.get_help())
 
-    names = sorted(_modules(), key=lambda name: (_rank(name), name))
+    names = sorted(_modules(), key=lambda name: (_rank(name.rstrip("_")), name))
     # ``import`` is a keyword of Python, so its module is ``import_``.
     named = [name for name in names if name.rstrip("_") in arguments[:1]]
     for register in _registers(named) or _registers(names):
         register(app)
+    registered: list[Any] = [*app.registered_commands, *app.registered_groups]
+    for info in registered:
+        name = info.name or getattr(getattr(info, "callback", None), "__name__", "")
+        info.rich_help_panel = next((panel for panel, some in PANELS.items() if name in some), "Other commands")
     return app
 
 
@@ -138,15 +141,28 @@ def _stopped(stop: SystemExit) -> int:
     if isinstance(stop.__context__, BrokenPipeError):
         discard_output()
         return broken_pipe
+    if _completing in os.environ and isinstance(stop.code, int):
+        # The shell asked for the possible continuations of a line.
+        return stop.code
     return stop.code if isinstance(stop.code, int) and stop.code > 128 else crashed(stop)
 
 
-def _flowing(command: Any) -> Any:
+def _flowing(command: Any, path: tuple[str, ...] = ()) -> Any:
     """Let help texts fill the width of the terminal, without the line breaks of our source. Paragraphs stay, and so do
-    lines that begin with a word and a colon, which form a list."""
+    lines that begin with a word and a colon, which form a list. Add the examples of each command."""
     command.help = re.sub(r"(?<!\n)\n(?!\n|[a-z]+: )", " ", cleandoc(command.help or ""))
-    for part in getattr(command, "commands", {}).values():
-        _flowing(part)
+    examples = EXAMPLES.get(" ".join(path), [])
+    if examples:
+        # A paragraph each, since the lines of a paragraph are joined.
+        command.epilog = "\n\n".join(["Examples:" if len(examples) > 1 else "Example:", *examples])
+    parts = getattr(command, "commands", {})
+    options = [option for part in parts.values() for option in part.params if "--json" in option.opts]
+    for name, part in parts.items():
+        if " ".join((*path, name)) in ALWAYS_JSON and options:
+            same = copy(options[0])
+            same.expose_value, same.help = False, "This command always prints JSON."
+            part.params.append(same)
+        _flowing(part, (*path, name))
     return command
 
 
@@ -162,8 +178,12 @@ def _registers(names: list[str]) -> list[Callable[[typer.Typer], None]]:
 
 
 def _rank(name: str) -> int:
-    return _familiar.index(name) if name in _familiar else len(_familiar)
+    known = [one for some in PANELS.values() for one in some]
+    return known.index(name) if name in known else len(known)
 
+
+_completing = "_ANTECEDE_COMPLETE"
+"""The variable in which a shell says that it asks for completions."""
 
 _usual = {"antecede client": "list", "antecede dead": "list", "antecede topology": "check"}
 """Groups of commands about a topology, and the command of each that shows one."""
@@ -180,6 +200,8 @@ def _misused(error: TyperException) -> int:
     if named and asked in _usual and (named[1].startswith("tcp://") or named[1].endswith(".toml")):
         # The user gave a topology instead of a command: most likely they want to look at it.
         return _fail(f"{named[0]}: did you mean {asked} {_usual[asked]} {named[1]}?")
+    if named and context is not None and "did you mean" not in reason.lower():
+        return _fail(f"{named[0]} (see {asked} --help){similar(named[1], getattr(context.command, 'commands', {}))}")
     return _fail(f"{reason.rstrip('.')} (see {asked} --help)")
 
 

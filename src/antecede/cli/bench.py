@@ -158,6 +158,42 @@ def register(app: typer.Typer) -> None:
         print(json.dumps(report, indent=2) if as_json else table(report))
 
     @bench.command()
+    def objects(
+        rounds: int = typer.Option(1, min=1, help="Rounds; in each, all sides take turns. Medians count."),
+        calls: int = typer.Option(1_000, min=20, help="Calls per measurement; a third of it one at a time."),
+        kinds: str = typer.Option(
+            "compatible,shared,conflicting,nested", help="Kinds of calls to measure, separated by commas."
+        ),
+        under_way: str = typer.Option("1,8,32,256", help="Numbers of calls under way, separated by commas."),
+        states: str = typer.Option("1000,1000000,10000000", help="Sizes of the state in bytes, separated by commas."),
+        disk: str = typer.Option("both", help="Durable servers (yes), servers in memory (no), or both."),
+        etcd: str | None = typer.Option(None, metavar="PROGRAM", help="The program etcd. Default: from the path."),
+        directory: str | None = typer.Option(
+            None, metavar="DIR", help="A folder on the disk to use. Default: the temporary folder."
+        ),
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> None:
+        """Compare calls of replicated objects on three servers with puts of etcd, and with a bare floor.
+
+        Compatible calls conflict with nothing; shared ones conflict only with an operation that is never called;
+        conflicting ones with each other; nested ones call a second object. Without etcd (Debian's etcd-server) the rest
+        is measured. Needs Linux.
+        """
+        from antecede.bench.objects import KINDS, Settings, bench_objects, table
+
+        wanted = tuple(part.strip() for part in kinds.split(","))
+        for kind in wanted:
+            if kind not in KINDS:
+                raise UsageError(f"--kinds {kind}: expected some of {', '.join(KINDS)}")
+        durable = {"yes": (True,), "no": (False,), "both": (False, True)}.get(disk)
+        if durable is None:
+            raise UsageError(f"--disk {disk}: expected yes, no or both")
+        numbers = [tuple(_positive(text, option)) for text, option in ((under_way, "under-way"), (states, "states"))]
+        settings = Settings(wanted, numbers[0], numbers[1], durable, calls, rounds, etcd)
+        report = bench_objects(settings, directory, _tell)
+        print(json.dumps(report, indent=2) if as_json else table(report))
+
+    @bench.command()
     def hop(
         letters: int = typer.Option(
             1_500, min=100, help="Round trips of the short run; the long run has four times as many."
@@ -188,6 +224,13 @@ def _numbers(text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise UsageError(f"--processes {text!r}: expected numbers separated by commas") from None
+
+
+def _positive(text: str, option: str) -> list[int]:
+    numbers = [int(part) if part.strip().isdecimal() else 0 for part in text.split(",")]
+    if min(numbers) < 1:
+        raise UsageError(f"--{option} {text!r}: expected numbers of at least 1, separated by commas")
+    return numbers
 
 
 def _names(text: str) -> list[str]:

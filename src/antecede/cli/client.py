@@ -6,12 +6,10 @@ from typing import Any
 
 import typer
 
+from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
+
 _where = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT.")
 _client = typer.Argument(..., metavar="NAME@SERVER", help="A client, as listed.")
-_token = typer.Option(None, "--token-file", metavar="FILE", help="The servers' token.")
-_authority = typer.Option(
-    None, "--authority", metavar="FILE", help="TLS: the authority that signs the servers' certificates."
-)
 _some_topics = typer.Argument(..., metavar="TOPIC…", help="The topics.")
 
 
@@ -23,14 +21,19 @@ def register(app: typer.Typer) -> None:
     def list_(
         where: str = _where,
         away: bool = typer.Option(False, "--away", help="Only disconnected clients."),
-        token_file: str | None = _token,
-        authority: str | None = _authority,
+        token_file: str | None = TOKEN,
+        authority: str | None = AUTHORITY,
+        credentials: str | None = CREDENTIALS,
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> None:
         """List the clients that the servers know, with the number of their publishes and of letters that wait."""
-        from antecede.cli.live import Access
+        from antecede.cli.dead_pages import access_of
 
-        clients = [one for one in _listed(where, Access(token_file, authority)) if not (away and one["connected"])]
+        clients = [
+            one
+            for one in _listed(where, access_of(where, token_file, authority, credentials))
+            if not (away and one["connected"])
+        ]
         if as_json:
             print(json.dumps(clients, indent=2))
             return
@@ -44,18 +47,18 @@ def register(app: typer.Typer) -> None:
     def remove(
         where: str = _where,
         client: str = _client,
-        token_file: str | None = _token,
-        authority: str | None = _authority,
+        token_file: str | None = TOKEN,
+        authority: str | None = AUTHORITY,
+        credentials: str | None = CREDENTIALS,
     ) -> None:
         """Remove a client that will not return: end its subscriptions, delete its letters, forget its publishes.
 
         Its subscriptions end at all topics of the topology file with the class antecede:Topic. For other topics use
         "antecede client unsubscribe" before.
         """
-        from antecede.cli.dead_pages import Servers
-        from antecede.cli.live import Access
+        from antecede.cli.dead_pages import Servers, access_of
 
-        servers = Servers(where, Access(token_file, authority))
+        servers = Servers(where, access_of(where, token_file, authority, credentials))
         home = servers.home(client)
         for topic in _topics(where):
             servers.ask(home, "client-unsubscribe", client, topic)
@@ -74,14 +77,14 @@ def register(app: typer.Typer) -> None:
         where: str = _where,
         client: str = _client,
         topics: list[str] = _some_topics,
-        token_file: str | None = _token,
-        authority: str | None = _authority,
+        token_file: str | None = TOKEN,
+        authority: str | None = AUTHORITY,
+        credentials: str | None = CREDENTIALS,
     ) -> None:
         """End the subscriptions of a client to some topics, as if it had done so itself."""
-        from antecede.cli.dead_pages import Servers
-        from antecede.cli.live import Access
+        from antecede.cli.dead_pages import Servers, access_of
 
-        servers = Servers(where, Access(token_file, authority))
+        servers = Servers(where, access_of(where, token_file, authority, credentials))
         for topic in topics:
             servers.ask(servers.home(client), "client-unsubscribe", client, topic)
             servers.check()

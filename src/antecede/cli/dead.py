@@ -12,13 +12,11 @@ from typing import Any
 
 import typer
 
+from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
+
 _where = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT.")
 _letter = typer.Argument(..., metavar="ID", help="A dead letter's id, as listed.")
 _letter_or_not = typer.Argument(None, metavar="[ID]", help="A dead letter's id, as listed.")
-_token = typer.Option(None, "--token-file", metavar="FILE", help="The servers' token.")
-_authority = typer.Option(
-    None, "--authority", metavar="FILE", help="TLS: the authority that signs the servers' certificates."
-)
 _agent = typer.Option("", "--agent", metavar="NAME", help="Only letters to this agent or client.")
 _type = typer.Option("", "--type", metavar="NAME", help="Only notifications of this type.")
 _reason = typer.Option("", "--reason", metavar="TEXT", help="Only letters whose reason contains this text.")
@@ -40,24 +38,27 @@ def register(app: typer.Typer) -> None:
         type_: str = _type,
         reason: str = _reason,
         older: float | None = _older,
-        token_file: str | None = _token,
-        authority: str | None = _authority,
+        token_file: str | None = TOKEN,
+        authority: str | None = AUTHORITY,
+        credentials: str | None = CREDENTIALS,
         as_json: bool = _as_json,
     ) -> None:
         """List the dead letters of all servers that answer, oldest first. Each has a place, such as s1:17, after which
         the next page begins: --first 100 --after s1:17."""
-        from antecede.cli.dead_pages import Filter, listed
-        from antecede.cli.live import Access
+        from antecede.cli.dead_pages import Filter, access_of, listed
+        from antecede.cli.wording import shown_name
 
         chosen = Filter(agent, type_, reason, older, time.time())
-        letters = listed(where, Access(token_file, authority), chosen, first, after)
+        letters = listed(where, access_of(where, token_file, authority, credentials), chosen, first, after)
         if as_json:
             _print_list(letters)
             return
         count, one = 0, {}
         for one in letters:
             count += 1
-            print(f"{one['id']}  {one['agent']}  {one['type']} from {one['from']}: {one['reason']}{_holding(one)}")
+            label = f' "{shown_name(one["label"])}"' if one.get("label") else ""
+            who = f"{one['type']}{label} from {one['from']}"
+            print(f"{one['id']}  {one['agent']}  {who}: {one['reason']}{_holding(one)}")
         if not count:
             print("no dead letters", file=sys.stderr)
         elif count == first:
@@ -65,13 +66,20 @@ def register(app: typer.Typer) -> None:
 
     @group.command("show")
     def show(
-        where: str = _where, letter: str = _letter, token_file: str | None = _token, authority: str | None = _authority
+        where: str = _where,
+        letter: str = _letter,
+        token_file: str | None = TOKEN,
+        authority: str | None = AUTHORITY,
+        credentials: str | None = CREDENTIALS,
     ) -> None:
         """Show one dead letter, with its fields."""
-        from antecede.cli.dead_pages import one_letter
-        from antecede.cli.live import Access
+        from antecede.cli.dead_pages import access_of, one_letter
 
-        print(json.dumps(one_letter(where, Access(token_file, authority), "dead-show", letter), indent=2))
+        print(
+            json.dumps(
+                one_letter(where, access_of(where, token_file, authority, credentials), "dead-show", letter), indent=2
+            )
+        )
 
     for name, does in (
         ("replay", "Send dead letters again, as new letters to the agents that could not react."),
@@ -86,17 +94,17 @@ def register(app: typer.Typer) -> None:
             None, metavar="[NAME@SERVER]", help="A disconnected client, as status lists it; none with --all."
         ),
         every: bool = typer.Option(False, "--all", help="The mailboxes of all disconnected clients."),
-        token_file: str | None = _token,
-        authority: str | None = _authority,
+        token_file: str | None = TOKEN,
+        authority: str | None = AUTHORITY,
+        credentials: str | None = CREDENTIALS,
     ) -> None:
         """Empty the mailbox of a client that will not return. Its letters are deleted for good."""
-        from antecede.cli.dead_pages import drop_all, drop_one
-        from antecede.cli.live import Access
+        from antecede.cli.dead_pages import access_of, drop_all, drop_one
         from antecede.errors import UsageError
 
         if every == (client is not None):
             raise UsageError("expected either NAME@SERVER or --all")
-        access = Access(token_file, authority)
+        access = access_of(where, token_file, authority, credentials)
         document = drop_all(where, access) if client is None else drop_one(where, access, client)
         print(json.dumps(document, indent=2))
 
@@ -111,14 +119,14 @@ def _many(group: typer.Typer, name: str, does: str) -> None:
         type_: str = _type,
         reason: str = _reason,
         older: float | None = _older,
-        token_file: str | None = _token,
-        authority: str | None = _authority,
+        token_file: str | None = TOKEN,
+        authority: str | None = AUTHORITY,
+        credentials: str | None = CREDENTIALS,
     ) -> None:
-        from antecede.cli.dead_pages import Filter, many, one_letter
-        from antecede.cli.live import Access
+        from antecede.cli.dead_pages import Filter, access_of, many, one_letter
         from antecede.errors import UsageError
 
-        access = Access(token_file, authority)
+        access = access_of(where, token_file, authority, credentials)
         chosen = Filter(agent, type_, reason, older, time.time())
         if (letter is not None) == (every or chosen.any):
             raise UsageError("expected the ID of one dead letter, or --all, or filters")

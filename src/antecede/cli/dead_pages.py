@@ -18,6 +18,11 @@ from antecede.limits import dead_page_letters_max
 from antecede.topology import Address
 
 
+def access_of(where: str, token_file: str | None, authority: str | None, credentials: str | None) -> Access:
+    """Return the credentials of an operator."""
+    return Access(where, "operator", token_file, authority, credentials)
+
+
 class Filter(msgspec.Struct, frozen=True):
     """The dead letters that are meant."""
 

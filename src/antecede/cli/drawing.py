@@ -1,19 +1,18 @@
 """Show a space-time diagram for a command: in the terminal, as wide as it is, or as an SVG file."""
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
+from antecede.cli.terminal import coloured, columns
 from antecede.diagram import Diagram
 from antecede.errors import UsageError
 
 
 def print_diagram(diagram: Diagram, stream: IO[str]) -> None:
     """Draw for the reader of ``stream``: colours for a terminal, plain ASCII if nothing else can be shown."""
-    width = shutil.get_terminal_size((100, 24)).columns
     encoding = (getattr(stream, "encoding", None) or "ascii").lower()
-    print(diagram.text(width, unicode="utf" in encoding, colour=stream.isatty()), file=stream)
+    print(diagram.text(columns(), unicode="utf" in encoding, colour=coloured(stream)), file=stream)
 
 
 def write_svg(diagram: Diagram, path: str | Path) -> None:

@@ -2,14 +2,20 @@
 
 import json
 import sys
-from collections.abc import Iterator
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from io import StringIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
 from antecede.cli.progress import status
+from antecede.cli.terminal import show
 from antecede.errors import DiagramError
+
+if TYPE_CHECKING:
+    from antecede.trace.titles import Titles
 
 
 def register(app: typer.Typer) -> None:
@@ -57,6 +63,7 @@ def register(app: typer.Typer) -> None:
         from antecede.trace.conflicts import read_conflicts
         from antecede.trace.explain import Asked
         from antecede.trace.origins import with_origins
+        from antecede.trace.titles import messages_in, named
 
         asked = Asked(order, message, first, read_conflicts(conflicts) if conflicts is not None else None)
         asked.check()
@@ -73,6 +80,7 @@ def register(app: typer.Typer) -> None:
 
                     report = explain_here(paths, asked)
                 report = with_origins(report, paths)
+                report["named"] = named(messages_in(report["explanations"]), paths)
             if as_json:
                 print(json.dumps(report, indent=2))
             else:
@@ -80,6 +88,17 @@ def register(app: typer.Typer) -> None:
             if svg is not None:
                 _write(report, svg)
             return _exit_code(report, paths)
+
+
+class _Text(StringIO):
+    encoding = "utf-8"
+
+
+def explained(report: dict[str, Any]) -> str:
+    """Return the text of a report with all its diagrams, for a failed test."""
+    with redirect_stdout(_Text()) as out:
+        _show(report, True)
+    return out.getvalue()
 
 
 def _exit_code(report: dict[str, Any], paths: list[str]) -> int:
@@ -97,23 +116,24 @@ def _show(report: dict[str, Any], each: bool) -> None:
     from antecede.cli.wording import set_aside
     from antecede.diagram.explained import of_explanation
 
-    print("\n".join(_heading(report)))
-    at = _Places(report)
+    show(_heading(report))
+    at, titles = _Places(report), _titles(report)
     for number, explanation in enumerate(report["explanations"], 1):
         print()
         overtaken = "chain" in explanation
-        print("\n".join(_overtaking(number, explanation, at) if overtaken else _circle(explanation, report, at)))
+        lines = _overtaking(number, explanation, at, titles)
+        show(lines if overtaken else _circle(explanation, report, at, titles))
         if each or report["shown"] == 1:
             print()
             try:
-                print_diagram(of_explanation(explanation), sys.stdout)
+                print_diagram(of_explanation(explanation, titles), sys.stdout)
             except DiagramError as error:
                 print(f"     (not drawn: {error})")
     if report["shown"] > 1 and not each:
         print("\n(--diagram draws each)")
     aside = set_aside(report, "every chain is real, but there may be more late deliveries, and shorter chains")
     if aside:
-        print("\n" + "\n".join(aside))
+        show(["", *aside])
 
 
 def _heading(report: dict[str, Any]) -> Iterator[str]:
@@ -153,28 +173,38 @@ class _Places:
         return f"index {index}" if source is None else f"index {index}, {shown_name(source)}"
 
 
-def _overtaking(number: int, said: dict[str, Any], at: _Places) -> Iterator[str]:
-    from antecede.cli.wording import shown_name
+def _titles(report: dict[str, Any]) -> "Titles":
+    from antecede.trace.titles import Titles
 
-    message, source, to = (shown_name(said[key]) for key in ("message", "from", "to"))
+    return Titles(report["named"])
+
+
+def _overtaking(number: int, said: dict[str, Any], at: _Places, titles: "Titles") -> Iterator[str]:
+    from antecede.cli.wording import shown_name
+    from antecede.trace.story import clauses, is_told
+
+    def title(message: str) -> str:
+        return shown_name(titles(message))
+
+    message, source, to = title(said["message"]), shown_name(said["from"]), shown_name(said["to"])
+    if is_told(said):
+        steps = clauses(said, title, shown_name, at)
+        yield f"{number:>3}  {to} delivered {message} late:"
+        yield from (f"       {step}{';' if step is not steps[-1] else ''}" for step in steps)
+        return
     sent = at(said["from"], said["send_index"])
     yield f"{number:>3}  {to} delivers {message} late: {source} had sent it at {sent}, but"
     for link in said["chain"]:
-        if "after" in link:
-            yield from _significant_link(link, said, at)
-            continue
-        yield (
-            f"       {shown_name(link['from'])} sends {shown_name(link['message'])} "
-            f"({at(link['from'], link['send_index'])}), "
-            f"{shown_name(link['to'])} delivers it ({at(link['to'], link['deliver_index'])})"
-        )
+        yield from _significant_link(link, said, at, title)
     yield f"     and only then does {to} deliver {message} ({at(said['to'], said['deliver_index'])})"
 
 
-def _significant_link(link: dict[str, Any], said: dict[str, Any], at: _Places) -> Iterator[str]:
+def _significant_link(
+    link: dict[str, Any], said: dict[str, Any], at: _Places, title: Callable[[str], str]
+) -> Iterator[str]:
     from antecede.cli.wording import shown_name
 
-    source, message, after = shown_name(link["from"]), shown_name(link["message"]), link["after"]
+    source, message, after = shown_name(link["from"]), title(link["message"]), link["after"]
     if after is None:
         there = said["elsewhere"]
         here = at(said["to"], link["deliver_index"])
@@ -196,13 +226,16 @@ def _significant_link(link: dict[str, Any], said: dict[str, Any], at: _Places) -
     yield f"       {then} sends {message} ({at(link['from'], link['send_index'])}){arrival}"
 
 
-def _circle(said: dict[str, Any], report: dict[str, Any], at: _Places) -> Iterator[str]:
+def _circle(said: dict[str, Any], report: dict[str, Any], at: _Places, titles: "Titles") -> Iterator[str]:
     from antecede.cli.wording import shown_name
 
+    def title(message: str) -> str:
+        return shown_name(titles(message))
+
     for step in said["circle"]:
-        first = f"{step['kind']}s {shown_name(step['message'])} ({at(step['process'], step['index'])})"
+        first = f"{step['kind']}s {title(step['message'])} ({at(step['process'], step['index'])})"
         then = f"it {step['before_kind']}s " if report["order"] == "synchronous" else ""
-        then += f"{shown_name(step['before'])} ({at(step['process'], step['before_index'])})"
+        then += f"{title(step['before'])} ({at(step['process'], step['before_index'])})"
         yield f"       {shown_name(step['process'])} {first} before {then}"
 
 
@@ -213,4 +246,5 @@ def _write(report: dict[str, Any], path: str) -> None:
     if not report["explanations"]:
         print(f"antecede: nothing to draw, {path} is not written", file=sys.stderr)
         return
-    write_svgs([of_explanation(explanation) for explanation in report["explanations"]], path)
+    titles = _titles(report)
+    write_svgs([of_explanation(explanation, titles) for explanation in report["explanations"]], path)

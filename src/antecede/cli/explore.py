@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from antecede import limits
+from antecede.cli.terminal import show
 from antecede.cli.wording import counted
 from antecede.errors import UsageError
 
@@ -70,7 +71,7 @@ def register(app: typer.Typer) -> None:
         if as_json:
             print(json.dumps(report, indent=2))
         else:
-            print("\n".join(_lines(report)))
+            show(_lines(report))
         return 1 if result.violation is not None else 0
 
 

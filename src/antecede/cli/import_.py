@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from antecede.trace.foreign import Mapping
 
 _formats = (
-    "auto, shiviz, govector, zipkin, otlp, jaeger, spans, chrome, temporal, editing; "
+    "auto, shiviz, govector, zipkin, otlp, jaeger, spans, chrome, temporal, editing, cloudevents; "
     "with a mapping json, csv, parquet, text"
 )
 
@@ -110,8 +110,9 @@ def register(app: typer.Typer) -> None:
 
         Known formats: logs with vector clocks (shiviz, govector); spans (zipkin, otlp, jaeger, or spans: CSV and
         Parquet); flow events of Chrome and Perfetto (chrome); histories of Temporal (temporal); editing sessions
-        (editing). For any other log of sends and deliveries give --send, --deliver and the places of the columns:
-        --map for JSON, CSV and Parquet; for lines of text --pattern, whose groups name the columns; or --mapping.
+        (editing); CloudEvents with causationid (cloudevents). For any other log of sends and deliveries give --send,
+        --deliver and the places of the columns: --map for JSON, CSV and Parquet; for lines of text --pattern, whose
+        groups name the columns; or --mapping.
 
         All sources together make one trace. A log with several executions makes one trace for each, numbered: OUT-1,
         OUT-2 … Exit 0: done. 2: nothing could be read.
@@ -209,8 +210,8 @@ def _lines(report: dict[str, Any]) -> list[str]:
             lines.append(f"  {counted(report[key], said)}")
     lines += [f"    {_shown(where)}" for where in report["unreadable_first"]]
     if report["assumed"]:
-        rows = counted(sum(report["assumed"].values()), "row")
-        lines.append(f"  {rows} at assumed positions: a delivery that is late only because of them is undecided")
+        rows = counted(sum(report["assumed"].values()), "row at an assumed position|rows at assumed positions")
+        lines.append(f"  {rows}: a delivery that is late only because of such rows is undecided")
     if report["skipped"]:
         lines.append(f"  {counted(len(report['skipped']), 'file')} left out:")
         lines += [f"    {_shown(why)}" for why in report["skipped"]]
@@ -222,7 +223,7 @@ def _lines(report: dict[str, Any]) -> list[str]:
     if report["to"] is None:
         lines.append(f"{counted(report['rows'], 'row')}, not written: give --to")
     else:
-        where = "several traces" if report["executions"] else _shown(report["to"])
+        where = counted(len(report["executions"]), "trace") if report["executions"] else _shown(report["to"])
         lines.append(f"{counted(report['rows'], 'row')} written to {where}")
     return lines
 
@@ -233,9 +234,8 @@ _remarks = {
     "spans begin before their parent, by the wall clocks",
     "early_messages": "message is received before it is sent, by the wall clocks|"
     "messages are received before they are sent, by the wall clocks",
-    "without_parent": "parent or link leads to a span that is not there|"
-    "parents or links lead to a span that is not there",
-    "duplicates": "span was recorded again|spans were recorded again",
+    "without_parent": "parent, link or cause is not there|parents, links or causes are not there",
+    "duplicates": "span or event was recorded again|spans or events were recorded again",
     "unlogged": "clock entry names an event that is not logged|clock entries name an event that is not logged",
     "before_send": "message of a process to itself is received before it is sent: verify will set it aside|"
     "messages of a process to itself are received before they are sent: verify will set them aside",
@@ -249,6 +249,8 @@ _caveats = {
         "shiviz",
         "govector",
     ): "vector clocks cannot show a late delivery: verify will check the clocks, and find no violation",
+    ("editing",): "an editing session cannot show a late delivery: verify will find no violation",
+    ("cloudevents",): "when a cause was delivered is not recorded: it is placed before its first effect, and assumed",
     ("zipkin", "otlp", "jaeger", "spans"): "a service counts as one process, in the order of its wall clock",
 }
 """The limits of a verdict on such a trace."""

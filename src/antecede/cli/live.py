@@ -15,7 +15,10 @@ from antecede.errors import UsageError
 from antecede.topology import Address, TopologyFile
 
 if TYPE_CHECKING:
+    from antecede.access.proof import Keyring
     from antecede.live.client import Bus
+    from antecede.live.keys import Credentials
+    from antecede.live.security import ServerSecurity
 
 
 def read_token(path: str | None) -> str:
@@ -37,13 +40,27 @@ def check_folder(data: str | None) -> None:
         raise UsageError(f"--data {data}: is a file, expected a directory")
 
 
-def listening_address(topology: TopologyFile, server: str, host: str | None, token: str) -> None:
-    """Refuse to listen for other machines without a token: everybody who can connect can send."""
+def listening_address(
+    topology: TopologyFile, server: str, host: str | None, token: str, *, identities: bool, tls: bool, insecure: bool
+) -> None:
+    """Refuse to listen for other machines without credentials or in plain text: everybody who can connect can send, and
+    everybody on the way can read. ``identities``: there is an access file."""
     if server not in topology.servers:
         raise UsageError(f"{topology.name} has no server {server}: expected one of {', '.join(topology.servers)}")
     where = host or topology.servers[server].host
-    if not _is_loopback(where) and not token:
-        raise UsageError(f"server {server} would listen on {where} for other machines: expected --token-file")
+    if _is_loopback(where):
+        return
+    listens = f"server {server} would listen on {where} for other machines"
+    if not identities and not token:
+        raise UsageError(f"{listens}: expected --credentials DIR (see antecede credentials), or --token-file")
+    if not identities and len(token) < limits.token_chars_min:
+        raise UsageError(
+            f"{listens}, and the token has {len(token)} characters: expected at least {limits.token_chars_min}"
+        )
+    if not tls and not insecure:
+        raise UsageError(
+            f"{listens} in plain text: expected --certificate and --key, or credentials with TLS, or --insecure"
+        )
 
 
 def _is_loopback(host: str) -> bool:
@@ -72,6 +89,28 @@ def tls_contexts(
     return listening, dialing
 
 
+def server_security(
+    file: TopologyFile, topology: str, server: str, access: str | None, credentials: str | None
+) -> "ServerSecurity | None":
+    """Return the access file and the credentials of a server; None: there is no access file."""
+    beside = Path(topology).parent / "access.toml"
+    if access is None and not beside.exists():
+        if credentials is not None:
+            raise UsageError(f"--credentials needs an access file: expected {beside}, or --access FILE")
+        return None
+    if server not in file.servers:
+        raise UsageError(f"{file.name} has no server {server}: expected one of {', '.join(file.servers)}")
+    from antecede.live.security import ServerSecurity
+
+    given = credentials
+    if given is None and access is not None:
+        given = str(Path(access).parent / "credentials")
+    folder = find_credentials(given, topology, "server", server)
+    if folder is None:
+        raise UsageError(f"{access or beside} needs the credentials of server {server}: expected --credentials DIR")
+    return ServerSecurity(access or beside, read_credentials(folder), server, file.servers)
+
+
 def client_tls(authority: str | None) -> ssl.SSLContext | None:
     """Return the TLS context to reach servers with."""
     if authority is None:
@@ -98,7 +137,7 @@ def ask_server(address: Address, access: "Access", command: str, *arguments: str
     """Send one request to one server; return its answer."""
     from antecede.live.client.operator import request
 
-    return asyncio.run(request(address, access.token, command, *arguments, tls=access.tls))
+    return asyncio.run(request(address, access.token, command, *arguments, tls=access.tls, keyring=access.keyring))
 
 
 @asynccontextmanager
@@ -111,7 +150,13 @@ async def command_line(address: Address, access: "Access", client: str | None, p
         print(f"antecede: waiting for {where}", file=sys.stderr, flush=True)
 
     async with connect(
-        str(address), name=client, token=access.token, tls=access.tls, patience=patience, waits=waits
+        str(address),
+        name=client,
+        token=access.token,
+        tls=access.tls,
+        patience=patience,
+        waits=waits,
+        credentials=access.credentials,
     ) as bus:
         if client is None:
             bus.otherwise(lambda received: None)
@@ -121,6 +166,46 @@ async def command_line(address: Address, access: "Access", client: str | None, p
 class Access:
     """The credentials and TLS settings of a command."""
 
-    def __init__(self, token_file: str | None, authority: str | None) -> None:
+    def __init__(
+        self, where: str, role: str, token_file: str | None, authority: str | None, credentials: str | None
+    ) -> None:
+        """``where``: the topology file or the address of the servers. ``role``: what the command is to them."""
         self.token = read_token(token_file)
         self.tls = client_tls(authority)
+        self.credentials: Credentials | None = None
+        self.keyring: Keyring | None = None
+        if credentials is not None and (token_file is not None or authority is not None):
+            raise UsageError("--credentials replaces --token-file and --authority: expected one or the other")
+        folder = None if token_file or authority else find_credentials(credentials, where, role)
+        if folder is not None:
+            self.credentials = own = read_credentials(folder)
+            own.expect(role)
+            self.keyring, self.tls = own.keyring(), own.dialing()
+
+
+def read_credentials(folder: Path) -> "Credentials":
+    """Read the credentials of one identity."""
+    from antecede.live.keys import Credentials
+
+    return Credentials(folder)
+
+
+def find_credentials(given: str | None, where: str, role: str, name: str = "") -> Path | None:
+    """Return the folder with the credentials of this role: the given one, the only one of this role in the given
+    folder, or the only one beside the topology. None: there are no credentials beside the topology."""
+    if given is not None and (Path(given) / "credential.toml").exists():
+        return Path(given)
+    if given is None:
+        beside = Path(where).parent
+        if where.startswith("tcp://") or not (beside / "access.toml").exists():
+            return None
+    root = beside / "credentials" if given is None else Path(given)
+    folders = sorted((root / f"{role}s").glob(f"{name or '*'}/credential.toml"))
+    if len(folders) == 1:
+        return folders[0].parent
+    if folders:
+        choices = ", ".join(str(folder.parent) for folder in folders)
+        raise UsageError(f"several {role}s in {root}: expected --credentials with one of {choices}")
+    if given is None:
+        return None
+    raise UsageError(f"--credentials {given}: no credentials of {role} {name}".rstrip() + " there")

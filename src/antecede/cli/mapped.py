@@ -11,7 +11,7 @@ _reasons = {
     "no_index": "record has no place in the order: skipped|records have no place in the order: skipped",
     "no_message": "send or delivery without a message id: local|sends and deliveries without a message id: local",
     "no_to": "send without destinations: unknown|sends without destinations: unknown",
-    "bad_time": "time could not be read: left out; use --time|times could not be read: left out; use --time",
+    "bad_time": "time could not be read: left out|times could not be read: left out",
     "others": "record is neither a send nor a delivery: skipped|records are neither sends nor deliveries: skipped",
 }
 
@@ -21,7 +21,7 @@ def mapped_lines(report: dict[str, Any], preview: bool) -> list[str]:
     lines = [f"{_shown(f['file'])}: read as {f['format']}, {counted(f['events'], 'event')}" for f in report["files"]]
     lines.append(
         f"{counted(report['records'], 'record')}: {counted(report['sends'], 'send')}, "
-        f"{counted(report['deliveries'], 'delivery|deliveries')} ({report['matched']:,} of them with a recorded send), "
+        f"{counted(report['deliveries'], 'delivery|deliveries')} ({_matched(report)}), "
         f"{counted(report['locals'], 'local event')}; {counted(report['processes'], 'process|processes')}"
     )
     lines += _remarks(report)
@@ -40,10 +40,19 @@ def mapped_lines(report: dict[str, Any], preview: bool) -> list[str]:
     return lines
 
 
+def _matched(report: dict[str, Any]) -> str:
+    """Return how many of the deliveries have a send."""
+    if report["deliveries"] == 1:
+        return "with a recorded send" if report["matched"] else "without a recorded send"
+    return f"{report['matched']:,} of them with a recorded send"
+
+
 def _remarks(report: dict[str, Any]) -> Iterator[str]:
     for reason, count in report["skipped"].items():
         yield f"  {counted(count, _reasons[reason])}"
         yield from (f"    {_shown(place)}" for place in report["skipped_first"][reason])
+        if reason == "bad_time":
+            yield "    give their format, such as --time '%d/%b/%Y %H:%M:%S.%f'"
     if report["sends"] and report["skipped"].get("no_to") == report["sends"]:
         yield f"  no send has the field that is mapped to the column to; fields: {_shown(', '.join(report['fields']))}"
     yield from _lost(report)
@@ -55,6 +64,9 @@ def _remarks(report: dict[str, Any]) -> Iterator[str]:
         )
     if report["tied"]:
         yield f"  {counted(report['tied'], 'event has|events have')} the same place as the previous one: in file order"
+    if report["assumed"]:
+        rows = counted(sum(report["assumed"].values()), "row at an assumed position|rows at assumed positions")
+        yield f"  {rows}: a delivery that is late only because of such rows is undecided"
     if report["unreadable"]:
         yield f"  {counted(report['unreadable'], 'line')} could not be read:"
         yield from (f"    {_shown(place)}" for place in report["unreadable_first"])

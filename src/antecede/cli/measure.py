@@ -8,6 +8,7 @@ import typer
 
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
 from antecede.cli.progress import status
+from antecede.cli.terminal import show
 
 _busiest = 5
 """The number of pairs and processes in the printed report; the JSON document and the tables have all."""
@@ -70,7 +71,7 @@ def register(app: typer.Typer) -> None:
             if as_json:
                 print(json.dumps(report, indent=2))
             else:
-                print("\n".join(_lines(report)))
+                show(_lines(report))
             return _exit_code(report, paths)
 
 

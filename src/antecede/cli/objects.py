@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from antecede.cli.campaign import in_parts, parts_of
+from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
 from antecede.cli.progress import bar
 from antecede.errors import UsageError
 
@@ -41,10 +42,9 @@ def register(app: typer.Typer) -> None:
         ),
         server: str | None = typer.Option(None, metavar="NAME", help="The server to call. Default: the first server."),
         timeout: float = typer.Option(10.0, help="Seconds after which the call is undone."),
-        token_file: str | None = typer.Option(None, metavar="FILE", help="The servers' token."),
-        authority: str | None = typer.Option(
-            None, metavar="FILE", help="TLS: the authority that signs the servers' certificates."
-        ),
+        token_file: str | None = TOKEN,
+        authority: str | None = AUTHORITY,
+        credentials: str | None = CREDENTIALS,
     ) -> int:
         """Call one operation at all replicas and print its answer as JSON.
 
@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
             raise UsageError(f"{topology} has no server {server}: expected one of {', '.join(servers)}")
         address = servers[server] if server is not None else next(iter(servers.values()))
         given = [_value(text) for text in arguments or ()]
-        access = Access(token_file, authority)
+        access = Access(topology, "client", token_file, authority, credentials)
         answer = asyncio.run(_call(address, access, client, object_, operation, given, timeout))
         print(json.dumps(answer, default=str))
         return 0

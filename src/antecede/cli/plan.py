@@ -14,6 +14,7 @@ import typer
 from antecede import limits
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
 from antecede.cli.progress import bar
+from antecede.cli.terminal import show
 from antecede.documents import read_text
 from antecede.errors import TopologyError, TraceError, UsageError
 
@@ -122,7 +123,7 @@ def register(app: typer.Typer) -> None:
         if as_json:
             print(json.dumps(report, indent=2))
         else:
-            print("\n".join(_lines(report)))
+            show(_lines(report))
         if not report["feasible"]:
             print(
                 f"antecede: no plan satisfies all bounds; the most restrictive one is {report['violated']}",

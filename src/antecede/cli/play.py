@@ -1,13 +1,13 @@
 """``antecede play``: play a scenario file under one order or several, and check its expectations."""
 
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from antecede.cli.terminal import coloured, columns
 from antecede.cli.wording import counted
 from antecede.errors import AntecedeError, ScenarioError, UsageError
 
@@ -218,11 +218,10 @@ def _draw(console: Any, result: "Played") -> None:
     from rich.text import Text
 
     encoding = getattr(sys.stdout, "encoding", None) or "ascii"
-    colour = bool(console.is_terminal) and not console.no_color
-    width = console.width if console.is_terminal else shutil.get_terminal_size((100, 24)).columns
+    width = console.width if console.is_terminal else columns()
     try:
         drawing = result.world.record.diagram(_title(result))
-        text = drawing.text(width, unicode=encoding.lower().startswith("utf"), colour=colour)
+        text = drawing.text(width, unicode=encoding.lower().startswith("utf"), colour=coloured(sys.stdout))
     except AntecedeError as error:
         text = f"no diagram: {error}"
     console.print(Text.from_ansi(text))

@@ -9,11 +9,13 @@ import typer
 
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
 from antecede.cli.progress import status
+from antecede.cli.terminal import show
 from antecede.errors import OrderError, TopologyError, UsageError
 
 if TYPE_CHECKING:
     from antecede.trace.races import Declare, Declared
     from antecede.trace.schema import Metadata
+    from antecede.trace.titles import Titles
 
 
 def register(app: typer.Typer) -> None:
@@ -54,6 +56,7 @@ def register(app: typer.Typer) -> None:
         """
         from antecede.trace.race_search import Wanted
         from antecede.trace.races import assumed
+        from antecede.trace.titles import messages_in, named
 
         limit = None if within is None else _nanoseconds(within)
         wanted = Wanted(first, limit, every)
@@ -64,10 +67,11 @@ def register(app: typer.Typer) -> None:
             chosen = chosen_engine(engine, master, conf, paths)
             with status("reading the trace and looking for races") as say:
                 report = _report(chosen, paths, declare, wanted, master, settings, say)
+                report["named"] = named(messages_in(report["races"]), paths)
             if as_json:
                 print(json.dumps(report, indent=2))
             else:
-                print("\n".join(_lines(report)))
+                show(_lines(report))
             return _exit_code(report, paths)
 
 
@@ -149,7 +153,9 @@ _sources = {
 
 def _lines(report: dict[str, Any]) -> Iterator[str]:
     from antecede.cli.wording import counted, set_aside
+    from antecede.trace.titles import Titles
 
+    titles = Titles(report["named"])
     guarantee = report["guarantee"]
     yield f"guarantee: {guarantee} ({_sources[report['declared_by']]})"
     if guarantee == "causal":
@@ -163,7 +169,7 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
             yield f"the {report['shown']} with the least slack:"
         for number, race in enumerate(report["races"], 1):
             yield ""
-            yield from _race(number, race)
+            yield from _race(number, race, titles)
     aside = set_aside(report, "every race is real, but there may be more")
     if aside:
         yield ""
@@ -178,16 +184,18 @@ def _clock(report: dict[str, Any]) -> str:
     return f"clocks: times are multiples of {_duration(resolution)}{untimed}"
 
 
-def _race(number: int, race: dict[str, Any]) -> Iterator[str]:
+def _race(number: int, race: dict[str, Any], titles: "Titles") -> Iterator[str]:
     from antecede.cli.wording import shown_name
 
-    first, second, at, source = (shown_name(race[key]) for key in ("first", "second", "at", "from"))
+    first, second = (shown_name(titles(race[key])) for key in ("first", "second"))
+    at, source = shown_name(race["at"]), shown_name(race["from"])
     slack = race["slack_seconds"]
     earlier = "" if slack is None or slack < 0 else f" {_duration(slack)}"
     yield f"{number:>3}  {at} delivers {first} from {source} (index {race['first_index']}){earlier} before {second}:"
     for link in race["chain"]:
         yield (
-            f"       {shown_name(link['from'])} sends {shown_name(link['message'])} (index {link['send_index']}), "
+            f"       {shown_name(link['from'])} sends {shown_name(titles(link['message']))} "
+            f"(index {link['send_index']}), "
             f"{shown_name(link['to'])} delivers it (index {link['deliver_index']})"
         )
     if slack is None:

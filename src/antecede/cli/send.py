@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
+
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
@@ -31,10 +33,9 @@ def register(app: typer.Typer) -> None:
         ),
         ask: bool = typer.Option(False, "--ask", help="Wait for an answer and print it."),
         timeout: float = typer.Option(10.0, help="Seconds to wait for the server, and for an answer."),
-        token_file: str | None = typer.Option(None, metavar="FILE", help="The servers' token."),
-        authority: str | None = typer.Option(
-            None, metavar="FILE", help="TLS: the authority that signs the servers' certificates."
-        ),
+        token_file: str | None = TOKEN,
+        authority: str | None = AUTHORITY,
+        credentials: str | None = CREDENTIALS,
     ) -> int:
         """Send one notification and wait until the server has it on disk. With --ask, print the answer.
 
@@ -55,7 +56,8 @@ def register(app: typer.Typer) -> None:
         if not isinstance(document, dict):
             raise UsageError(f"fields {fields!r}: expected a JSON object")
         _warn_of_mistyped(topology, to)
-        line = command_line(address, Access(token_file, authority), client, timeout)
+        access = Access(topology, "client", token_file, authority, credentials)
+        line = command_line(address, access, client, timeout)
         if ask:
             return asyncio.run(_ask(line, to, kind, document, timeout))
         entry = asyncio.run(_send(line, to, kind, document))

@@ -19,6 +19,22 @@ def register(app: typer.Typer) -> None:
         authority: str | None = typer.Option(
             None, metavar="FILE", help="TLS: the authority that signs the servers' certificates."
         ),
+        credentials: str | None = typer.Option(
+            None,
+            metavar="DIR",
+            help="This server's credentials (antecede credentials). Default: those beside the topology.",
+        ),
+        access: str | None = typer.Option(
+            None,
+            metavar="FILE",
+            help="Who may do what. Default: access.toml beside the topology, if there is one. SIGHUP: read it again.",
+        ),
+        audit: str | None = typer.Option(
+            None, metavar="FILE", help="The audit log, with an access file. Default: audit.jsonl in the data directory."
+        ),
+        insecure: bool = typer.Option(
+            False, "--insecure", help="Allow connections from other machines in plain text, without TLS."
+        ),
         trace: bool = typer.Option(False, "--trace", help="Record a trace; check it with antecede verify DIR."),
         metrics: str | None = typer.Option(
             None,
@@ -34,9 +50,11 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Run one server of a topology until it receives SIGTERM or Ctrl-C.
 
+        With access.toml only the identities in that file can connect, and each may do what the file allows.
+
         Exit code 0 after a graceful stop, 2 if it cannot start or its disk fails.
         """
-        from antecede.cli.live import check_folder, listening_address, read_token, tls_contexts
+        from antecede.cli.live import check_folder, listening_address, read_token, server_security, tls_contexts
         from antecede.cli.organisation import usable_topology
         from antecede.errors import UsageError
         from antecede.live.application import find_beside
@@ -56,8 +74,14 @@ def register(app: typer.Typer) -> None:
         token = read_token(token_file)
         find_beside(topology)
         write_logs(log)
-        listening_address(file, server, host, token)
         tls = tls_contexts(certificate, key, authority)
+        security = server_security(file, topology, server, access, credentials)
+        if security is not None and (token or tls is not None):
+            raise UsageError("with an access file, --credentials replaces --token-file, --certificate and --authority")
+        encrypted = tls is not None if security is None else security.credentials.tls
+        listening_address(
+            *(file, server, host, token), identities=security is not None, tls=encrypted, insecure=insecure
+        )
         page = file.metrics.get(server) if metrics is None else page_address(metrics)
         main = served(
             file,
@@ -69,6 +93,8 @@ def register(app: typer.Typer) -> None:
             token=token,
             host=host,
             tls=tls,
+            security=security,
+            audit=audit,
             trace=trace,
         )
         return run(main)

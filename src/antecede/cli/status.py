@@ -8,15 +8,17 @@ from typing import Any
 
 import typer
 
+from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
+from antecede.cli.wording import letter_name
+
 
 def register(app: typer.Typer) -> None:
     @app.command("status")
     def status(
         where: str = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT."),
-        token_file: str | None = typer.Option(None, metavar="FILE", help="The servers' token."),
-        authority: str | None = typer.Option(
-            None, metavar="FILE", help="TLS: the authority that signs the servers' certificates."
-        ),
+        token_file: str | None = TOKEN,
+        authority: str | None = AUTHORITY,
+        credentials: str | None = CREDENTIALS,
         watch: float | None = typer.Option(None, metavar="SECONDS", help="Repeat the output until Ctrl-C."),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
@@ -32,7 +34,7 @@ def register(app: typer.Typer) -> None:
 
         if watch is not None and not 0.1 <= watch <= 86_400:
             raise UsageError(f"--watch {watch}: expected 0.1 to 86400 seconds")
-        access = Access(token_file, authority)
+        access = Access(where, "operator", token_file, authority, credentials)
         while True:
             servers: dict[str, Any] = {}
             for name, address in addresses(where).items():
@@ -61,7 +63,7 @@ def _message(held: dict[str, Any]) -> str:
         return str(held["message"])
     first = letters["first"]
     more = f" and {letters['count'] - 1} more" if letters["count"] > 1 else ""
-    return f"{held['message']} ({first['type']} {first['id']} to {', '.join(first['to'])}{more})"
+    return f"{letter_name(first)} to {', '.join(first['to'])}{more}"
 
 
 def _reasons(waiting: dict[str, Any]) -> str:
@@ -85,6 +87,7 @@ def _report(one: dict[str, Any]) -> None:
     if one.get("held_letters"):
         print(f"  letters held until an operator decides about a dead letter: {one['held_letters']}")
     print(f"  records {one['log']['last']}, durable {one['log']['durable']}; clients here: {clients}")
+    _report_access(one.get("access"))
     if trace := one.get("trace"):
         trouble = f" (trouble: {trace['trouble']})" if trace["trouble"] else ""
         print(f"  trace converted up to {trace['converted']}, segments behind {trace['segments_behind']}{trouble}")
@@ -107,3 +110,19 @@ def _report(one: dict[str, Any]) -> None:
         print(f"  stopped: {stopped['domain']} with {stopped['peer']}: {stopped['reason']}")
     for peer, reason in one["refused"].items():
         print(f"  refused: {peer}: {reason}")
+
+
+def _report_access(access: dict[str, Any] | None) -> None:
+    """Print the access file in use, and the keys that expire soon."""
+    if access is None or access["mode"] != "access-file":
+        return
+    print(f"  access file {access['digest']}, {access['identities']} identities")
+    if access["error"]:
+        print(f"  access file not reloaded: {access['error']}")
+    for key in access["expires"]:
+        if key["days"] <= _soon_days:
+            when = "has expired" if key["days"] <= 0 else f"expires in {key['days']:.0f} days"
+            print(f"  key of {key['role']} {key['name']} {when}: antecede credentials rotate")
+
+
+_soon_days = 30

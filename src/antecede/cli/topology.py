@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
+
 if TYPE_CHECKING:
     from antecede.topology import Check, TopologyFile
 
@@ -22,22 +24,26 @@ def register(app: typer.Typer) -> None:
     @group.command("check")
     def check(
         file: str = typer.Argument(..., metavar="FILE", help="A topology file (TOML)."),
+        classes: bool = typer.Option(False, "--classes", help="Also import the classes of agents and objects."),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
         """Check that a topology is a forest, and print its guarantee between each two domains.
 
         Exit code 1 if it must not be used: there is a cycle of servers and domains (printed), or orders do not meet the
-        file's guarantee. Exit code 2 if it cannot be read. Classes of agents and objects are not checked: `antecede up`
-        and `serve` import them when they start.
+        file's guarantee. Exit code 2 if it cannot be read. With --classes also 2 if a class of an agent or object
+        cannot be imported, as `antecede up` and `serve` do when they start.
         """
         from antecede.cli.organisation import check_topology, read_topology
 
         topology = read_topology(file)
         verdict = check_topology(topology)
+        loaded = _classes(topology, file) if classes else None
         if as_json:
-            print(json.dumps(_document(topology, verdict), indent=2))
+            print(json.dumps({**_document(topology, verdict), "classes": loaded}, indent=2))
         else:
             _report(topology, verdict)
+            for name, kind in (loaded or {}).items():
+                print(f"class of {name}: {kind['class']}, handles {', '.join(kind['handles']) or 'nothing'}")
         return 0 if verdict.holds else 1
 
     @group.command("show")
@@ -65,10 +71,9 @@ def register(app: typer.Typer) -> None:
     def forget(
         file: str = typer.Argument(..., metavar="FILE", help="The topology file of running servers."),
         domain: str = typer.Argument(..., help="The domain in which a server has lost its data."),
-        token_file: str | None = typer.Option(None, metavar="FILE", help="The servers' token."),
-        authority: str | None = typer.Option(
-            None, metavar="FILE", help="TLS: the authority that signs the servers' certificates."
-        ),
+        token_file: str | None = TOKEN,
+        authority: str | None = AUTHORITY,
+        credentials: str | None = CREDENTIALS,
     ) -> None:
         """Reset a domain after one of its servers has lost its data, and accept the loss.
 
@@ -83,7 +88,7 @@ def register(app: typer.Typer) -> None:
         if domain not in topology.organisation.domains:
             raise UsageError(f"{file} has no domain {domain}")
         members = [topology.servers[server] for server in topology.domain(domain).servers]
-        access = Access(token_file, authority)
+        access = Access(file, "operator", token_file, authority, credentials)
         known = [ask_server(address, access, "status")["domains"][domain]["generation"] for address in members]
         for address in members:
             print(json.dumps(ask_server(address, access, "forget", domain, str(max(known) + 1))))
@@ -117,6 +122,22 @@ def register(app: typer.Typer) -> None:
             print(topology.text(), end="")
         else:
             _write(output, topology.text())
+
+
+def _classes(topology: "TopologyFile", path: str) -> dict[str, dict[str, Any]]:
+    """Import the classes of agents and objects, as the servers do; return each with what it handles."""
+    from antecede.engine.agents import handlers_of
+    from antecede.live.application import agents_of, find_beside, plan_of
+
+    find_beside(path)
+    found: dict[str, dict[str, Any]] = {}
+    for server in topology.servers:
+        for name, kind in agents_of(topology, server).items():
+            found[name] = {"class": f"{kind.__module__}:{kind.__qualname__}", "handles": [*handlers_of(kind)]}
+    plan_of(topology)
+    for one in topology.objects:
+        found[one.name] = {"class": one.kind, "handles": []}
+    return found
 
 
 def _write(path: str, text: str) -> None:

@@ -12,14 +12,18 @@ import typer
 
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
 from antecede.cli.progress import status
+from antecede.cli.terminal import show
 from antecede.cli.wording import counted, nothing_valid, shown_name, silent_names, unread
 from antecede.crashes import discard_output, print_error
-from antecede.errors import TraceError, UsageError
+from antecede.errors import TraceError, UsageError, similar
 from antecede.trace.conflicts import Conflicts, read_conflicts
 from antecede.trace.cut import Cut
 from antecede.trace.quarantine import DELIVERIES, unreadable_rows
 from antecede.trace.sources import shown, trace_files
+from antecede.trace.titles import Titles, named
 
+_cycle_shown = 8
+"""Messages of a cycle that are printed."""
 _orders = ("fifo", "causal", "total", "synchronous", "significant")
 _ways = ("auto", "walk", "chunks")
 
@@ -81,7 +85,7 @@ def register(app: typer.Typer) -> None:
         table = read_conflicts(conflicts) if conflicts is not None else None
         with trace_inputs(trace) as paths:
             chosen = chosen_engine(engine, master, conf, paths)
-            cut = _cut(since, until, processes)
+            cut = cut_of(since, until, processes)
             if dry_run:
                 return _dry_run(paths, chosen, as_json)
             for option, folder in (("--quarantine", quarantine), ("--late", late)):
@@ -104,16 +108,18 @@ def register(app: typer.Typer) -> None:
                     report = _judge_here(paths, asked, quarantine, late, cut, table)
             if cut:
                 report["cut"] = {"since": cut.since, "until": cut.until, "processes": cut.processes}
+            report["named"] = named(_evident(report), paths)
             # Without any event there is nothing to report; one line says so.
             if as_json or report["events"]:
-                _tell(json.dumps(report, indent=2) if as_json else "\n".join(_lines(report, lenient)))
+                _tell([json.dumps(report, indent=2)] if as_json else _lines(report, lenient))
             return _exit_code(report, strict, lenient, paths)
 
 
-def _tell(text: str) -> None:
+def _tell(lines: list[str]) -> None:
     """Print a report. A reader of only its beginning (``| head -1``) still gets the verdict as exit code."""
     try:
-        print(text, flush=True)
+        show(lines)
+        sys.stdout.flush()
     except BrokenPipeError:
         discard_output()
 
@@ -132,11 +138,12 @@ def _asked(order: str) -> tuple[str, ...]:
     asked = [name.strip() for name in order.split(",")]
     for name in asked:
         if name not in _orders:
-            raise UsageError(f"--order: {name!r} is not one of {', '.join(_orders)}")
+            raise UsageError(f"--order: {name!r} is not one of {', '.join(_orders)}{similar(name, _orders)}")
     return tuple(dict.fromkeys(asked))
 
 
-def _cut(since: str | None, until: str | None, processes: str | None) -> Cut:
+def cut_of(since: str | None, until: str | None, processes: str | None) -> Cut:
+    """Return the part of a trace that the options --since, --until and --processes select."""
     names = tuple(one for one in processes.split(",") if one) if processes is not None else None
     if names == ():
         raise UsageError("--processes: expected names separated by commas")
@@ -240,9 +247,10 @@ def _lines(report: dict[str, Any], lenient: bool) -> list[str]:
         f"{counted(report['undelivered'], 'copy|copies')} undelivered"
     ]
     lines += unread(report)
+    titles = Titles(report["named"])
     for order, entry in report["orders"].items():
         lines.append(f"{order:<12} {_said(entry, doubtful)}")
-        lines += _evidence(entry)
+        lines += _evidence(entry, titles)
         if entry.get("undecided"):
             late = (
                 counted(entry["undecided"], "more delivery is|more deliveries are")
@@ -256,11 +264,13 @@ def _lines(report: dict[str, Any], lenient: bool) -> list[str]:
     for name in ("clocks", "lamport"):
         checked, disagree = report[name]["checked"], report[name]["disagree"]
         if checked:
-            lines.append(f"{name:<12} {checked:,} checked, {disagree:,} disagree with the events")
+            found = counted(disagree, "disagrees|disagree")
+            lines.append(f"{name:<12} {checked:,} checked, {found} with the events")
     if not report["complete"]:
         lines.append(f"{_unchecked(report)}: every violation is real, but there may be more")
         if not doubtful and any(entry["holds"] for entry in report["orders"].values()):
-            lines.append(f'  "holds" covers only the other {counted(report["deliveries"], "delivery|deliveries")}')
+            others = "delivery" if report["deliveries"] == 1 else f"{report['deliveries']:,} deliveries"
+            lines.append(f'  "holds" covers only the other {others}')
     lines.append(f"{_speed(report)}engine {report['engine']}")
     return lines
 
@@ -273,8 +283,8 @@ def _unchecked(report: dict[str, Any]) -> str:
     if not deliveries:
         return f"{counted(others, 'row was|rows were')} set aside"
     more = f", and {counted(others, 'other row')}" if others else ""
-    total = counted(deliveries + report["deliveries"], "delivery was|deliveries were")
-    return f"{deliveries:,} of {total} not checked{more}"
+    total = counted(deliveries + report["deliveries"], "delivery|deliveries")
+    return f"{deliveries:,} of {total} {'was' if deliveries == 1 else 'were'} not checked{more}"
 
 
 def _speed(report: dict[str, Any]) -> str:
@@ -292,12 +302,21 @@ def _said(entry: dict[str, Any], doubtful: bool) -> str:
     return "violated: 1 late delivery" if entry["late"] == 1 else f"violated: {entry['late']:,} late deliveries"
 
 
-def _evidence(entry: dict[str, Any]) -> list[str]:
+def _evident(report: dict[str, Any]) -> set[str]:
+    """Return the messages that the lines of a report name."""
+    found: set[str] = set()
+    for entry in report["orders"].values():
+        first = entry.get("first")
+        found |= {first["message"], first["overtaken_by"]} if first else set()
+        found |= set((entry.get("cycle") or entry.get("crown") or [])[:_cycle_shown])
+    return found
+
+
+def _evidence(entry: dict[str, Any], titles: Titles) -> list[str]:
     first = entry.get("first")
     if first:
-        message, source, target, other = map(
-            shown_name, (first["message"], first["from"], first["to"], first["overtaken_by"])
-        )
+        message, other = (shown_name(titles(first[key])) for key in ("message", "overtaken_by"))
+        source, target = shown_name(first["from"]), shown_name(first["to"])
         last = "before which it has to come" if "rule" in first else f"which was sent causally after {message}"
         return [
             f"  first: {target} at index {first['deliver_index']} delivers {message}, which {source} sent at index "
@@ -307,8 +326,8 @@ def _evidence(entry: dict[str, Any]) -> list[str]:
     circle = entry.get("cycle") or entry.get("crown")
     if not circle:
         return []
-    shown = [shown_name(message) for message in circle[:8]]
-    more = f" … ({len(circle)} messages)" if len(circle) > 8 else ""
+    shown = [shown_name(titles(message)) for message in circle[:_cycle_shown]]
+    more = f" … ({len(circle)} messages)" if len(circle) > _cycle_shown else ""
     lines = [f"  cycle: {' before '.join(shown)}{more} before {shown[0]}"]
     if "pairwise" in entry:
         agree = "no two processes disagree on a pair" if entry["pairwise"] else "two processes disagree on a pair"

@@ -15,6 +15,15 @@ def shown_name(text: str) -> str:
     return text if text.isprintable() and text else repr(text)
 
 
+def letter_name(one: Mapping[str, Any]) -> str:
+    """Return a letter of a running server for people: ``Said "answer to q5?" (s1…2)``. The letter has its ``id``, its
+    ``type`` and, since version 0.2, its ``label``."""
+    from antecede.trace.titles import Titles
+
+    named = {"message": one["id"], "notification": one["type"], "label": one.get("label")}
+    return shown_name(Titles([named])(one["id"]))
+
+
 def set_aside(report: Mapping[str, Any], consequence: str) -> list[str]:
     """Return lines about rows that were set aside, their reasons and the consequence; none if there were no such
     rows."""
@@ -139,6 +148,6 @@ def _no_lines(path: str) -> str | None:
     if not isinstance(first, Fault) or first.reason != "unreadable_line":
         return None
     return (
-        f"{shown(path)} is not JSON Lines: line {number}: {first.detail[:120]}; "
-        f"verify --quarantine DIR keeps every such line"
+        f"{shown(path)} is not JSON Lines: line {number}: {first.detail[:120]}; antecede import converts a log, "
+        "lines of text with --pattern; verify --quarantine DIR keeps every such line"
     )

@@ -5,7 +5,7 @@ global sequence) is drawn as one dot. A message that waits is *held* from the po
 delivery. Nothing has a position on paper here; `text` and `svg` add positions.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
@@ -15,6 +15,8 @@ from antecede import limits
 from antecede.errors import DiagramError
 
 KINDS = ("send", "arrive", "deliver", "local")
+_text_max = 1_000
+"""Letters of a name, label or sentence; a longer one helps no reader."""
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -83,7 +85,9 @@ class Diagram:
         *,
         late: Collection[tuple[str, str]] = (),
         title: str = "",
+        caption: str = "",
     ) -> None:
+        """``title`` is above the drawing, and ``caption`` below it: what it shows, in one sentence."""
         if len(events) > limits.diagram_events_max:
             raise DiagramError(
                 f"{len(events)} events: a diagram shows at most {limits.diagram_events_max}; "
@@ -96,6 +100,7 @@ class Diagram:
             )
         self.processes = [printable(name) for name in processes]
         self.title = printable(title)
+        self.caption = printable(caption)
         self._names = list(processes)
         self._lanes = {name: lane for lane, name in enumerate(processes)}
         self._late = frozenset(late)
@@ -190,8 +195,10 @@ def from_events(
     processes: Sequence[str] | None = None,
     late: Collection[tuple[str, str]] = (),
     title: str = "",
+    caption: str = "",
+    names: Callable[[str], str] | None = None,
 ) -> Diagram:
-    """Return a diagram of a trace's rows, given in any order.
+    """Return a diagram of a trace's rows, given in any order. ``names`` gives the label of a message from its id.
 
     The global sequence respects each process's ``index`` and puts a message's arrival and delivery after its send;
     otherwise it keeps the given sequence. Processes come in the order of their first row, then those that only occur as
@@ -208,10 +215,16 @@ def from_events(
         named += [name for row in given if row.kind == "send" for name in sorted(row.to or ())]
         processes = list(dict.fromkeys(named))
     events = [
-        Event(row.process, row.kind, row.message or "", tuple(sorted(row.to or ())) if row.kind == "send" else ())
+        Event(
+            row.process,
+            row.kind,
+            row.message or "",
+            tuple(sorted(row.to or ())) if row.kind == "send" else (),
+            None if names is None or not row.message else names(row.message),
+        )
         for row in _in_sequence(given)
     ]
-    return Diagram(processes, events, late=late, title=title)
+    return Diagram(processes, events, late=late, title=title, caption=caption)
 
 
 def _in_sequence(rows: list[Row]) -> list[Row]:
@@ -254,5 +267,6 @@ def _in_sequence(rows: list[Row]) -> list[Row]:
 
 
 def printable(text: str) -> str:
-    """Return text without control characters, which a terminal would execute and XML forbids."""
+    """Return text without control characters, which a terminal would execute and XML forbids, and not too long."""
+    text = text if len(text) <= _text_max else f"{text[: _text_max // 2]}…{text[-_text_max // 2 :]}"
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)

@@ -6,20 +6,28 @@ An explanation comes from :mod:`antecede.trace.explain`, or from another engine 
 from typing import Any
 
 from antecede.diagram.computation import Diagram, from_events
-from antecede.diagram.layout import shorten
 from antecede.trace.explain import rows_of
+from antecede.trace.story import is_told, sentence
+from antecede.trace.titles import Titles, short_id
 
 
-def of_explanation(explanation: dict[str, Any]) -> Diagram:
+def of_explanation(explanation: dict[str, Any], titles: Titles | None = None) -> Diagram:
     """Draw an overtaking chain, or messages in a cycle."""
+    titles = titles or Titles()
     rows = rows_of(explanation)
     length = explanation["length"]
     if "chain" not in explanation:
-        return from_events(rows, title=f"a cycle of {length} messages")
+        return from_events(rows, title=f"a cycle of {length} messages", names=titles.brief)
     chain = explanation["chain"]
     way = [explanation["from"], *(end for link in chain for end in (link["from"], link["to"]) if end is not None)]
     message, to = explanation["message"], explanation["to"]
-    called, source, target = (shorten(explanation[key], 40) for key in ("message", "from", "to"))
-    messages = "1 message" if length == 1 else f"{length:,} messages"
-    title = f"{called} from {source} to {target}, overtaken by {messages}"
-    return from_events(rows, processes=list(dict.fromkeys(way)), late={(message, to)}, title=title)
+    called, target = titles(message), short_id(to, 40)
+    caption = sentence(explanation, titles.quoted, lambda name: short_id(name, 40)) if is_told(explanation) else ""
+    return from_events(
+        rows,
+        processes=list(dict.fromkeys(way)),
+        late={(message, to)},
+        title=f"{target} delivered {called} late",
+        caption=caption,
+        names=titles.brief,
+    )

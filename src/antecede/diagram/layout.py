@@ -5,16 +5,21 @@ each as far left as possible: to the right of the previous point on its lane and
 earlier events elsewhere, and not near an arrow that passes by. So independent events share a column, and a run of many
 processes stays short.
 
-Labels are placed last: from several places along its arrow, each gets the one that covers least.
+A drawing can be stretched to a given width, so that several below each other are equally wide.
+
+Labels are placed last. The label of a message lies along its arrow, so that it is clear to which arrow it belongs even
+where many cross: from several places on both sides of the arrow, it gets the one that covers least.
 """
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from itertools import pairwise
+from math import atan2, cos, degrees, hypot, radians, sin, sqrt
 
 import msgspec
 
 from antecede.diagram.computation import Diagram, Flight, Point
+from antecede.trace.titles import short_id
 
 LANE = 62.0
 """The distance from one lane to the next."""
@@ -24,6 +29,10 @@ CLEAR = 11.0
 """The distance between a point and an arrow that passes by."""
 LETTER = 7.6
 """The width of a letter at 12 pixels, a little more than for most letters."""
+STEEP = 0.6
+"""The least width of an arrow, as a share of its height: the label of a steeper one is hard to read."""
+NAME_CHARS = 24
+"""Letters of a process's name that are drawn."""
 ARC = 26.0
 """How far the arrow of a self-send rises above its lane."""
 
@@ -75,6 +84,7 @@ class Layout:
 
     def __init__(self, diagram: Diagram, left: float, top: float) -> None:
         self.top = top
+        self.left = left
         lanes = len(diagram.processes)
         self._dots: list[list[float]] = [[] for _ in range(lanes)]
         self._passing: list[list[float]] = [[] for _ in range(lanes)]
@@ -87,7 +97,7 @@ class Layout:
             width = (
                 max(STEP, LETTER * len(shorten(point.label)) + 14) if flight is None and point.kind != "send" else STEP
             )
-            x = max(reach[point.lane] + width, frontier - 1.5 * STEP)
+            x = max(reach[point.lane] + width, frontier - 2.5 * STEP)
             x = self._settle(point, flight, x)
             self._x[id(point)] = x
             insort(self._dots[point.lane], x)
@@ -96,6 +106,16 @@ class Layout:
             reach[point.lane] = x + (width - STEP) / 2
             frontier = max(frontier, x)
         self.right = frontier + STEP
+
+    def stretch(self, right: float) -> None:
+        """Make the drawing as wide as this, if it is narrower."""
+        if right <= self.right or not self._x:
+            self.right = max(right, self.right)
+            return
+        reach = self.right - STEP - self.left
+        scale = (right - STEP - self.left) / reach if reach > 0 else 1.0
+        self._x = {point: self.left + (x - self.left) * scale for point, x in self._x.items()}
+        self.right = right
 
     def x(self, point: Point) -> float:
         return self._x[id(point)]
@@ -128,8 +148,11 @@ class Layout:
 
     def _settle(self, point: Point, flight: Flight | None, x: float) -> float:
         if flight is not None and flight.start is not None:
-            spanned = abs(flight.lane - flight.start.lane)
-            x = max(x, self.x(flight.start) + (26 + 15 * spanned if spanned else 1.5 * STEP))
+            height = abs(flight.lane - flight.start.lane) * LANE
+            # Long enough for its label, with space at both ends.
+            length = LETTER * len(shorten(flight.label)) + 36
+            width = max(26.0, STEEP * height, sqrt(max(length * length - height * height, 0.0)))
+            x = max(x, self.x(flight.start) + (width if height else max(1.5 * STEP, length)))
         for _ in range(80):
             if not _near(self._passing[point.lane], x) and not any(
                 _near(self._dots[lane], crossing) for lane, crossing in self._crossings(flight, x)
@@ -153,6 +176,14 @@ def _near(places: list[float], x: float) -> bool:
     return position < len(places) and places[position] < x + CLEAR
 
 
+class Place(msgspec.Struct):
+    """The middle of a label, and its angle in degrees."""
+
+    x: float
+    y: float
+    angle: float = 0.0
+
+
 class Labels:
     """Finds places for labels, one after another."""
 
@@ -167,35 +198,72 @@ class Labels:
         for bucket in range(int(min(left, right) // self._bucket), int(max(left, right) // self._bucket) + 1):
             self._things.setdefault(bucket, []).append((cost, thing))
 
-    def place(self, text: str, places: list[tuple[float, float]], own: Segment | None = None) -> tuple[float, float]:
-        """Return the best of some places for the middle of a label; of equal ones, the first."""
+    def place(self, text: str, places: list[Place], own: Segment | None = None) -> Place:
+        """Return the best of some places for a label; of equal ones, the first."""
         best, least = places[0], float("inf")
-        for rank, (x, y) in enumerate(places):
-            cost = rank * 0.03 + self._covered(label_box(text, x, y), own)
+        for rank, place in enumerate(places):
+            cost = rank * 0.03 + self._covered(label_boxes(text, place), own)
             if cost < least:
-                best, least = (x, y), cost
-        self.avoid(label_box(text, *best), 4.0)
+                best, least = place, cost
+        for box in label_boxes(text, best):
+            self.avoid(box, 4.0)
         return best
 
-    def _covered(self, box: Box, own: Segment | None) -> float:
+    def _covered(self, boxes: list[Box], own: Segment | None) -> float:
         total = 0.0
         seen: set[int] = set()
-        for bucket in range(int(box.left // self._bucket), int(box.right // self._bucket) + 1):
-            for cost, thing in self._things.get(bucket, ()):
-                if thing is own or id(thing) in seen:
-                    continue
-                if thing.overlaps(box) if isinstance(thing, Box) else thing.meets(box):
-                    seen.add(id(thing))
-                    total += cost
+        for box in boxes:
+            for bucket in range(int(box.left // self._bucket), int(box.right // self._bucket) + 1):
+                for cost, thing in self._things.get(bucket, ()):
+                    if thing is own or id(thing) in seen:
+                        continue
+                    if thing.overlaps(box) if isinstance(thing, Box) else thing.meets(box):
+                        seen.add(id(thing))
+                        total += cost
         return total
 
 
-def shorten(text: str, length: int = 16) -> str:
-    """Shorten a label to leave space for others; ids in recorded traces can be long."""
-    return text if len(text) <= length else text[: length - 1] + "…"
+def along(text: str, line: Segment) -> list[Place]:
+    """Return places for a label along an arrow, on both sides of it, the best first."""
+    dx, dy = line.x2 - line.x1, line.y2 - line.y1
+    length = hypot(dx, dy)
+    angle = degrees(atan2(dy, dx))
+    # Between the two ends, with some space for the dot and the head.
+    half = (LETTER * len(text) / 2 + 6) / length
+    low, high = half + 8 / length, 1 - half - 14 / length
+    shares = [low + (high - low) * share for share in _shares] if low < high else [0.5]
+    # The normal that points up.
+    nx, ny = dy / length, -dx / length
+    away = _beside
+    if len(text) <= _level_chars:
+        # A turned letter may look like another one.
+        angle, away = 0.0, abs(nx) * (LETTER * len(text) / 2 + 3) + abs(ny) * 8 + 1
+    places = []
+    for share in shares:
+        x, y = line.at(share)
+        places += [Place(x + nx * side, y + ny * side, angle) for side in (away, -away)]
+    return places
 
 
-def label_box(text: str, x: float, y: float) -> Box:
-    """Return the area that a label covers, given its middle."""
+_shares = (0.5, 0.35, 0.65, 0.2, 0.8, 0.1, 0.9, 0.0, 1.0)
+_level_chars = 2
+"""Labels of up to this length stay level."""
+_beside = 9.5
+"""The distance between an arrow and the middle of its label."""
+
+
+def shorten(text: str, length: int = 28) -> str:
+    """Shorten a label in the middle to leave space for others; ids in recorded traces can be long."""
+    return short_id(text, length) if len(text) > length else text
+
+
+def label_boxes(text: str, place: Place) -> list[Box]:
+    """Return the areas that a label covers: one if it is level, or several small ones along a slope."""
     half = LETTER * len(text) / 2 + 3
-    return Box(x - half, y - 8, x + half, y + 8)
+    if abs(place.angle) < 1:
+        return [Box(place.x - half, place.y - 8, place.x + half, place.y + 8)]
+    count = max(1, round(2 * half / 9))
+    dx, dy = cos(radians(place.angle)), sin(radians(place.angle))
+    offsets = [((number + 0.5) / count - 0.5) * (2 * half - 6) for number in range(count)]
+    middles = [(place.x + dx * offset, place.y + dy * offset) for offset in offsets]
+    return [Box(x - 6.5, y - 6.5, x + 6.5, y + 6.5) for x, y in middles]

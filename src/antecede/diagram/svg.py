@@ -6,14 +6,29 @@ style sheet, and a title and a description for screen readers. All text from out
 
 from collections.abc import Iterator, Sequence
 from math import hypot
+from textwrap import wrap
 from xml.sax.saxutils import escape
 
 from antecede.diagram.computation import Diagram, Flight, Point
-from antecede.diagram.layout import ARC, LETTER, Box, Labels, Layout, Segment, label_box, shorten
+from antecede.diagram.layout import (
+    ARC,
+    LETTER,
+    NAME_CHARS,
+    Box,
+    Labels,
+    Layout,
+    Place,
+    Segment,
+    along,
+    shorten,
+)
 
 _dot = 4.6
 _edge = 16.0
 _base = 4.2
+_name_letter = 1.12 * LETTER
+_text_width_min = 460.0
+"""The least width of a drawing with a title or a caption."""
 
 _style = """
 .antecede { font: 12px ui-sans-serif, system-ui, "DejaVu Sans", "Segoe UI", Arial, sans-serif; }
@@ -23,9 +38,11 @@ _style = """
 .antecede text { stroke-width: 3.5px; stroke-linejoin: round; paint-order: stroke; }
 }
 .antecede .title { font-size: 14px; font-weight: 600; }
-.antecede .name { font-size: 13px; font-weight: 600; }
+.antecede .caption, .antecede .note { fill: #57606a; }
+.antecede .name { font-size: 13px; font-weight: 600; text-anchor: end; }
 .antecede .label { text-anchor: middle; }
-.antecede .lane { stroke: #8c959f; stroke-width: 1.2; }
+.antecede .lane { stroke: #afb8c1; stroke-width: 1.4; }
+.antecede .end { fill: #afb8c1; }
 .antecede .arrow { stroke: #57606a; stroke-width: 1.2; fill: none; }
 .antecede .head { fill: #57606a; }
 .antecede .lost { stroke-dasharray: 3 3; }
@@ -36,13 +53,15 @@ _style = """
 .antecede .deliver { fill: #0969da; }
 .antecede .hold, .antecede .again { fill: #ffffff; stroke: #b87503; stroke-width: 2; }
 .antecede .again { stroke: #8c959f; }
-.antecede .late { stroke: #cf222e; }
+.antecede .arrow.late { stroke: #cf222e; stroke-width: 1.8; }
 .antecede .head.late, .antecede .deliver.late { fill: #cf222e; stroke: none; }
 .antecede text.late { fill: #cf222e; stroke: #ffffff; font-weight: 600; }
 @media (prefers-color-scheme: dark) {
 .antecede .page { fill: #0d1117; }
 .antecede text { fill: #e6edf3; stroke: #0d1117; }
-.antecede .lane { stroke: #6e7681; }
+.antecede .caption, .antecede .note { fill: #9198a1; }
+.antecede .lane { stroke: #484f58; }
+.antecede .end { fill: #484f58; }
 .antecede .arrow { stroke: #adb7c2; }
 .antecede .head { fill: #adb7c2; }
 .antecede .wait { stroke: #e3a32b; }
@@ -50,14 +69,11 @@ _style = """
 .antecede .deliver { fill: #58a6ff; }
 .antecede .hold, .antecede .again { fill: #0d1117; stroke: #e3a32b; }
 .antecede .again { stroke: #8b949e; }
-.antecede .late { stroke: #ff7b72; }
+.antecede .arrow.late { stroke: #ff7b72; }
 .antecede .head.late, .antecede .deliver.late { fill: #ff7b72; stroke: none; }
 .antecede text.late { fill: #ff7b72; stroke: #0d1117; }
 }
 """
-
-_shares = (0.5, 0.44, 0.56, 0.38, 0.62, 0.32, 0.68, 0.26, 0.74, 0.2, 0.8)
-"""Positions of a label along its arrow, the best first."""
 
 _meanings = (
     ("send", "sent"),
@@ -75,12 +91,25 @@ def draw(diagram: Diagram) -> str:
 
 
 def draw_stack(diagrams: Sequence[Diagram]) -> str:
-    """One document with several drawings, one below the other."""
-    drawings = [_drawing(diagram) for diagram in diagrams]
-    width = max((width for width, _, _ in drawings), default=0.0)
-    height = sum(height for _, height, _ in drawings)
+    """One document with several drawings, one below the other, equally wide, and one legend for all."""
+    panels = [_Panel(diagram) for diagram in diagrams]
+    legend, legend_width = _legend(diagrams)
+    right = max([panel.layout.right for panel in panels] + [legend_width, 0.0])
+    if any(diagram.title or diagram.caption for diagram in diagrams):
+        right = max(right, _text_width_min)
+    drawn: list[str] = []
+    top = 0.0
+    for panel in panels:
+        height, parts = panel.draw(right)
+        # The first one is not moved, so that a document with one drawing needs no group.
+        drawn.extend([f'<g transform="translate(0 {top:.1f})">', *parts, "</g>"] if top else parts)
+        top += height
+    if legend:
+        drawn += [f'<g transform="translate(0 {top + 8:.1f})">', *legend, "</g>"]
+        top += 8
+    width, height = right + _edge, top + _edge
     title = diagrams[0].title if len(diagrams) == 1 else f"{len(diagrams)} space-time diagrams"
-    parts = [
+    head = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="antecede" role="img" width="{width:.0f}" '
         f'height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}">',
         f"<title>{escape(title or 'Space-time diagram')}</title>",
@@ -88,38 +117,45 @@ def draw_stack(diagrams: Sequence[Diagram]) -> str:
         f"<style>{_style}</style>",
         f'<rect class="page" width="{width:.0f}" height="{height:.0f}"/>',
     ]
-    top = 0.0
-    for _, own_height, drawn in drawings:
-        # The first one is not moved, so that a document with one drawing needs no group.
-        parts.extend([f'<g transform="translate(0 {top:.1f})">', *drawn, "</g>"] if top else drawn)
-        top += own_height
-    parts.append("</svg>")
-    return "\n".join(parts) + "\n"
+    return "\n".join([*head, *drawn, "</svg>"]) + "\n"
 
 
-def _drawing(diagram: Diagram) -> tuple[float, float, list[str]]:
-    """Return the width, the height and the elements of a drawing."""
-    names = max((LETTER * 1.12 * len(shorten(name, 24)) for name in diagram.processes), default=0.0)
-    left = _edge + names + 14
-    top = _edge + 30 + (24 if diagram.title else 0)
-    layout = Layout(diagram, left - 8, top)
-    legend, legend_width = _legend(diagram, layout)
-    layout.right = max(layout.right, legend_width, _edge + LETTER * 1.2 * len(diagram.title))
-    parts = []
-    if diagram.title:
-        parts.append(f'<text class="title" x="{_edge:.0f}" y="{_edge + 10:.0f}">{escape(diagram.title)}</text>')
-    for lane, name in enumerate(diagram.processes):
-        y = layout.y(lane)
-        parts.append(f'<text class="name" x="{_edge:.0f}" y="{y + 4.5:.1f}">{_written(name, 24)}</text>')
-        parts.append(f'<line class="lane" x1="{left:.1f}" y1="{y:.1f}" x2="{layout.right:.1f}" y2="{y:.1f}"/>')
-    parts.extend(_waits(diagram, layout))
-    for flight in diagram.flights:
-        parts.extend(_arrow(flight, layout))
-    parts.extend(_point(point, layout) for point in diagram.points)
-    parts.extend(_labels(diagram, layout))
-    parts.extend(legend)
-    height = layout.y(max(len(diagram.processes) - 1, 0)) + 34 + (30 if legend else 0)
-    return layout.right + _edge, height, parts
+class _Panel:
+    """One drawing of a document, before its width is known."""
+
+    def __init__(self, diagram: Diagram) -> None:
+        self.diagram = diagram
+        names = max((_name_letter * len(shorten(name, NAME_CHARS)) for name in diagram.processes), default=0.0)
+        self.left = _edge + names + 14
+        self.layout = Layout(diagram, self.left - 8, 0.0)
+
+    def draw(self, right: float) -> tuple[float, list[str]]:
+        """Return the height of the drawing and its elements."""
+        diagram, layout = self.diagram, self.layout
+        layout.stretch(right)
+        parts: list[str] = []
+        y = _edge
+        for text, kind, step, letter in ((diagram.title, "title", 20.0, 8.3), (diagram.caption, "caption", 17.0, 6.7)):
+            for line in wrap(text, max(20, int((right - _edge) / letter))):
+                parts.append(f'<text class="{kind}" x="{_edge:.0f}" y="{y + 11:.0f}">{escape(line)}</text>')
+                y += step
+        layout.top = y + 26
+        for lane, name in enumerate(diagram.processes):
+            y = layout.y(lane)
+            parts.append(
+                f'<text class="name" x="{self.left - 14:.1f}" y="{y + 4.5:.1f}">{_written(name, NAME_CHARS)}</text>'
+            )
+            parts.append(f'<line class="lane" x1="{self.left:.1f}" y1="{y:.1f}" x2="{layout.right:.1f}" y2="{y:.1f}"/>')
+            parts.append(
+                f'<path class="end" d="M{layout.right:.1f} {y - 3.5:.1f}L{layout.right + 6:.1f} {y:.1f}'
+                f'L{layout.right:.1f} {y + 3.5:.1f}Z"/>'
+            )
+        parts.extend(_waits(diagram, layout))
+        for flight in diagram.flights:
+            parts.extend(_arrow(flight, layout))
+        parts.extend(_point(point, layout) for point in diagram.points)
+        parts.extend(_labels(diagram, layout, self.left))
+        return layout.y(max(len(diagram.processes) - 1, 0)) + 32, parts
 
 
 def _describe(diagram: Diagram) -> str:
@@ -194,12 +230,13 @@ def _point(point: Point, layout: Layout) -> str:
     return _dot_at(_class(point), layout.x(point), layout.y(point.lane))
 
 
-def _labels(diagram: Diagram, layout: Layout) -> Iterator[str]:
+def _labels(diagram: Diagram, layout: Layout, left: float) -> Iterator[str]:
     """Return the names of messages along their arrows, and at points without an arrow."""
     room = Labels()
     for lane in range(len(diagram.processes)):
         y = layout.y(lane)
         room.avoid(Segment(0, y, layout.right, y), 1.5)
+        room.avoid(Box(0, y - 12, left, y + 12), 8.0)
     for point in diagram.points:
         x, y = layout.x(point), layout.y(point.lane)
         room.avoid(Box(x - 6, y - 6, x + 6, y + 6), 3.0)
@@ -212,54 +249,41 @@ def _labels(diagram: Diagram, layout: Layout) -> Iterator[str]:
     for point in diagram.points:
         if id(point) not in pointed and id(point) not in leading:
             x, y = layout.x(point), layout.y(point.lane)
-            short = shorten(point.label)
-            yield from _label(point.label, *room.place(short, [(x, y - 14), (x, y + 15)]), point.late)
+            places = [Place(x, y - 14), Place(x, y + 15)]
+            yield from _label(point.label, room.place(shorten(point.label), places), point.late)
     for flight, line in zip(diagram.flights, lines, strict=True):
         if line is not None:
-            short = shorten(flight.label)
-            x, y = room.place(short, list(_beside(short, line, flight.end is None)), line)
-            yield from _label(flight.label, x, y, flight.late)
+            places = along(shorten(flight.label), line)
+            yield from _label(flight.label, room.place(shorten(flight.label), places, line), flight.late)
         elif flight.start is not None and flight.end is not None:
             begin, end, y = layout.x(flight.start), layout.x(flight.end), layout.y(flight.lane) - ARC
             places = [
-                (begin + (end - begin) * share, y + side)
+                Place(begin + (end - begin) * share, y + side)
                 for share in (0.5, 0.4, 0.6, 0.3, 0.7)
                 for side in (-9.0, 10.0)
             ]
-            yield from _label(flight.label, *room.place(shorten(flight.label), places), flight.late)
+            yield from _label(flight.label, room.place(shorten(flight.label), places), flight.late)
 
 
-def _beside(text: str, line: Segment, stub: bool) -> Iterator[tuple[float, float]]:
-    """Places for a label close to an arrow, on either side of it."""
-    dx, dy = line.x2 - line.x1, line.y2 - line.y1
-    length = hypot(dx, dy)
-    # The normal that points up, or to the right of a steep arrow.
-    nx, ny = (dy / length, -dx / length) if dx > 0 else (-dy / length, dx / length)
-    box = label_box(text, 0, 0)
-    away = abs(nx) * box.right + abs(ny) * box.bottom + 1
-    for share in (1.0,) if stub else _shares:
-        x, y = line.at(share)
-        for side in (away, -away):
-            yield x + nx * side, y + ny * side
-
-
-def _label(text: str, x: float, y: float, late: bool) -> Iterator[str]:
+def _label(text: str, place: Place, late: bool) -> Iterator[str]:
     # Text is placed by its base line, which is a little below the middle of the letters.
     if text:
-        yield f'<text class="label{" late" if late else ""}" x="{x:.1f}" y="{y + _base:.1f}">{_written(text)}</text>'
+        turned = f' transform="rotate({place.angle:.1f} {place.x:.1f} {place.y:.1f})"' if abs(place.angle) >= 1 else ""
+        kind = "label late" if late else "label"
+        yield f'<text class="{kind}" x="{place.x:.1f}" y="{place.y + _base:.1f}"{turned}>{_written(text)}</text>'
 
 
-def _written(text: str, length: int = 16) -> str:
+def _written(text: str, length: int = 28) -> str:
     """Return text as it is drawn; if it was cut, the full text appears under the pointer."""
     short = shorten(text, length)
     return escape(short) if short == text else f"<title>{escape(text)}</title>{escape(short)}"
 
 
-def _legend(diagram: Diagram, layout: Layout) -> tuple[list[str], float]:
+def _legend(diagrams: Sequence[Diagram]) -> tuple[list[str], float]:
     """Return the legend of the signs that occur, as one row, and its width."""
-    kinds = {_class(point) for point in diagram.points}
+    kinds = {_class(point) for diagram in diagrams for point in diagram.points}
     parts: list[str] = []
-    x, y = _edge + 5, layout.y(max(len(diagram.processes) - 1, 0)) + 42
+    x, y = _edge + 5, 0.0
     for kind, words in _meanings:
         if kind not in kinds:
             continue
@@ -267,6 +291,6 @@ def _legend(diagram: Diagram, layout: Layout) -> tuple[list[str], float]:
             parts.append(f'<line class="wait" x1="{x:.1f}" y1="{y:.1f}" x2="{x + 18:.1f}" y2="{y:.1f}"/>')
         parts.append(_dot_at(kind, x, y))
         x += 24 if kind == "hold" else 10
-        parts.append(f'<text x="{x:.1f}" y="{y + 4:.1f}">{words}</text>')
+        parts.append(f'<text class="note" x="{x:.1f}" y="{y + 4:.1f}">{words}</text>')
         x += 0.9 * LETTER * len(words) + 18
     return parts, x - 18

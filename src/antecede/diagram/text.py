@@ -14,6 +14,8 @@ holds a message::
 A row is a list of cells, each with its style; only `_finish` knows how a style looks.
 """
 
+from textwrap import wrap
+
 from rich.cells import cell_len, set_cell_size
 
 from antecede.diagram.computation import Diagram, Flight, Point
@@ -82,7 +84,8 @@ _ansi = {
 
 _gap_min = 3
 _gap_max = 16
-"""Columns from one process's line to the next."""
+_gap_wide = 34
+"""Columns from one process's line to the next: at least, at most, and at most if a wide terminal has them."""
 
 
 class _Canvas:
@@ -97,8 +100,11 @@ class _Canvas:
         names = max((cell_len(self.say(name)) for name in diagram.processes), default=0)
         notes = max((cell_len(self.say(note)) for note in map(self.note, diagram.points)), default=0) + 2
         notes = min(notes, width // 2)
-        self.gap = max(8, min(_gap_max, max(names + 2, labels + 7)))
+        self.gap = max(8, min(_gap_wide, max(names + 2, labels + 7)))
         self._place(count, names, labels)
+        while self.gap > _gap_max and self.right + notes > width:
+            self.gap -= 1
+            self._place(count, names, labels)
         self.notes = self.right + notes <= width
         if self.right > width:
             # Names no longer fit into the gaps, so the notes contain them.
@@ -200,7 +206,7 @@ def draw(diagram: Diagram, width: int, *, unicode: bool, colour: bool) -> str:
     canvas = _Canvas(diagram, width, unicode)
     flights = {id(flight.end): flight for flight in diagram.flights if flight.end is not None}
     held = {id(flight.delivery) for flight in diagram.flights if flight.delivery is not flight.end}
-    lines = [diagram.title] if diagram.title else []
+    lines = wrap(canvas.say(diagram.title), width) if diagram.title else []
     lines.append(_names(canvas, colour))
     points = diagram.points
     position = 0
@@ -232,7 +238,7 @@ def draw(diagram: Diagram, width: int, *, unicode: bool, colour: bool) -> str:
             canvas.holding[point.lane] -= 1
         canvas.held |= any(style == "holding" for _, style in canvas.cells)
         lines.append(_finish(canvas, note if canvas.notes else "", "late" if point.late else "note", colour, width))
-    lines.append(_legend(canvas, colour))
+    lines += _legend(canvas, colour, width)
     return "\n".join(line.rstrip() for line in lines if line.strip()) + "\n"
 
 
@@ -246,13 +252,25 @@ def _names(canvas: _Canvas, colour: bool) -> str:
     return _finish(canvas, "", "", colour, 0)
 
 
-def _legend(canvas: _Canvas, colour: bool) -> str:
+def _legend(canvas: _Canvas, colour: bool, width: int) -> list[str]:
     kinds = {"late" if point.late else point.kind for point in canvas.diagram.points}
     if canvas.held:
         kinds.add("holding")
-    return "  ".join(
-        f"{_paint(canvas.signs[kind], kind, colour)} {words}" for kind, words in _meanings.items() if kind in kinds
-    )
+    lines: list[str] = []
+    reach = width
+    for kind, words in _meanings.items():
+        if kind not in kinds:
+            continue
+        entry = f"{_paint(canvas.signs[kind], kind, colour)} {words}"
+        # The sign takes one column, with a space after it.
+        size = 2 + len(words)
+        if reach + 2 + size > width:
+            lines.append(entry)
+            reach = size
+        else:
+            lines[-1] += f"  {entry}"
+            reach += 2 + size
+    return lines
 
 
 def _finish(canvas: _Canvas, note: str, style: str, colour: bool, width: int) -> str:

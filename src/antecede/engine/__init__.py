@@ -125,10 +125,14 @@ class SavedEngine(msgspec.Struct, frozen=True, array_like=True):
     following: SavedFollowing = SavedFollowing()
 
 
+_no_settings = Mailboxes()
+
+
 class Engine:
     """Mailboxes, agents' saved states, open questions, dead letters."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mailboxes = _no_settings, homes: Container[str] = ()) -> None:
+        """``settings``: how much may wait in mailboxes. ``homes``: the agents of the topology."""
         self.mailboxes: dict[str, deque[Letter]] = {}
         """Letters delivered and not reacted to; an agent without any is not in it."""
         self.states: dict[str, bytes] = {}
@@ -150,7 +154,7 @@ class Engine:
         """The memory of letters in mailboxes at the last ``count``, and of timers."""
         self.dead_footprint = Footprint()
         """The memory of dead letters."""
-        self.quotas = Quotas()
+        self.quotas = Quotas(settings, lambda address: address in homes or address in self.born)
         self.following = Following()
         self._reacting: set[str] = set()
         self.ready: dict[str, None] = {}
@@ -194,11 +198,6 @@ class Engine:
         many = len(self.dead) > limits.dead_letters_max
         return many or self.dead_footprint.bytes > limits.dead_letter_bytes_max
 
-    def use(self, settings: Mailboxes, homes: Container[str]) -> None:
-        """Set how much may wait in mailboxes. ``homes``: the agents of the topology."""
-        self.quotas.settings = settings
-        self.quotas.is_agent = lambda address: address in homes or address in self.born
-
     def refusal(self, to: tuple[str, ...]) -> MailboxFullError | None:
         """Return why a publish is refused because of a full mailbox, or None."""
         if not self.quotas.settings.refusing:
@@ -231,6 +230,11 @@ class Engine:
             self.dead_footprint.remove(dead.letter)
             if self.following.blocks:
                 self._release(dead.agent, self.following.unblock(dead.agent, key))
+
+    def bury_all(self, keys: list[str]) -> None:
+        """Forget dead letters, as far as they exist."""
+        for key in keys:
+            self.bury(key)
 
     def _release(self, agent: str, letters: list[Letter]) -> None:
         for letter in letters:

@@ -14,6 +14,7 @@ from antecede.channel.letters import Letter
 from antecede.engine.agents import Agent, Notification, name_of
 from antecede.engine.state import encoded
 from antecede.errors import AgentError
+from antecede.labels import has_label, tail_in, tail_of
 from antecede.limits import call_seconds_max, letter_bytes_max, timer_seconds_max
 from antecede.whereabouts import writable
 
@@ -31,7 +32,7 @@ class Outbound(msgspec.Struct, frozen=True, array_like=True, gc=False):
     timeout_ms: int = 0
     answers: str = ""
     context: str = ""
-    """The span of the reaction, as a W3C trace context, or empty."""
+    """The span of the reaction, as a W3C trace context, and the label (:mod:`antecede.labels`); both may be empty."""
 
 
 class Alarm(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -83,20 +84,20 @@ class Context:
 
     def send(self, to: str, notification: Notification) -> None:
         """Send to one agent."""
-        self._put(Outbound((to,), _name(notification), _encode(notification)))
+        self._put(_outbound((to,), notification))
 
     def multicast(self, to: Iterable[str], notification: Notification) -> None:
         """Send one message to several agents; it is one event, and total orders see it as one."""
         targets = tuple(sorted(set(to)))
         if targets:
-            self._put(Outbound(targets, _name(notification), _encode(notification)))
+            self._put(_outbound(targets, notification))
 
     def ask(self, to: str, notification: Notification, *, reply: str, timeout: float = 30.0) -> None:
         """Send a question. The answer, or a :class:`Timeout`, comes as a later reaction, to the handler ``reply``."""
         if not 0 < timeout <= timer_seconds_max:
             raise AgentError(f"ask with a timeout of {timeout} s: expected more than 0, at most {timer_seconds_max}")
         milliseconds = max(round(timeout * 1000), 1)
-        self._put(Outbound((to,), _name(notification), _encode(notification), writable(reply), milliseconds))
+        self._put(_outbound((to,), notification, writable(reply), milliseconds))
 
     def call(self, object_: str, operation: str, *arguments: Any, reply: str = "", timeout: float = 30.0) -> None:
         """Call an operation of a replicated object. Its result, or the reason of its failure, comes in a later
@@ -114,11 +115,11 @@ class Context:
         """Forward a received letter of any type to others."""
         targets = tuple(sorted(set(to)))
         if targets:
-            self._put(Outbound(targets, letter.type, letter.body))
+            self._put(Outbound(targets, letter.type, letter.body, context=tail_in(letter.context)))
 
     def reply(self, notification: Notification) -> None:
         """Answer the sender of the current letter; if the letter is a question, this is its answer."""
-        self._put(Outbound((self.sender,), _name(notification), _encode(notification), answers=self.letter.ask))
+        self._put(_outbound((self.sender,), notification, answers=self.letter.ask))
 
     def timer(self, seconds: float, notification: Notification) -> None:
         """Send a notification to this agent later. Survives a crash."""
@@ -145,11 +146,28 @@ class Context:
         if len(outbound.body) > letter_bytes_max:
             raise AgentError(f"notification of {len(outbound.body)} bytes: at most {letter_bytes_max}")
         if self.trace or to is not outbound.to:
-            outbound = msgspec.structs.replace(outbound, to=to, context=self.trace)
+            outbound = msgspec.structs.replace(outbound, to=to, context=self.trace + outbound.context)
         self.outbound = _more(self.outbound, outbound)
 
 
 _Asked = TypeVar("_Asked")
+
+
+def _outbound(
+    to: tuple[str, ...], notification: Notification, reply: str = "", timeout_ms: int = 0, answers: str = ""
+) -> Outbound:
+    name = _plain.get(type(notification))
+    if name is not None:
+        return Outbound(to, name, _encode(notification), reply, timeout_ms, answers)
+    name, body = _name(notification), _encode(notification)
+    if has_label(type(notification)):
+        return Outbound(to, name, body, reply, timeout_ms, answers, tail_of(notification))
+    _plain[type(notification)] = name
+    return Outbound(to, name, body, reply, timeout_ms, answers)
+
+
+_plain: dict[type, str] = {}
+"""The names of notifications that have no label; most are among them after their first send."""
 
 
 def _name(notification: Notification) -> str:

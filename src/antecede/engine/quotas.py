@@ -46,9 +46,10 @@ class _Size(msgspec.Struct, gc=False):
 class Quotas:
     """The quotas of one server's mailboxes, and how full these are."""
 
-    def __init__(self) -> None:
-        self.settings = Mailboxes()
-        self.is_agent: Callable[[str], bool] = lambda address: "@" not in address
+    def __init__(self, settings: Mailboxes, is_agent: Callable[[str], bool]) -> None:
+        """``is_agent``: whether an address is an agent of this server, not a client."""
+        self.settings = settings
+        self.is_agent = is_agent
         self.handed: dict[str, int] = {}
         """Clients that may have letters in their hands, and how many; their sessions say so. A letter counts until the
         step that removes it from the mailbox."""

@@ -10,7 +10,7 @@ from msgspec.structs import fields
 
 from antecede import limits
 from antecede.engine.agents import Agent, handlers_of
-from antecede.errors import AgentError, ObjectError, OrderError, TopologyError, UsageError
+from antecede.errors import AgentError, ObjectError, OrderError, TopologyError, UsageError, similar
 from antecede.interrupts import is_ctrl_c
 from antecede.objects import Object, ReplicatedObject
 from antecede.objects.replicas import Placed, replicas
@@ -102,9 +102,10 @@ def load_class(kind: str, base: type[Kind] = Agent) -> type[Kind]:  # type: igno
     module, _, path = kind.partition(":")
     found = _import(module, f"agent class {kind}")
     for name in path.split("."):
-        found = getattr(found, name, None)
+        outer, found = found, getattr(found, name, None)
         if found is None:
-            raise AgentError(f"agent class {kind}: module {module} has no {path}")
+            classes = [key for key, value in vars(outer).items() if isinstance(value, type) and issubclass(value, base)]
+            raise AgentError(f"agent class {kind}: module {module} has no {path}{similar(name, classes)}")
     if not (isinstance(found, type) and issubclass(found, base)):
         raise AgentError(f"agent class {kind}: {path} is not a subclass of antecede.{base.__name__}")
     return found

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from antecede.access import LOCAL
 from antecede.channel import Letter
 from antecede.errors import RefusedError
 from antecede.live.client import Bus, Ticket
@@ -18,6 +19,8 @@ class LocalSession:
         self.address = ""
         self.listening = False
         self.handed: list[str] = []
+        self.rights = sessions.rights(LOCAL)
+        self.barred: dict[str, str] = {}
         self._sessions = sessions
         self._bus = bus
         self._welcomed = asyncio.Event()

@@ -6,8 +6,8 @@ else is read from the server's state on request. The package ``prometheus-client
 a server without the page does not import it.
 
 The page has its own port. It is off by default, and on the loopback interface by default. It shows the state of a
-server, never the content of a message, and accepts no commands. There is one request per connection, of a few kilobytes
-and a few seconds.
+server, never the content of a message, and accepts no commands. With an access file it asks who calls. There is one
+request per connection, of a few kilobytes and a few seconds.
 
 A separate thread serves it, with its own event loop, so that ``/live`` is answered while the server's event loop is
 blocked. The other two pages read the server's state in the server's event loop.
@@ -22,8 +22,11 @@ from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
 from antecede import limits
+from antecede.access import Refusal
+from antecede.access.audit import REFUSED
 from antecede.durations import Durations
 from antecede.errors import UsageError
+from antecede.server.guard import UNKNOWN_CALLER
 from antecede.topology import Address
 
 if TYPE_CHECKING:
@@ -256,6 +259,10 @@ class MetricsPage:
         path = rest.partition(" ")[0].partition("?")[0]
         if method not in ("GET", "HEAD"):
             return _response("405 Method Not Allowed", "text/plain", b"GET only\n", method)
+        refusal = self._refusal(path, lines) if path in _pages else None
+        if refusal is not None:
+            status = "401 Unauthorized" if refusal.code == UNKNOWN_CALLER else "403 Forbidden"
+            return _response(status, "text/plain", f"{refusal.reason}\n".encode(), method)
         if path == "/live":
             trouble = self._runtime.pulse.trouble()
             status = "503 Service Unavailable" if trouble else "200 OK"
@@ -268,6 +275,17 @@ class MetricsPage:
         else:
             return _response("404 Not Found", "text/plain", b"/metrics, /health or /live\n", method)
         return await asyncio.wrap_future(made)
+
+    def _refusal(self, path: str, lines: list[str]) -> Refusal | None:
+        """Return why this caller may not see the page. With an access file a caller shows the secret of an operator, as
+        a bearer token."""
+        guard, name = self._runtime.core.guard, path.removeprefix("/")
+        given = next((line[14:].strip() for line in lines[1:] if line[:14].lower() == "authorization:"), "")
+        who, refusal = guard.page(name, given[7:].strip() if given[:7].lower() == "bearer " else given)
+        if refusal is not None:
+            fields = {"page": name, "code": refusal.code, "reason": refusal.reason}
+            self._home.call_soon_threadsafe(lambda: guard.note(REFUSED, who, "page", **fields))
+        return refusal
 
     # In the server's event loop.
 
@@ -285,6 +303,7 @@ class MetricsPage:
         return _response(status, "application/json", json.dumps(document).encode() + b"\n", method)
 
 
+_pages = ("/metrics", "/health", "/live")
 _stop_seconds = 1.0
 _watch_seconds = 1.0
 

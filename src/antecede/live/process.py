@@ -5,6 +5,8 @@ written, and the exit code is 0. A second signal ends it at once; its log is the
 disk or a failed step is exit code 2. If SIGINT was ignored when the process started, it stays ignored: shells start
 background processes in this way, and Ctrl-C is then meant for other processes.
 
+With an access file, SIGHUP makes a server read it again. Without one, SIGHUP ends the process as usual.
+
 A server that ``antecede up`` started ends with it, however ``up`` ends. The server's standard input is a pipe that only
 ``up`` could write to, and never does; the system closes it when ``up`` ends. (Linux can send a signal at the parent's
 death, but it comes when the *thread* that started the child ends, and other systems have no such signal.)
@@ -71,6 +73,12 @@ def _await_end_of_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], None
     os._exit(2)
 
 
+def _reload(started: list[ServerRuntime]) -> None:
+    """Let the server read its access file again; before its start it does so anyway."""
+    for runtime in started:
+        runtime.reload()
+
+
 async def serve(
     topology: TopologyFile,
     server: str,
@@ -94,6 +102,9 @@ async def serve(
         loop.add_signal_handler(number, stop)
     if until_stdin_closes:
         Thread(target=_await_end_of_input, args=(loop, stop), name="stdin", daemon=True).start()
+    started: list[ServerRuntime] = []
+    if options.get("security") is not None:
+        loop.add_signal_handler(signal.SIGHUP, _reload, started)
     raise_limit()
     runtime = ServerRuntime(topology, server, data, **options)
     page: MetricsPage | None = None
@@ -105,6 +116,7 @@ async def serve(
         runtime.store.close()
         raise
     await runtime.start()
+    started.append(runtime)
     settle_memory()
     waiting = loop.create_task(told.wait())
     awaited: list[asyncio.Future[Any]] = [waiting, runtime.failed]

@@ -11,10 +11,13 @@ from random import random
 from secrets import randbits
 from time import monotonic, time
 
+from antecede.access import Authoriser
+from antecede.access.audit import Audit
 from antecede.engine.host import Host
 from antecede.errors import AntecedeError, BrokenStepError, StoreError, StoreFailedError, StoreFullError
 from antecede.interrupts import is_ctrl_c
 from antecede.live.application import Classes, load_class, run_by
+from antecede.live.audit import AuditFile
 from antecede.live.client import Bus
 from antecede.live.descriptors import connections_possible
 from antecede.live.housekeeping import Housekeeping
@@ -23,11 +26,13 @@ from antecede.live.logs import ServerLog
 from antecede.live.pulse import Pulse
 from antecede.live.reactions import Reactions
 from antecede.live.recorder import recorder_for
+from antecede.live.security import ServerSecurity
 from antecede.live.tcp import Listener, dial, listen
 from antecede.server import AgentServer, Input
 from antecede.server.admission import Admission
 from antecede.server.connections import Connection, Receiver
 from antecede.server.core import ServerCore
+from antecede.server.driver import Commit
 from antecede.server.recovery import recover
 from antecede.server.shutdown import Shutdown
 from antecede.store import Files, Sizes, open_store
@@ -70,16 +75,19 @@ class ServerRuntime:
         token: str = "",
         host: str | None = None,
         tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None,
+        security: ServerSecurity | None = None,
+        audit: str | None = None,
         agents: Classes | None = None,
         trace: bool = False,
         files: Files | None = None,
         sizes: Sizes | None = None,
     ) -> None:
         """``host``: the address to listen on, instead of the one in the topology. ``tls``: the contexts to listen and
-        to dial with. ``agents``: the classes of this server's agents, and of all objects, if they should not be
-        imported. ``trace``: record a trace; a directory with a trace is always recorded, because a trace with a gap
-        could not be continued. ``files``: the file operations for the log, if not those of the operating system;
-        ``sizes``: the sizes of the log.
+        to dial with. ``security``: the access file and this server's credentials, which also decide about TLS; without
+        it ``token`` is the one credential. ``audit``: the file of the audit log, with an access file. ``agents``: the
+        classes of this server's agents, and of all objects, if they should not be imported. ``trace``: record a trace;
+        a directory with a trace is always recorded, because a trace with a gap could not be continued. ``files``: the
+        file operations for the log, if not those of the operating system; ``sizes``: the sizes of the log.
         """
         self.name = server
         self.epoch = topology.epoch
@@ -88,7 +96,8 @@ class ServerRuntime:
         """Whether the server has started; errors of the disk before that are reported by the start itself."""
         self._topology = topology
         self._host = host
-        self._tls = tls
+        self._security = security
+        self._tls = tls if security is None else security.credentials.contexts()
         plan, classes = run_by(topology, server, agents)
         shared = [plan.topology.domains[domain].servers for domain in plan.topology.domains_of(server)]
         neighbours = len({member for members in shared for member in members} - {server})
@@ -131,6 +140,9 @@ class ServerRuntime:
                 first,
                 epoch=self.epoch,
                 token=token,
+                authoriser=Authoriser(token=token, clock=time) if security is None else security.authoriser,
+                keyring=None if security is None else security.keyring,
+                audit=self._audit(audit or (data and f"{data}/{AUDIT}")),
                 admission=Admission(connections, neighbours),
                 now=monotonic(),
             )
@@ -154,6 +166,16 @@ class ServerRuntime:
         self.pulse = Pulse(self)
         self._born = True
 
+    def _audit(self, path: str | None) -> Audit | None:
+        if self._security is None or path is None:
+            return None
+        return Audit(AuditFile(path, self.log).write, self.name, time)
+
+    def reload(self) -> None:
+        """Read the access file again, if there is one."""
+        if self._security is not None:
+            self._security.reload(self.core)
+
     async def start(self) -> None:
         """Listen, and continue where the log ended."""
         address = self._topology.servers[self.name]
@@ -166,6 +188,7 @@ class ServerRuntime:
                 *(self.accepted, host, address.port, self._tls and self._tls[0]),
                 admission=entry.admission,
                 tell=entry.cannot_accept,
+                failed=entry.handshake_failed,
             )
         except AntecedeError:
             self.store.close()
@@ -261,8 +284,9 @@ class ServerRuntime:
         tls = None if self._tls is None else self._tls[1]
         try:
             await dial(lambda connection: _Fed(self, peering.dialed(peer, connection)), address.host, address.port, tls)
-        except (OSError, TimeoutError):
-            peering.dial_failed(peer, monotonic())
+        except (OSError, TimeoutError) as error:
+            reason = f"TLS: {text_of(error)}" if isinstance(error, ssl.SSLError) else ""
+            peering.dial_failed(peer, monotonic(), reason)
             self.set_timer()
 
     # Turns.
@@ -278,30 +302,28 @@ class ServerRuntime:
         driver, store = self.driver, self.store
         try:
             while True:
-                turn = driver.turn(monotonic(), int(time() * 1000))
+                clock_ms = int(time() * 1000)
+                turn = driver.turn(monotonic(), clock_ms)
                 if turn.records:
                     self._append(turn.records)
                 for due in turn.reactions:
                     self.reactions.run(due)
                 if (driver.stepped and not driver.inputs) or not driver.goes_on or self.core.failure:
                     break
-            commit_here = driver.rest(monotonic())
+            commit = driver.rest(monotonic())
             if not self.machine.kept:
                 # Nothing is recorded, so nothing waits for a disk.
                 driver.durable(driver.gate.last)
             else:
-                if commit_here:
+                if commit is Commit.HERE:
                     store.commit_here()
-                else:
+                elif commit is Commit.SOON:
                     store.commit_soon()
                 self._became_durable(store.durable)
-            if self.machine.kept or not commit_here:
-                driver.committed(monotonic())
-            if (
-                self._timer is None
-                or self._timer_at > driver.now + _soon_seconds
-                or self.machine.alarm_ms() is not None
-            ):
+            driver.committed(monotonic())
+            alarm = self.machine.alarm_ms()
+            early = self._timer is not None and self._timer_at <= driver.now + _soon_seconds
+            if not early or (alarm is not None and (alarm - clock_ms) / 1000 < _soon_seconds):
                 # Otherwise the timer is early enough: setting it after every turn would cost more than the turn itself.
                 self.set_timer()
         except BaseException as error:
@@ -369,5 +391,7 @@ class ServerRuntime:
 
 
 STOPS = "the server stops"
+AUDIT = "audit.jsonl"
+"""The audit log in the data directory."""
 _soon_seconds = 0.006
 """A timer due within this time is early enough for everything except agents' own timers."""

@@ -29,6 +29,8 @@ class TcpConnection(asyncio.Protocol):
     def __init__(self, opened: "Callable[[TcpConnection], Receiver]", guest: Guest | None = None) -> None:
         """``guest``: its entry among the incoming connections, if it is one."""
         self.remote = "?"
+        self.binding = b""
+        self.certified: tuple[str, ...] = ()
         self.serial = next(serials)
         self._guest = guest
         self.full = False
@@ -51,6 +53,7 @@ class TcpConnection(asyncio.Protocol):
         connected = transport.get_extra_info("socket")
         if connected is not None:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.binding, self.certified = tls_identity(transport.get_extra_info("ssl_object"))
         self._transport.set_write_buffer_limits(high=limits.write_buffer_bytes_max)
         if self._guest is not None:
             self._guest.drop = self._drop
@@ -193,12 +196,14 @@ class Listener:
         tls: ssl.SSLContext | None,
         admission: Admission,
         tell: Callable[[str], None],
+        failed: Callable[[str, str], None],
     ) -> None:
         self._sockets = sockets
         self._opened = opened
         self._tls = tls
         self._admission = admission
         self._tell = tell
+        self._failed = failed
         self._loop = asyncio.get_running_loop()
         self._making: set[asyncio.Task[None]] = set()
         self._again: asyncio.TimerHandle | None = None
@@ -249,15 +254,17 @@ class Listener:
         def drop(reason: str, code: str) -> None:
             task.cancel()
 
-        guest = self._admission.enter(address, drop)
+        guest = self._admission.enter(address, drop, self._loop.time())
         patience = None if self._tls is None else limits.hello_seconds_max
         try:
             await self._loop.connect_accepted_socket(
                 lambda: TcpConnection(self._opened, guest), made, ssl=self._tls, ssl_handshake_timeout=patience
             )
-        except (OSError, asyncio.CancelledError):
+        except (OSError, asyncio.CancelledError) as error:
             # The handshake failed or was too slow, or there were too many strangers.
             guest.left()
+            if isinstance(error, ssl.SSLError):
+                self._failed(address, f"TLS: {error.reason or error}")
             with suppress(OSError):
                 made.close()
 
@@ -270,9 +277,10 @@ async def listen(
     *,
     admission: Admission | None = None,
     tell: Callable[[str], None] = lambda reason: None,
+    failed: Callable[[str, str], None] = lambda remote, reason: None,
 ) -> Listener:
     """Listen; every new connection is passed to ``opened``. ``tell`` is called with the reason whenever none can be
-    accepted for a while."""
+    accepted for a while, ``failed`` with address and reason when a TLS handshake fails."""
     loop = asyncio.get_running_loop()
     sockets: list[socket.socket] = []
     try:
@@ -293,7 +301,7 @@ async def listen(
         if error.errno == EADDRINUSE:
             why = "address already in use; is another antecede up or serve running?"
         raise UsageError(f"cannot listen on {host}:{port}: {why}") from None
-    return Listener(sockets, opened, tls, admission or Admission(), tell)
+    return Listener(sockets, opened, tls, admission or Admission(), tell, failed)
 
 
 async def dial(
@@ -308,6 +316,20 @@ async def dial(
     async with asyncio.timeout(limits.hello_seconds_max):
         _, protocol = await connecting
     return protocol
+
+
+def tls_identity(connected: ssl.SSLObject | None) -> tuple[bytes, tuple[str, ...]]:
+    """Return the binding of a TLS connection, and the names in the other end's certificate, if it was checked.
+
+    The binding is the ``Finished`` message of the client (``tls-unique``). In TLS 1.3 it depends on the keys of this
+    connection alone, as an exported key would, which Python does not offer.
+    """
+    if connected is None:
+        return b"", ()
+    # Without a check of the certificate this is empty.
+    certificate = connected.getpeercert() or {}
+    names = certificate.get("subjectAltName", ())
+    return connected.get_channel_binding("tls-unique") or b"", tuple(str(name[1]) for name in names)
 
 
 def _shown(peer: object) -> str:

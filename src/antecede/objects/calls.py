@@ -19,9 +19,9 @@ from antecede.channel import Channel, Letter
 from antecede.engine import Returned, name_of
 from antecede.errors import AntecedeError, OverloadError, StoreError, UsageError
 from antecede.messages import Effects
-from antecede.objects.hosting import is_deep
 from antecede.objects.instances import Answered
-from antecede.objects.replicas import Called, Replicas, Row
+from antecede.objects.replicas import RULES, Called, Replicas, Row
+from antecede.objects.values import is_deep
 
 Body = tuple[int, list[Any]]
 """How many milliseconds a call may take, and its arguments."""
@@ -59,11 +59,15 @@ class Calls:
 
     def __init__(self, channel: Channel, prefix: str) -> None:
         self._channel = channel
+        self.domain = ""
+        """The domain that has objects."""
         self._prefix = prefix
         self.site: Replicas | None = None
+        self.newest = RULES
+        """The newest version of the rules that all servers of the domain understand."""
         for name, consumer in channel.consumers.items():
             if isinstance(consumer.order, Replicas):
-                self._domain, self.site = name, consumer.order
+                self.domain, self.site = name, consumer.order
                 consumer.order.named(prefix.split(".")[-2])
 
     def call(
@@ -95,19 +99,41 @@ class Calls:
         assert self.site is not None
         self._perform(self.site.tick(clock_ms), now)
 
-    def _perform(self, effects: Effects, now: float) -> None:
-        self._channel.consumers[self._domain].perform(effects, now)
+    @property
+    def outdated(self) -> bool:
+        """Whether the log does not yet say that the newest possible rules are followed."""
+        return self.site is not None and self.site.rules < self.newest
 
-    def answers(self) -> list[Letter]:
-        """Return letters for the callers whose calls have ended since the last time."""
+    def follow(self, rules: int, now: float) -> None:
+        """Follow a version of the rules from now on."""
+        if self.site is not None:
+            if rules > RULES:
+                raise StoreError(f"the log follows version {rules} of the rules of objects: this version knows {RULES}")
+            self._perform(self.site.follow(rules), now)
+
+    def settle(self, now: float) -> None:
+        """End a step, after everything that it sends has its stamp: no later step may send what this one caused."""
+        while self.site is not None and (effects := self.site.settle()):
+            self._perform(effects, now)
+
+    def _perform(self, effects: Effects, now: float) -> None:
+        self._channel.consumers[self.domain].perform(effects, now)
+
+    def answers(self, life: int) -> list[Letter]:
+        """Return letters for the callers whose calls have ended since the last time. ``life``: how often the server has
+        started."""
         if self.site is None or not self.site.ended:
             return []
         ended, self.site.ended = self.site.ended, []
-        return [self._letter(called, answered) for called, answered in ended if called.ask]
+        return [self._letter(called, answered, life) for called, answered in ended if called.ask]
 
-    def _letter(self, called: Called, answered: Answered) -> Letter:
-        # The id is derived from that of the call's letter: it is not a message, and obeys no order.
+    def _letter(self, called: Called, answered: Answered, life: int) -> Letter:
+        # The id is derived from that of the call's letter: it is not a message, and obeys no order. A crash may lose an
+        # answer, and then the next one may be another. So it must have another id, except by older rules.
+        assert self.site is not None
         id_ = f"{self._prefix}c{called.letter.removeprefix(self._prefix)}"
+        if self.site.rules >= 3:
+            id_ += f"-{life}"
         returned = Returned(
             object=called.object,
             operation=called.operation,

@@ -15,7 +15,7 @@ This module calls only the state, the table and the outbox. Roots and locks are 
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -24,9 +24,9 @@ from antecede.errors import ObjectError
 from antecede.messages import ABORT, COMMIT, REQUEST, RESPONSE, Label, Message
 from antecede.objects.instances import DONE, QUEUED, RUNNING, Answer, Caller, Instance, Made, Request
 from antecede.objects.members import Members
-from antecede.objects.model import Call, Object
+from antecede.objects.model import Call, Object, SharedCall
 from antecede.objects.outbox import Outbox
-from antecede.objects.replay import Intentions
+from antecede.objects.replay import Intentions, run
 from antecede.objects.table import Table
 
 _requests = msgspec.msgpack.Decoder(Request)
@@ -50,8 +50,10 @@ class Removed(msgspec.Struct, frozen=True):
 class Execution:
     """The instances of one object, and the state that they leave."""
 
+    intending: ClassVar[type[Intentions]] = Intentions
+
     def __init__(self, kind: type[Object], members: Members, table: Table, outbox: Outbox) -> None:
-        self.intentions = Intentions(kind)
+        self.intentions = self.intending(kind)
         self.members = members
         self.table = table
         self.outbox = outbox
@@ -77,7 +79,7 @@ class Execution:
             return
         if one is None:
             content = (request.arguments, request.root, request.number)
-            one = Instance(label.instance, label.operation, *content, label.by_instance, 0)
+            one = Instance(label.instance, label.operation, *content, label.by_instance, 0, shared=request.shared)
             self.table.queue(one)
         if one.state == QUEUED:
             one.pending.append(message)
@@ -121,14 +123,17 @@ class Execution:
                 continue
             one.calls.append(Made(label.operation, to))
             one.replies = {}
-            self.outbox.send(to, label, Request(one.root, one.number, call.arguments))
+            self.outbox.send(to, label, Request(one.root, one.number, call.arguments, isinstance(call, SharedCall)))
             return
 
     def _next_call(self, one: Instance) -> Call | None:
         """Compute an instance from the answers that it has. Return its next call; if it has ended, report that."""
-        outcome = self.intentions.computed(self.table.begun(one.root))[one.id]
-        if not _is_plain(outcome.answer, outcome.state, [call.arguments for call in outcome.calls]):
-            self._fail(one, (False, "its state, its answer or an argument is not a plain value"))
+        if one.operation in self.intentions.kind._stateless:
+            outcome = run(self.intentions.live, one.operation, one.arguments, one.answers)
+        else:
+            outcome = self.intentions.computed(self._with_effects(self.table.begun(one.root)))[one.id]
+        if not _is_plain(outcome.answer, [call.arguments for call in outcome.calls]):
+            self._fail(one, (False, "its answer or an argument is not a plain value"))
         elif outcome.answer is not None:
             if outcome.answer[0]:
                 self._done(one, outcome.answer)
@@ -205,9 +210,14 @@ class Execution:
         to be aborted may lie between two that commit."""
         begun = self.table.begun(root)
         if begun and all(one.decided for one in begun):
-            self.intentions.apply(begun)
+            self.intentions.apply(self._with_effects(begun))
             for one in begun:
                 self._close(one, COMMIT)
+
+    def _with_effects(self, begun: list[Instance]) -> list[Instance]:
+        """Return the instances that can read or change the state."""
+        stateless = self.intentions.kind._stateless
+        return [one for one in begun if one.operation not in stateless] if stateless else begun
 
     def aborted_by(self, one: Instance, source: int) -> None:
         """Process the abort of an instance by one of its callers; the other callers get an answer."""

@@ -62,6 +62,8 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
     root: str
     number: Number
     arguments: tuple[Any, ...]
+    shared: bool = False
+    """Whether these are the arguments of several calls, to be computed one after the other."""
 
 
 class Caller(msgspec.Struct, frozen=True, array_like=True):
@@ -104,6 +106,8 @@ class Instance(msgspec.Struct):
     answer: Answer | None = None
     decided: bool = False
     """Whether its root has committed."""
+    shared: bool = False
+    """Whether it computes several calls, one after the other."""
 
     @property
     def home(self) -> int:
@@ -123,6 +127,12 @@ class Root(msgspec.Struct):
     number: Number
     tries: int = 1
     deadline: float | None = None
+    size: int = 0
+    """The bytes of its arguments."""
+    parts: list["Root"] = []
+    """The roots that share it: it calls for all of them."""
+    alone: bool = False
+    """Whether it must not be shared, because that has failed."""
 
     @property
     def attempt(self) -> str:
@@ -133,14 +143,15 @@ class Root(msgspec.Struct):
 def instance_out(one: Instance) -> Any:
     """Return an instance as plain values."""
     pending = [(pack_message(message), message.label) for message in one.pending]
-    rest = (one.callers, one.calls, one.answers, sorted(one.replies.items()), one.answer, one.decided)
+    rest = (one.callers, one.calls, one.answers, sorted(one.replies.items()), one.answer, one.decided, one.shared)
     return msgspec.to_builtins((msgspec.structs.astuple(one)[:8], pending, rest), builtin_types=(bytes,))
 
 
 def instance_in(state: Any) -> Instance:
     """Return the instance of ``instance_out``."""
     head, pending, rest = state
-    callers, calls, answers, replies, answer, decided = msgspec.convert(rest, _Rest)
+    # Older states do not say whether it is shared.
+    callers, calls, answers, replies, answer, decided, shared = msgspec.convert((*rest, False)[:7], _Rest)
     messages = [
         msgspec.structs.replace(unpack_message(packed), label=msgspec.convert(label, Label))
         for packed, label in pending
@@ -154,9 +165,10 @@ def instance_in(state: Any) -> Instance:
         dict(replies),
         answer,
         decided,
+        shared,
     ]
     return Instance(*fields)
 
 
 _Head = tuple[str, str, tuple[Any, ...], str, Number, str, int, str]
-_Rest = tuple[list[Caller], list[Made], list[Answer], list[tuple[int, Answer]], Answer | None, bool]
+_Rest = tuple[list[Caller], list[Made], list[Answer], list[tuple[int, Answer]], Answer | None, bool, bool]

@@ -63,6 +63,11 @@ class Call(msgspec.Struct, frozen=True):
         return (self.to,) if isinstance(self.to, str) else tuple(self.to)
 
 
+class SharedCall(Call, frozen=True):
+    """A call for several callers at once: its arguments are the arguments of each of them, one after the other. Its
+    answer is the list of their answers."""
+
+
 class CallFailed(Exception):
     """Raised in an operation whose call failed: all effects of the call are undone."""
 
@@ -78,6 +83,10 @@ class Object:
     _relation: ClassVar[Relation] = Relation()
     _hosts: ClassVar[dict[str, "type[Object]"]] = {}
     """The objects that it contains, if it combines all objects of a server."""
+    _combines: ClassVar[bool] = False
+    """Whether it combines all objects of a server."""
+    _stateless: ClassVar[frozenset[str]] = frozenset()
+    """Operations that neither read nor change any state."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -165,7 +174,7 @@ def _allowed(kind: type[Object], compatible: Callable[[str, str], Any], one: str
 
 def initial(kind: type[Object]) -> dict[str, Any]:
     """The state of a new object."""
-    return state_of(kind())
+    return {name: copied(value) for name, value in attributes_of(kind()).items()}
 
 
 def attributes_of(object_: Object) -> dict[str, Any]:
@@ -176,18 +185,6 @@ def attributes_of(object_: Object) -> dict[str, Any]:
         names = vars(cls).get("__annotations__", ()) if cls is not Object else ()
         declared |= {name: getattr(object_, name) for name in names if hasattr(object_, name)}
     return {**declared, **vars(object_)}
-
-
-def state_of(object_: Object) -> dict[str, Any]:
-    """The state of an object, as a copy."""
-    return {name: copied(value) for name, value in attributes_of(object_).items()}
-
-
-def object_with(kind: type[Object], state: dict[str, Any]) -> Object:
-    """An object with these attributes."""
-    object_ = kind.__new__(kind)
-    object_.__dict__.update(state)
-    return object_
 
 
 def copied(value: Any) -> Any:

@@ -27,7 +27,7 @@ class Outbox:
 
     def add(self, *effects: Any) -> None:
         """Add effects; one ``Persist`` covers the whole step."""
-        self._effects += [effect for effect in effects if not isinstance(effect, Persist)]
+        self._effects += [effect for effect in effects if type(effect) is not Persist]
 
     def send(self, to: int, label: Label, content: Any = None) -> None:
         """Send a message between instances."""

@@ -11,12 +11,13 @@ answer.
 """
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from antecede import limits
 from antecede.interrupts import is_ctrl_c
+from antecede.objects.entries import plain
 from antecede.objects.instances import Answer, Instance
 from antecede.objects.model import (
     Call,
@@ -26,10 +27,10 @@ from antecede.objects.model import (
     copied,
     initial,
     lacking,
-    object_with,
     operations_of,
-    state_of,
 )
+from antecede.objects.state import Change, Live
+from antecede.objects.state import State as ObjectState
 from antecede.whereabouts import text_of
 
 State = dict[str, Any]
@@ -38,11 +39,135 @@ State = dict[str, Any]
 class Outcome(msgspec.Struct):
     """The progress of an instance with the answers that it has."""
 
-    state: State
     calls: list[Call]
     """All its calls; if there is one more call than answers, it waits for the last one."""
     answer: Answer | None = None
     """Its answer, if it has ended."""
+    state: State = {}
+    """The state after it; only from ``compute``."""
+
+
+def perform(
+    live: Live,
+    state: ObjectState,
+    method: Callable[..., Any],
+    arguments: Sequence[Any],
+    sendable: Callable[[Call], Call],
+    answer: Callable[[Any], Any],
+) -> Any:
+    """Let an operation work on the state of its object, and keep its changes. Return its answer, or a program that
+    yields its calls."""
+    view = state.view()
+    result = method(view, *arguments)
+    if isinstance(result, Generator):
+        return _relayed(live, state, view, result, sendable, answer)
+    # First the answer: it may contain what ``keep`` puts back.
+    result = answer(result)
+    live.keep(state, view)
+    return result
+
+
+def _relayed(
+    live: Live,
+    state: ObjectState,
+    view: Object,
+    program: Generator[Call, Any, Any],
+    sendable: Callable[[Call], Call],
+    answer: Callable[[Any], Any],
+) -> Generator[Call, Any, Any]:
+    """Pass on the calls of an operation; meanwhile other operations of its root may change its object."""
+    given: Any = None
+    failed: CallFailed | None = None
+    try:
+        while True:
+            call = program.send(given) if failed is None else program.throw(failed)
+            if isinstance(call, Call):
+                call = sendable(call)
+            live.keep(state, view)
+            given, failed = None, None
+            try:
+                given = yield call
+            except CallFailed as error:
+                failed = error
+            state.refresh(view)
+    except StopIteration as stop:
+        result = answer(stop.value)
+        live.keep(state, view)
+        return result
+    finally:
+        program.close()
+
+
+def run(
+    live: Live,
+    name: str,
+    arguments: Sequence[Any],
+    answers: Sequence[Answer] = (),
+    between: Callable[[int], None] | None = None,
+) -> Outcome:
+    """Compute an operation on a live state, to which its changes are made; those of one that fails are undone.
+    ``between(n)`` computes what others do to the object within its n-th call."""
+    method = operations_of(live.kind).get(name)
+    if method is None:
+        return Outcome([], (False, lacking(live.kind, name)))
+    mark = len(live.journal)
+    calls: list[Call] = []
+    try:
+        given = copied(list(arguments))
+        if live.alone is None:
+            result = method(live, *given)
+        else:
+            result = perform(live, live.alone, method, given, _plain_call, plain)
+        if isinstance(result, Generator):
+            program = result
+            finished, result = _drive(program, calls, answers, between)
+            if not finished:
+                # Its actions when it is closed (``finally``) are not part of its effects so far.
+                here = len(live.journal)
+                program.close()
+                live.discard()
+                live.rollback(here)
+                return Outcome(calls)
+        return Outcome(calls, (True, result))
+    except BaseException as error:
+        # Any exception of an operation is its answer, the same at all replicas; all its effects are undone. Otherwise
+        # an operation that exits would end its server, again at every start, and so would a state that cannot be
+        # copied.
+        live.discard()
+        live.rollback(mark)
+        if is_ctrl_c(error):
+            raise
+        return Outcome(calls, (False, reason_of(error)))
+
+
+def run_shared(live: Live, name: str, calls: Sequence[Any]) -> Outcome:
+    """Compute an operation for several callers, one after the other: one that fails does not affect the others. The
+    answer is the list of their answers. If one makes a call, or the answers are too long for one message, nothing is
+    computed, and the calls must be made one by one."""
+    mark = len(live.journal)
+    answers: list[Answer] = []
+    size = 0
+    for arguments in calls:
+        outcome = run(live, name, arguments)
+        if outcome.answer is not None:
+            size += answer_bytes(outcome.answer)
+            answers.append(outcome.answer)
+        if outcome.answer is None or size > limits.letter_bytes_max:
+            live.rollback(mark)
+            return Outcome([], (False, "calls that cannot share a request"))
+    return Outcome([], (True, answers))
+
+
+def answer_bytes(answer: Answer) -> int:
+    """Return the size of an answer; of one that cannot travel, more than is allowed."""
+    try:
+        return len(msgspec.msgpack.encode(answer))
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return limits.letter_bytes_max + 1
+
+
+def _plain_call(call: Call) -> Call:
+    return msgspec.structs.replace(call, arguments=plain(call.arguments))
 
 
 def compute(
@@ -53,31 +178,19 @@ def compute(
     answers: Sequence[Answer] = (),
     between: Callable[[int, State], State] | None = None,
 ) -> Outcome:
-    """Compute an operation. ``between(n, state)`` returns the state with what other instances did within its n-th
-    call."""
-    method = operations_of(kind).get(name)
-    if method is None:
-        return Outcome(state, [], (False, lacking(kind, name)))
-    object_ = object_with(kind, copied(state))
-    calls: list[Call] = []
-    try:
-        result = method(object_, *copied(list(arguments)))
-        if isinstance(result, Generator):
-            program = result
-            finished, result = _drive(object_, program, calls, answers, between)
-            if not finished:
-                # What it does when it is closed (``finally``) is not part of its effects so far.
-                outcome = Outcome(state_of(object_), calls)
-                program.close()
-                return outcome
-        return Outcome(state_of(object_), calls, (True, result))
-    except BaseException as error:
-        # Any exception of an operation is its answer, the same at all replicas; all its effects are undone. Otherwise
-        # an operation that exits would end its server, again at every start, and so would a state that cannot be
-        # copied.
-        if is_ctrl_c(error):
-            raise
-        return Outcome(state, calls, (False, reason_of(error)))
+    """Compute an operation from a given state, which stays as it is; ``between(n, state)`` is what others did to the
+    object within its n-th call."""
+    live = Live.copying(kind)
+    live.load(state)
+
+    def inside(number: int) -> None:
+        if between is not None:
+            live.load(between(number, live.dump()))
+
+    outcome = run(live, name, arguments, answers, inside)
+    failed = outcome.answer is not None and not outcome.answer[0]
+    outcome.state = state if failed else live.dump()
+    return outcome
 
 
 def reason_of(error: BaseException) -> str:
@@ -88,11 +201,10 @@ def reason_of(error: BaseException) -> str:
 
 
 def _drive(
-    object_: Object,
     program: Generator[Call, Any, Any],
     calls: list[Call],
     answers: Sequence[Answer],
-    between: Callable[[int, State], State] | None,
+    between: Callable[[int], None] | None,
 ) -> tuple[bool, Any]:
     try:
         call = next(program)
@@ -101,9 +213,7 @@ def _drive(
                 raise TypeError(f"it yields {type(call).__name__}, expected a Call")
             calls.append(call)
             if between is not None:
-                changed = between(len(calls), state_of(object_))
-                object_.__dict__.clear()
-                object_.__dict__.update(copied(changed))
+                between(len(calls))
             if len(calls) > len(answers):
                 return False, None
             went_well, value = answers[len(calls) - 1]
@@ -118,9 +228,13 @@ def kept(value: Any) -> Any:
     return msgspec.msgpack.decode(msgspec.msgpack.encode(value))
 
 
-def fold(kind: type[Object], state: State, instances: Sequence[Instance]) -> tuple[State, dict[str, Outcome]]:
-    """Return the state of an object after the instances of one root, in the order in which they began, and the progress
-    of each."""
+def fold(live: Live, instances: Sequence[Instance]) -> dict[str, Outcome]:
+    """Compute instances of one root on a live state, in the order in which they began. Return how far each got."""
+    if len(instances) == 1:
+        one = instances[0]
+        if one.shared:
+            return {one.id: run_shared(live, one.operation, one.arguments)}
+        return {one.id: run(live, one.operation, one.arguments, one.answers)}
     outcomes: dict[str, Outcome] = {}
 
     def inside(prefix: str) -> list[Instance]:
@@ -129,51 +243,72 @@ def fold(kind: type[Object], state: State, instances: Sequence[Instance]) -> tup
         own = [one for one in instances if one.id.startswith(prefix) or one.id == prefix.rstrip("/")]
         return [one for one in own if not any(one.id.startswith(other.id + "/") for other in own)]
 
-    def apply(one: Instance, state: State) -> State:
-        def between(number: int, state: State) -> State:
+    def apply(one: Instance) -> None:
+        def between(number: int) -> None:
             for child in inside(f"{one.id}/{number}/"):
-                state = apply(child, state)
-            return state
+                apply(child)
 
-        outcome = outcomes[one.id] = compute(kind, state, one.operation, one.arguments, one.answers, between)
-        return outcome.state
+        if one.shared:
+            outcomes[one.id] = run_shared(live, one.operation, one.arguments)
+        else:
+            outcomes[one.id] = run(live, one.operation, one.arguments, one.answers, between)
 
     for top in inside(""):
-        state = apply(top, state)
+        apply(top)
     for one in instances:
         # Another replica of its caller, at another object, has got further than the one here.
         if one.id not in outcomes:
-            state = apply(one, state)
-    return state, outcomes
+            apply(one)
+    return outcomes
 
 
 class Intentions:
-    """The state of one object: the committed state, and the state that the instances of a root would produce.
+    """The state of one object: the committed state, and what the instances of a root would do to it.
 
-    Mostly a root commits before anything else changes the state. What was computed last is then applied, not computed
-    again.
+    An intention is computed on the live state and undone (§2: closed nesting). Mostly a root commits before anything
+    else changes the state. What was computed last is then made again, not computed again; otherwise the instances are
+    computed on the state that others left, since a change that one of them made must not be overwritten.
     """
+
+    live_kind: ClassVar[type[Live]] = Live
 
     def __init__(self, kind: type[Object]) -> None:
         self.kind = kind
-        self.restore(kept(initial(kind)))
+        self.live = self.live_kind(kind)
+        self.restore(initial(kind))
+
+    @property
+    def state(self) -> State:
+        """A copy of the committed state."""
+        return self.live.dump()
 
     def restore(self, state: State) -> None:
         """Make this the committed state."""
-        self.state = state
-        self._last: tuple[Any, tuple[State, dict[str, Outcome]]] | None = None
+        self.live.load(state)
+        self._last: tuple[Any, dict[str, Outcome], list[Change]] | None = None
 
     def computed(self, begun: Sequence[Instance]) -> dict[str, Outcome]:
-        """Return the progress of each instance of a root; the state does not change."""
-        return self._folded(begun)[1]
+        """Return how far each instance of a root gets; the state stays as it is."""
+        key = _key(begun)
+        if self._last is None or self._last[0] != key:
+            outcomes = fold(self.live, begun)
+            self._last = (key, outcomes, self.live.rollback())
+        return self._last[1]
 
     def apply(self, begun: Sequence[Instance]) -> None:
         """Commit what the instances of a root did."""
-        self.restore(kept(self._folded(begun)[0]))
+        if self._last is not None and self._last[0] == _key(begun):
+            changes = self._last[2]
+            self.live.redo(changes)
+        else:
+            fold(self.live, begun)
+            changes = self.live.journal
+        if changes:
+            # What others have computed may depend on it.
+            self._last = None
+        self.live.commit()
 
-    def _folded(self, begun: Sequence[Instance]) -> tuple[State, dict[str, Outcome]]:
-        # The name, the place and the number of answers identify everything that an instance is computed from.
-        key = [(one.id, one.place, len(one.answers)) for one in begun]
-        if self._last is None or self._last[0] != key:
-            self._last = (key, fold(self.kind, self.state, begun))
-        return self._last[1]
+
+def _key(begun: Sequence[Instance]) -> list[tuple[str, int, int]]:
+    # The name, the place and the number of answers identify everything that an instance is computed from.
+    return [(one.id, one.place, len(one.answers)) for one in begun]

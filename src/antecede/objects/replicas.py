@@ -9,6 +9,10 @@ replica that repeats a nested call is one of several callers of one instance.
 operation ``call`` there. Its rows in a trace are the caller's, and its name says whose it is: ``alice@s1!3f2a1b.7`` is
 the seventh call that began at s1, ``alice@s1!3f2a1b.7/1`` the operation that it called.
 
+**Shared roots.** Calls of one operation that come together share a root: ``alice@s1!3f2a1b.9+4`` carries four calls, of
+which Alice's is the first. In a trace its messages are hers. Every caller has the rows ``begin`` and ``commit`` (or
+``abort``) of its call.
+
 **What is kept.** A server's step hands packets, calls and expired deadlines to its site, in the sequence of its record,
 and the record keeps them. Processing them again leads to the same state, with the same messages. So operations are
 *computed again* in a recovery, and their code may have changed. Therefore a record also keeps what its step did
@@ -16,20 +20,29 @@ and the record keeps them. Processing them again leads to the same state, with t
 with them.
 """
 
+import inspect
 from typing import Any
 
 import msgspec
 
 from antecede.errors import ObjectError, OrderError
-from antecede.messages import Deliver, Effects, Label, Message, Packet, Sent, Verdict, members_of
+from antecede.messages import ABORT, COMMIT, Deliver, Effects, Label, Message, Packet, Sent, Verdict, members_of
 from antecede.objects.hosting import ROOT, conflicts_of, hosting, parted, qualified, state_in
-from antecede.objects.instances import Answer, Answered, Local, Made, Stray
+from antecede.objects.instances import Answer, Answered, Local, Made, Root, Stray
 from antecede.objects.members import Members
-from antecede.objects.model import Call, Object, relation_of
-from antecede.objects.site import Site
+from antecede.objects.model import Call, Object, operations_of, relation_of
+from antecede.objects.site import TIMEOUT, Site
 from antecede.orders import OrderSpec
 from antecede.orders.contract import Order
 from antecede.orders.objects import Objects
+
+RULES = 3
+"""The version of the rules that this code follows; a log says from where on its records do. Version 1: at most eight
+roots run at a time, and each time leaves at once. Version 2: admission by conflicts, number and bytes
+(:mod:`antecede.objects.roots`); the times of a step leave at its end. Version 3: roots are admitted at the end of a
+step, and share requests; times are sent only to members that wait for them (``Objects.sparing``)."""
+RULES_FOR_ALL = 2
+"""The version that servers of any age understand; a later one is followed once all servers of the domain know it."""
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -143,7 +156,105 @@ class Replicas(Site):
         self.logged: dict[str, list[list[str]]] = {}
         """The table of conflicts that the log has."""
         self._calls: dict[str, Called] = {}
-        """The open calls, by the root's name."""
+        """By the root's name."""
+        self._shareable = {
+            qualified(one.name, name)
+            for one in objects
+            for name, method in operations_of(one.kind).items()
+            if not inspect.isgeneratorfunction(method)
+        }
+        self.follow(1)
+
+    def follow(self, rules: int) -> Effects:
+        """Follow this version of the rules from now on; return what this causes."""
+        self._set_rules(rules)
+        if self.order.sparing:
+            self.outbox.add(*self.order.spare())
+        self._admit()
+        return self._sort(self._finished())
+
+    def _set_rules(self, rules: int) -> None:
+        self.rules = self.roots.version = rules
+        self.order.together = rules >= 2
+        self.order.sparing = rules >= 3
+
+    def settle(self) -> Effects:
+        """End a step of the server: admit roots, then send the times. To be called until there are no more effects."""
+        if self.rules >= 3 and (admitted := self.roots.admitted()):
+            for root in admitted:
+                self._queue(root)
+            return self._sort(self._finished())
+        return self.order.times() if self.order.together else []
+
+    # Roots.
+
+    def _admit(self) -> None:
+        # By the later rules roots are admitted at the end of a step, all at once.
+        if self.rules < 3:
+            super()._admit()
+
+    def _called(self, root: Root) -> str:
+        object_, operation = root.arguments[:2]
+        return qualified(object_, operation)
+
+    def _sharing(self) -> tuple[Any, ...]:
+        return self._united, lambda operation: operation in self._shareable
+
+    def _united(self, parts: list[Root]) -> Root:
+        """Return the root that calls for all these."""
+        self.roots.started += 1
+        first = parts[0]
+        name = f"{first.name.rpartition('.')[0]}.{self.roots.started}+{len(parts)}"
+        arguments = (*first.arguments[:2], [part.arguments[2] for part in parts], True)
+        deadline = min((part.deadline for part in parts if part.deadline is not None), default=None)
+        return Root(name, ROOT, arguments, first.number, 1, deadline, sum(part.size for part in parts), parts)
+
+    def _queue(self, root: Root | None) -> None:
+        super()._queue(root)
+        for part in root.parts if root is not None else ():
+            self.outbox.add(Local("begin", part.attempt, ROOT, ""))
+
+    def _undo_parts(self, root: Root) -> None:
+        """Note that a try of a shared root was undone."""
+        for part in root.parts:
+            self.outbox.add(Local(ABORT, part.attempt, ROOT, ""))
+            part.tries += 1
+
+    def _rest(self, attempt: str) -> None:
+        self._undo_parts(self.roots.running[attempt])
+        super()._rest(attempt)
+
+    def _end(self, root: Root, answer: Answer, late: bool = False) -> None:
+        if not root.parts:
+            super()._end(root, answer, late)
+            return
+        self.roots.end(root)
+        if answer[0]:
+            for part, (went_well, value) in zip(root.parts, answer[1], strict=True):
+                self.outbox.add(Local(COMMIT, part.attempt, ROOT, ""))
+                self.outbox.add(Answered(part.name, went_well, value, part.tries))
+        else:
+            self._undo_parts(root)
+            for part in root.parts:
+                part.alone = True
+            self.roots.put_back(root.parts)
+        self._admit()
+
+    def _expired(self, root: Root, now: float) -> None:
+        if not root.parts:
+            super()._expired(root, now)
+            return
+        if root.attempt in self.roots.running:
+            self._undo_parts(root)
+        self.roots.end(root)
+        others = []
+        for part in root.parts:
+            if part.deadline is not None and part.deadline <= now:
+                self.outbox.add(Answered(part.name, *TIMEOUT, part.tries, late=True))
+            else:
+                others.append(part)
+        self.roots.put_back(others)
+        self._admit()
 
     def named(self, life: str) -> None:
         """Let all ids from here contain this life of the server's data."""
@@ -179,23 +290,30 @@ class Replicas(Site):
         """Send a train of letters between agents. Such trains are in causal order with each other."""
         return self.order.send(message)
 
+    def is_unhurried(self, packet: Packet) -> bool:
+        # No operation waits for the end of one that conflicts with nothing.
+        label = None if packet.message is None else packet.message.label
+        return label is not None and label.type == COMMIT and not self.order.relation.matters(label.operation)
+
     # Effects.
 
     def _sort(self, effects: Effects) -> Effects:
         """Return the effects for the network and for agents; the others become rows and answers."""
         kept: Effects = []
         for effect in effects:
-            if isinstance(effect, Local):
-                self._note("local", "", (), effect.instance, effect.operation, effect.type)
-            elif isinstance(effect, Answered):
-                self.ended.append((self._calls.pop(effect.root), effect))
-            elif isinstance(effect, Sent) and (label := effect.message.label) is not None:
-                self._sent(effect.message, label)
-            elif isinstance(effect, Stray):
-                process = self._process(effect.meant.operation, effect.meant.instance, self.me)
-                self.rows.append(Row("deliver", process, effect.message.id, (), "", "", effect.meant.type))
-            elif isinstance(effect, Deliver) and (label := effect.message.label) is not None:
-                self._note("deliver", effect.message.id, (), label.instance, label.operation, label.type)
+            kind: Any = type(effect)
+            one: Any = effect
+            if kind is Local:
+                self._note("local", "", (), one.instance, one.operation, one.type)
+            elif kind is Answered:
+                self.ended.append((self._calls.pop(one.root), one))
+            elif kind is Sent and (label := one.message.label) is not None:
+                self._sent(one.message, label)
+            elif kind is Stray:
+                process = self._process(one.meant.operation, one.meant.instance, self.me)
+                self.rows.append(Row("deliver", process, one.message.id, (), "", "", one.meant.type))
+            elif kind is Deliver and (label := one.message.label) is not None:
+                self._note("deliver", one.message.id, (), label.instance, label.operation, label.type)
             else:
                 kept.append(effect)
         return kept
@@ -206,7 +324,7 @@ class Replicas(Site):
 
     def _note(self, kind: str, message: str, to: tuple[str, ...], instance: str, operation: str, type_: str) -> None:
         process = self._process(operation, instance, self.me)
-        self.rows.append(Row(kind, process, message, to, instance, parted(operation)[1], type_))
+        self.rows.append(Row(kind, process, message, to, instance, operation.rpartition(".")[2], type_))
 
     def _process(self, operation: str, instance: str, member: int) -> str:
         """Return the process of a row: a replica, or for a root its caller."""
@@ -218,11 +336,13 @@ class Replicas(Site):
 
     def dump(self) -> Any:
         calls = [(name, msgspec.to_builtins(one)) for name, one in sorted(self._calls.items())]
-        return super().dump(), calls, self.logged
+        return super().dump(), calls, self.logged, self.rules
 
     def load(self, state: Any) -> None:
-        site, calls, self.logged = state
+        # Snapshots of version 1 do not say so.
+        site, calls, self.logged, *rules = state
         super().load(site)
+        self._set_rules(rules[0] if rules else 1)
         self._calls = {name: msgspec.convert(one, Called) for name, one in calls}
 
 

@@ -9,44 +9,173 @@ roots wait for older ones, and the oldest root is never wounded.
 This is bookkeeping only: nothing here aborts an instance or sends a message.
 """
 
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from antecede import limits
 from antecede.objects.instances import Instance, Root
+from antecede.orders.relation import Relation
 
 
 class Roots:
     """The roots that users started at one object, until each has ended.
 
-    A root *waits* until few enough others run: more would only wound each other. It *runs*: its present try
-    is an instance in the table. Or it *rests*: it was wounded, and an immediate retry would conflict again.
+    A root *waits* to be admitted. It *runs*: its present try is an instance in the table. Or it *rests*: it was
+    wounded, and an immediate retry would conflict again.
+
+    **Admission.** Conflicting roots wait for each other anyway; if many of them run, they only wound each other. So a
+    root is admitted if few enough roots that run or rest conflict with it, and if no root that conflicts with it has
+    waited for longer: conflicting roots of one home are admitted in the order in which they were started. Compatible
+    roots are limited only by their number and their bytes. By the rules of version 1, which old logs follow, the oldest
+    roots are admitted up to a number, whether they conflict or not.
+
+    **Sharing** (from version 3 on). Roots of one operation that are admitted together share one root: one request, one
+    answer and one commit carry the calls of all of them, which each replica computes one after the other. So the frames
+    and steps of a call are divided by the calls that came while the one before was under way. A shared root that fails,
+    or whose time is up, is undone as a whole, and its parts wait again (:meth:`put_back`).
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        relation: Relation,
+        operation: Callable[[Root], str] = attrgetter("operation"),
+        unite: Callable[[list[Root]], Root] | None = None,
+        shareable: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        """``operation``: by which conflicts of a root are decided. ``unite``: makes one root of several, of an
+        operation that is ``shareable``."""
+        self.version = 2
+        """The rules of admission."""
         self.running: dict[str, Root] = {}
-        """The running roots, by the name of the present try."""
-        self.waiting: list[Root] = []
+        """By the name of the present try."""
         self.resting: dict[str, Root] = {}
         """The resting roots, by the name of the try that was wounded."""
         self.started = 0
         """The number of roots so far."""
         self.wounds = 0
         """How many tries were wounded so far."""
+        self._relation = relation
+        self._operation = operation
+        self._unite = unite
+        self._shareable = shareable
+        self._waiting: dict[str, deque[Root]] = {}
+        """By operation, the oldest first."""
         self._healed: set[str] = set()
-        """Running tries that need not rest when they are wounded, because the message to continue came before the
-        wound."""
+        """Running tries that need not rest when they are wounded: the message to go on came before the wound."""
+        self._admitted: dict[str, int] = {}
+        """How many roots of each operation run or rest."""
+        self._bytes = 0
+        """The arguments of all that run or rest."""
+        self._due: list[tuple[float, int]] = []
+        """The deadlines of all roots, with the number of each; some have ended."""
+        self._numbers: set[int] = set()
+        """The numbers of all roots with a deadline that have not ended."""
 
     def __iter__(self) -> Any:
         return iter([*self.running.values(), *self.resting.values(), *self.waiting])
 
+    @property
+    def waiting(self) -> list[Root]:
+        """The roots that wait, the oldest first."""
+        return sorted((root for queue in self._waiting.values() for root in queue), key=_age)
+
+    def add(self, root: Root) -> None:
+        """Let a new root wait."""
+        self._waiting.setdefault(self._operation(root), deque()).append(root)
+        if root.deadline is not None:
+            self._numbers.add(_age(root))
+            heappush(self._due, (root.deadline, _age(root)))
+
     def admitted(self) -> list[Root]:
         """Return the roots that may begin now, the oldest first. They run from now on."""
-        free = max(limits.roots_running_max - len(self.running) - len(self.resting), 0)
-        admitted, self.waiting = self.waiting[:free], self.waiting[free:]
+        if not self._waiting:
+            return []
+        if self.version >= 3:
+            return self._admitted_together()
+        admitted: list[Root] = []
+        blocked: list[str] = []
+        while heads := [(_age(queue[0]), name) for name, queue in self._waiting.items() if name not in blocked]:
+            name = min(heads)[1]
+            root = self._waiting[name][0]
+            if not self._fits(root, name, blocked):
+                blocked.append(name)
+                if self.version < 2:
+                    break
+                continue
+            self._take(name)
+            self.running[root.attempt] = root
+            self._count(root, 1)
+            admitted.append(root)
+        return admitted
+
+    def _take(self, name: str) -> Root:
+        """Take the oldest root of an operation that waits."""
+        root = self._waiting[name].popleft()
+        if not self._waiting[name]:
+            del self._waiting[name]
+        return root
+
+    def _admitted_together(self) -> list[Root]:
+        """Return the roots that may begin now, with those that share one united."""
+        groups: list[list[Root]] = []
+        joinable: dict[str, list[Root]] = {}
+        """The last group of each operation, while no conflicting root came after it."""
+        blocked: list[str] = []
+        conflict = self._relation.conflict
+        while heads := [(_age(queue[0]), name) for name, queue in self._waiting.items() if name not in blocked]:
+            name = min(heads)[1]
+            root = self._waiting[name][0]
+            group = joinable.get(name)
+            if group is None or root.alone or not self._joins(root, group) or any(conflict(name, o) for o in blocked):
+                if not self._fits(root, name, blocked):
+                    blocked.append(name)
+                    continue
+                group = []
+                groups.append(group)
+                self._count(root, 1)
+            else:
+                self._bytes += root.size
+            group.append(self._take(name))
+            for other in [other for other in joinable if other != name and conflict(other, name)]:
+                del joinable[other]
+            if self._unite is not None and self._shareable(name) and not root.alone:
+                joinable[name] = group
+            else:
+                joinable.pop(name, None)
+        admitted = [group[0] if len(group) == 1 or self._unite is None else self._unite(group) for group in groups]
         self.running |= {root.attempt: root for root in admitted}
         return admitted
+
+    def _joins(self, root: Root, group: list[Root]) -> bool:
+        # Those that were put back because the time of another was up must not meet new ones with as little time.
+        alike = (root.tries > 1) == (group[0].tries > 1)
+        size = sum(one.size for one in group) + root.size
+        return alike and len(group) < limits.shared_calls_max and size <= limits.shared_calls_bytes_max
+
+    def _fits(self, root: Root, name: str, blocked: list[str]) -> bool:
+        """Return whether a root may run now. ``blocked``: the operations of roots that must wait."""
+        count = len(self.running) + len(self.resting)
+        if self.version < 2:
+            return count < limits.roots_conflicting_max
+        conflict = self._relation.conflict
+        if any(conflict(name, other) for other in blocked):
+            return False
+        rivals = sum(count for other, count in self._admitted.items() if conflict(name, other))
+        fits = not self._bytes or self._bytes + root.size <= limits.roots_running_bytes_max
+        few = limits.roots_conflicting_max if self.version < 3 else limits.roots_rival_max
+        return rivals < few and count < limits.roots_running_max and fits
+
+    def _count(self, root: Root, sign: int) -> None:
+        name = self._operation(root)
+        self._admitted[name] = self._admitted.get(name, 0) + sign
+        if not self._admitted[name]:
+            del self._admitted[name]
+        self._bytes += sign * root.size
 
     def rest(self, attempt: str) -> Root | None:
         """Record that a running try was wounded. Return the root if it may run again at once."""
@@ -68,39 +197,73 @@ class Roots:
         return root
 
     def end(self, root: Root) -> None:
-        """Record that a root, or its present try, has ended."""
-        self.running.pop(root.attempt, None)
-        self.resting.pop(root.attempt, None)
+        """A root has ended, or its present try has."""
+        ran = [self.running.pop(root.attempt, None), self.resting.pop(root.attempt, None)]
+        if any(ran):
+            self._count(root, -1)
         self._healed.discard(root.attempt)
+        for one in root.parts or [root]:
+            self._numbers.discard(_age(one))
+
+    def put_back(self, roots: list[Root]) -> None:
+        """Let parts of a shared root that has ended wait again, in their order."""
+        for root in roots:
+            self.add(root)
+        for name in {self._operation(root) for root in roots}:
+            self._waiting[name] = deque(sorted(self._waiting[name], key=_age))
 
     def late(self, now: float) -> list[Root]:
-        """Return the roots whose time is up; those among them that waited are removed."""
+        """Return the roots whose time is up. Those that waited no longer do."""
+        due = self.deadline()
+        if due is None or due > now:
+            return []
         late = [root for root in self if root.deadline is not None and root.deadline <= now]
         # All at once: thousands may have waited for one object that is down, and expire together.
-        self.waiting = [root for root in self.waiting if root.deadline is None or root.deadline > now]
+        for name, queue in list(self._waiting.items()):
+            left = deque(root for root in queue if root.deadline is None or root.deadline > now)
+            if left:
+                self._waiting[name] = left
+            else:
+                del self._waiting[name]
         return late
 
     def deadline(self) -> float | None:
         """Return the first deadline."""
-        return min((root.deadline for root in self if root.deadline is not None), default=None)
+        due = self._due
+        while due and due[0][1] not in self._numbers:
+            heappop(due)
+        return due[0][0] if due else None
 
     # State.
 
     def dump(self) -> tuple[Any, Any, Any, list[str]]:
-        """Return all roots, and the tries that need not rest, as plain values."""
+        """Return all roots, and the tries that need not rest, as plain values. The sequence of the roots decides which
+        of several late ones ends first."""
         return (
-            [msgspec.to_builtins(root) for _, root in sorted(self.running.items())],
+            [msgspec.to_builtins(root) for root in self.running.values()],
             [msgspec.to_builtins(root) for root in self.waiting],
-            [(attempt, msgspec.to_builtins(root)) for attempt, root in sorted(self.resting.items())],
+            [(attempt, msgspec.to_builtins(root)) for attempt, root in self.resting.items()],
             sorted(self._healed),
         )
 
     def load(self, running: Any, waiting: Any, resting: Any, healed: list[str]) -> None:
         """Load the state from ``dump``."""
         self.running = {root.attempt: root for root in msgspec.convert(running, list[Root])}
-        self.waiting = msgspec.convert(waiting, list[Root])
         self.resting = {attempt: msgspec.convert(root, Root) for attempt, root in resting}
         self._healed = set(healed)
+        for root in msgspec.convert(waiting, list[Root]):
+            self.add(root)
+        for root in [*self.running.values(), *self.resting.values()]:
+            self._count(root, 1)
+            for one in root.parts or [root]:
+                if one.deadline is not None:
+                    self._numbers.add(_age(one))
+                    heappush(self._due, (one.deadline, _age(one)))
+
+
+def _age(root: Root) -> int:
+    """Return the number of a root at its home."""
+    return root.number[2]
 
 
 class Wounds:

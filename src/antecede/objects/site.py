@@ -19,6 +19,8 @@ exclude.
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
+import msgspec
+
 from antecede.errors import ObjectError, OrderError
 from antecede.messages import ABORT, COPY, REQUEST, RESPONSE, Accept, Deliver, Effects, Message, Packet, Send, Verdict
 from antecede.objects.execution import Execution, Removed
@@ -26,7 +28,6 @@ from antecede.objects.instances import QUEUED, Answer, Answered, Instance, Root
 from antecede.objects.members import Members
 from antecede.objects.model import Object, lacking, operations_of, relation_of
 from antecede.objects.outbox import Outbox
-from antecede.objects.replay import kept
 from antecede.objects.roots import Roots, Wounds
 from antecede.objects.table import Table
 from antecede.orders.contract import Order, Reason
@@ -34,7 +35,7 @@ from antecede.orders.encoding import Reader, Writer
 from antecede.orders.objects import HEAL, WOUND, Objects
 from antecede.orders.objects_rules import PLAIN
 
-_timeout: Answer = (False, "timeout: the call took too long and was aborted")
+TIMEOUT: Answer = (False, "timeout: the call took too long and was aborted")
 
 
 class Site(Order):
@@ -45,9 +46,11 @@ class Site(Order):
     guarantees = Objects.guarantees
     needs: ClassVar[frozenset[str]] = Objects.needs
     controls: ClassVar[tuple[str, ...]] = Objects.controls
+    accepts_own: ClassVar[bool] = True
     ordering: ClassVar[type[Objects]] = Objects
     locking: ClassVar[type[Table]] = Table
     executing: ClassVar[type[Execution]] = Execution
+    rooting: ClassVar[type[Roots]] = Roots
 
     def __init__(self, me: int, kind: type[Object], members: Members, conflicts: str, clocks: str) -> None:
         super().__init__(me, len(members.names))
@@ -57,8 +60,10 @@ class Site(Order):
         self.outbox = Outbox(me, members.names[me], self.order)
         self.table = self.locking(relation_of(kind))
         self.execution = self.executing(kind, members, self.table, self.outbox)
-        self.roots = Roots()
+        self.roots = self.rooting(self.order.relation, self._called, *self._sharing())
         self.wounds = Wounds()
+        self._examined: set[str] = set()
+        """Queued instances for which all younger rivals were asked to make way. Later there are only fewer rivals."""
 
     @property
     def state(self) -> dict[str, Any]:
@@ -75,15 +80,24 @@ class Site(Order):
         if name not in operations_of(self.kind):
             raise ObjectError(lacking(self.kind, name))
         try:
-            given = tuple(kept(list(arguments)))
+            encoded = msgspec.msgpack.encode(list(arguments))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ObjectError(f"arguments of {self.kind.__name__}.{name}: expected plain values: {error}") from None
+        given = tuple(msgspec.msgpack.decode(encoded))
         self.roots.started += 1
         number = (self.order.clock, self.me, self.roots.started)
-        root = Root(f"{by or self.outbox.name}.{self.roots.started}", name, given, number, 1, deadline)
-        self.roots.waiting.append(root)
+        root = Root(f"{by or self.outbox.name}.{self.roots.started}", name, given, number, 1, deadline, len(encoded))
+        self.roots.add(root)
         self._admit()
         return root.name, self._finished()
+
+    def _sharing(self) -> tuple[Any, ...]:
+        """Return how several roots become one, and for which operations."""
+        return ()
+
+    def _called(self, root: Root) -> str:
+        """Return the operation by which conflicts of a root are decided."""
+        return root.operation
 
     def tick(self, now: float) -> Effects:
         """Abort the roots whose time is up."""
@@ -92,7 +106,7 @@ class Site(Order):
             if root.attempt in self.roots.running:
                 self.execution.abort(self.table.instances[root.attempt])
                 self._follow()
-            self._end(root, _timeout, late=True)
+            self._expired(root, now)
         return self._finished() if late else []
 
     def deadline(self) -> float | None:
@@ -108,7 +122,7 @@ class Site(Order):
         if verdict is Verdict.DUPLICATE:
             return verdict, effects
         for effect in effects:
-            if isinstance(effect, Deliver):
+            if type(effect) is Deliver:
                 self._handed_over(effect.message)
                 self._follow()
             else:
@@ -116,9 +130,11 @@ class Site(Order):
         effects = self._finished()
         if packet.kind == COPY and verdict is Verdict.DELIVER:
             here = packet.subject
-            if not any(isinstance(effect, Deliver) and effect.message.id == here for effect in effects):
-                # The message is queued here and is part of the durable state.
-                return Verdict.HOLD, [*effects, Accept(packet)]
+            for effect in effects:
+                if isinstance(effect, Deliver) and effect.message.id == here:
+                    return verdict, effects
+            # The message is queued here and is part of the durable state.
+            return Verdict.HOLD, [*effects, Accept(packet)]
         return verdict, effects
 
     def _handed_over(self, message: Message) -> None:
@@ -186,6 +202,10 @@ class Site(Order):
         self.outbox.add(Answered(root.name, *answer, root.tries, late))
         self._admit()
 
+    def _expired(self, root: Root, now: float) -> None:
+        """Process the end of a root whose time is up."""
+        self._end(root, TIMEOUT, late=True)
+
     def _follow(self) -> None:
         """Process the instances that have ended."""
         reports = self.execution.reports
@@ -193,7 +213,8 @@ class Site(Order):
             report = reports.pop(0)
             one = report.instance
             if isinstance(report, Removed):
-                last = not any(other.root == one.root for other in self.table.instances.values())
+                self._examined.discard(one.id)
+                last = not self.table.holds(one.root)
                 for home, attempt in self.wounds.healed(one, last):
                     if home == self.me:
                         self._queue(self.roots.heal(attempt))
@@ -211,12 +232,15 @@ class Site(Order):
         while self.table.stirred:
             self.table.stirred = False
             for one in self.table.queued():
-                rivals = self.table.rivals(one)
-                if not rivals:
+                if not self.table.blocked(one):
+                    self._examined.discard(one.id)
                     self.execution.begin(one)
                     self._follow()
-                if not rivals or self._wound(one, [other for other in rivals if other.number > one.number]):
                     break
+                if one.id not in self._examined:
+                    if self._wound(one, [other for other in self.table.rivals(one) if other.number > one.number]):
+                        break
+                    self._examined.add(one.id)
 
     def _wound(self, one: Instance, younger: list[Instance]) -> bool:
         """Ask the homes of these roots to make way for an older one. Return whether that changed anything here."""

@@ -7,6 +7,7 @@ An instance is queued when its request is handed over, and begins when nothing i
   in the order in which they were handed over, which is the same at all common destinations.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from antecede.objects.instances import QUEUED, RUNNING, Instance, instance_in, instance_out
@@ -24,17 +25,38 @@ class Table:
         begin."""
         self._handed = 0
         self._begun = 0
+        self._queued: dict[str, Instance] = {}
+        """The instances that have not begun, in their order."""
+        self._by_root: dict[str, dict[str, Instance]] = {}
+        self._by_operation: dict[str, dict[str, Instance]] = {}
+        self._rank: dict[str, int] = {}
+        """The sequence in which all came into the table."""
+        self._ranks = 0
 
     def queue(self, one: Instance) -> None:
         """Add a new instance, after all others."""
         self._handed += 1
         one.place = self._handed
-        self.instances[one.id] = one
+        self._add(one)
+        self._queued[one.id] = one
         self.stirred = True
+
+    def _add(self, one: Instance) -> None:
+        self.instances[one.id] = one
+        self._by_root.setdefault(one.root, {})[one.id] = one
+        self._by_operation.setdefault(one.operation, {})[one.id] = one
+        self._ranks += 1
+        self._rank[one.id] = self._ranks
 
     def remove(self, one: Instance) -> None:
         """Remove an instance that has ended."""
         del self.instances[one.id]
+        del self._rank[one.id]
+        self._queued.pop(one.id, None)
+        for index, key in ((self._by_root, one.root), (self._by_operation, one.operation)):
+            del index[key][one.id]
+            if not index[key]:
+                del index[key]
         self.stirred = True
 
     def begin(self, one: Instance) -> None:
@@ -42,20 +64,36 @@ class Table:
         self._begun += 1
         one.place = self._begun
         one.state = RUNNING
+        del self._queued[one.id]
         self.stirred = True
 
     def queued(self) -> list[Instance]:
         """Return the instances that have not begun, in their order."""
-        return sorted((one for one in self.instances.values() if one.state == QUEUED), key=lambda one: one.place)
+        return list(self._queued.values())
 
     def begun(self, root: str) -> list[Instance]:
         """The instances of a root that have begun here, in that order."""
-        found = [one for one in self.instances.values() if one.root == root and one.state != QUEUED]
+        found = [one for one in self._by_root.get(root, {}).values() if one.state != QUEUED]
         return sorted(found, key=lambda one: one.place)
 
+    def holds(self, root: str) -> bool:
+        """Return whether an instance of this root is here."""
+        return root in self._by_root
+
+    def blocked(self, one: Instance) -> bool:
+        """Return whether any instance blocks a queued one."""
+        return any(True for _ in self._in_its_way(one))
+
     def rivals(self, one: Instance) -> list[Instance]:
-        """Return the instances that block a queued one."""
-        return [other for other in self.instances.values() if other is not one and self._in_the_way(other, one)]
+        """Return the instances that block a queued one, in the sequence in which they came."""
+        return sorted(self._in_its_way(one), key=lambda other: self._rank[other.id])
+
+    def _in_its_way(self, one: Instance) -> Iterator[Instance]:
+        for operation, instances in self._by_operation.items():
+            if self.relation.conflict(operation, one.operation):
+                for other in instances.values():
+                    if other is not one and self._in_the_way(other, one):
+                        yield other
 
     def _in_the_way(self, other: Instance, one: Instance) -> bool:
         if not self.relation.conflict(other.operation, one.operation):
@@ -63,10 +101,16 @@ class Table:
         return other.place < one.place if other.state == QUEUED else other.root != one.root
 
     def dump(self) -> Any:
-        """Return everything as plain values."""
-        return (self._handed, self._begun, [instance_out(one) for _, one in sorted(self.instances.items())])
+        """Return everything as plain values. The sequence of the instances decides which of several rivals is asked
+        first to make way."""
+        return (self._handed, self._begun, [instance_out(one) for one in self.instances.values()])
 
     def load(self, state: Any) -> None:
         """Load the state from ``dump``."""
         self._handed, self._begun, instances = state
-        self.instances = {one.id: one for one in map(instance_in, instances)}
+        for index in (self.instances, self._by_root, self._by_operation, self._rank):
+            index.clear()
+        for one in map(instance_in, instances):
+            self._add(one)
+        queued = [one for one in self.instances.values() if one.state == QUEUED]
+        self._queued = {one.id: one for one in sorted(queued, key=lambda one: one.place)}

@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 import msgspec
 
 from antecede import limits
-from antecede.errors import OrderError, UnknownOrderError
+from antecede.errors import OrderError, UnknownOrderError, similar
 from antecede.orders.contract import Option, Order
 
 __all__ = ["Option", "Order", "OrderSpec", "find", "names", "parse"]
@@ -89,7 +89,9 @@ def find(name: str) -> type[Order]:
     else:
         foreign = [entry for entry in _foreign() if entry.name == name]
         if not foreign:
-            raise UnknownOrderError(f"unknown order {name!r}: expected one of {', '.join(names())}")
+            raise UnknownOrderError(
+                f"unknown order {name!r}: expected one of {', '.join(names())}{similar(name, names())}"
+            )
         try:
             found = foreign[0].load()
         except Exception as error:

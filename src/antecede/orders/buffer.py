@@ -68,6 +68,7 @@ class Buffer(Order):
     def __init__(self, me: int, members: int, **options: object) -> None:
         super().__init__(me, members, **options)
         self.pipelined: bool = self.settings["pipelined"]
+        self.recognises_repeats = self.pipelined
         self.hold_output: bool = self.settings["multicast"] == "hold-output"
         self.output: deque[Message] = deque()
         self.posted: dict[str, tuple[int, int]] = {}

@@ -91,9 +91,14 @@ class Order(ABC):
     """The kinds of its control packets."""
     selective: ClassVar[bool] = False
     """``check`` can judge a packet without accepting it, so a program may choose among deliverable messages."""
+    accepts_own: ClassVar[bool] = False
+    """Whether it accepts every packet to itself at once, even if the message must wait: such a packet need not be
+    encoded, since nothing has to survive that is not part of the order's state."""
     relays: ClassVar[bool] = False
     """Copies may come from a member that did not send the message, and pass through members that are not
     destinations."""
+    recognises_repeats: bool = True
+    """The order itself answers ``DUPLICATE`` to a packet that arrives again; otherwise it relies on the link below."""
     options: ClassVar[Mapping[str, Option]] = {}
     stamp_version: ClassVar[int] = 1
 
@@ -191,6 +196,10 @@ class Order(ABC):
         stamp = self.read_stamp(kind, source, reader)
         reader.finish()
         return stamp
+
+    def is_unhurried(self, packet: Packet) -> bool:
+        """Return whether nothing at its destination waits for a packet that this member sends."""
+        return False
 
     def dependents(self, packet: Packet) -> int:
         """Dependencies that the stamp names, counted as in Jang et al. §6 (0 without stamps)."""

@@ -21,6 +21,7 @@ class NoOrder(Order):
     source: ClassVar[str] = "Garg §12.1"
     guarantees = frozenset[str]()
     selective: ClassVar[bool] = True
+    recognises_repeats = False
 
     def send(self, message: Message) -> Effects:
         return [PERSIST, Sent(message), *map(Send, self.copies(message, None))]

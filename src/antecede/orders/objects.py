@@ -35,7 +35,8 @@ messages sent and the sender's time. So an object knows for each k a time up to 
 δ. Here the time is sent when it is needed. ``clocks=eager``: a sender sends its time to all objects that do not get a
 copy, and an object that learns of a request of kind (2) sends its time to the destinations; so a decision takes two
 hops. ``clocks=asked``: a destination that waits asks (``ask``). This takes one more round trip, but no packets if no
-object waits. The link handles loss and resends, as for all orders; so no timer is needed, and an idle group is silent.
+object waits. Servers (``sparing``) do the first for requests of kind (2), the second for other messages. The link
+handles loss and resends, as for all orders; so no timer is needed, and an idle group is silent.
 
 **Why nothing waits for ever.** A message first waits for the arrival of others, which links ensure, and for the time,
 which is sent. Then it waits for undelivered messages with smaller event numbers, and the smallest of those waits for
@@ -52,8 +53,6 @@ from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
 from typing import Any, ClassVar
 
-import msgspec
-
 from antecede.errors import StampError
 from antecede.messages import (
     COPY,
@@ -62,7 +61,6 @@ from antecede.messages import (
     Accept,
     Deliver,
     Effects,
-    Label,
     Message,
     Packet,
     Send,
@@ -70,21 +68,21 @@ from antecede.messages import (
     Verdict,
     members_of,
 )
-from antecede.orders.contract import Option, Order, Reason, pack_message, unpack_message
+from antecede.orders.contract import Option, Order, Reason
 from antecede.orders.encoding import Reader, Writer
 from antecede.orders.objects_arrivals import Arrivals
-from antecede.orders.objects_rules import PLAIN, Rules, Waiting
+from antecede.orders.objects_rules import PLAIN, Rules, Waiting, restored, saved, waiting_for
 from antecede.orders.objects_stamp import (
     Stamp,
     Vector,
     entries_of,
     join,
     read_stamp,
+    read_time,
     receipt,
-    stamp_in,
-    stamp_out,
     vector_in,
     write_stamp,
+    write_time,
 )
 from antecede.orders.relation import Relation, parse_relation
 
@@ -128,6 +126,15 @@ class Objects(Order):
         """The latest time that was sent to each member, in any packet."""
         self.asked = [0] * members
         """The latest time that each member was asked for."""
+        self.sparing = False
+        """Between instances, times are sent unasked only for requests of kind (2); who waits for another one asks."""
+        self.together = False
+        """The times that a step sends leave at its end, one packet for each member (:meth:`times`)."""
+        self._later: dict[int, tuple[int, int]] = {}
+        """Members to be sent the time at the end of the step: the time that they need, and the members that want to
+        know theirs."""
+        self._copied = [0] * members
+        """The time of this step's last message to each member."""
         self.arrivals = Arrivals(me, members)
         self.vectors: dict[str, Vector] = {}
         """The vector of everything that each running instance has received and sent."""
@@ -154,23 +161,19 @@ class Objects(Order):
         self.no += 1
         for target in members_of(message.to):
             self.sent[target] += 1
-            self.told[target] = self.clock
+            self.told[target] = self._copied[target] = self.clock
             if target == self.me:
                 self.arrivals.post_own(self.sent[target], self.clock)
             stamp = Stamp(self.sent[target], *event, entries, message.label)
             effects.append(Send(Packet(COPY, self.me, target, message, message.id, stamp)))
         vector[self.me] = event
         self._note(label.by_instance, label.by_operation, vector)
-        if self.eager and self._lasts(label):
+        if self.eager and self.rules.lasts(label):
             wanted = message.to if self.rules.agreed(label, message.to) else 0
-            for target in members_of(self.everyone & ~message.to & ~(1 << self.me)):
-                self._tell(target, effects, wanted)
+            if wanted or not (self.sparing and message.label):
+                for target in members_of(self.everyone & ~message.to & ~(1 << self.me)):
+                    self._tell(target, effects, wanted)
         return effects
-
-    def _lasts(self, label: Label) -> bool:
-        """Return whether the event number of such a message can ever enter another's vector."""
-        sender, receiver = (label.by_instance, label.by_operation), (label.instance, label.operation)
-        return any(instance or self.relation.matters(operation) for instance, operation in (sender, receiver))
 
     def vector_of(self, instance: str, operation: str) -> Vector:
         """Return the vector of a message that this instance sends now."""
@@ -190,7 +193,23 @@ class Objects(Order):
     def _tell(self, target: int, effects: Effects, wanted: int = 0) -> None:
         """Send the time to a member, and optionally the members that want to know its own."""
         self.told[target] = self.clock
-        effects.append(Send(self.control(CLOCK, target, "", (self.sent[target], self.clock, wanted))))
+        if self.together:
+            self._later[target] = (self.clock, self._later.get(target, (0, 0))[1] | wanted)
+        else:
+            effects.append(Send(self.control(CLOCK, target, "", (self.sent[target], self.clock, wanted))))
+
+    def times(self) -> Effects:
+        """End a step: send the time to the members that need it. A member that got a message of that time or a later
+        one knows it; and the later a time is, the more it says."""
+        later, self._later = self._later, {}
+        # What a step sends must not depend on earlier ones except by the durable state.
+        copied, self._copied = self._copied, [0] * self.members
+        effects: Effects = []
+        for target, (time, wanted) in later.items():
+            if wanted or copied[target] < time:
+                self.told[target] = self.clock
+                effects.append(Send(self.control(CLOCK, target, "", (self.sent[target], self.clock, wanted))))
+        return effects
 
     # What instances do.
 
@@ -198,9 +217,8 @@ class Objects(Order):
         """Begin the instance of a delivered request (with ``defer`` only)."""
         waiting = self._handed.pop(message.id, None)
         # Two messages with one id are a forgery; the second must not stop us.
-        if waiting is None:
-            return
-        self._note(waiting.label.instance, waiting.label.operation, receipt(waiting.source, waiting.stamp))
+        if waiting is not None:
+            self._note(waiting.label.instance, waiting.label.operation, receipt(waiting.source, waiting.stamp))
 
     def forget(self, instance: str) -> None:
         """Forget an instance that has ended: it sends and receives nothing more."""
@@ -229,15 +247,18 @@ class Objects(Order):
         source, stamp, message = packet.source, packet.stamp, packet.message
         assert message is not None
         self.clock = max(self.clock, stamp.clock)
-        label = stamp.label or PLAIN
-        if self.eager and self.rules.agreed(label, message.to):
+        if self.eager and self.rules.agreed(stamp.label or PLAIN, message.to):
             self._tell_all(message.to, stamp.clock, effects)
-        message = msgspec.structs.replace(message, label=stamp.label)
-        times = {member: clock for member, clock, _ in stamp.vector}
-        self._held[key] = Waiting(source, message, stamp, label, times)
+        waiting = waiting_for(source, message, stamp)
+        at_once = self.sparing and self.rules.free(waiting.label)
+        if at_once:
+            self._deliver(waiting, effects)
+        else:
+            self._held[key] = waiting
         if self.arrivals.take(*key, stamp.clock):
             self._resume(source, effects)
-        self._try([key], effects)
+        if not at_once:
+            self._try([key], effects)
 
     def _tell_all(self, to: int, time: int, effects: Effects) -> bool:
         """Send the destinations of a request of kind (2) our time, which is past its time, unless they know it."""
@@ -311,7 +332,7 @@ class Objects(Order):
         if missing:
             member, time = missing[0]
             heappush(self._until[member], (time, key))
-            if not self.eager:
+            if self._asks(waiting):
                 self._ask(missing, effects)
             return True
         if self.rules.free(waiting.label):
@@ -321,6 +342,21 @@ class Objects(Order):
                 self._behind.setdefault(other, []).append(key)
                 return True
         return False
+
+    def _asks(self, waiting: Waiting) -> bool:
+        """Return whether the times that a message waits for come only if they are asked for."""
+        if not (self.eager and self.sparing):
+            return not self.eager
+        return waiting.stamp.label is not None and not self.rules.agreed(waiting.label, waiting.message.to)
+
+    def spare(self) -> Effects:
+        """Begin to be sparing with times. Return the questions of messages that wait."""
+        self.sparing = True
+        effects: Effects = []
+        for waiting in self._held.values():
+            if self._asks(waiting):
+                self._ask([one for one in self.rules.needed(waiting) if not self.arrivals.reached(*one)], effects)
+        return effects
 
     def _ask(self, missing: list[tuple[int, int]], effects: Effects) -> None:
         for member, time in missing:
@@ -348,10 +384,7 @@ class Objects(Order):
         if packet.kind == COPY:
             write_stamp(packet.stamp, out)
         elif packet.kind == CLOCK:
-            count, time, wanted = packet.stamp
-            out.number(count)
-            out.number(time)
-            out.raw(wanted.to_bytes((self.members + 7) // 8, "little"))
+            write_time(packet.stamp, self.members, out)
         elif packet.kind == ASK:
             out.number(packet.stamp[0])
 
@@ -369,18 +402,13 @@ class Objects(Order):
             return None
         if kind == ASK:
             return (data.counter(self.clock),)
-        count, time = data.counter(self.arrivals.whole[source]), data.counter(self.clock)
-        wanted = int.from_bytes(data.raw((self.members + 7) // 8), "little")
-        if wanted & ~self.everyone:
-            raise StampError("unknown members ask for the time")
-        return (count, time, wanted)
+        return read_time(data, self.arrivals.whole[source], self.clock)
 
     def dependents(self, packet: Packet) -> int:
         return len(packet.stamp.vector) if packet.kind == COPY else 0
 
     def paper_bytes(self, packet: Packet) -> int:
-        """Return the size of vectors of n event numbers and n sequence numbers (§4.2); an event number is a time, an id
-        and a count."""
+        """Return the size of vectors of n event numbers (a time, an id, a count) and n sequence numbers (§4.2)."""
         return self.members * 14 + 10 if packet.kind == COPY else 0
 
     # State.
@@ -388,11 +416,8 @@ class Objects(Order):
     def dump(self) -> Any:
         """Return the durable state. What a held message waits for, and the sequence of held messages, decide which of
         several messages is delivered first. A replay must decide in the same way, so they belong to the state."""
-        waits: dict[Key, tuple[bool, int, int]] = {}
-        for member, heap in enumerate(self._until):
-            waits |= {key: (False, member, time) for time, key in heap}
-        for other, behind in self._behind.items():
-            waits |= dict.fromkeys(behind, (True, *other))
+        waits = {key: (False, member, time) for member, heap in enumerate(self._until) for time, key in heap}
+        waits |= {key: (True, *other) for other, behind in self._behind.items() for key in behind}
         return (
             self.clock,
             self.no,
@@ -400,13 +425,10 @@ class Objects(Order):
             self.arrivals.dump(),
             [(instance, entries_of(vector)) for instance, vector in sorted(self.vectors.items())],
             [(operation, entries_of(vector)) for operation, vector in sorted(self.seen.items())],
-            [self._saved(waiting) for waiting in self._held.values()],
-            [self._saved(waiting) for _, waiting in sorted(self._handed.items())],
+            [saved(waiting) for waiting in self._held.values()],
+            [saved(waiting) for _, waiting in sorted(self._handed.items())],
             [waits[key] for key in self._held],
         )
-
-    def _saved(self, waiting: Waiting) -> Any:
-        return (waiting.source, pack_message(waiting.message), stamp_out(waiting.stamp))
 
     def load(self, state: Any) -> None:
         # Older states do not contain what held messages wait for.
@@ -415,10 +437,9 @@ class Objects(Order):
         self.arrivals.load(arrivals)
         self.vectors = {instance: vector_in(vector) for instance, vector in vectors}
         self.seen = {operation: vector_in(vector) for operation, vector in seen}
-        for saved in held:
-            waiting = self._restored(saved)
+        for waiting in map(restored, held):
             self._held[waiting.source, waiting.stamp.number] = waiting
-        self._handed = {waiting.message.id: waiting for waiting in map(self._restored, handed)}
+        self._handed = {waiting.message.id: waiting for waiting in map(restored, handed)}
         for key, (behind, one, other) in zip(self._held, *waits, strict=True) if waits else ():
             if behind:
                 self._behind.setdefault((one, other), []).append(key)
@@ -427,10 +448,3 @@ class Objects(Order):
         ignored: Effects = []
         for key, waiting in () if waits else self._held.items():
             self._lacks(key, waiting, ignored)
-
-    def _restored(self, saved: Any) -> Waiting:
-        source, message, stamped = saved
-        stamp = stamp_in(stamped)
-        message = msgspec.structs.replace(unpack_message(message), label=stamp.label)
-        times = {member: clock for member, clock, _ in stamp.vector}
-        return Waiting(source, message, stamp, stamp.label or PLAIN, times)

@@ -4,10 +4,13 @@ All of this concerns messages that have arrived at one object (Enokido, Higaki, 
 in :mod:`antecede.orders.objects`).
 """
 
+from typing import Any
+
 import msgspec
 
 from antecede.messages import COMMIT, REQUEST, RESPONSE, Label, Message
-from antecede.orders.objects_stamp import Stamp
+from antecede.orders.contract import pack_message, unpack_message
+from antecede.orders.objects_stamp import Stamp, stamp_in, stamp_out
 from antecede.orders.relation import Relation
 
 PLAIN = Label(REQUEST, "", "*", "", "*")
@@ -34,12 +37,34 @@ class Waiting(msgspec.Struct, frozen=True, gc=False):
         return (self.stamp.clock, self.source, self.stamp.no)
 
 
+def waiting_for(source: int, message: Message, stamp: Stamp) -> Waiting:
+    """Return a message that has arrived, with the label of its stamp."""
+    times = {member: clock for member, clock, _ in stamp.vector}
+    return Waiting(source, msgspec.structs.replace(message, label=stamp.label), stamp, stamp.label or PLAIN, times)
+
+
+def saved(waiting: Waiting) -> Any:
+    """Return a message for a snapshot."""
+    return (waiting.source, pack_message(waiting.message), stamp_out(waiting.stamp))
+
+
+def restored(state: Any) -> Waiting:
+    """Return a message from a snapshot."""
+    source, message, stamped = state
+    return waiting_for(source, unpack_message(message), stamp_in(stamped))
+
+
 class Rules:
     """The rules for one relation of conflicts."""
 
     def __init__(self, relation: Relation, members: int) -> None:
         self.relation = relation
         self.members = members
+
+    def lasts(self, label: Label) -> bool:
+        """Return whether the event number of such a message can ever enter another's vector."""
+        sender, receiver = (label.by_instance, label.by_operation), (label.instance, label.operation)
+        return any(instance or self.relation.matters(operation) for instance, operation in (sender, receiver))
 
     def agreed(self, label: Label, to: int) -> bool:
         """Return whether all destinations must agree on its place (rule 2)."""

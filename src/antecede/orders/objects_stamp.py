@@ -12,6 +12,8 @@ with the sender's entry replaced by the larger of V's and the event number (Fig.
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -63,22 +65,25 @@ def receipt(source: int, stamp: Stamp) -> Vector:
 def write_stamp(stamp: Stamp, out: Writer) -> None:
     """Append a copy's stamp."""
     out.number(stamp.number)
-    out.number(stamp.clock)
-    out.number(stamp.no)
-    out.number(len(stamp.vector))
-    for entry in stamp.vector:
-        for number in entry:
-            out.number(number)
-    label = stamp.label
+    out.raw(_in_all_copies(stamp.clock, stamp.no, stamp.vector, stamp.label))
+
+
+@lru_cache(maxsize=4)
+def _in_all_copies(clock: int, no: int, vector: Entries, label: Label | None) -> bytes:
+    """Return what is the same in the stamps of all copies of a message; they are encoded one after the other."""
+    out = Writer()
+    for number in (clock, no, len(vector), *chain.from_iterable(vector)):
+        out.number(number)
     if label is None:
         out.number(0)
-        return
+        return out.bytes()
     out.number(_types.index(label.type))
     out.number(label.several)
     for name in (label.operation, label.instance, label.by_operation, label.by_instance):
         text = name.encode()
         out.number(len(text))
         out.raw(text)
+    return out.bytes()
 
 
 def read_stamp(data: Reader, source: int, expected: int, clock: int) -> Stamp:
@@ -99,6 +104,23 @@ def read_stamp(data: Reader, source: int, expected: int, clock: int) -> Stamp:
             raise StampError(f"send {entry[1]} of member {member} in the vector of its send {no}: expected less")
         entries.append((member, *entry))
     return Stamp(number, own_clock, no, tuple(entries), _label(data))
+
+
+def write_time(time: tuple[int, int, int], members: int, out: Writer) -> None:
+    """Append the stamp of a packet with the time: the messages sent so far, the time, and who wants to know others'."""
+    sent, clock, wanted = time
+    out.number(sent)
+    out.number(clock)
+    out.raw(wanted.to_bytes((members + 7) // 8, "little"))
+
+
+def read_time(data: Reader, expected: int, clock: int) -> tuple[int, int, int]:
+    """Read the stamp of a packet with the time."""
+    sent, time = data.counter(expected), data.counter(clock)
+    wanted = int.from_bytes(data.raw((data.members + 7) // 8), "little")
+    if wanted >> data.members:
+        raise StampError("unknown members ask for the time")
+    return (sent, time, wanted)
 
 
 def _event(data: Reader, clock: int) -> tuple[int, int]:

@@ -15,8 +15,7 @@ agent's new state and the end of its letter are one record. A client's publishes
 without gaps. A repeated publish is answered and not sent again. Publishes after a refused one are skipped, because the
 client will number them again.
 
-The server does no I/O and has no clock and no randomness: ``now`` in seconds drives resends, ``clock_ms`` is the wall
-clock for timers.
+No I/O, no clock, no randomness: ``now`` in seconds drives resends, ``clock_ms`` is the wall clock for timers.
 """
 
 import msgspec
@@ -32,6 +31,7 @@ from antecede.server.backlog import Backlog, backlog_of
 from antecede.server.items import (
     FORMAT_OLDEST,
     FORMAT_WITH_LISTS,
+    LIFE_NUMBERS,
     LOG_FORMAT,
     Began,
     Buried,
@@ -50,19 +50,20 @@ from antecede.server.items import (
     Reacted,
     Related,
     Resumed,
+    Ruled,
     Seen,
     decode_record,
     enacted_items,
     encode_record,
 )
-from antecede.server.requests import REQUESTS, Request
+from antecede.server.requests import REQUESTS, Request, settings_items
 from antecede.server.snapshots import State, check_origin, decode_state, encode_state
 from antecede.server.timers import Timers
-from antecede.server.words import Accepted, FromPeer, Look, Plan, Refused, Replay, Step
+from antecede.server.words import Accepted, Denied, FromPeer, Look, Plan, Refused, Replay, Step
 
-__all__ = ["CATCHING_UP", "Accepted", "AgentServer", "FromPeer", "Plan", "Refused", "Replay", "Step"]
+__all__ = ["CATCHING_UP", "Accepted", "AgentServer", "Denied", "FromPeer", "Plan", "Refused", "Replay", "Step"]
 CATCHING_UP = "the server is catching up: try again later"
-Input = FromPeer | Published | PublishedMany | Reacted | Forgot | Buried | BuriedMany | Left | Request
+Input = FromPeer | Published | PublishedMany | Denied | Reacted | Forgot | Buried | BuriedMany | Left | Ruled | Request
 
 
 class AgentServer:
@@ -75,8 +76,7 @@ class AgentServer:
         self.epoch = ""
         """The topology under which the log was begun; empty if unknown."""
         self.channel = Channel(name, plan.topology, plan.orders, plan.homes, incarnation, plan.resend_after)
-        self.engine = Engine()
-        self.engine.use(plan.mailboxes, plan.homes)
+        self.engine = Engine(plan.mailboxes, plan.homes)
         self.calls = Calls(self.channel, f"{name}.{incarnation & 0xFFFFFF:06x}.")
         self.clients: dict[str, int] = {}
         """The clients of this server, and the number of the last publish of each."""
@@ -85,10 +85,8 @@ class AgentServer:
         """Links that stopped until an operator resets them: (domain, peer) → reason."""
         self.kept = True
         """Whether a step's record is kept anywhere; if not, it is not even encoded."""
-        self.overloaded = False
-        """Set by the driver above its high-water mark: clients' publishes are refused, everything else continues."""
-        self.overload = CATCHING_UP
-        """The reason that clients then get."""
+        self.overloaded, self.overload = False, CATCHING_UP
+        """Set above the high-water mark: clients' publishes are refused with this reason, everything else continues."""
         self.log_format = FORMAT_OLDEST
         """The format by whose rules trains and records are made; an item of the log raises it."""
         self._multicasts = 0
@@ -106,22 +104,25 @@ class AgentServer:
         """Take the inputs, fire timers, stamp the messages sent; acknowledgements may be left to a later step."""
         items, engine, self._multicasts = self._items, self.engine, 0
         items.clear()
+        objects = self.calls if self.calls.site is not None else None
+        if objects is not None and inputs and objects.outdated:
+            inputs = [Ruled(objects.newest), *inputs]
         for given in inputs:
             self._take(given, items, now, clock_ms)
-        if self.calls.site is not None:
+        if objects is not None:
             self._expire(items, now, clock_ms)
         if self.timers.alarms:
             self._fire(items, now, clock_ms)
         if engine.quotas.crowded and not engine.quotas.crowded.isdisjoint(engine.ready):
-            # Letters that were handed out are settled. What is too much expires before more is handed out.
             self._request(Look(), items, now, clock_ms)
         self.channel.flush(now)
+        if objects is not None:
+            objects.settle(now)
         self._collect()
-        if self.calls.site is not None:
-            items += enacted_items(*self.calls.record(), clock_ms)
+        if objects is not None:
+            items += enacted_items(*objects.record(), clock_ms)
         # A step owns its lists, even the empty ones: the next step must not add to lists that were handed out.
-        replies, self._replies = self._replies, []
-        faults, self._faults = self._faults, []
+        replies, faults, self._replies, self._faults = self._replies, self._faults, [], []
         share = self._multicasts > 1 and self.log_format >= FORMAT_WITH_LISTS
         record = encode_record(items, share) if items and self.kept else None
         due = engine.due() if engine.ready else []
@@ -136,9 +137,7 @@ class AgentServer:
         return self._note([Formatted(max(newest, self.log_format)), Resumed()], max(newest, self.log_format))
 
     def _note(self, items: list[Item], newest: int) -> bytes:
-        holding = self.plan.holding(self.name) if newest >= FORMAT_WITH_LISTS else []
-        if holding != sorted(self.engine.following.agents):
-            items.append(Holding(holding))
+        items += settings_items(self.plan, self.name, self.engine, newest)
         for item in items:
             self._apply(item, 0.0)
         return encode_record(items)
@@ -161,10 +160,11 @@ class AgentServer:
             else:
                 self._apply(item, now)
         self.channel.flush(now)
+        self.calls.settle(now)
         self._collect()
         self.calls.compare(enacted)
         self.channel.forget_leaving()
-        self._replies = []
+        self._replies, self._faults = [], []
 
     def begin_life(self, life: int) -> None:
         """Start a life after the last record was replayed: peers learn its number, and its count of frames so far."""
@@ -173,7 +173,7 @@ class AgentServer:
     def alarm_ms(self) -> int | None:
         """The wall clock at which the next timer is due."""
         timer = self.timers.alarms[0][0] if self.timers.alarms else None
-        call = None if self.calls.site is None else self.calls.alarm_ms()
+        call = self.calls.alarm_ms()
         return timer if call is None else call if timer is None else min(timer, call)
 
     # Inputs.
@@ -184,6 +184,8 @@ class AgentServer:
             self._from_peer(given, items, now)  # type: ignore[arg-type]
         elif kind is Published or kind is PublishedMany:
             self._publish(given, items, now, clock_ms)  # type: ignore[arg-type]
+        elif kind is Denied:
+            self._replies += given.replies(self.clients.get(given.client, 0))  # type: ignore[union-attr]
         elif kind in REQUESTS:
             self._request(given, items, now, clock_ms)
         elif kind is not Reacted or self.engine.expects(given.agent, given.reactions):  # type: ignore[union-attr]
@@ -285,11 +287,12 @@ class AgentServer:
             self.clients[item.client] = item.number
             ask = item.asked or (f"?{item.number}" if item.ask else "")
             source = item.source or f"{item.client}@{self.name}"
-            if item.deadline_ms and is_call(item.to):
+            call = bool(item.deadline_ms) and is_call(item.to)
+            if call:
                 self._call(source, item, ask, item.deadline_ms, now)
             else:
                 self._send(source, item, ask=ask, replays=item.replays)
-            self._replies.append(Accepted(item.client, item.number))
+            self._replies.append(Accepted(item.client, item.number, call and bool(ask)))
         elif isinstance(item, PublishedMany):
             self._apply_many(item)
         elif isinstance(item, Fired):
@@ -299,11 +302,12 @@ class AgentServer:
             self.calls.expire(item.clock_ms, now)
         elif isinstance(item, Related):
             self.calls.recorded(item.conflicts)
+        elif isinstance(item, Ruled):
+            self.calls.follow(item.rules, now)
         elif isinstance(item, Forgot):
             self._begin_anew(item)
         elif isinstance(item, Buried | BuriedMany):
-            for key in item.keys:
-                self.engine.bury(key)
+            self.engine.bury_all(item.keys)
         elif isinstance(item, Seen):
             self.engine.seen(item.agents, item.clock_ms)
         elif isinstance(item, Holding):
@@ -378,15 +382,13 @@ class AgentServer:
         self.calls.call(source, id_, outbound.to[0], outbound.type, outbound.body, ask, (deadline_ms, now))
 
     def _set_timer(self, when_ms: int, agent: str, kind: str, body: bytes, answers: str = "") -> None:
-        """Set a timer that delivers a letter later. Its id marks it as a timer: firing is not a message and obeys no
-        order."""
+        """Set a timer that delivers a letter later. Its id marks it as a timer, which obeys no order."""
         self._numbers += 1
         letter = Letter(f"{self._prefix}t{self._numbers}", agent, (agent,), kind, body, answers=answers)
         self.timers.set(self._numbers, when_ms, agent, letter)
 
     def _send(self, source: str, sent: Outbound | Published, *, ask: str = "", replays: str = "") -> Letter:
-        """Send the next letter. The answer to a question quotes the question's own id (``ask="."``), or the id that the
-        asker gives."""
+        """Send a letter. An answer quotes the question's own id (``ask="."``), or the id that the asker gives."""
         self._numbers += 1
         id_ = self._prefix + str(self._numbers)
         ask = id_ if ask == "." else ask
@@ -405,20 +407,19 @@ class AgentServer:
             self.engine.deliver_all(channel.arrived)
             channel.arrived.clear()
         if self.calls.site is not None:
-            for letter in self.calls.answers():
+            for letter in self.calls.answers(self._numbers // LIFE_NUMBERS):
                 self.engine.deliver(letter.to[0], letter)
         while channel.lost:
             letter, reason = channel.lost.pop(0)
             self.engine.set_aside(self.name, letter, reason)
-        while channel.unreadable:
-            domain, reason = channel.unreadable.pop(0)
-            self._faults.append((domain, "", reason))
+        if channel.faults:
+            self._faults += channel.faults
+            channel.faults.clear()
 
     # State.
 
     def backlog(self, exact: bool = True) -> Backlog:
-        """Return how much data waits here; if not ``exact``, without the bytes of letters that came since the last
-        count."""
+        """Return how much data waits here; if not ``exact``, without the bytes of letters since the last count."""
         return backlog_of(self.channel, self.engine, self.timers, exact)
 
     def snapshot(self) -> bytes:

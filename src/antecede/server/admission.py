@@ -6,6 +6,9 @@ program sends its hello at once. So silent connections can neither use up the fi
 Clients get the remaining places; they are never closed for a stranger. Other servers can always connect: there is one
 place for each.
 
+An access file may limit one address further: the connections that it has at the same time, known clients included, and
+those that it makes per second. Connections above these limits are closed at once.
+
 Bytes of incomplete frames are counted as well, in total and per address. When there are too many, the connection whose
 frame began first is closed. Frames of other servers are not counted, because there are few of them.
 """
@@ -14,6 +17,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from antecede import limits
+from antecede.access.model import AddressLimits
+from antecede.access.rates import Attempts
 
 Drop = Callable[[str, str], None]
 """Closes a connection, with the reason and its code."""
@@ -61,6 +66,10 @@ class Admission:
         self._strangers: dict[Guest, None] = {}
         """The strangers, oldest first."""
         self._of_address: Counter[str] = Counter()
+        self._connected: Counter[str] = Counter()
+        """Connections of each address, without other servers."""
+        self._connected_max: int | None = None
+        self._attempts: Attempts | None = None
         self._unfinished: dict[Guest, None] = {}
         """Connections with an incomplete frame; the one whose frame began first comes first. Servers are not
         included."""
@@ -77,8 +86,23 @@ class Admission:
         """Whether there is no place for another client."""
         return self.clients >= self.clients_max
 
-    def enter(self, address: str, drop: Drop) -> Guest:
+    def limit_addresses(self, limited: AddressLimits) -> None:
+        """Apply the limits of an access file to new connections."""
+        self._connected_max = limited.connections
+        rate = limited.attempts
+        self._attempts = None if rate is None else Attempts(rate, limits.addresses_watched_max)
+
+    def _excess(self, address: str, now: float) -> str:
+        """Return the limit that a new connection from this address exceeds, in words, or empty."""
+        if self._attempts is not None and not self._attempts.take(address, now):
+            return "too many attempts to connect from one address: try again later"
+        if self._connected_max is not None and self._connected[address] >= self._connected_max:
+            return f"more than {self._connected_max} connections from one address"
+        return ""
+
+    def enter(self, address: str, drop: Drop, now: float = 0.0) -> Guest:
         """Register a new connection; ``drop`` closes it."""
+        excess = self._excess(address, now)
         if self._of_address[address] >= self.strangers_address_max:
             self._drop_stranger(address)
         elif len(self._strangers) >= self.strangers_max:
@@ -86,6 +110,11 @@ class Admission:
         guest = Guest(self, address, drop)
         self._strangers[guest] = None
         self._of_address[address] += 1
+        self._connected[address] += 1
+        if excess:
+            self.dropped += 1
+            guest.left()
+            drop(excess, "too-many-from-address")
         return guest
 
     def make_room(self) -> None:
@@ -107,14 +136,23 @@ class Admission:
         self.clients += not server
         if server:
             self._keeps(guest, 0)
+            self._disconnected(guest.address)
 
     def _left(self, guest: Guest) -> None:
         self._keeps(guest, 0)
         if guest.known:
             self.clients -= not guest.server
             guest.known = False
+            if not guest.server:
+                self._disconnected(guest.address)
         elif guest in self._strangers:
             self._forget_stranger(guest)
+            self._disconnected(guest.address)
+
+    def _disconnected(self, address: str) -> None:
+        self._connected[address] -= 1
+        if not self._connected[address]:
+            del self._connected[address]
 
     def _forget_stranger(self, guest: Guest) -> None:
         del self._strangers[guest]

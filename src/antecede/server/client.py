@@ -18,17 +18,20 @@ from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar
 
 from antecede import limits, wire
+from antecede.access import Refusal
+from antecede.access.proof import Dialing, Keyring
 from antecede.channel.letters import Letter, uncouple
 from antecede.errors import (
     AntecedeError,
     MailboxFullError,
     NoRouteError,
+    NotAllowedError,
     OverloadError,
     RefusedError,
     UnknownAgentError,
     UsageError,
 )
-from antecede.server.connections import Connection, keep_alive
+from antecede.server.connections import CLOSED_AT_ONCE, Connection, keep_alive
 
 
 class Ticket:
@@ -194,11 +197,18 @@ class ClientLine:
         clock: Callable[[], float],
         random: Callable[[], float],
         speaks: int = wire.VERSION,
+        keyring: Keyring | None = None,
+        to: str = "",
     ) -> None:
         """``flush_soon``: called when there is something to write; ``flush`` must follow. ``clock``: a clock in seconds
         that continues while the machine sleeps. ``random``: returns numbers from 0 to 1, for the jitter of dialing.
-        ``speaks``: the newest wire version that this client supports."""
+        ``speaks``: the newest wire version that this client supports. ``keyring``: the client's identity, for servers
+        with an access file. ``to``: the name of the server, if it is known."""
         self._owner = owner
+        self._keyring = keyring
+        self._to = to
+        self._proof: Dialing | None = None
+        """The proof that is not complete yet."""
         self._speaks = speaks
         self._token = token
         self._flush_soon = flush_soon
@@ -294,15 +304,38 @@ class ClientLine:
     # The connection.
 
     def opened(self, connection: Connection) -> "ClientLine":
-        """The server answered: send the hello."""
+        """The server answered: send the hello, or first our introduction."""
         self._connection = connection
+        if self._keyring is not None:
+            self._proof = Dialing(self._keyring, connection, self._to)
+            connection.send([self._proof.introduction])
+            return self
         connection.trust(server=True)
-        connection.send([wire.ClientHello(self._speaks, wire.VERSION_OLDEST, self._token, self._owner.name)])
+        self._greet(connection)
         return self
+
+    def _greet(self, connection: Connection) -> None:
+        connection.send([wire.ClientHello(self._speaks, wire.VERSION_OLDEST, self._token, self._owner.name)])
+
+    def _prove(self, dialing: Dialing, connection: Connection, part: wire.AnyPart) -> None:
+        """Let the server prove its identity, and prove ours."""
+        proof = dialing.answer(part)
+        if isinstance(proof, Refusal):
+            self.refusal, self._refusal_code = proof.reason, proof.code
+            connection.close(proof.reason, final=True, code=proof.code)
+            return
+        self._proof = None
+        connection.trust(server=True)
+        connection.send([proof])
+        self._greet(connection)
 
     def received(self, parts: list[wire.AnyPart]) -> None:
         """Take what the server sent."""
-        owner = self._owner
+        owner, connection = self._owner, self._connection
+        if self._proof is not None and connection is not None and not isinstance(parts[0], wire.Bye):
+            if not self.refusal:
+                self._prove(self._proof, connection, parts[0])
+            return
         for part in parts:
             if isinstance(part, wire.Accepted):
                 owner.accepted(part.upto)
@@ -342,7 +375,7 @@ class ClientLine:
         if self.welcomed:
             self._lost_at = self._clock()
         self.welcomed = False
-        self.trouble = self.trouble or reason
+        self.trouble = self.trouble or reason or CLOSED_AT_ONCE
         if self.refusal and not self.closed_here:
             self._owner.gone(RefusedError(self.refusal, self._refusal_code))
         else:
@@ -365,5 +398,7 @@ def refusal_of(reason: str, code: str, retry: bool) -> AntecedeError:
     return _refusals.get(code, UsageError)(reason)
 
 
-_refusals: Final = {kind.code: kind for kind in (UsageError, UnknownAgentError, NoRouteError, MailboxFullError)}
+_refusals: Final = {
+    kind.code: kind for kind in (UsageError, UnknownAgentError, NoRouteError, NotAllowedError, MailboxFullError)
+}
 _pause_first: Final = 0.05

@@ -13,6 +13,9 @@ NO_HELLO: Final = "no-hello"
 """The code for closing a connection on which no hello comes."""
 
 
+CLOSED_AT_ONCE: Final = "the server closed the connection without an answer; does it use TLS?"
+"""The reason for a missing answer, if the other end gave none."""
+
 serials = count(1)
 """Numbers for the connections of this process."""
 
@@ -28,6 +31,10 @@ class Connection(Protocol):
     """The time of the last write."""
     code: str
     """The rule that the other end broke, so that this end closed the connection; empty: none."""
+    binding: bytes
+    """A value that only the two ends of this TLS connection know; empty without TLS."""
+    certified: tuple[str, ...]
+    """The names in the other end's certificate, which TLS has checked; empty: it showed none."""
 
     @property
     def heard(self) -> float:

@@ -7,12 +7,16 @@ these per life of a server, hand it what connections bring, and take its turns; 
 from collections.abc import Callable
 
 from antecede import limits
+from antecede.access import Access, Authoriser
+from antecede.access.audit import Audit
+from antecede.access.proof import Keyring
 from antecede.engine import React
 from antecede.server import AgentServer
 from antecede.server.admission import Admission
 from antecede.server.connections import Receiver
 from antecede.server.driver import Driver
 from antecede.server.entry import Entry
+from antecede.server.guard import Guard
 from antecede.server.marks import LogView, Marks
 from antecede.server.operations import Operations
 from antecede.server.peering import Peering
@@ -37,24 +41,33 @@ class ServerCore:
         *,
         epoch: str = "",
         token: str = "",
+        authoriser: Authoriser | None = None,
+        keyring: Keyring | None = None,
+        audit: Audit | None = None,
         admission: Admission | None = None,
         now: float = 0.0,
         speaks: int = VERSION,
     ) -> None:
-        """``first``: the first record of this life. ``speaks``: the newest wire version of this server."""
+        """``first``: the first record of this life. ``token``: of the one-token mode. ``authoriser``, ``keyring``:
+        those of a server with an access file. ``speaks``: the newest wire version of this server."""
         self.machine = machine
-        self.peering = Peering(machine, epoch, token, log, random, speaks)
-        self.sessions = Sessions(machine, log)
+        self._log = log
+        self.guard = guard = Guard(authoriser or Authoriser(token=token), keyring, audit, log)
+        self.peering = Peering(machine, epoch, token, guard, log, random, speaks)
+        self.sessions = Sessions(machine, guard.authoriser, log)
         self.marks = Marks(machine, store, self.peering.hold, log)
         self.send = self.peering.send
         self.reply = self.sessions.reply
         self.driver = driver = Driver(machine, lives, self, wake, log, first, store.last, store.durable)
         self.operations = Operations(
-            *(machine, store, driver, self.peering, self.sessions, epoch, lives), lambda: self.trouble
+            *(machine, store, driver, self.peering, self.sessions, guard, epoch, lives), lambda: self.trouble
         )
         self.entry = Entry(
-            *(token, self.peering, self.sessions, self.operations.request, log), admission or Admission(), speaks
+            *(guard, self.peering, self.sessions, self.operations.request, log), admission or Admission(), speaks
         )
+        access = guard.authoriser.access
+        if access is not None:
+            self.entry.admission.limit_addresses(access.addresses)
         self.upkeep = Upkeep(machine, store, driver, self.marks, self.watch, log)
         self._log = log
         self._forgotten = 0
@@ -90,6 +103,29 @@ class ServerCore:
         self.sessions.sweep(now)
         self.entry.watch(now)
         self.peering.watch(now)
+        self.review()
+
+    def review(self) -> None:
+        """End the connections of identities whose keys were revoked or have expired."""
+        if self.guard.authoriser.access is not None:
+            self.entry.review()
+            self.peering.review()
+
+    def reload(self, access: Access) -> None:
+        """Use another access file from now on: its permissions count at once, and sessions of revoked keys end."""
+        before = self.guard.authoriser.access
+        self.guard.authoriser.replace(access)
+        self.entry.admission.limit_addresses(access.addresses)
+        self.sessions.review()
+        self.review()
+        self._log.info("access-reloaded", digest=access.digest, before=None if before is None else before.digest)
+        self.guard.note("reloaded", None, "", digest=access.digest)
+
+    def keep_access(self, reason: str) -> None:
+        """Keep the access file, because its new content cannot be used."""
+        self.guard.authoriser.error = reason
+        self._log.error("access-kept", reason=reason)
+        self.guard.note("reload-failed", None, "", reason=reason)
 
     def _report_expired(self) -> None:
         """Log which mailboxes lost letters since the last time: the worst, each in one line."""

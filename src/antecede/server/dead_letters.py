@@ -14,6 +14,7 @@ import msgspec
 from antecede import limits
 from antecede.engine import Choice, Dead, Page, Range, page_of
 from antecede.errors import MissingError, OverloadError, UsageError
+from antecede.labels import label_in
 from antecede.server import AgentServer, Input
 from antecede.server.items import Buried, BuriedMany
 from antecede.server.sessions import OPERATOR
@@ -165,6 +166,7 @@ class DeadLetters:
             "agent": dead.agent,
             "from": letter.source,
             "type": letter.type,
+            "label": label_in(letter.context),
             "reason": dead.reason,
             "place": f"{self._machine.name}:{dead.number}",
             "since_ms": dead.since_ms,

@@ -13,7 +13,7 @@ An adapter calls, in this sequence:
     append turn.records, driver.appended(how many, why not all)
     run turn.reactions, driver.reacted(…) for each, at once or later
     repeat while driver.goes_on
-    driver.rest(now)                        commit here or soon
+    driver.rest(now)                        commit here, soon or later
     driver.durable(upto)                    whenever the log says so: this lets things leave
 
 and calls ``turn`` again when ``wake`` was called or ``deadline`` has come.
@@ -21,7 +21,7 @@ and calls ``turn`` again when ``wake`` was called or ``deadline`` has come.
 
 from collections import deque
 from collections.abc import Callable
-from math import inf
+from enum import Enum
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -32,6 +32,8 @@ from antecede.engine import React
 from antecede.engine.changes import CHANGES_FROM_BYTES, State, change_of
 from antecede.engine.host import Outcome
 from antecede.server import AgentServer, Input
+from antecede.server.acknowledgements import Acknowledgements
+from antecede.server.company import Company
 from antecede.server.gate import Gate, Reply
 from antecede.server.items import FORMAT_WITH_LISTS, BuriedMany, Published, PublishedMany, Reacted, pieces_of
 from antecede.server.retries import Retries
@@ -48,6 +50,17 @@ class Turn(msgspec.Struct):
     reactions: list[React]
     """THEN run these, one agent independent of another, and report each with ``reacted``. They need not wait for the
     records, because their results are part of a later record."""
+
+
+class Commit(Enum):
+    """The time to commit the log, after a run of turns."""
+
+    HERE = "here"
+    """Here and now: something waits for it, and nothing else is going on."""
+    SOON = "soon"
+    """By the commit thread, with what else arrives."""
+    LATER = "later"
+    """Not now: nothing waits for it. A later record, or the deadline, lets it be committed."""
 
 
 class Outputs(Protocol):
@@ -130,7 +143,13 @@ class Driver:
         """Whether the last turn took a step."""
         self._calm = True
         self._rested = 0.0
+        """The end of the last run of turns."""
+        self._let_leave = 0.0
+        """The end of the last run that let something leave."""
         self._retry_at: float | None = None
+        self._company = Company()
+        self._commit_at: float | None = None
+        """The time by which records that nothing waits for must be committed; None: there are none."""
         self._wake_at: float | None = None
         self.gate.call(self._start)
 
@@ -184,7 +203,7 @@ class Driver:
     def busy(self) -> bool:
         """Whether there is pending work for this server's agents or its disk."""
         waits = any(self._lives(agent) for agent in self.machine.engine.mailboxes)
-        return bool(self.inputs or self._records or len(self.gate) or waits)
+        return bool(self.inputs or self._records or len(self.gate) or self._company or waits)
 
     @property
     def behind(self) -> bool:
@@ -214,7 +233,7 @@ class Driver:
             return Turn(list(records), [])
         self.stepped = True
         if not self._steps:
-            self._calm = now - self._rested > _calm_seconds
+            self._calm = now - self._let_leave > _calm_seconds
         self._steps += 1
         retries, acknowledgements = self.retries, self.acknowledgements
         reactions = retries.due(now) if retries.waiting else []
@@ -240,8 +259,12 @@ class Driver:
         if step.record is not None:
             records.extend(pieces_of(step.record))
             self.gate.last += len(records)
-        if step.outgoing or step.replies:
-            self.gate.put(step.outgoing, step.replies)
+        outgoing, replies = step.outgoing, step.replies
+        if outgoing or replies or self._company:
+            letters = not all(self._lives(due.agent) for due in step.due)
+            outgoing, replies = self._company.gather(outgoing, replies, letters, now)
+            if outgoing or replies:
+                self.gate.put(outgoing, replies)
         for due in step.due:
             if not self._lives(due.agent):
                 self._outputs.deliver(due)
@@ -281,22 +304,40 @@ class Driver:
             return False
         return not self.stepped or (bool(self.inputs) and self._steps < _steps_together)
 
-    def rest(self, now: float) -> bool:
-        """End a run of turns. Return True if the log should be committed here and now, because nothing else is going
-        on; otherwise it is committed soon, with what else arrives."""
-        commit_here = self._calm and not self.inputs
+    def rest(self, now: float) -> Commit:
+        """End a run of turns. Return when the log should be committed."""
+        commit = self._commit(now)
+        if commit is not Commit.LATER:
+            self._let_leave = now
         self._rested = now
         self._steps = 0
         self.awake = False
         self._retry_at = now + _full_seconds if self._records else None
         if not self.broken and (self._deferred or (self.inputs and not (self._records or self._starting))):
             self.poke()
-        return commit_here
+        return commit
+
+    def _commit(self, now: float) -> Commit:
+        """Return when to commit. A record that lets nothing leave need not be durable at once: it shares the sync of
+        the next one that does, or of the acknowledgement of its frames."""
+        gate = self.gate
+        if not len(gate):
+            if gate.last == gate.durable:
+                self._commit_at = None
+                return Commit.LATER
+            if self._commit_at is None:
+                self._commit_at = now + _unhurried_seconds
+            if now < self._commit_at - _early_seconds:
+                return Commit.LATER
+        self._commit_at = None
+        return Commit.HERE if self._calm and not self.inputs else Commit.SOON
 
     def committed(self, now: float) -> None:
         """End the commit that ``rest`` requested; its output has left. Inputs that came during the commit are one
         group. But if there was no disk to wait for, the answer to the last output may already be here."""
         if self.machine.kept or not self._calm:
+            if self._let_leave == self._rested:
+                self._let_leave = now
             self._rested = now
 
     def reacted(self, due: React, outcome: Outcome, now: float, clock_ms: int) -> None:
@@ -321,7 +362,12 @@ class Driver:
             return self._retry_at
         alarm = self.machine.alarm_ms()
         due = None if alarm is None else now + max(0.0, (alarm - clock_ms) / 1000)
-        for other in (self.retries.deadline(), self.acknowledgements.deadline()):
+        for other in (
+            self.retries.deadline(),
+            self.acknowledgements.deadline(),
+            self._commit_at,
+            self._company.leave_at,
+        ):
             if other is not None and (due is None or other < due):
                 due = other
         known = self._wake_at
@@ -353,43 +399,6 @@ class Driver:
         return taken
 
 
-class Acknowledgements:
-    """Decides when steps acknowledge frames.
-
-    A connection loses nothing, and an unacknowledged frame costs its sender only a little memory. Acknowledging each
-    frame at once would cost a good part of the work for the frame itself, at both ends. So steps acknowledge nothing
-    for some milliseconds, or until many frames wait. Then the next step acknowledges, and its acknowledgements share
-    the write with its frames. If no step happens for the same time again, one is taken only for this.
-    """
-
-    def __init__(self) -> None:
-        self.any = False
-        """Whether a frame came, or an acknowledgement waits, since the last step that acknowledged."""
-        self.wait = False
-        """Whether a step left acknowledgements for later."""
-        self.frames = 0
-        """Frames that came since the last step that acknowledged."""
-        self.due = inf
-        """The time from which a step acknowledges; infinite if no step left acknowledgements for later."""
-
-    def received(self, frames: int) -> None:
-        """Count frames that must be acknowledged."""
-        self.any = True
-        self.frames += frames
-
-    def stepped(self, waiting: bool, now: float) -> None:
-        """Record a step; ``waiting``: it left acknowledgements for later."""
-        self.any = self.wait = waiting
-        if not waiting:
-            self.frames, self.due = 0, inf
-        elif self.due == inf:
-            self.due = now + _ack_seconds
-
-    def deadline(self) -> float | None:
-        """The time at which a step must be taken to acknowledge."""
-        return None if self.due == inf else self.due + _ack_seconds
-
-
 def _size(given: Any) -> int:
     if isinstance(given, FromPeer):
         return len(getattr(given.content, "body", b"")) + 64
@@ -415,5 +424,6 @@ _steps_together: Final = 4
 """Steps of one run of turns; other work of the process needs its turn too."""
 _early_seconds: Final = 0.001
 """An alarm that is early by no more than this counts as on time: timers of event loops are not more precise."""
-_ack_seconds: Final = 0.003
+_unhurried_seconds: Final = 0.01
+"""How long records that nothing waits for may stay in memory. A crash loses them, and what they contain comes again."""
 _frames_together: Final = 64

@@ -1,26 +1,32 @@
-"""Connections that come in: the first part says whether it is a server, a client or an operator.
+"""Connections that come in: the hello says whether it is a server, a client or an operator.
 
-Before its hello a connection is a *stranger*: it may send one short frame with one part, and has little time. An
+Before its hello a connection is a *stranger*: it may send short frames with one part each, and has little time. With an
+access file it must first prove its identity (:mod:`antecede.access.proof`), and its hello must fit that identity. An
 operator's request is such a frame. There is one request per connection, so operators remain strangers for their short
 stay. A connection that is refused gets the reason and a code.
 """
 
-import hmac
 from collections.abc import Callable
 from typing import Any
 
 from antecede import limits, wire
+from antecede.access import TOKEN, Who
+from antecede.access.authoriser import CONNECT, LINK
+from antecede.access.model import CLIENT, OPERATOR, SERVER
+from antecede.access.proof import Answering
 from antecede.errors import WireError
 from antecede.server.admission import Admission
 from antecede.server.connections import NO_HELLO, Connection, Receiver, keep_alive
-from antecede.server.peering import Answered, Peering
+from antecede.server.guard import Guard
+from antecede.server.peer_ends import Answered
+from antecede.server.peering import Peering
 from antecede.server.sessions import RemoteSession, Sessions
 from antecede.server.words import Log, Refusal
 from antecede.topology.file import is_name
 from antecede.wire import AnyPart
 
-Operate = Callable[[str, list[str], Callable[[wire.Answer], None]], None]
-"""Run an operator's command, and answer it at once or later."""
+Operate = Callable[[Who, str, str, list[str], Callable[[wire.Answer], None]], None]
+"""Run a command of an operator at an address, and answer it at once or later."""
 
 
 class Entry:
@@ -28,7 +34,7 @@ class Entry:
 
     def __init__(
         self,
-        token: str,
+        guard: Guard,
         peering: Peering,
         sessions: Sessions,
         operate: Operate,
@@ -37,7 +43,7 @@ class Entry:
         speaks: int = wire.VERSION,
     ) -> None:
         """``speaks``: the newest wire version of this server."""
-        self.token = token
+        self.guard = guard
         self.peering = peering
         self.sessions = sessions
         self.operate = operate
@@ -65,6 +71,11 @@ class Entry:
         """No connection can be accepted for a while."""
         self.log.warning("accept-failed", reason=reason, connections=len(self.connections))
 
+    def handshake_failed(self, remote: str, reason: str) -> None:
+        """The TLS handshake with a connection failed: the other end has no certificate that we accept, or none of
+        ours is accepted there."""
+        self.guard.refused_stranger(remote, "", Refusal("tls", reason), None)
+
     def watch(self, now: float) -> None:
         """Send a ping where nothing was sent for a while, and close connections that are silent for too long."""
         if self.admission.dropped > self._dropped:
@@ -72,6 +83,11 @@ class Entry:
             self.log.warning("strangers-dropped", since_start=self._dropped, strangers=self.admission.strangers)
         for incoming in list(self.connections):
             incoming.watch(now)
+
+    def review(self) -> None:
+        """Close the connections whose identity was revoked, or whose key has expired."""
+        for incoming in list(self.connections):
+            incoming.review()
 
     def hold(self, held: bool) -> None:
         """Stop reading from all connections, or go on."""
@@ -91,8 +107,15 @@ class Incoming:
         """An operator's request was answered."""
         self._refused = False
         """The refusal was sent and logged."""
+        self._proof: Answering | None = None
+        self._who: Who | None = None
+        """The identity that the other end has proved."""
+        self._counted = False
+        """Whether it counts as a connection of its identity."""
 
     def received(self, parts: list[AnyPart]) -> None:
+        if self._refused:
+            return
         if self._known is not None:
             self._known.received(parts)
             return
@@ -101,61 +124,152 @@ class Incoming:
             self._greet(part)
 
     def _greet(self, part: AnyPart) -> None:
-        entry, connection = self._entry, self.connection
         if isinstance(part, wire.ServerHello):
-            refusal = entry.peering.refusal(part)
-            if refusal is not None:
-                self._refused = True
-                entry.peering.refuse(part.server, connection, refusal)
-            elif entry.peering.is_outdated(part.server, connection):
-                self._refused = True
-                connection.close("a newer connection took its place", code="outdated")
-            else:
-                self._known = Answered(entry.peering, connection, part)
+            self._greet_server(part)
         elif isinstance(part, wire.ClientHello):
-            refusal = self._refusal(part)
-            if refusal is not None:
-                reason = refusal.reason
-                entry.log.warning("client-refused", client=part.client[:64], remote=connection.remote, reason=reason)
-                self._refuse(refusal)
-            elif entry.admission.full:
-                reason = f"the server has {entry.admission.clients} clients, and cannot accept more: try again later"
-                entry.log.warning("too-many-connections", client=part.client, remote=connection.remote)
-                connection.close(reason, code="too-many-clients")
-            else:
-                version = wire.agree(part.version, part.oldest, entry.speaks)
-                self._known = RemoteSession(entry.sessions, connection, part.client, version)
+            self._greet_client(part)
         elif isinstance(part, wire.Request):
-            if self._asked:
-                raise WireError("second request on one connection: expected one", "one-request")
-            if not hmac.compare_digest(part.token.encode(), entry.token.encode()):
-                entry.log.warning("operator-refused", remote=connection.remote, reason=_wrong_token.reason)
-                self._refuse(_wrong_token)
-            else:
-                self._asked = True
-                entry.operate(part.command, part.arguments, lambda answer: connection.send([answer]))
+            self._greet_operator(part)
+        elif isinstance(part, wire.Introduce) and self._proof is None:
+            self._challenge(part)
+        elif isinstance(part, wire.Proof) and self._proof is not None and self._who is None:
+            self._check(self._proof, part)
         elif isinstance(part, wire.Bye):
-            connection.close("")
+            self.connection.close("")
         else:
             raise WireError(f"{type(part).__name__} where a hello was expected", "hello-expected")
+
+    # The proof.
+
+    def _challenge(self, part: wire.Introduce) -> None:
+        proof = self._entry.guard.answering(self.connection, part)
+        answer = proof if isinstance(proof, Refusal) else proof.challenge()
+        if isinstance(answer, Refusal):
+            self._refuse_stranger(part.role, part.name, answer)
+            return
+        assert isinstance(proof, Answering)
+        self._proof = proof
+        self.connection.send([answer])
+
+    def _check(self, proof: Answering, part: wire.Proof) -> None:
+        who, asked = proof.check(part), proof.introduction
+        if isinstance(who, Refusal):
+            self._refuse_stranger(asked.role, asked.name, who)
+            return
+        refusal = self._entry.guard.enter(who)
+        if refusal is not None:
+            self._entry.guard.refused(self.connection.remote, who.label, refusal, who)
+            self.connection.close(refusal.reason, code=refusal.code)
+            self._refused = True
+            return
+        self._who, self._counted = who, True
+
+    def _identify(self, role: str, token: str) -> Who | Refusal:
+        """Return the identity behind a hello of this role."""
+        refusal = self._entry.guard.authoriser.token_refusal(token)
+        if refusal is None:
+            return TOKEN
+        if self._who is None or refusal.code != "proof-required":
+            return refusal
+        if self._who.role != role:
+            return Refusal("wrong-role", f"{self._who.label} may not connect as a {role}")
+        return self._who
+
+    # Hellos.
+
+    def _greet_server(self, part: wire.ServerHello) -> None:
+        entry, connection = self._entry, self.connection
+        who = self._identify(SERVER, part.token)
+        stranger = who if isinstance(who, Refusal) else entry.guard.authoriser.refusal(who, LINK, part.server)
+        if stranger is not None and entry.guard.keyring is not None:
+            self._refuse_stranger(SERVER, part.server, stranger)
+            return
+        refusal = stranger or entry.peering.refusal(part)
+        if refusal is not None:
+            self._refused = True
+            entry.guard.refused(connection.remote, f"server {part.server}", refusal, self._who)
+            entry.peering.refuse(part.server, connection, refusal)
+        elif entry.peering.is_outdated(part.server, connection):
+            self._refused = True
+            connection.close("a newer connection took its place", code="outdated")
+        else:
+            self._connected(part.server)
+            self._known = Answered(entry.peering, connection, part)
+
+    def _greet_client(self, part: wire.ClientHello) -> None:
+        entry, connection = self._entry, self.connection
+        who = self._identify(CLIENT, part.token)
+        refusal = who if isinstance(who, Refusal) else self._client_refusal(part, who)
+        if isinstance(who, Refusal) or refusal is not None:
+            assert refusal is not None
+            reason = refusal.reason
+            entry.log.warning("client-refused", client=part.client[:64], remote=connection.remote, reason=reason)
+            entry.guard.refused(connection.remote, f"client {part.client}", refusal, self._who)
+            self._refuse(refusal)
+        elif entry.admission.full:
+            reason = f"the server has {entry.admission.clients} clients, and cannot accept more: try again later"
+            entry.log.warning("too-many-connections", client=part.client, remote=connection.remote)
+            connection.close(reason, code="too-many-clients")
+        else:
+            version = wire.agree(part.version, part.oldest, entry.speaks)
+            self._connected(part.client)
+            self._known = RemoteSession(entry.sessions, connection, part.client, version, who)
+
+    def _client_refusal(self, part: wire.ClientHello, who: Who) -> Refusal | None:
+        try:
+            wire.agree(part.version, part.oldest, self._entry.speaks)
+        except WireError as error:
+            return Refusal(error.code, str(error))
+        if not is_name(part.client):
+            return Refusal("bad-name", "a client's name is 1 to 64 letters, digits, _, . or -")
+        refusal = self._entry.guard.authoriser.refusal(who, CONNECT, part.client)
+        return refusal or self._entry.sessions.refusal(part.client)
+
+    def _greet_operator(self, part: wire.Request) -> None:
+        entry, connection = self._entry, self.connection
+        if self._asked:
+            raise WireError("second request on one connection: expected one", "one-request")
+        who = self._identify(OPERATOR, part.token)
+        if isinstance(who, Refusal):
+            entry.log.warning("operator-refused", remote=connection.remote, reason=who.reason)
+            entry.guard.refused(connection.remote, OPERATOR, who, self._who)
+            self._refuse(who)
+        else:
+            self._asked = True
+            entry.operate(who, connection.remote, part.command, part.arguments, lambda one: connection.send([one]))
+
+    def _connected(self, name: str) -> None:
+        if self._who is not None:
+            self._entry.guard.note("connected", self._who, self.connection.remote, named=name)
+
+    def _refuse_stranger(self, role: str, name: str, refusal: Refusal) -> None:
+        """Refuse an end that did not prove to be this server: nothing is remembered under the name that it claims."""
+        claims = f"{role[:16]} {name[:64]}"
+        self._entry.guard.refused_stranger(self.connection.remote, claims, refusal, self._who)
+        self._refuse(refusal)
 
     def _refuse(self, refusal: Refusal) -> None:
         self._refused = True
         self.connection.close(refusal.reason, final=True, code=refusal.code)
 
-    def _refusal(self, part: wire.ClientHello) -> Refusal | None:
-        try:
-            wire.agree(part.version, part.oldest, self._entry.speaks)
-        except WireError as error:
-            return Refusal(error.code, str(error))
-        if not hmac.compare_digest(part.token.encode(), self._entry.token.encode()):
-            return _wrong_token
-        if not is_name(part.client):
-            return Refusal("bad-name", "a client's name is 1 to 64 letters, digits, _, . or -")
-        return self._entry.sessions.refusal(part.client)
+    def review(self) -> None:
+        """Close the connection if its identity does not count any more."""
+        guard = self._entry.guard
+        refusal = guard.lapse(self._who)
+        if refusal is None or self._refused:
+            return
+        assert self._who is not None
+        guard.note("revoked", self._who, self.connection.remote, reason=refusal.reason)
+        self._entry.log.warning(
+            "credentials-revoked", identity=self._who.label, remote=self.connection.remote, reason=refusal.reason
+        )
+        self._refuse(refusal)
 
     def closed(self, reason: str, now: float) -> None:
         self._entry.connections.pop(self, None)
+        if self._counted and self._who is not None:
+            self._counted = False
+            self._entry.guard.leave(self._who)
         if self._known is not None:
             self._known.closed(reason, now)
         elif reason and not self._refused and self.connection.code not in _counted:
@@ -176,6 +290,5 @@ class Incoming:
             keep_alive(connection, now)
 
 
-_wrong_token = Refusal("wrong-token", "wrong token")
 _counted = ("too-many-strangers",)
 """Codes of closed connections that are logged as a count from time to time, not one by one."""

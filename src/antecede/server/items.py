@@ -19,6 +19,7 @@ from antecede.channel import Letter, Taken
 from antecede.engine import Reaction
 from antecede.engine.changes import State
 from antecede.errors import StoreError
+from antecede.labels import tail_in
 from antecede.limits import record_piece_bytes_max
 from antecede.objects.replicas import Row
 
@@ -35,7 +36,7 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     answers: str = ""
     replays: str = ""
     context: str = ""
-    """The span in which it was sent, as a W3C trace context, or empty."""
+    """The span in which it was sent, as a W3C trace context, and its label (:mod:`antecede.labels`)."""
     source: str = ""
     """The original sender, if it is not the client itself. So a replayed dead letter keeps its sender."""
     asked: str = ""
@@ -164,7 +165,13 @@ class Resumed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
 
     def numbers_after(self, last: int) -> int:
         """Return the number before that of the next letter; ``last``: the number of the last letter in the log."""
-        return (last // _life_numbers + 1) * _life_numbers
+        return (last // LIFE_NUMBERS + 1) * LIFE_NUMBERS
+
+
+class Ruled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=17):
+    """The rules of objects that this server follows from now on; a log without it follows version 1."""
+
+    rules: int
 
 
 class BuriedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=18):
@@ -204,6 +211,7 @@ Item = (
     | Listed
     | Formatted
     | Resumed
+    | Ruled
     | BuriedMany
     | Seen
     | Holding
@@ -282,7 +290,7 @@ def enacted_items(conflicts: dict[str, list[list[str]]] | None, rows: list[Row],
 def sent_again(letter: Letter, client: str, number: int, to: tuple[str, ...]) -> Published:
     """Return a dead letter as a new one, with its original sender and its question."""
     published = Published(client, number, to, letter.type, letter.body, replays=letter.id)
-    return msgspec.structs.replace(published, source=letter.source, asked=letter.ask)
+    return msgspec.structs.replace(published, source=letter.source, asked=letter.ask, context=tail_in(letter.context))
 
 
 def pieces_of(record: bytes) -> list[bytes]:
@@ -315,7 +323,7 @@ def joined(stored: Iterable[bytes]) -> Iterator[bytes]:
             pieces = []
 
 
-_life_numbers: Final = 10**9
+LIFE_NUMBERS: Final = 10**9
 """Each life of a server numbers its letters from a multiple of this on."""
 _nul: Final = "\0"
 _piece: Final = b"\xc1"

@@ -9,6 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from antecede import wire
+from antecede.access import Refusal, Who
+from antecede.access.audit import REFUSED
+from antecede.access.authoriser import OPERATE
 from antecede.errors import AntecedeError, OverloadError, UsageError
 from antecede.limits import (
     address_chars_max,
@@ -21,6 +24,7 @@ from antecede.server import AgentServer, Input
 from antecede.server.client_commands import ClientCommands
 from antecede.server.dead_letters import DeadLetters
 from antecede.server.driver import Driver
+from antecede.server.guard import Guard
 from antecede.server.items import Forgot
 from antecede.server.marks import LogView
 from antecede.server.peering import Peering
@@ -37,6 +41,7 @@ class Operations:
         driver: Driver,
         peering: Peering,
         sessions: Sessions,
+        guard: Guard,
         epoch: str,
         lives: Callable[[str], bool],
         trouble: Callable[[], str],
@@ -48,6 +53,7 @@ class Operations:
         self._driver = driver
         self._peering = peering
         self._sessions = sessions
+        self._guard = guard
         self._epoch = epoch
         self._lives = lives
         self._trouble = trouble
@@ -67,16 +73,31 @@ class Operations:
             "forget": (2, self.forget),
         }
 
-    def request(self, command: str, arguments: list[str], answer: Callable[[wire.Answer], None]) -> None:
-        """Run a command that came over a connection. It is answered at once, or when what it changed is durable."""
+    def request(
+        self, who: Who, remote: str, command: str, arguments: list[str], answer: Callable[[wire.Answer], None]
+    ) -> None:
+        """Run a command of an operator that came over a connection, if it is allowed. It is answered at once, or when
+        what it changed is durable."""
         self._changes = False
+        refusal = self._guard.authoriser.refusal(who, OPERATE, command) or self._too_many(who)
+        if refusal is not None:
+            self._guard.note(REFUSED, who, remote, command=command, code=refusal.code, reason=refusal.reason)
+            answer(wire.Answer(False, json.dumps(refusal.reason).encode(), refusal.code))
+            return
         ok, document, code = self._run(command, arguments)
         told = wire.Answer(ok, document, code)
+        if self._changes or not ok:
+            self._guard.note("command", who, remote, command=command, arguments=arguments, ok=ok)
         if self._changes:
             driver = self._driver
             driver.when_taken(lambda: driver.when_durable(lambda: answer(told)))
         else:
             answer(told)
+
+    def _too_many(self, who: Who) -> Refusal | None:
+        rate = self._guard.authoriser.rate(who)
+        exceeded = "" if rate is None else rate.take(1, 0, self._driver.now)
+        return Refusal(OverloadError.code, f"{who.label} sends {exceeded}: try again later") if exceeded else None
 
     def run(self, command: str, arguments: list[str]) -> tuple[bool, bytes]:
         """Run a command. Return whether it succeeded, and the document: the result, or what was wrong."""
@@ -119,6 +140,7 @@ class Operations:
             "health": self.health(),
             "trouble": self._trouble(),
             "epoch": self._epoch,
+            "access": self._guard.authoriser.status(),
             "incarnation": f"{machine.incarnation:016x}",
             "log": {
                 "last": store.last,

@@ -6,27 +6,64 @@ from typing import Any
 import msgspec
 
 from antecede import wire
-from antecede.errors import AntecedeError, ClosedError, MissingError, OverloadError, RefusedError, UsageError
-from antecede.server.connections import Connection
+from antecede.access import Refusal
+from antecede.access.proof import Dialing, Keyring
+from antecede.errors import (
+    AntecedeError,
+    ClosedError,
+    MissingError,
+    NotAllowedError,
+    OverloadError,
+    RefusedError,
+    UsageError,
+)
+from antecede.server.connections import CLOSED_AT_ONCE, Connection
 
 
 class OperatorRequest:
     """One request to a server."""
 
     def __init__(
-        self, connection: Connection, request: wire.Request, answered: Callable[[Any, AntecedeError | None], None]
+        self,
+        connection: Connection,
+        request: wire.Request,
+        answered: Callable[[Any, AntecedeError | None], None],
+        keyring: Keyring | None = None,
+        to: str = "",
     ) -> None:
-        """``answered``: called once, with the document or with the error."""
+        """``answered``: called once, with the document or with the error. ``keyring``: the operator's identity, for
+        servers with an access file. ``to``: the name of the server, if it is known."""
         self._connection = connection
+        self._request = request
         self._answered = answered
         self._done = False
-        connection.trust(server=True)
-        connection.send([request])
+        self._proof = None if keyring is None else Dialing(keyring, connection, to)
+        if self._proof is not None:
+            connection.send([self._proof.introduction])
+        else:
+            connection.trust(server=True)
+            connection.send([request])
+
+    def _prove(self, dialing: Dialing, part: wire.AnyPart) -> None:
+        """Let the server prove its identity, prove ours, and send the request."""
+        proof = dialing.answer(part)
+        if isinstance(proof, Refusal):
+            self._end(None, RefusedError(proof.reason, proof.code))
+            self._connection.close(proof.reason, final=True, code=proof.code)
+            return
+        self._proof = None
+        self._connection.trust(server=True)
+        self._connection.send([proof])
+        self._connection.send([self._request])
 
     def received(self, parts: list[wire.AnyPart]) -> None:
         """Take what the server sent."""
         for part in parts:
-            if isinstance(part, wire.Answer):
+            if self._done:
+                return
+            if self._proof is not None and not isinstance(part, wire.Bye):
+                self._prove(self._proof, part)
+            elif isinstance(part, wire.Answer):
                 self._answer(part)
             elif isinstance(part, wire.Bye):
                 self._end(None, RefusedError(part.reason, part.code or "refused"))
@@ -40,13 +77,13 @@ class OperatorRequest:
         if part.ok:
             self._end(document, None)
         else:
-            self._end(None, _errors.get(part.code, UsageError)(str(document)))
+            self._end(None, _kinds.get(part.code, UsageError)(str(document)))
         self._connection.close("done")
 
     def closed(self, reason: str, now: float) -> None:
         """Process the end of the connection. If it comes before the answer, it is not known whether the command was
         carried out."""
-        self._end(None, ClosedError(reason or "the server closed the connection"))
+        self._end(None, ClosedError(reason or CLOSED_AT_ONCE))
 
     def writable(self) -> None:
         """Nothing waits to be written."""
@@ -57,4 +94,4 @@ class OperatorRequest:
             self._answered(document, error)
 
 
-_errors = {kind.code: kind for kind in (MissingError, OverloadError)}
+_kinds = {kind.code: kind for kind in (MissingError, OverloadError, NotAllowedError)}

@@ -7,6 +7,7 @@ resends are dropped: their link sends them again.
 from typing import Final
 
 from antecede import limits, wire
+from antecede.access import Who
 from antecede.channel import Outgoing
 from antecede.channel.consumer import unshared_frame
 from antecede.link import Ack, Frame
@@ -28,6 +29,8 @@ class Peer:
         """The number of the newest connection on which a hello was accepted."""
         self.dialed: Connection | None = None
         """The connection that we dialed, also before the peer has said hello."""
+        self.who: Who | None = None
+        """The identity that the peer has proved on that connection."""
         self.ready = False
         """Whether both hellos were sent."""
         self.deferred: list[Outgoing] = []

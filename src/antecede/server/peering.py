@@ -1,7 +1,8 @@
 """The other servers: one connection to each peer, dialed by the server whose name is smaller.
 
-The first part on a connection is a hello with version, topology epoch, names, token, and the state of each shared link.
-A hello says which frames were accepted, and the peer then forgets them; so it leaves only when all its content is
+With an access file both ends first prove their identity (:mod:`antecede.access.proof`); before that no link is read or
+changed. Then each sends a hello with version, topology epoch, names, token, and the state of each shared link. A hello
+says which frames were accepted, and the peer then forgets them; so it leaves only when all its content is
 durable. A server that may not connect (another topology, another token, a link that stopped because data was lost) gets
 the reason and is disconnected; ``refusals`` keeps the last reason per peer.
 
@@ -12,17 +13,19 @@ This class does no I/O and has no clock. ``dials`` returns the peers to dial now
 ``dialed`` or ``dial_failed``.
 """
 
-import hmac
 from collections.abc import Callable
 
 from antecede import limits, wire
 from antecede.channel import Outgoing
 from antecede.errors import UsageError, WireError
 from antecede.link import Ack, Frame, Hello
+from antecede.objects.replicas import RULES, RULES_FOR_ALL
 from antecede.server import AgentServer, FromPeer
 from antecede.server.connections import NO_HELLO, Connection, keep_alive
 from antecede.server.driver import Driver
+from antecede.server.guard import Guard
 from antecede.server.peer import PAUSE_FIRST, Peer
+from antecede.server.peer_ends import Dialed
 from antecede.server.words import Log, Refusal
 
 
@@ -34,6 +37,7 @@ class Peering:
         machine: AgentServer,
         epoch: str,
         token: str,
+        guard: Guard,
         log: Log,
         random: Callable[[], float],
         speaks: int = wire.VERSION,
@@ -42,6 +46,7 @@ class Peering:
         self._machine = machine
         self._epoch = epoch
         self._token = token
+        self.guard = guard
         self._log = log
         self._random = random
         self._speaks = speaks
@@ -55,6 +60,7 @@ class Peering:
         self.peers = {peer: Peer(peer, domains, machine.name < peer) for peer, domains in shared.items()}
         for each in self.peers.values():
             self._check_hello(each)
+        self._choose_rules()
 
     def _check_hello(self, peer: Peer) -> None:
         """Refuse a topology, or a token, with which a hello would be longer than the other end reads."""
@@ -67,6 +73,13 @@ class Peering:
                 f"the hello between {self._machine.name} and {peer.name} has {size} bytes, at most "
                 f"{limits.hello_bytes_max} are read: expected a shorter token, or less than {len(links)} shared domains"
             )
+
+    def _choose_rules(self) -> None:
+        """Let objects follow the newest rules that all servers of their domain understand."""
+        calls = self._machine.calls
+        others = [peer for peer in self.peers.values() if calls.domain in peer.domains]
+        known = all(peer.version >= wire.SHARED_CALLS for peer in others)
+        calls.newest = RULES if known else RULES_FOR_ALL
 
     def attach(self, driver: Driver) -> None:
         """Set the driver that takes what peers send."""
@@ -104,6 +117,14 @@ class Peering:
                 if peer.ours_to_dial:
                     peer.pause, peer.dial_at = PAUSE_FIRST, now
 
+    def review(self) -> None:
+        """Close the connections that we dialed to servers whose key was revoked or has expired."""
+        for peer in self.peers.values():
+            refusal = None if peer.dialed is None else self.guard.lapse(peer.who)
+            if refusal is not None and peer.dialed is not None:
+                self.guard.note("revoked", peer.who, peer.dialed.remote, reason=refusal.reason)
+                self.refuse(peer.name, peer.dialed, refusal)
+
     def watch(self, now: float) -> None:
         """Keep the connections that we dialed alive, and close those that are silent. :mod:`antecede.server.entry` does
         the same for incoming connections."""
@@ -135,11 +156,15 @@ class Peering:
                 due = peer.dial_at
         return due
 
-    def dial_failed(self, name: str, now: float) -> None:
-        """Schedule another attempt later, with growing pauses, because there was no answer."""
+    def dial_failed(self, name: str, now: float, reason: str = "") -> None:
+        """Schedule another attempt later, with growing pauses, because there was no answer. ``reason``: unless empty,
+        something that an operator must mend, such as a certificate; it is logged once."""
+        if reason and self.refusals.get(name) != reason:
+            self._log.warning("dial-failed", peer=name, reason=reason)
+            self.refusals[name] = reason
         self._dial_later(self.peers[name], now)
 
-    def dialed(self, name: str, connection: Connection) -> "Dialed":
+    def dialed(self, name: str, connection: Connection) -> Dialed:
         """A peer that we dialed is connected; return what receives from it."""
         return Dialed(self, self.peers[name], connection)
 
@@ -181,14 +206,12 @@ class Peering:
         )
 
     def refusal(self, hello: wire.ServerHello) -> Refusal | None:
-        """Return why this server may not connect; None: it may."""
+        """Return why this server may not connect, although it has proved to be a server; None: it may."""
         me, other = self._machine.name, hello.server[:64]
         try:
             wire.agree(hello.version, hello.oldest, self._speaks)
         except WireError as error:
             return Refusal(error.code, str(error))
-        if not hmac.compare_digest(hello.token.encode(), self._token.encode()):
-            return Refusal("wrong-token", "wrong token")
         if hello.to != me:
             return Refusal("wrong-server", f"this is server {me}, not {hello.to[:64]}")
         if hello.server not in self.peers:
@@ -234,6 +257,7 @@ class Peering:
         self.refusals.pop(peer.name, None)
         connection.trust(server=True)
         peer.version = wire.agree(hello.version, hello.oldest, self._speaks)
+        self._choose_rules()
         for link in hello.links:
             content = Hello(link.source, link.target, link.sent, link.accepted, link.life, link.base)
             self._driver.feed(FromPeer(link.domain, peer.name, content))
@@ -312,6 +336,7 @@ class Peering:
             code = stopped.code
         else:
             self._log.warning("bad-frame", domain=domain, peer=name, reason=reason)
+            self.guard.note("bad-frame", None, "", claims=f"server {name}", reason=reason)
         if peer is not None and peer.connection is not None:
             # Close after our own hello, if that still waits: the other end must learn our incarnation.
             connection, told = peer.connection, reason
@@ -334,69 +359,3 @@ class Peering:
             peer = self.peers[name]
             if peer.ready:
                 peer.write(several)
-
-
-class Dialed:
-    """The dialing end of a connection to a peer."""
-
-    def __init__(self, peering: Peering, peer: Peer, connection: Connection) -> None:
-        self._peering = peering
-        self._peer = peer
-        self._connection = connection
-        self._met = False
-        peer.dialed = connection
-        stopped = peering.stopped(peer.name)
-        if stopped is not None:
-            peering.refuse(peer.name, connection, stopped)
-        else:
-            peering.say_hello(peer, connection, lambda: None)
-
-    def received(self, parts: list[wire.AnyPart]) -> None:
-        if not self._met:
-            # One part: the connection reads no more until it is trusted.
-            first = parts[0]
-            if isinstance(first, wire.Bye):
-                self._peering.closed_by_peer(self._peer, first)
-                return
-            if not isinstance(first, wire.ServerHello):
-                raise WireError(f"{type(first).__name__} where a server's hello was expected", "hello-expected")
-            refusal = self._peering.refusal(first)
-            if refusal is None and first.server != self._peer.name:
-                refusal = Refusal("wrong-server", f"dialed {self._peer.name} and {first.server} answered")
-            if refusal is not None:
-                self._peering.refuse(self._peer.name, self._connection, refusal)
-                return
-            self._met = True
-            self._peering.met(self._peer, self._connection, first)
-            self._peering.open_for_frames(self._peer, self._connection)
-        else:
-            self._peering.received(self._peer, parts)
-
-    def closed(self, reason: str, now: float) -> None:
-        if self._peer.dialed is self._connection:
-            self._peer.dialed = None
-        self._peering.lost_dialed(self._peer, self._connection, reason, now)
-
-    def writable(self) -> None:
-        self._peer.writable()
-
-
-class Answered:
-    """The answering end of a connection to a peer, after its hello was accepted."""
-
-    def __init__(self, peering: Peering, connection: Connection, hello: wire.ServerHello) -> None:
-        self._peering = peering
-        self._connection = connection
-        self._peer = peering.peers[hello.server]
-        connection.expect_a_reader(False)
-        peering.met(self._peer, connection, hello)
-        peering.say_hello(self._peer, connection, lambda: peering.open_for_frames(self._peer, connection))
-
-    def received(self, parts: list[wire.AnyPart]) -> None:
-        self._peering.received(self._peer, parts)
-
-    def closed(self, reason: str, now: float) -> None:
-        self._peering.lost(self._peer, self._connection, reason, now)
-
-    def writable(self) -> None:
-        self._peer.writable()

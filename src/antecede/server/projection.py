@@ -9,6 +9,11 @@ rows, which are numbered separately. A process is an agent or a client, by its a
 counts in the same way and gets the same ids. A reader that continues later starts from ``save``, which is small: the
 count and the next index of each process. ``tests/simulation`` compares the ids with those that servers really used.
 
+**Texts for people.** A ``send`` row has the class of its notification and its label, which the log has beside the body
+(:mod:`antecede.labels`). The record of a reaction names its letter only by id. So the projection remembers each letter
+from the record that brought it to this server until its reactions are recorded (:class:`_Known`). From the same record
+come the size of the stamp that the letter travelled with, and whether its packet was held.
+
 **Timers are not messages.** An agent's notification to itself at a certain time, or the timeout of its question, obeys
 no order, and a send row for it would make every later message look early. The reaction to a timer gives a ``local``
 row, with the timer's id as an extra column.
@@ -18,17 +23,33 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from antecede.channel import Taken, first_hops, uncouple
 from antecede.channel.packets import copy_of
+from antecede.engine import Outbound
 from antecede.errors import AntecedeError, StoreError, WireError
+from antecede.labels import label_in
+from antecede.limits import trace_pending_letters_max
 from antecede.objects.calls import is_call
 from antecede.server.items import Enacted, Published, PublishedMany, Reacted, Related, Resumed, decode_record, joined
 from antecede.topology import Topology
 from antecede.trace import DELIVER, HOP, LOCAL, SEND, Event
 
+_Sent = Published | PublishedMany | Outbound
 _ms = 1_000_000
 """Nanoseconds of a millisecond."""
+
+
+class _Known(msgspec.Struct, array_like=True, gc=False):
+    """The columns of a ``deliver`` row that come from the letter itself."""
+
+    notification: str
+    label: str | None
+    stamp_bytes: int | None
+    held: bool | None
+    left: int
+    """How many mailboxes of this server still have the letter."""
 
 
 class Projection:
@@ -49,6 +70,10 @@ class Projection:
         self._homes = homes or {}
         self._first = {} if topology is None else first_hops(topology, server)
         self._onward: dict[tuple[str, str, tuple[str, ...]], tuple[int, tuple[str, ...]]] = {}
+        self._here: dict[tuple[str, ...], int] = {}
+        """For some lists of destinations, how many of them are on this server."""
+        self._letters: dict[str, _Known] = {}
+        """Letters that reached this server and were not handled yet, by id; the oldest first."""
 
     def rows(self, record: bytes) -> list[Event]:
         """The rows of the next record, whole (:func:`antecede.server.items.joined`)."""
@@ -60,31 +85,34 @@ class Projection:
                 if is_call(item.to):
                     self.numbers += 1
                 else:
-                    self._sent(rows, f"{item.client}@{self.server}", item.to, replays=item.replays or None)
+                    self._sent(rows, f"{item.client}@{self.server}", item, replays=item.replays or None)
             elif isinstance(item, PublishedMany):
                 for _ in item.bodies:
-                    self._sent(rows, f"{item.client}@{self.server}", item.to)
+                    self._sent(rows, f"{item.client}@{self.server}", item)
             elif isinstance(item, Enacted):
                 self._enacted(item, rows)
             elif isinstance(item, Related):
                 self.conflicts = item.conflicts
             elif isinstance(item, Resumed):
                 self.numbers = item.numbers_after(self.numbers)
-            elif isinstance(item, Taken) and self._topology is not None:
+            elif isinstance(item, Taken):
                 self._taken(item, rows)
         return rows
 
     def save(self) -> bytes:
         """Return the position after the last record."""
-        return msgspec.msgpack.encode((self.prefix, self.numbers, self.hops, self.indices, self.conflicts))
+        place = (self.prefix, self.numbers, self.hops, self.indices, self.conflicts, self._letters)
+        return msgspec.msgpack.encode(place)
 
     def load(self, saved: bytes) -> None:
         """Continue where ``save`` was called."""
         try:
-            # A place that was saved before objects recorded their conflicts has four values.
+            # A place that was saved before objects recorded their conflicts has four values, and one that was saved
+            # before rows had texts for people has five.
             prefix, *rest = msgspec.msgpack.decode(saved, type=list[Any])
-            rest += [None] * (4 - len(rest))
-            self.numbers, self.hops, self.indices, self.conflicts = msgspec.convert(rest, _Saved)
+            rest += [None] * (5 - len(rest))
+            self.numbers, self.hops, self.indices, self.conflicts, letters = msgspec.convert(rest, _Saved)
+            self._letters = letters or {}
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise StoreError(f"unreadable place in the trace of {self.server}: {error}") from None
         if prefix != self.prefix:
@@ -98,24 +126,61 @@ class Projection:
             if sort is not None:
                 rows.append(Event(agent, self._next(agent), LOCAL, time=time, extra={sort: letter}))
             else:
-                dead = True if reaction.dead else None
-                rows.append(Event(agent, self._next(agent), DELIVER, letter, time=time, dead=dead))
+                rows.append(self._delivered(agent, letter, time, bool(reaction.dead)))
             for outbound in reaction.outbound:
                 if is_call(outbound.to):
                     self.numbers += 1
                 else:
-                    self._sent(rows, agent, outbound.to, time)
+                    self._sent(rows, agent, outbound, time)
                 if outbound.reply:
                     self.numbers += 1
             self.numbers += len(reaction.alarms)
 
+    def _delivered(self, agent: str, letter: str, time: int, dead: bool) -> Event:
+        row = Event(agent, self._next(agent), DELIVER, letter, time=time, dead=dead or None)
+        known = self._letters.get(letter)
+        if known is None:
+            return row
+        known.left -= 1
+        if known.left <= 0:
+            del self._letters[letter]
+        notification, label = known.notification, known.label
+        return replace(row, notification=notification, label=label, stamp_bytes=known.stamp_bytes, held=known.held)
+
     def _sent(
-        self, rows: list[Event], process: str, to: tuple[str, ...], time: int | None = None, replays: str | None = None
+        self, rows: list[Event], process: str, sent: _Sent, time: int | None = None, replays: str | None = None
     ) -> None:
         self.numbers += 1
-        to = tuple(sorted(set(to))) if len(to) > 1 else to
-        id_ = f"{self.prefix}{self.numbers}"
-        rows.append(Event(process, self._next(process), SEND, id_, to, time, replays=replays))
+        to = tuple(sorted(set(sent.to))) if len(sent.to) > 1 else sent.to
+        id_, label = f"{self.prefix}{self.numbers}", label_in(sent.context)
+        row = Event(process, self._next(process), SEND, id_, to, time, replays=replays)
+        rows.append(replace(row, notification=sent.type, label=label))
+        self._remember(id_, sent.to, sent.type, label)
+
+    def _remember(
+        self,
+        letter: str,
+        to: tuple[str, ...],
+        notification: str,
+        label: str | None,
+        stamp_bytes: int | None = None,
+        held: bool | None = None,
+    ) -> None:
+        """Keep the columns of a letter for agents of this server until they have handled it."""
+        here = self._here.get(to)
+        if here is None:
+            here = sum(map(self._is_here, to))
+            if len(self._here) > _ways_max:
+                self._here.clear()
+            self._here[to] = here
+        if here:
+            if len(self._letters) >= trace_pending_letters_max:
+                del self._letters[next(iter(self._letters))]
+            self._letters[letter] = _Known(notification, label, stamp_bytes, held, here)
+
+    def _is_here(self, address: str) -> bool:
+        # Without a topology it is not known where agents are; then all of them might be here.
+        return self._home(address) == self.server or (self._topology is None and "@" not in address)
 
     def _next(self, process: str) -> int:
         index = self.indices.get(process, 0)
@@ -145,22 +210,27 @@ class Projection:
     # The packets that a router forwards.
 
     def _taken(self, item: Taken, rows: list[Event]) -> None:
-        assert self._topology is not None
-        members = self._topology.domains[item.domain].servers
         copy = copy_of(item.packet)
-        me = members.index(self.server)
-        if copy is None or copy.source == me or not copy.to >> me & 1:
+        if copy is None:
             return
+        if self._topology is not None:
+            me = self._topology.domains[item.domain].servers.index(self.server)
+            if copy.source == me or not copy.to >> me & 1:
+                return
         try:
             letters = uncouple(copy.payload)
         except WireError:
             # A forged packet: the server took it, but found nothing in it to forward.
             return
         for letter in letters:
+            label = label_in(letter.context)
+            self._remember(letter.id, letter.to, letter.type, label, copy.stamp_bytes, item.held)
+            if self._topology is None:
+                continue
             behind, onward = self._way(item.domain, letter.source, letter.to)
             for domain in onward:
                 row = Event(self.server, self.hops, HOP, letter.id, stamp_bytes=copy.stamp_bytes)
-                rows.append(msgspec.structs.replace(row, domain=domain, hop=behind))
+                rows.append(replace(row, domain=domain, hop=behind, held=item.held))
                 self.hops += 1
 
     def _way(self, came_by: str, source: str, to: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
@@ -197,7 +267,7 @@ def project(
 
 
 _Conflicts = dict[str, list[list[str]]]
-_Saved = tuple[int, int, dict[str, int], _Conflicts | None]
+_Saved = tuple[int, int, dict[str, int], _Conflicts | None, dict[str, _Known] | None]
 _no_messages = {"t": "timer", "c": "call"}
 """The start of the last part of a letter's id if it came from a timer, or from a call that has ended."""
 _ways_max = 65_536

@@ -12,8 +12,18 @@ from antecede import limits
 from antecede.channel import Channel
 from antecede.channel.footprint import plain_bytes
 from antecede.engine import Engine, Reaction, died
-from antecede.server.items import Buried, BuriedMany, Item, Published, Reacted, Seen, sent_again
-from antecede.server.words import Drop, Look, OnBehalf, Replay, ReplayMany
+from antecede.server.items import (
+    FORMAT_WITH_LISTS,
+    Buried,
+    BuriedMany,
+    Holding,
+    Item,
+    Published,
+    Reacted,
+    Seen,
+    sent_again,
+)
+from antecede.server.words import Drop, Look, OnBehalf, Plan, Replay, ReplayMany
 
 Request = Replay | ReplayMany | Drop | Look | OnBehalf
 
@@ -87,6 +97,12 @@ def _too_many(engine: Engine) -> list[str]:
         keys.append(key)
         size -= plain_bytes((dead.letter,)) or len(dead.letter.body)
     return keys
+
+
+def settings_items(plan: Plan, server: str, engine: Engine, newest: int) -> list[Item]:
+    """Return the items for the settings that a log must contain, if they have changed; ``newest``: the log format."""
+    holding = plan.holding(server) if newest >= FORMAT_WITH_LISTS else []
+    return [Holding(holding)] if holding != sorted(engine.following.agents) else []
 
 
 REQUESTS: dict[type, Callable[[Any, Any, int], Iterator[Item]]] = {

@@ -15,23 +15,26 @@ client that has left is dropped.
 
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from antecede import limits, wire
+from antecede.access import TOKEN, Authoriser, Who
 from antecede.channel import Letter, couple
 from antecede.engine import React, Reaction, died
-from antecede.errors import WireError
-from antecede.server import Accepted, AgentServer, Refused
+from antecede.errors import OverloadError, WireError
+from antecede.server import Accepted, AgentServer, Denied, Refused
 from antecede.server.connections import Connection
 from antecede.server.driver import Driver
+from antecede.server.hands import STALLED, Hands
 from antecede.server.items import Left, Published, PublishedMany, Reacted
+from antecede.server.rights import Rights, with_barred
 from antecede.server.words import Drop, Log, Refusal
 
 OPERATOR: Final = "dead-letters"
 """The client name under which dead letters are sent again."""
 REPLACED: Final = "replaced"
 STOPPING: Final = "stopping"
-STALLED: Final = "stalled"
 
 
 class Session(Protocol):
@@ -43,6 +46,9 @@ class Session(Protocol):
     listening: bool
     handed: list[str]
     """Letters that were handed out and not yet reported as handled."""
+    rights: Rights
+    barred: dict[str, str]
+    """Letters among these that the session may not receive: they are dead when their turn comes. Letter → sender."""
 
     def welcome(self, address: str, last: int) -> None: ...
 
@@ -56,8 +62,9 @@ class Session(Protocol):
 class Sessions:
     """All sessions of one server."""
 
-    def __init__(self, machine: AgentServer, log: Log) -> None:
+    def __init__(self, machine: AgentServer, authoriser: Authoriser, log: Log) -> None:
         self._machine = machine
+        self._authoriser = authoriser
         self._log = log
         self._driver: Driver
         self._sessions: dict[str, Session] = {}
@@ -67,8 +74,7 @@ class Sessions:
         begun."""
         self.dead = 0
         """Letters that clients could not handle."""
-        self._progress: dict[str, float] = {}
-        """For each client that may have letters in its hands: when it last received or settled one, or left."""
+        self._hands = Hands(machine.engine.quotas)
 
     def attach(self, driver: Driver, now: float) -> None:
         """Set the driver that takes what clients send."""
@@ -76,11 +82,16 @@ class Sessions:
         driver.now = now
         for client in self._machine.clients:
             self._may_be_away(client)
-        quotas = self._machine.engine.quotas
-        for address in self._machine.engine.mailboxes:
-            if not quotas.is_agent(address):
-                # The previous life of this server may have handed out its first letters.
-                self._hand(address, limits.reactions_together_max)
+        self._hands.begin(self._machine.engine.mailboxes, now)
+
+    def rights(self, who: Who) -> Rights:
+        """Return the rights of a session of this identity."""
+        return Rights(self._authoriser, who, self._machine.channel.check)
+
+    def review(self) -> None:
+        """Decide again what sessions may do, because the access file was replaced."""
+        for session in self._sessions.values():
+            session.rights.forget()
 
     def defer(self, call: Callable[[], None]) -> None:
         """Call in the next turn."""
@@ -133,8 +144,7 @@ class Sessions:
         if self._sessions.get(session.address) is session:
             del self._sessions[session.address]
             self._may_be_away(session.client)
-            if session.address in self._progress:
-                self._progress[session.address] = self._driver.now
+            self._hands.moved(session.address, self._driver.now)
 
     def leave(self, session: Session) -> None:
         """Forget a client that closes its connection for good."""
@@ -150,32 +160,8 @@ class Sessions:
             # A client that has left, or that never sent anything, does not return for the letters in its mailbox.
             if client not in self._machine.clients or now - since > limits.temporary_client_seconds_max:
                 self._forget(client)
-        handed = self._machine.engine.quotas.handed
-        for address, since in list(self._progress.items()):
-            if address not in handed:
-                del self._progress[address]
-            elif now - since > limits.client_return_seconds:
-                self._give_up(address)
-
-    def _hand(self, address: str, letters: int, more: bool = False) -> None:
-        """Note how many letters a client may have in its hands, or how many more: they must not expire now."""
-        self._progress[address] = self._driver.now
-        handed = self._machine.engine.quotas.handed
-        handed[address] = letters + (handed.get(address, 0) if more else 0)
-
-    def _settle(self, address: str) -> None:
-        del self._progress[address]
-        self._machine.engine.quotas.handed.pop(address, None)
-
-    def _give_up(self, address: str) -> None:
-        """Let the letters of a client expire that is away, or that settles none although its mailbox is crowded."""
-        session = self._sessions.get(address)
-        if session is None:
-            self._settle(address)
-        elif address in self._machine.engine.quotas.crowded:
-            self._settle(address)
-            seconds = int(limits.client_return_seconds)
-            session.end(f"no letter was handled for {seconds} s, and the mailbox is full", STALLED)
+        for address in self._hands.given_up(now, self._sessions):
+            self._sessions[address].end(*STALLED)
 
     def _may_be_away(self, client: str) -> None:
         if wire.is_temporary(client):
@@ -188,8 +174,7 @@ class Sessions:
 
     def drop(self, address: str, reason: str, most: int | None = None) -> int:
         """Delete the first letters of a client's mailbox for good, by default all. Return how many."""
-        waiting = len(self._machine.engine.mailboxes.get(address, ()))
-        letters = waiting if most is None else min(waiting, most)
+        letters = len(list(islice(self._machine.engine.mailboxes.get(address, ()), most)))
         if letters:
             self._driver.feed(Drop(address, letters, reason))
         return letters
@@ -203,6 +188,7 @@ class Sessions:
         if self.is_current(session):
             session.listening = True
             session.handed = []
+            session.barred = {}
             self._machine.engine.abandon(session.address)
             self._driver.poke()
 
@@ -236,6 +222,12 @@ class Sessions:
         if not self.is_current(session):
             return
         # What cannot be sent is refused by the machine, which knows whether it is this publish's turn.
+        if not session.rights.free:
+            refusal = session.rights.refusal(to, kind, bodies, self._driver.now)
+            if refusal is not None:
+                retry = refusal.code == OverloadError.code
+                self._driver.feed(Denied(session.client, number, len(bodies), refusal.reason, retry, refusal.code))
+                return
         if len(bodies) == 1:
             self._driver.feed(Published(session.client, number, to, kind, bodies[0], ask, context=context))
             return
@@ -248,20 +240,49 @@ class Sessions:
     def done(self, session: Session, letters: list[str], dead: str) -> None:
         """Process letters that a client has handled. Letters from an earlier session, or never handed out, do not
         count."""
-        if not self.is_current(session) or not letters or session.handed[: len(letters)] != letters:
+        if not self.is_current(session) or not letters:
             return
-        del session.handed[: len(letters)]
-        self._progress[session.address] = self._driver.now
-        reactions = [Reaction(letter) for letter in letters]
+        if session.barred:
+            taken = with_barred(session.handed, session.barred, letters)
+        else:
+            taken = letters if session.handed[: len(letters)] == letters else []
+        if not taken:
+            return
+        del session.handed[: len(taken)]
+        self._hands.moved(session.address, self._driver.now)
         address = session.address
+        reactions = [self._died(session, one) if one in session.barred else Reaction(one) for one in taken]
         if dead:
             self.dead += 1
-            reason, mailbox = dead[:_reason_chars], self._machine.engine.mailboxes.get(address, ())
-            last = next((letter for letter in mailbox if letter.id == letters[-1]), None)
-            if last is not None:
-                reactions[-1] = died(last, reason, self._machine.channel.check)
+            reason = dead[:_reason_chars]
+            reactions[-1] = self._dead(address, letters[-1], reason)
             self._log.warning("dead-letter", agent=session.client, letter=letters[-1], reason=reason)
         self._driver.feed(Reacted(address, tuple(reactions), None, 0))
+        if session.barred:
+            self._drop_barred(session)
+
+    def _dead(self, address: str, id_: str, reason: str) -> Reaction:
+        mailbox = self._machine.engine.mailboxes.get(address, ())
+        letter = next((letter for letter in mailbox if letter.id == id_), None)
+        return Reaction(id_) if letter is None else died(letter, reason, self._machine.channel.check)
+
+    def _died(self, session: Session, id_: str) -> Reaction:
+        """Return the reaction of a letter that the session may not receive."""
+        sender = session.barred.pop(id_)
+        self.dead += 1
+        reason = f"{session.rights.who.label} may not receive from {sender}"
+        self._log.warning("dead-letter", agent=session.client, letter=id_, reason=reason)
+        return self._dead(session.address, id_, reason)
+
+    def _drop_barred(self, session: Session) -> None:
+        """Let the letters die that the session may not receive and that are next in its mailbox."""
+        count = 0
+        while count < len(session.handed) and session.handed[count] in session.barred:
+            count += 1
+        if count:
+            reactions = tuple(self._died(session, one) for one in session.handed[:count])
+            del session.handed[:count]
+            self._driver.feed(Reacted(session.address, reactions, None, 0))
 
     def deliver(self, due: React) -> None:
         """Hand letters to a client; if it is not connected they wait in its mailbox."""
@@ -271,12 +292,12 @@ class Sessions:
                 self._temporary.setdefault(due.agent.rpartition("@")[0], self._driver.now)
             return
         if session.handed and due.agent in self._machine.engine.quotas.crowded:
-            # Once these are settled, letters expire, and then the next are handed out.
-            return
-        if len(due.letters) == 1 and not session.handed:
+            return  # Once these are settled, letters expire, and then the next are handed out.
+        rights = session.rights
+        if len(due.letters) == 1 and not session.handed and (rights.free or rights.may_receive(due.letters[0])):
             letters = list(due.letters)
             session.handed = [letters[0].id]
-            self._hand(due.agent, 1)
+            self._hands.take(due.agent, 1, self._driver.now)
             self._driver.when_durable(lambda: session.deliver(letters))
             return
         fresh: list[Letter] = []
@@ -287,9 +308,17 @@ class Sessions:
             if fresh and size > limits.deliver_bytes_wanted:
                 break
             fresh.append(letter)
+        if not fresh:
+            return
+        self._hands.take(due.agent, len(fresh), self._driver.now, bool(session.handed))
+        session.handed += [letter.id for letter in fresh]
+        if not rights.free:
+            barred = {letter.id: letter.source for letter in fresh if not rights.may_receive(letter)}
+            if barred:
+                session.barred |= barred
+                fresh = [letter for letter in fresh if letter.id not in barred]
+                self._drop_barred(session)
         if fresh:
-            self._hand(due.agent, len(fresh), bool(session.handed))
-            session.handed += [letter.id for letter in fresh]
             self._driver.when_durable(lambda: session.deliver(fresh))
 
     def reply(self, replies: list[Accepted | Refused]) -> None:
@@ -320,8 +349,10 @@ class Sessions:
 class RemoteSession:
     """A client at the other end of a connection."""
 
-    def __init__(self, sessions: Sessions, connection: Connection, client: str, version: int) -> None:
+    def __init__(self, sessions: Sessions, connection: Connection, client: str, version: int, who: Who = TOKEN) -> None:
         self.client = client
+        self.rights = sessions.rights(who)
+        self.barred: dict[str, str] = {}
         self._version = version
         self.address = ""
         self.listening = False

@@ -5,11 +5,24 @@ from typing import Any, Protocol
 import msgspec
 
 from antecede import limits
+from antecede.access.model import Refusal
 from antecede.channel import Outgoing
 from antecede.engine import React
 from antecede.link import Ack, Frame, Hello
 from antecede.orders import OrderSpec
 from antecede.topology import Mailboxes, Topology
+
+__all__ = [
+    "Accepted",
+    "Denied",
+    "FromPeer",
+    "Log",
+    "Plan",
+    "Refusal",
+    "Refused",
+    "Replay",
+    "Step",
+]
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -84,6 +97,8 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 
     client: str
     number: int
+    unhurried: bool = False
+    """Whether an answer will follow that says the same."""
 
 
 class Refused(msgspec.Struct, frozen=True, gc=False):
@@ -100,12 +115,26 @@ class Refused(msgspec.Struct, frozen=True, gc=False):
     """The reason in one word, for programs."""
 
 
-class Refusal(msgspec.Struct, frozen=True):
-    """The reason why a server or a client may not connect."""
+class Denied(msgspec.Struct, frozen=True, gc=False):
+    """Publishes of a client that its permissions or its limits do not allow. The machine refuses them in their turn; no
+    record contains them."""
 
-    code: str
-    """The reason in one word, for programs."""
+    client: str
+    number: int
+    count: int
     reason: str
+    retry: bool
+    code: str
+
+    def replies(self, last: int) -> "list[Accepted | Refused]":
+        """Return the reply, if any is due: ``last`` is the number of the client's last publish that was accepted."""
+        known = last + 1 - self.number
+        if known >= self.count:
+            return [Accepted(self.client, last)]
+        if known < 0:
+            # An earlier publish was refused: the client returns with new numbers.
+            return []
+        return [Refused(self.client, last + 1, self.reason, self.count - known, self.retry, self.code)]
 
 
 class Step(msgspec.Struct):

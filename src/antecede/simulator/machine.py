@@ -151,8 +151,11 @@ class SingleConsumer(MessageConsumer):
 class TravellingConsumer(SingleConsumer):
     """A consumer whose packets to itself travel as all others do: they can be late, lost and repeated."""
 
+    own_at_once = False
+
     def _take_own(self, now: float) -> None:
-        frames, self._loop = self._loop, []
+        frames = [frame for frame in self._loop if isinstance(frame, Frame)]
+        self._loop.clear()
         self.outgoing += [Outgoing(self.domain, self.members[self.me], frame) for frame in frames]
 
     def resend_own(self, now: float) -> None:
@@ -180,7 +183,7 @@ class UnlinkedConsumer(TravellingConsumer):
         self.links = {peer: NoLink(self.own.incarnation) for peer in self.links}
         self.own = NoLink(self.own.incarnation)
 
-    def _accept(self, peer: str, number: int, body: bytes) -> None:
+    def _accept(self, peer: str, number: int, body: bytes, held: bool = False) -> None:
         pass
 
 
@@ -270,8 +273,8 @@ class Machine:
         act(channel)
         channel.flush(now)
         self.take_arrived()
-        if channel.unreadable or channel.lost:
-            raise AntecedeError(f"{self.name}: {(channel.unreadable or channel.lost)[0]}")
+        if channel.faults or channel.lost:
+            raise AntecedeError(f"{self.name}: {(channel.faults or channel.lost)[0]}")
         if not self._persisted:
             self._note_leaks()
         for consumer in channel.consumers.values():

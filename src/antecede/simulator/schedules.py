@@ -17,7 +17,6 @@ from random import Random
 from antecede.errors import UsageError
 from antecede.messages import Effects, Message, Packet, Verdict, members_of
 from antecede.orders import OrderSpec
-from antecede.orders.contract import Order
 from antecede.simulator.adversary import STYLES, network
 from antecede.simulator.bare import BareWorld
 from antecede.simulator.channels import FaultyWorld
@@ -45,7 +44,7 @@ class Plan:
         self.eager = (0.15, 0.35, 0.6, 0.9)[below(rng, 4)]
         self.style = STYLES[below(rng, len(STYLES))]
         self.react = (0.0, 0.3, 0.8)[below(rng, 3)]
-        self.repeat = 0.2 if below(rng, 2) and recognises_duplicates(sample) else 0.0
+        self.repeat = 0.2 if below(rng, 2) and sample.recognises_repeats else 0.0
         everyone = list(range(self.processes))
         actors = subset(rng, everyone, 1 + below(rng, self.processes)) if below(rng, 2) else (1 << self.processes) - 1
         self.actors = list(members_of(actors))
@@ -57,11 +56,6 @@ class Plan:
     def __str__(self) -> str:
         where = "faulty links" if self.faulty else f"network {self.style!r}"
         return f"{self.processes} processes, at most {self.messages} messages, {self.shape}, {where}"
-
-
-def recognises_duplicates(order: Order) -> bool:
-    """Return whether the order recognises every duplicate packet. Others leave this to the link."""
-    return order.name != "none" and not (order.name == "buffer" and not order.settings["pipelined"])
 
 
 def _destinations(shape: str, processes: int, rng: Random) -> Callable[[int], int]:

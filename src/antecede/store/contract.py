@@ -26,6 +26,8 @@ class Figures:
         """Commit groups, and the time for each to be written and, if the durability requires it, synced."""
         self.syncs = Durations()
         """The part of this time that the disk took to sync."""
+        self.durable_bytes = 0
+        """The bytes of the records that became durable."""
         self.snapshot_upto = 0
         """The last record that the newest snapshot covers."""
         self.snapshot_at: float | None = None

@@ -37,8 +37,7 @@ _shut = -1
 
 
 class LogStore:
-    """A log in a data directory; see :class:`antecede.store.contract.Store`. Use
-    :func:`antecede.store.open_log`.
+    """A log in a data directory; see :class:`antecede.store.contract.Store`. Use :func:`antecede.store.open_log`.
 
     Without its thread (``threaded=False``) the log is committed by the caller of ``commit`` or ``wait``: a simulation,
     or a test that examines what happens between any two steps.
@@ -79,7 +78,6 @@ class LogStore:
 
         # Written by the commit thread only.
         self._durable = judged.tail.record
-        self._durable_bytes = 0
         self._rest: list[bytes] = []
         """Records that were taken from the queue but did not fit into the last group."""
 
@@ -133,7 +131,7 @@ class LogStore:
 
     @property
     def pending_bytes(self) -> int:
-        return max(0, self._accepted_bytes - self._durable_bytes)
+        return max(0, self._accepted_bytes - self.figures.durable_bytes)
 
     @property
     def log_bytes(self) -> int:
@@ -196,6 +194,7 @@ class LogStore:
             woken = Lock()
             woken.acquire()
             self._waiting.append((upto, woken))
+            self._rouse()
         if not woken.acquire(timeout=-1 if timeout is None else timeout):
             with self._lock:
                 self._waiting = [pair for pair in self._waiting if pair[1] is not woken]
@@ -323,7 +322,7 @@ class LogStore:
         before.group, before.record, before.checksum = group.number, group.last, checksum
         with self._lock:
             self._durable = group.last
-            self._durable_bytes += size
+            self.figures.durable_bytes += size
             self._admit()
             if self._waiting:
                 for upto, woken in self._waiting:
@@ -353,7 +352,7 @@ class LogStore:
     def _admit(self) -> None:
         """Set how much more may be accepted; called with the lock held."""
         if self._accepted_bytes_max != _shut:
-            self._accepted_bytes_max = self._durable_bytes + self._segments.room()
+            self._accepted_bytes_max = self.figures.durable_bytes + self._segments.room()
 
     def _refusal(self, size: int) -> StoreError:
         """Return why this record is refused; called with the lock held."""

@@ -186,7 +186,7 @@ class _Reader:
         self.file = file
 
     def error(self, reason: str, *path: str) -> TopologyError:
-        line = _line_of(self.text, path) if path else None
+        line = line_of(self.text, path) if path else None
         return TopologyError(f"{self.file}:{line}: {reason}" if line else f"{self.file}: {reason}")
 
     def read(self) -> TopologyFile:
@@ -240,7 +240,7 @@ class _Reader:
         found = _address.fullmatch(value) if isinstance(value, str) else None
         if found is None or not 1 <= int(found["port"]) <= 65_535:
             expected = 'expected "tcp://HOST:PORT", the port from 1 to 65535'
-            raise self.error(f"server {server} = {_brief(value)}: {expected}", "servers", server)
+            raise self.error(f"server {server} = {brief(value)}: {expected}", "servers", server)
         return Address(found["host"].strip("[]").lower(), int(found["port"]))
 
     def _domains(self, document: dict[str, Any], servers: dict[str, Address]) -> tuple[DomainEntry, ...]:
@@ -258,14 +258,14 @@ class _Reader:
             raise self.error(f'domain {name}: expected servers = ["…", …], one or more', *at)
         for server in members:
             if server not in servers:
-                raise self.error(f"domain {name} names the unknown server {_brief(server)}", *at, "servers")
+                raise self.error(f"domain {name} names the unknown server {brief(server)}", *at, "servers")
         if len(set(members)) < len(members):
             twice = next(server for server in members if members.count(server) > 1)
             raise self.error(f"domain {name} names server {twice} twice", *at, "servers")
         order = entry.get("order", DEFAULT_ORDER)
         if not isinstance(order, str) or not _order.fullmatch(order):
             expected = 'expected an order as "NAME" or "NAME:option=value,…"'
-            raise self.error(f"domain {name}: order = {_brief(order)}: {expected}", *at, "order")
+            raise self.error(f"domain {name}: order = {brief(order)}: {expected}", *at, "order")
         return DomainEntry(name, tuple(sorted(members, key=natural)), _in_sequence(order))
 
     def _agents(
@@ -284,9 +284,9 @@ class _Reader:
                     f"agent {name}: both server and servers: expected server for an agent, servers for an object", *at
                 )
             if "servers" not in entry and (not isinstance(server, str) or server not in servers):
-                raise self.error(f"agent {name}: server = {_brief(server)}: expected a server of this file", *at)
+                raise self.error(f"agent {name}: server = {brief(server)}: expected a server of this file", *at)
             if not isinstance(kind, str) or not _class.fullmatch(kind):
-                raise self.error(f'agent {name}: class = {_brief(kind)}: expected "module:Class"', *at)
+                raise self.error(f'agent {name}: class = {brief(kind)}: expected "module:Class"', *at)
             if "servers" in entry:
                 objects.append(ObjectHome(name, self._replicas(name, entry["servers"], servers), kind))
             else:
@@ -299,7 +299,7 @@ class _Reader:
             raise self.error(f'object {name}: expected servers = ["…", …], one or more', *at)
         for server in given:
             if server not in servers:
-                raise self.error(f"object {name} names the unknown server {_brief(server)}", *at)
+                raise self.error(f"object {name} names the unknown server {brief(server)}", *at)
         if len(set(given)) < len(given):
             raise self.error(f"object {name} names a server twice", *at)
         return tuple(sorted(given, key=natural))
@@ -309,7 +309,7 @@ class _Reader:
         self._known(table, ("module",), "application")
         module = table.get("module")
         if module is not None and (not isinstance(module, str) or not _module.fullmatch(module)):
-            raise self.error(f"module = {_brief(module)}: expected a module's name", "application", "module")
+            raise self.error(f"module = {brief(module)}: expected a module's name", "application", "module")
         return module
 
     def _metrics(self, document: dict[str, Any], servers: dict[str, Address]) -> dict[str, Address]:
@@ -318,11 +318,11 @@ class _Reader:
         for server in sorted(table, key=natural):
             at = ("metrics", server)
             if server not in servers:
-                raise self.error(f"metrics of the unknown server {_brief(server)}", *at)
+                raise self.error(f"metrics of the unknown server {brief(server)}", *at)
             value = table[server]
             found = _address.fullmatch(f"tcp://{value}") if isinstance(value, str) else None
             if found is None or not 1 <= int(found["port"]) <= 65_535:
-                raise self.error(f'metrics of {server} = {_brief(value)}: expected "HOST:PORT"', *at)
+                raise self.error(f'metrics of {server} = {brief(value)}: expected "HOST:PORT"', *at)
             pages[server] = Address(found["host"].strip("[]").lower(), int(found["port"]))
         return pages
 
@@ -333,7 +333,7 @@ class _Reader:
             client, _, server = name.rpartition("@")
             if name not in agents and name not in ("clients", "agents") and not (client and server in servers):
                 expected = "expected clients, agents, an agent of this file or CLIENT@SERVER"
-                raise self.error(f"mailbox of {_brief(name)}: {expected}", "mailboxes", name)
+                raise self.error(f"mailbox of {brief(name)}: {expected}", "mailboxes", name)
             of_agent = name == "agents" or name in agents
             named[name] = self._quota(name, table[name], plain.agents if of_agent else plain.clients)
         clients, of_agents = named.pop("clients", plain.clients), named.pop("agents", plain.agents)
@@ -346,9 +346,9 @@ class _Reader:
             whole = isinstance(value, int) or (key == "seconds" and isinstance(value, float))
             number = whole and not isinstance(value, bool) and 0 <= value <= limits.counter_max
             if key != "full" and not number:
-                raise self.error(f"mailbox of {name}: {key} = {_brief(value)}: expected a number, 0 for no limit", *at)
+                raise self.error(f"mailbox of {name}: {key} = {brief(value)}: expected a number, 0 for no limit", *at)
             if key == "full" and value not in FULL:
-                raise self.error(f"mailbox of {name}: full = {_brief(value)}: expected {' or '.join(FULL)}", *at)
+                raise self.error(f"mailbox of {name}: full = {brief(value)}: expected {' or '.join(FULL)}", *at)
         return msgspec.structs.replace(plain, **entry)
 
     def _hold(self, document: dict[str, Any]) -> Iterable[str]:
@@ -356,7 +356,7 @@ class _Reader:
             follow = entry.get("dead_follow", DEAD_FOLLOW[0])
             if follow not in DEAD_FOLLOW or "servers" in entry:
                 expected = " or ".join(DEAD_FOLLOW) if "servers" not in entry else "it only for agents, not for objects"
-                reason = f"agent {name}: dead_follow = {_brief(follow)}: expected {expected}"
+                reason = f"agent {name}: dead_follow = {brief(follow)}: expected {expected}"
                 if "dead_follow" in entry:
                     raise self.error(reason, "agents", name)
             if follow == "hold":
@@ -365,35 +365,35 @@ class _Reader:
     def _guarantee(self, document: dict[str, Any]) -> str:
         guarantee = document.get("guarantee", "causal")
         if guarantee not in GUARANTEES:
-            raise self.error(f"guarantee = {_brief(guarantee)}: expected one of {', '.join(GUARANTEES)}", "guarantee")
+            raise self.error(f"guarantee = {brief(guarantee)}: expected one of {', '.join(GUARANTEES)}", "guarantee")
         return str(guarantee)
 
     def _table(self, document: dict[str, Any], name: str, *, needed: bool = False) -> dict[str, Any]:
         table = document.get(name, {})
         if not isinstance(table, dict):
-            raise self.error(f"{name} = {_brief(table)}: expected a table [{name}]", name)
+            raise self.error(f"{name} = {brief(table)}: expected a table [{name}]", name)
         if needed and not table:
             raise self.error(f"expected a table [{name}] with one entry or more")
         return table
 
     def _entry(self, entry: Any, what: str, keys: Iterable[str], *path: str) -> None:
         if not isinstance(entry, dict):
-            raise self.error(f"{what} = {_brief(entry)}: expected {{ {' = …, '.join(keys)} = … }}", *path)
+            raise self.error(f"{what} = {brief(entry)}: expected {{ {' = …, '.join(keys)} = … }}", *path)
         self._known(entry, keys, *path)
 
     def _known(self, table: dict[str, Any], keys: Iterable[str], *path: str) -> None:
         for key in table:
             if key not in keys:
                 where = f" in {'.'.join(path)}" if path else ""
-                raise self.error(f"unknown key {_brief(key)}{where}: expected {', '.join(keys)}", *path, key)
+                raise self.error(f"unknown key {brief(key)}{where}: expected {', '.join(keys)}", *path, key)
 
     def _named(self, what: str, name: str, *path: str) -> None:
         if not _name.fullmatch(name):
             expected = "expected 1 to 64 letters, digits, _, . or -, not only dots"
-            raise self.error(f"{what} {_brief(name)}: {expected}", *path)
+            raise self.error(f"{what} {brief(name)}: {expected}", *path)
 
 
-def _brief(value: Any) -> str:
+def brief(value: Any) -> str:
     """Return a value from outside on one line of limited length."""
     shown = json.dumps(value, ensure_ascii=False, default=str)
     return shown if len(shown) <= 60 else f"{shown[:57]}…"
@@ -410,7 +410,7 @@ def _key(name: str) -> str:
     return f'"{name}"' if "." in name else name
 
 
-def _line_of(text: str, path: tuple[str, ...]) -> int | None:
+def line_of(text: str, path: tuple[str, ...]) -> int | None:
     """Return the line of the longest known prefix of a path of keys, or None. TOML's parser does not report it, so this
     is a simple search."""
     header: tuple[str, ...] = ()

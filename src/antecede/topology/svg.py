@@ -1,9 +1,10 @@
-"""A topology as a picture: every domain is a box, every server a pill in the box nearest to the centre.
+"""A topology as a picture: every domain is a box, and every server a pill in each of its domains.
 
-The central domain is on top. A router appears once, in the lowest row of its box, above the boxes of its other domains;
-a line from it into such a box shows that it is a member there. A box is as wide as everything below it, so nothing can
-overlap: the layout is a tidy tree, computed in one pass upwards (widths) and one downwards (positions). The document
-needs nothing from outside, adapts to dark and light pages, and describes in words what it shows.
+The central domain is on top. A router is dark. It is in the lowest row of the box nearest to the centre, and again on
+the upper edge of each of its other boxes, which are below; lines connect the pills of one router. A box is as wide as
+everything below it, so nothing can overlap: the layout is a tidy tree, computed in one pass upwards (widths) and one
+downwards (positions). The document needs nothing from outside, adapts to dark and light pages, and describes in words
+what it shows.
 """
 
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ _pill_height = 24.0
 _gap = 8.0
 _pad = 12.0
 _head = 26.0
+_head_below = 38.0
+"""The height of a title, and below the pill of a router on the upper edge."""
 _drop = 44.0
 """The distance from a box to the boxes below it."""
 _apart = 22.0
@@ -75,6 +78,8 @@ class _Box(msgspec.Struct, eq=False):
     """Routers, each with the boxes below it."""
     pill: float
     """The width of its pills."""
+    head: float = _head
+    """The height of its title."""
     columns: int = 1
     own: float = 0.0
     """The width of its title and its pills."""
@@ -135,8 +140,9 @@ def _measured(file: TopologyFile, root: Branch, orders: dict[str, str]) -> list[
             groups.setdefault(child.via, []).append(boxes[child.domain])
         members = [name for name in file.organisation.domains[branch.domain].servers if name != branch.via]
         plain = [name for name in members if name not in groups]
-        pill = max(34.0, 16 + _letter * max((len(name) for name in members), default=0))
-        box = boxes[branch.domain] = _Box(branch, plain, list(groups.items()), pill)
+        pill = max(34.0, 16 + _letter * max((len(name) for name in [*members, branch.via]), default=0))
+        head = _head_below if branch.via else _head
+        box = boxes[branch.domain] = _Box(branch, plain, list(groups.items()), pill, head)
         _measure(box, orders[branch.domain])
     return list(boxes.values())
 
@@ -150,7 +156,7 @@ def _measure(box: _Box, order: str) -> None:
     box.own = max(title, 2 * _pad + box.columns * (box.pill + _gap) - _gap)
     box.width = max(box.own, below)
     rows += bool(box.groups)
-    box.height = _head + rows * (_pill_height + _gap) + (_pad - _gap if rows else 0.0)
+    box.height = box.head + rows * (_pill_height + _gap) + (_pad - _gap if rows else 0.0)
 
 
 def _group_width(box: _Box, group: list[_Box]) -> float:
@@ -194,7 +200,7 @@ def _frame(box: _Box, order: str) -> Iterator[str]:
         f'width="{box.right - box.left:.1f}" height="{box.height:.1f}"/>'
     )
     yield (
-        f'<text x="{box.left + _pad:.1f}" y="{box.top + 17:.1f}"><tspan class="name">{escape(name)}</tspan>'
+        f'<text x="{box.left + _pad:.1f}" y="{box.top + box.head - 9:.1f}"><tspan class="name">{escape(name)}</tspan>'
         f'<tspan class="order" dx="6">{escape(order)}</tspan></text>'
     )
 
@@ -208,7 +214,6 @@ def _links(box: _Box) -> Iterator[str]:
             bend = bottom + _drop / 2
             way = f"M{x:.1f} {y:.1f}C{x:.1f} {bend:.1f} {to:.1f} {bend:.1f} {to:.1f} {child.top:.1f}"
             yield f'<path class="link" d="{way}"/>'
-            yield f'<circle class="router" cx="{to:.1f}" cy="{child.top:.1f}" r="4"/>'
 
 
 def _pills(box: _Box) -> Iterator[str]:
@@ -217,9 +222,11 @@ def _pills(box: _Box) -> Iterator[str]:
         row, column = divmod(place, box.columns)
         count = min(box.columns, len(box.plain) - row * box.columns)
         x = middle + (column - (count - 1) / 2) * (box.pill + _gap)
-        yield from _pill(name, x, box.top + _head + row * (_pill_height + _gap) + _pill_height / 2, box.pill, False)
+        yield from _pill(name, x, box.top + box.head + row * (_pill_height + _gap) + _pill_height / 2, box.pill, False)
     for name, x, _ in _routers(box):
         yield from _pill(name, x, box.top + box.height - _pad - _pill_height / 2, box.pill, True)
+    if box.branch.via:
+        yield from _pill(box.branch.via, middle, box.top, box.pill, True)
 
 
 def _pill(name: str, x: float, y: float, width: float, router: bool) -> Iterator[str]:

@@ -77,15 +77,17 @@ class Stamps(msgspec.Struct):
 def stamps(trace: Matched, hops: Iterable[Event], unsaid: dict[str, tuple[str, ...]]) -> Stamps:
     """Return the stamp sizes, per copy and over all hops.
 
-    The size of a copy's stamp is that of its first arrival, or else the mean on its send. For a message that routers
-    forwarded, the sizes of all its packets are added and divided by the number of its destinations: one packet to each
-    destination and to each router on the way. The packet to a router h hops away is estimated as the mean of the
-    packets that left h − 1 hops away, which is exact for one destination. A message with an unknown packet is left out.
+    The size of a copy's stamp is that of its first arrival, or else that of its delivery, or else the mean on its send.
+    For a message that routers forwarded, the sizes of all its packets are added and divided by the number of its
+    destinations: one packet to each destination and to each router on the way. If the send has a size, the sizes of
+    routers are those of packets that left there: the packet to a router h hops away is estimated as the mean of the
+    packets that left h − 1 hops away, which is exact for one destination. Otherwise, in the traces of servers, a router
+    has the size of the packet that it received. A message with an unknown packet is left out.
     """
     arrived: dict[tuple[str, str], int] = {}
     for name, line in zip(trace.names, trace.lines, strict=True):
         for event in line:
-            if event.kind == ARRIVE and event.stamp_bytes is not None:
+            if event.kind in (ARRIVE, DELIVER) and event.stamp_bytes is not None:
                 arrived.setdefault((event.message or "", name), event.stamp_bytes)
     passed = _by_message(hops)
     found = Stamps()
@@ -106,6 +108,12 @@ def stamps(trace: Matched, hops: Iterable[Event], unsaid: dict[str, tuple[str, .
 
 def _router_packets(send: Event, rows: list[Event], to: tuple[str, ...]) -> list[int | None]:
     """Return the stamps of the packets to routers that are not destinations themselves."""
+    if send.stamp_bytes is None:
+        received: dict[str, list[int | None]] = {}
+        for row in rows:
+            if row.process not in to and row.process != send.process:
+                received.setdefault(row.process, []).append(row.stamp_bytes)
+        return [None if None in sizes else min(size or 0 for size in sizes) for sizes in received.values()]
     left: dict[int, list[int | None]] = {0: [send.stamp_bytes]}
     behind: dict[str, int] = {}
     for row in rows:
@@ -145,13 +153,16 @@ def quantile(ascending: Sequence[int], percent: int) -> int:
     return ascending[max(0, -(-len(ascending) * percent // 100) - 1)]
 
 
-def held(trace: Matched) -> dict[str, tuple[int, int]]:
+def held(trace: Matched, hops: Iterable[Event] = ()) -> dict[str, tuple[int, int]]:
     """Return for each process its arrivals, and how many of them were held.
 
     An arrival counts unless its message was delivered there before. It is *direct* if the delivery happens in the same
     step: every index in between belongs to a delivery, and, if both rows have a time, the times are equal. All others
     were held, including those that were never delivered. (If a message arrives again before its delivery, its receiver
     had lost it in between, and it was held the first time.)
+
+    Servers write no ``arrive`` rows, since a letter waits in a mailbox between its arrival and its reaction. Instead
+    their deliveries and hops record in ``held`` whether the packet was held; each is one arrival.
     """
     found = {}
     for name, line in zip(trace.names, trace.lines, strict=True):
@@ -161,6 +172,9 @@ def held(trace: Matched) -> dict[str, tuple[int, int]]:
         for event in line:
             message = event.message or ""
             if event.kind == DELIVER:
+                if event.held is not None:
+                    arrivals += 1
+                    direct += not event.held
                 since = waiting.pop(message, None)
                 if since is not None and event.index - since[0] - 1 == len(delivered) - since[1]:
                     direct += since[2] is None or event.time is None or since[2] == event.time
@@ -170,6 +184,10 @@ def held(trace: Matched) -> dict[str, tuple[int, int]]:
                 waiting[message] = event.index, len(delivered), event.time
         if arrivals:
             found[name] = arrivals, arrivals - direct
+    for hop in hops:
+        if hop.held is not None:
+            before = found.get(hop.process, (0, 0))
+            found[hop.process] = before[0] + 1, before[1] + hop.held
     return found
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from antecede import __version__
-from antecede.errors import UsageError
+from antecede.errors import UsageError, similar
 from antecede.trace.assumed import certain
 from antecede.trace.chain import Chains, Link
 from antecede.trace.conflicts import Conflicts, needed
@@ -55,7 +55,7 @@ class Asked(msgspec.Struct, frozen=True):
         """Refuse a request that makes no sense, before anything is read."""
         orders = (*ORDERS, "significant")
         if self.order not in orders:
-            raise UsageError(f"--order: {self.order!r} is not one of {', '.join(orders)}")
+            raise UsageError(f"--order: {self.order!r} is not one of {', '.join(orders)}{similar(self.order, orders)}")
         if self.message is not None and not self.by_delivery():
             wanted = "--message is for fifo, causal and significant order"
             raise UsageError(f"{wanted}: {self.order} order is broken by a cycle of several messages")

@@ -38,6 +38,10 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     message: str
     to: tuple[str, ...] | None = None
     time: Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)] | None = None
+    stamp_bytes: Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)] | None = None
+    notification: str | None = None
+    label: str | None = None
+    held: bool | None = None
     source: str | None = None
     """The place in a log that was imported."""
 
@@ -64,19 +68,39 @@ def decode(line: bytes) -> Event | Fault:
         return _decode_any(line)
     # Every key has its colon, so as many colons as columns prove that no key was there twice.
     colons = 4 + (plain.to is not None) + (plain.time is not None)
-    extra = None
-    if plain.source is not None:
+    colons += (plain.stamp_bytes is not None) + (plain.held is not None)
+    texts = [text for text in (plain.notification, plain.label, plain.source) if text is not None]
+    if texts:
         if b"\\" in line:
             # A colon may be written as an escape.
             return _decode_any(line)
-        colons += 1 + plain.source.count(":")
-        extra = {"source": plain.source}
+        colons += len(texts) + sum(text.count(":") for text in texts)
     if line.count(b":") != colons:
         return _decode_any(line)
     to = plain.to
     if to is not None:
         to = destinations(to)
-    return Event(intern(plain.process), plain.index, plain.kind, plain.message, to, plain.time, extra=extra)
+    process = intern(plain.process)
+    if plain.notification is None and plain.stamp_bytes is None and plain.held is None and not texts:
+        return Event(process, plain.index, plain.kind, plain.message, to, plain.time)
+    return Event(
+        process,
+        plain.index,
+        plain.kind,
+        plain.message,
+        to,
+        plain.time,
+        stamp_bytes=plain.stamp_bytes,
+        notification=None if plain.notification is None else intern(plain.notification),
+        label=plain.label,
+        held=plain.held,
+        extra=None if plain.source is None else {"source": plain.source},
+    )
+
+
+def content(event: Event) -> bytes:
+    """Return what must be equal in two rows if they are the same row."""
+    return encode(msgspec.structs.replace(event, extra=None, notification=None, label=None))
 
 
 def _decode_any(line: bytes) -> Event | Fault:

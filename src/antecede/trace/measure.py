@@ -40,7 +40,7 @@ def measure(
     traffic = costs.traffic(trace, unsaid)
     stamps = costs.stamps(trace, hops, unsaid)
     delays = costs.delays(trace)
-    held = costs.held(trace)
+    held = costs.held(trace, hops)
     hops_mean, hops_max = costs.hop_figures(trace, hops, unsaid)
     concurrency, compared = costs.concurrency(trace)
     span = costs.span(trace)

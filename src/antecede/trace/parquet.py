@@ -6,7 +6,7 @@ again. A file that is not Parquet, or whose pages are damaged, cannot be read at
 into text (invalid UTF-8) is an unreadable line.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from importlib import import_module
 from operator import attrgetter
 from sys import intern
@@ -44,6 +44,11 @@ def _pyarrow() -> Any:
         return import_module("pyarrow")
     except ImportError:
         raise TraceError("Parquet needs pyarrow: install antecede[spark]") from None
+
+
+def check_installed() -> None:
+    """Raise an error if Parquet cannot be read or written here."""
+    _pyarrow()
 
 
 def read(file: IO[bytes], where: str, keep_raw: bool = True) -> tuple[Metadata | None, Iterator[Item]]:
@@ -142,7 +147,8 @@ def _plain_events(pa: Any, batch: Any, folded: Collection[str]) -> list[Event] |
     given = zip(batch.schema.names, batch.columns, strict=True)
     columns = {name: column for name, column in given if column.null_count < len(column)}
     whole = ("process", "index", "kind")
-    others = columns.keys() - {*whole, "message", "to", "time"}
+    usual = columns.keys() & _usual.keys()
+    others = columns.keys() - {*whole, "message", "to", "time", *usual}
     if len(others) > 1 or not others <= set(folded):
         return None
     if any(name not in columns or columns[name].null_count for name in whole):
@@ -153,7 +159,9 @@ def _plain_events(pa: Any, batch: Any, folded: Collection[str]) -> list[Event] |
         index, time = _numbers(pa, columns["index"]), _numbers(pa, columns.get("time", pa.nulls(rows, pa.int64())))
         message = _texts(pa, columns.get("message", pa.nulls(rows, pa.string())))
         to = _lists(pa, columns["to"]) if "to" in columns else [None] * rows
-        extra = _extras(pa, columns[others.pop()]) if others else None
+        more = {name: _usual[name](pa, columns[name]) for name in usual}
+        if others:
+            more["extra"] = _extras(pa, columns[others.pop()])
     except (pa.ArrowException, msgspec.MsgspecError, TypeError, ValueError, RecursionError):
         return None
     if not KINDS.issuperset(kind) or min(index) < 0:
@@ -161,17 +169,18 @@ def _plain_events(pa: Any, batch: Any, folded: Collection[str]) -> list[Event] |
     if any(m is None and k != LOCAL for m, k in zip(message, kind, strict=True)):
         return None
     fields = process, index, kind, message, to, time
-    if extra is None:
+    if not more:
         return list(map(Event, *fields))
-    return [Event(p, i, k, m, d, t, extra=e) for p, i, k, m, d, t, e in zip(*fields, extra, strict=True)]
+    nothing = [None] * rows
+    return list(map(Event, *fields, *(more.get(name, nothing) for name in Event.__struct_fields__[len(fields) :])))
 
 
-def _names(pa: Any, column: Any) -> list[str]:
+def _names(pa: Any, column: Any) -> list[Any]:
     """Texts that repeat, one copy of each."""
     _require(pa.types.is_string(column.type))
     encoded = column.dictionary_encode()
     names = [intern(name) for name in encoded.dictionary.to_pylist()]
-    return [names[code] for code in encoded.indices.to_pylist()]
+    return [None if code is None else names[code] for code in encoded.indices.to_pylist()]
 
 
 def _texts(pa: Any, column: Any) -> list[str | None]:
@@ -184,6 +193,24 @@ def _numbers(pa: Any, column: Any) -> list[int]:
     _require(pa.types.is_int64(column.type))
     numbers: list[int] = column.to_pylist()
     return numbers
+
+
+def _flags(pa: Any, column: Any) -> list[bool | None]:
+    _require(pa.types.is_boolean(column.type))
+    flags: list[bool | None] = column.to_pylist()
+    return flags
+
+
+_usual: dict[str, Callable[[Any, Any], list[Any]]] = {
+    "stamp_bytes": _numbers,
+    "domain": _names,
+    "hop": _numbers,
+    "dead": _flags,
+    "notification": _names,
+    "label": _texts,
+    "held": _flags,
+}
+"""Further columns in the traces of servers, with their readers."""
 
 
 def _lists(pa: Any, column: Any) -> list[tuple[str, ...] | None]:
@@ -290,7 +317,8 @@ class Rows:
         text, number = pa.string(), pa.int64()
         kinds: dict[str, Any] = dict.fromkeys(COLUMNS, text)
         kinds |= dict.fromkeys(("index", "time", "lamport", "stamp_bytes", "hop"), number)
-        kinds |= {"to": pa.list_(text), "clock": pa.map_(text, number), "dead": pa.bool_(), "assumed": pa.bool_()}
+        kinds |= {"to": pa.list_(text), "clock": pa.map_(text, number)}
+        kinds |= dict.fromkeys(("dead", "assumed", "held"), pa.bool_())
         fields = [pa.field(name, kinds[name], nullable=name not in COLUMNS[:3]) for name in COLUMNS]
         fields.append(pa.field("extra", text, metadata=_folded))
         said = {METADATA_KEY: metadata_bytes(metadata)} if metadata is not None else None

@@ -7,7 +7,7 @@ The reasons are tested one after the other, each on the rows that are left, so a
 (``unreadable_line``, ``missing_field``, ``wrong_type``, ``unknown_kind``) are found while reading, row by row. Then:
 
 ====================== ==============================================================================================
-``duplicate_row``      the same row again: all but the first read. Columns outside the schema don't count.
+``duplicate_row``      the same row again: all but the first read. Texts for people and unknown columns don't count.
 ``duplicate_index``    different rows with one process and index: all of them, since any may be the true one.
 ``duplicate_send``     an id that is sent more than once: all its sends and all its deliveries. (Its arrivals are then
 without a send, and so orphans.) ``duplicate_delivery`` an id delivered more than once in one process: all but the one
@@ -34,7 +34,7 @@ import msgspec
 from antecede import limits
 from antecede.errors import TraceError
 from antecede.trace.cycles import circular_deliveries
-from antecede.trace.jsonl import encode
+from antecede.trace.jsonl import content
 from antecede.trace.matched import Matched, match
 from antecede.trace.schema import ARRIVE, DELIVER, HOP, SEND, Event, Fault
 
@@ -115,7 +115,7 @@ def _places(events: list[Event], reasons: dict[int, str]) -> dict[tuple[bool, st
     for numbers in contested.values():
         different: dict[bytes, int] = {}
         for number in numbers:
-            same = encode(msgspec.structs.replace(events[number], extra=None))
+            same = content(events[number])
             if different.setdefault(same, number) != number:
                 reasons[number] = "duplicate_row"
         if len(different) > 1:

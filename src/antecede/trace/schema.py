@@ -17,7 +17,8 @@ and an integer beyond 64 bits is not valid. Where the format leaves a choice, we
 * Every column named here is checked on every row, even if its kind does not use it.
 * A negative ``index`` is a ``wrong_type``: indices count from 0.
 * A row of unknown kind needs no ``message``.
-* Columns not named here are kept in ``extra`` and ignored; two rows that differ only there are the same.
+* Columns not named here are kept in ``extra`` and ignored. Two rows that differ only there, or in the texts for people
+  (``notification``, ``label``), are the same.
 
 This module knows rows and metadata; it must not know files.
 """
@@ -72,6 +73,12 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     replays: str | None = None
     assumed: bool | None = None
     """An import had to assume this row's position in its process (see :mod:`antecede.trace.assumed`)."""
+    notification: str | None = None
+    """The class of the message's content, for people; no verdict uses it."""
+    label: str | None = None
+    """A short text about the message, for people; no verdict uses it."""
+    held: bool | None = None
+    """On a ``deliver`` or ``hop`` row of a server: whether the order held the packet that brought the message."""
     extra: dict[str, Any] | None = None
     """Columns that the schema does not name."""
 
@@ -129,6 +136,9 @@ _columns: dict[str, tuple[Callable[[Any], bool], str]] = {
     "dead": (_is_bool, "true or false"),
     "replays": (_is_string, "a string"),
     "assumed": (_is_bool, "true or false"),
+    "notification": (_is_string, "a string"),
+    "label": (_is_string, "a string"),
+    "held": (_is_bool, "true or false"),
 }
 
 COLUMNS: Final = tuple(_columns)

@@ -19,6 +19,7 @@ from antecede.errors import (
     UsageError,
     again,
 )
+from antecede.labels import has_label, tail_of
 from antecede.limits import letter_bytes_max, publish_batch_max, train_bytes_max
 from antecede.live.client.handlers import Call, Handlers, Received, read
 from antecede.live.client.ticket import Line, Ticket
@@ -46,6 +47,7 @@ class Bus:
         self._failed: list[Ticket] = []
         self._calm: list[asyncio.Future[None]] = []
         self._names: dict[type, str] = {}
+        """The names of classes without labels."""
         self._questions: Questions[Ticket] = Questions(self._numbering, self._ended)
         self._timer: asyncio.TimerHandle | None = None
         """The time at which the first question may be late. One timer serves all: most are answered long before."""
@@ -97,15 +99,18 @@ class Bus:
 
     def send(self, to: str | Iterable[str], notification: Notification) -> Ticket:
         """Send to one agent, or one multicast to several."""
-        return self._put(to, self._names.get(type(notification)) or self._name(notification), _encode(notification))
+        kind = self._names.get(type(notification))
+        if kind is None:
+            return self._put(to, self._name(notification), _encode(notification), tail_of(notification))
+        return self._put(to, kind, _encode(notification))
 
     def post(self, to: str | Iterable[str], kind: str, fields: dict[str, Any]) -> Ticket:
         """Send a notification by its name and its fields, without its class."""
         return self._put(to, kind, _encode(fields))
 
-    def _put(self, to: str | Iterable[str], kind: str, body: bytes) -> Ticket:
+    def _put(self, to: str | Iterable[str], kind: str, body: bytes, tail: str = "") -> Ticket:
         ticket = self._numbering.open
-        context = "" if self._tracing is None else self._tracing()
+        context = tail if self._tracing is None else self._context(tail)
         if (
             ticket is None
             or ticket.target != to
@@ -160,8 +165,10 @@ class Bus:
 
         An answer that comes later is dropped. ``expect`` is the answer's class; without it the result has the fields.
         """
-        kind = self._names.get(type(notification)) or self._name(notification)
-        letter = await self._question(to, kind, _encode(notification), timeout)
+        kind, tail = self._names.get(type(notification)), ""
+        if kind is None:
+            kind, tail = self._name(notification), tail_of(notification)
+        letter = await self._question(to, kind, _encode(notification), timeout, tail)
         if expect is not None and letter.type != name_of(expect):
             raise AgentError(f"{to} answered with {letter.type}: expected {name_of(expect)}")
         return cast("Notification | Received", read(letter, expect))
@@ -177,12 +184,12 @@ class Bus:
     async def _call(self, to: str, operation: str, body: bytes, seconds: float) -> Returned:
         return cast(Returned, read(await self._question(to, operation, body, seconds), Returned))
 
-    async def _question(self, to: str, kind: str, body: bytes, timeout: float) -> Letter:
+    async def _question(self, to: str, kind: str, body: bytes, timeout: float, tail: str = "") -> Letter:
         if len(body) > letter_bytes_max:
             raise UsageError(body_fault(len(body)))
         if not self._listening:
             self._listen()
-        ticket = self._begin(to, kind, "" if self._tracing is None else self._tracing(), ask=True)
+        ticket = self._begin(to, kind, self._context(tail), ask=True)
         ticket.bodies.append(body)
         answer: asyncio.Future[Letter] = self._loop.create_future()
         ticket.answer = answer
@@ -225,8 +232,16 @@ class Bus:
         kind = type(notification)
         if not isinstance(notification, Notification):
             raise UsageError(f"{kind.__qualname__} is not a Notification")
-        name = self._names[kind] = name_of(kind)
+        name = name_of(kind)
+        if not has_label(kind):
+            self._names[kind] = name
         return name
+
+    def _context(self, tail: str) -> str:
+        """Return the context of a publish: the current span, and the label of its notification."""
+        trace = "" if self._tracing is None else self._tracing()
+        # The servers of earlier versions refuse longer ones.
+        return (trace + tail)[: max(limits.trace_context_chars_max, len(trace))]
 
     def _begin(self, to: str | Iterable[str], kind: str, context: str, *, ask: bool = False) -> Ticket:
         if self._closed is not None:

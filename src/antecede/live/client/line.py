@@ -8,10 +8,15 @@ import asyncio
 import ssl
 import time
 from collections.abc import Callable
+from pathlib import Path
 from random import random
 from secrets import token_hex
+from typing import TYPE_CHECKING
 
 from antecede import limits
+from antecede.access.authoriser import temporary_name
+from antecede.access.model import CLIENT
+from antecede.access.proof import Keyring
 from antecede.errors import AntecedeError, ClosedError, RefusedError, UsageError, again
 from antecede.live.client import Bus, Ticket
 from antecede.live.tcp import dial
@@ -20,6 +25,9 @@ from antecede.server.connections import Connection
 from antecede.topology import Address
 from antecede.topology.file import is_name
 from antecede.wire import TEMPORARY, AnyPart
+
+if TYPE_CHECKING:
+    from antecede.live.keys import Credentials
 
 
 class TcpLine:
@@ -33,13 +41,14 @@ class TcpLine:
         tls: ssl.SSLContext | None,
         patience: float,
         waits: Callable[[str], None] | None = None,
+        keyring: Keyring | None = None,
     ) -> None:
         self._bus = bus
         self._address = address
         self._tls = tls
         self._patience = patience
         self._waits = waits
-        self._line = ClientLine(_Welcomed(self, bus), token, self._flush_soon, _clock, random)
+        self._line = ClientLine(_Welcomed(self, bus), token, self._flush_soon, _clock, random, keyring=keyring)
         self._keeper: asyncio.Task[None] | None = None
         self._first: asyncio.Future[None] | None = None
         self._closed = asyncio.Event()
@@ -162,6 +171,8 @@ def why_unreached(error: Exception) -> str:
     """Return why the server could not be reached, and the most likely cause."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused; is `antecede up` or `antecede serve` running?"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
     return str(error) or type(error).__name__
 
 
@@ -173,19 +184,34 @@ def connect(
     tls: ssl.SSLContext | None = None,
     patience: float = 10.0,
     waits: Callable[[str], None] | None = None,
+    credentials: "Credentials | str | Path | None" = None,
 ) -> Bus:
     """Return a bus to the server at ``tcp://HOST:PORT``, to be entered with ``async with``.
 
     ``name`` is durable: a client that reconnects with it finds its mailbox. Without a name the client is temporary: it
     gets a unique name, and its mailbox is removed when it closes. ``patience`` is how long to try the first time;
-    ``waits`` is called once, with the address and the reason, if there is no answer at first.
+    ``waits`` is called once, with the address and the reason, if there is no answer at first. ``credentials``: the
+    folder with the client's credentials, for servers with an access file (``antecede credentials``).
     """
     host, _, port = address.removeprefix("tcp://").rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
         raise UsageError(f"address {address!r}: expected tcp://HOST:PORT")
+    own = _read(credentials)
     if name is None:
-        name = TEMPORARY + token_hex(8)
+        name = TEMPORARY + token_hex(8) if own is None else temporary_name(own.name, token_hex(8))
     elif not is_name(name):
         raise UsageError(f"client name {name!r}: expected 1 to 64 letters, digits, _, . or -")
     where = Address(host.strip("[]"), int(port))
-    return Bus(name, lambda bus: TcpLine(bus, where, token, tls, patience, waits))
+    if own is None:
+        return Bus(name, lambda bus: TcpLine(bus, where, token, tls, patience, waits))
+    own.expect(CLIENT)
+    keyring, dialing = own.keyring(), tls or own.dialing()
+    return Bus(name, lambda bus: TcpLine(bus, where, "", dialing, patience, waits, keyring))
+
+
+def _read(credentials: "Credentials | str | Path | None") -> "Credentials | None":
+    if credentials is None:
+        return None
+    from antecede.live.keys import Credentials
+
+    return credentials if isinstance(credentials, Credentials) else Credentials(credentials)

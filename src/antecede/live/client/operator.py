@@ -5,6 +5,7 @@ import ssl
 from typing import Any
 
 from antecede import limits, wire
+from antecede.access.proof import Keyring
 from antecede.errors import AntecedeError, ClosedError
 from antecede.live.client.line import why_unreached
 from antecede.live.tcp import TcpConnection, dial
@@ -13,9 +14,15 @@ from antecede.topology import Address
 
 
 async def request(
-    address: Address, token: str, command: str, *arguments: str, tls: ssl.SSLContext | None = None
+    address: Address,
+    token: str,
+    command: str,
+    *arguments: str,
+    tls: ssl.SSLContext | None = None,
+    keyring: Keyring | None = None,
 ) -> Any:
-    """Send a request to a server; return the document that it answers with."""
+    """Send a request to a server; return the document that it answers with. ``keyring``: the operator's identity, for
+    servers with an access file."""
     answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def answered(document: Any, error: AntecedeError | None) -> None:
@@ -27,7 +34,7 @@ async def request(
             answer.set_exception(error)
 
     def opened(connection: TcpConnection) -> OperatorRequest:
-        return OperatorRequest(connection, wire.Request(token, command, list(arguments)), answered)
+        return OperatorRequest(connection, wire.Request(token, command, list(arguments)), answered, keyring)
 
     try:
         await dial(opened, address.host, address.port, tls)

@@ -1,9 +1,10 @@
 """Campaigns on groups of objects: a seed, a workload, a bad network; the verdict comes from the trace.
 
 Each seed is one :class:`~antecede.objects.simulation.workload.Workload` whose settings are all drawn. The run is
-judged three times. First, from the trace alone, by the checker of significant order, which does not know this protocol.
+judged four times. First, from the trace alone, by the checker of significant order, which does not know this protocol.
 Second, by conditions that need no order: everything is delivered, once; nothing is blocked; every root ends as planned,
 and takes effect everywhere or nowhere. Third, by whether the objects end as if the roots had run one after the other.
+Fourth, by whether conflicting roots of one home begin in the order in which they were started.
 """
 
 from collections import Counter
@@ -13,7 +14,7 @@ import msgspec
 from antecede.objects import Site
 from antecede.objects.simulation.serial import unserial
 from antecede.objects.simulation.workload import Driver, Ended, Workload
-from antecede.trace import DELIVER, match
+from antecede.trace import DELIVER, LOCAL, match
 from antecede.trace.conflicts import conflicts_in
 from antecede.trace.significant import judge_significant
 
@@ -24,8 +25,9 @@ class Judged(msgspec.Struct):
     seed: int
     ended: Ended | None
     findings: dict[str, list[str]]
-    """By kind: ``stuck`` (not delivered, blocked, not atomic), ``serial`` (not as if the roots had run one after the
-    other), the rules of significant order, ``error``."""
+    """By kind: ``stuck`` (not delivered, blocked, not atomic, forms of a state that differ), ``serial`` (not as if the
+    roots had run one after the other), ``admission`` (a root began before an older one of its home that conflicts with
+    it), the rules of significant order, ``error``."""
 
     def __str__(self) -> str:
         first = "; ".join(f"{kind}: {texts[0]}" for kind, texts in self.findings.items())
@@ -45,9 +47,31 @@ def play(seed: int, *, site: type[Site] = Site, workload: Workload | None = None
         findings["stuck"] = ended.problems
     elif wrong := unserial(ended):
         findings["serial"] = wrong
+    if overtaken := overtaking(ended):
+        findings["admission"] = overtaken
     for rule, text in broken(ended):
         findings.setdefault(rule, []).append(text)
     return Judged(seed, ended, findings)
+
+
+def overtaking(ended: Ended) -> list[str]:
+    """Return the roots that began before an older root of their home that conflicts with them. First tries only: a root
+    that was wounded begins again later."""
+    found: list[str] = []
+    begun: dict[str, list[tuple[int, str, str]]] = {}
+    for event in ended.events:
+        root = event.instance or ""
+        if event.kind != LOCAL or event.type != "begin" or "/" in root or "~" in root:
+            continue
+        operation, number = event.operation or "", int(root.rpartition(".")[2])
+        here = begun.setdefault(event.process, [])
+        found += [
+            f"{other} begins at {event.process} before {root}, which is older"
+            for later, other, earlier in here
+            if later > number and ended.relation.conflict(earlier, operation)
+        ]
+        here.append((number, root, operation))
+    return found
 
 
 def broken(ended: Ended) -> list[tuple[str, str]]:

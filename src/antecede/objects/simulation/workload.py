@@ -4,7 +4,8 @@ The objects have a class made for this purpose. Each conflicting pair of operati
 two do not commute, while each commutes with itself: one adds, the other multiplies. An operation that conflicts with
 itself also has a cell on which it does not commute. So two objects that computed conflicting operations in different
 orders end in different states, whatever compatible operations came between. The argument of an operation is a plan of
-its calls.
+its calls. Every number is kept in several forms: in an entry of a dictionary, in a list in such an entry, and in a list
+that is an attribute. In the end they must agree.
 """
 
 from collections import Counter
@@ -60,6 +61,7 @@ def scripted(relation: Relation, operations: tuple[str, ...]) -> type[Object]:
     def named(name: str) -> Any:
         def compute(self: Any, tag: int, calls: list[Any], fails: bool) -> Generator[Call, Any, int]:
             answered = 0
+            self.tally[operations.index(name)] += 1
             for to, called, arguments in calls:
                 try:
                     yield Call(tuple(to), called, tuple(arguments))
@@ -68,6 +70,10 @@ def scripted(relation: Relation, operations: tuple[str, ...]) -> type[Object]:
                     pass
             self.counts[name] = self.counts.get(name, 0) + 1
             changed(self.cells, relation, name, tag)
+            for cell, value in self.cells.items():
+                box = self.boxes.setdefault(cell, [0, 0])
+                box[0] += box[1] != value
+                box[1] = value
             if fails:
                 raise ValueError("as planned")
             return answered
@@ -78,6 +84,8 @@ def scripted(relation: Relation, operations: tuple[str, ...]) -> type[Object]:
     def start(self: Any) -> None:
         self.counts = {}
         self.cells = {}
+        self.boxes = {}
+        self.tally = [0] * len(operations)
 
     members: dict[str, Any] = {name: named(name) for name in operations}
     members["compatible"] = staticmethod(lambda one, other: not relation.conflict(one, other))
@@ -125,10 +133,11 @@ class Workload(msgspec.Struct, frozen=True):
 
     @classmethod
     def drawn(cls, seed: int) -> "Workload":
-        """A workload all of whose settings are drawn: 3–6 objects, depth to 3, loss to 20 %, and so on."""
+        """A workload all of whose settings are drawn: 3–6 objects, depth to 3, loss to 20 %, and so on. One in sixteen
+        is crowded: some of its roots wait to be admitted."""
         rng = stream(seed, "objects")
         random = rng.random
-        return cls(
+        drawn = cls(
             seed,
             objects=3 + below(rng, 4),
             operations=1 + below(rng, 5),
@@ -146,6 +155,8 @@ class Workload(msgspec.Struct, frozen=True):
             partition=(0.0, 0.0, 0.0, 0.2)[below(rng, 4)],
             timeout=(None, None, None, 3.0)[below(rng, 4)],
         )
+        crowded = below(rng, 16) == 0
+        return msgspec.structs.replace(drawn, roots=8 * drawn.roots, depth=min(drawn.depth, 1)) if crowded else drawn
 
 
 class Ended(msgspec.Struct):
@@ -297,5 +308,15 @@ class Driver:
             }
         )
         if wanted != found:
-            problems.append(f"committed effects: {dict(found - wanted)} too often, {dict(wanted - found)} too rarely")
-        return problems
+            problems.append(f"computed for good: {dict(found - wanted)} too often, {dict(wanted - found)} too rarely")
+        return problems + [problem for site in world.sites() for problem in self._forms(site)]
+
+    def _forms(self, site: Site) -> list[str]:
+        """Return where the forms of an object's state, its size or its digest disagree."""
+        name, state = self.names[site.me], site.state
+        problems = []
+        if {cell: box[1] for cell, box in state["boxes"].items()} != state["cells"]:
+            problems.append(f"{name} ends with {state['boxes']} and {state['cells']}")
+        if state["tally"] != [state["counts"].get(operation, 0) for operation in self.operations]:
+            problems.append(f"{name} ends with {state['tally']} and {state['counts']}")
+        return problems + [f"{name}: {wrong}" for wrong in site.execution.intentions.live.wrong()]

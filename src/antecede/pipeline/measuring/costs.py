@@ -55,6 +55,7 @@ class Rows:
         self.stamp, self.stamped = self._numbers("stamp_bytes")
         self.hop, self.hop_known = self._numbers("hop")
         self.payload, self.weighed = self._numbers("payload")
+        self.held, self.held_known = self._numbers("held")
         valid = bucket.reason == VALID
         if excluded.circular:
             at, _ = self._numbers("at")
@@ -76,7 +77,8 @@ class Rows:
             return np.zeros(rows, np.int64), np.zeros(rows, bool)
         column = self.bucket.table.column(name)
         known = column.is_valid().to_numpy().astype(bool)
-        return column.fill_null(0).to_numpy().astype(np.int64, copy=False), known
+        zero = False if name == "held" else 0
+        return column.fill_null(zero).to_numpy().astype(np.int64, copy=False), known
 
     def texts(self, name: str, rows: Longs) -> list[str | None]:
         """Return a column of texts at some rows."""
@@ -142,7 +144,10 @@ def contested_hops(packed: Iterable[bytes], numbering: Numbering, excluded: Excl
         rows.process[found].tolist(), rows.index[found].tolist(), rows.bucket.ids(found), rows.texts("domain", found),
         *(
             np.where(known, values, _last)[found].tolist()
-            for values, known in ((rows.time, rows.timed), (rows.stamp, rows.stamped), (rows.hop, rows.hop_known))
+            for values, known in (
+                (rows.time, rows.timed), (rows.stamp, rows.stamped), (rows.hop, rows.hop_known),
+                (rows.held, rows.held_known),
+            )
         ),
         strict=True,
     )  # fmt: skip
@@ -183,6 +188,11 @@ def _arrivals(rows: Rows, names: int) -> tuple[Longs, Longs, Waits]:
     arrives, delivery = arrives[at_once], delivery[at_once]
     next_to = rows.index[delivery] == rows.index[arrives] + 1
     direct = np.bincount(rows.process[arrives[next_to]], minlength=names)
+    # The deliveries and hops of servers say themselves whether they were held.
+    noted = np.concatenate([rows.delivers, rows.all_hops])
+    noted = noted[rows.held_known[noted]]
+    arrivals += np.bincount(rows.process[noted], minlength=names)
+    direct += np.bincount(rows.process[noted[rows.held[noted] == 0]], minlength=names)
     others, their_delivery = arrives[~next_to], delivery[~next_to]
     process = rows.process[others].astype(np.int32)
     return arrivals, direct, Waits(rows.bucket.piece(), process, rows.index[others], rows.index[their_delivery])
@@ -190,7 +200,8 @@ def _arrivals(rows: Rows, names: int) -> tuple[Longs, Longs, Waits]:
 
 def _stamps(rows: Rows) -> dict[str, Any]:
     """Return the number of copies with known stamps, and the sum and the largest of their bytes."""
-    stamped = rows.arrives[rows.stamped[rows.arrives]]
+    reached = np.concatenate([rows.arrives, rows.delivers])
+    stamped = reached[rows.stamped[reached]]
     order = stamped[np.lexsort((rows.index[stamped], rows.process[stamped], rows.code[stamped]))]
     keys, first = np.unique(rows.copy_keys(order), return_index=True)
     at, known = lookup(keys, place_keys(rows.code[rows.copy_send], rows.copy_to))
@@ -207,9 +218,9 @@ def _stamps(rows: Rows) -> dict[str, Any]:
     return found
 
 
-def _routers(rows: Rows) -> tuple[Longs, Longs, Longs]:
-    """Return the routers that got a separate packet, as messages, processes, and the least number of hops before
-    each."""
+def _routers(rows: Rows) -> tuple[Longs, Longs, Longs, Longs, Bools]:
+    """Return the routers that got a separate packet, as messages, processes, the least number of hops before each, and
+    the size of the stamp that each recorded and whether all its rows did."""
     hops = rows.hops
     message, router = rows.code[hops], rows.process[hops]
     copies = np.sort(place_keys(rows.code[rows.copy_send], rows.copy_to))
@@ -219,7 +230,11 @@ def _routers(rows: Rows) -> tuple[Longs, Longs, Longs]:
     behind = np.where(rows.hop_known[hops], rows.hop[hops], 0)
     order = np.lexsort((behind, router, message))
     keys, first = np.unique(place_keys(message[order], router[order]), return_index=True)
-    return keys["process"].copy(), keys["index"].copy(), behind[order][first]
+    least, noted = np.zeros(0, np.int64), np.zeros(0, bool)
+    if len(first):
+        least = np.minimum.reduceat(rows.stamp[hops][order], first)
+        noted = np.logical_and.reduceat(rows.stamped[hops][order], first)
+    return keys["process"].copy(), keys["index"].copy(), behind[order][first], least, noted
 
 
 def _add_routed(rows: Rows, found: dict[str, Any], message: Longs, size: Longs, known: Bools) -> None:
@@ -234,10 +249,13 @@ def _add_routed(rows: Rows, found: dict[str, Any], message: Longs, size: Longs, 
     said = np.bincount(group, weights=rows.stamped[left], minlength=len(keys)).astype(np.int64)
     total = np.zeros(len(keys), np.int64)
     np.add.at(total, group, np.where(rows.stamped[left], rows.stamp[left], 0))
-    router_message, _, router_behind = _routers(rows)
+    router_message, _, router_behind, received, noted = _routers(rows)
     at, there = lookup(keys, place_keys(router_message, router_behind - 1))
     there = there & (said[at] == packets[at])
     mean = np.rint(total[at] / np.maximum(packets[at], 1)).astype(np.int64)
+    # Without a size on the send, routers recorded the packets that they received.
+    unsent = ~rows.stamped[rows.send_of[router_message]]
+    mean, there = np.where(unsent, received, mean), np.where(unsent, noted, there)
     messages, back = np.unique(message, return_inverse=True)
     copies = np.bincount(back)
     sums, lacking = np.zeros(len(messages), np.int64), np.zeros(len(messages), np.int64)
@@ -255,7 +273,7 @@ def _add_routed(rows: Rows, found: dict[str, Any], message: Longs, size: Longs, 
 def _hops(rows: Rows) -> dict[str, Any]:
     """Return the numbers of packets, copies and forwarded messages, and the largest number of hops before one, if
     known."""
-    message, _, _ = _routers(rows)
+    message, *_ = _routers(rows)
     sent_to = np.zeros(len(rows.send_of), bool)
     sent_to[rows.code[rows.copy_send]] = True
     behind = rows.hop[rows.hops[rows.hop_known[rows.hops]]]

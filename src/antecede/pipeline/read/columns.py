@@ -29,7 +29,10 @@ Longs = NDArray[np.int64]
 KIND_NUMBERS = {"send": SEND, "deliver": DELIVER, "arrive": ARRIVE, "local": LOCAL, "hop": HOP}
 _odd_kind = 255
 
-_texts = ("process", "kind", "message", "domain", "instance", "operation", "parent", "type", "replays")
+_texts = (
+    "process", "kind", "message", "domain", "instance", "operation", "parent", "type", "replays", "notification",
+    "label",
+)  # fmt: skip
 _numbers = ("index", "time", "lamport", "stamp_bytes", "hop")
 
 SCHEMA = pa.schema(

@@ -21,7 +21,7 @@ from antecede.trace.jsonl import Item
 from antecede.trace.parquet import items_in
 from antecede.trace.schema import COLUMNS, INT64_MAX, Event
 
-CARRIED = ("stamp_bytes", "hop", "domain", "payload")
+CARRIED = ("stamp_bytes", "hop", "domain", "held", "payload")
 """Columns of encoded rows in addition to those that matching needs."""
 
 _folded = "extra"
@@ -51,6 +51,7 @@ class FigureTask(Task):
                 pa.array([event.stamp_bytes for event in events], pa.int64()),
                 pa.array([event.hop for event in events], pa.int64()),
                 pa.array([event.domain for event in events], pa.string()),
+                pa.array([event.held for event in events], pa.bool_()),
                 pa.array(sizes, pa.int64()),
             )
 
@@ -92,6 +93,7 @@ def _with_figures(batch: Any, piece: Arrow) -> Any:
         column("stamp_bytes", pa.int64()),
         column("hop", pa.int64()),
         column("domain", pa.string()),
+        column("held", pa.bool_()),
         _payload(given, send, piece.folded),
     )
 

@@ -19,7 +19,7 @@ from antecede.errors import TraceError
 from antecede.pipeline.packing import pack
 from antecede.pipeline.read.encode import Layout, Summary, read_places
 from antecede.pipeline.read.splits import Split, read
-from antecede.trace.jsonl import encode as encode_line
+from antecede.trace.jsonl import content
 from antecede.trace.parquet import items_in
 from antecede.trace.schema import HOP, NEEDED_BY_INSTANCES, Event, Nulled
 
@@ -116,8 +116,7 @@ def claims(split: Split, layout: Layout, contest: Contest) -> Iterator[tuple[int
             bounds = table.get(("h" if hop else "p") + said.process)
             if bounds is None or not np.searchsorted(bounds, np.uint64(said.index), side="right") % 2:
                 continue
-            line = encode_line(msgspec.structs.replace(said, extra=None))
-            digest = blake2b(line, digest_size=16).digest()
+            digest = blake2b(content(said), digest_size=16).digest()
             row = [hop, said.process, said.index, digest, split.number, number]
             found.setdefault(layout.place(said.process), []).append(row)
         for part, rows in found.items():

@@ -7,45 +7,25 @@ A client that is taken over learns that another has its name.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from antecede import wire
 from antecede.channel import Letter
 from antecede.engine.agents import Notification, name_of
-from antecede.errors import AntecedeError, OverloadError, UnansweredError, UnknownAgentError
+from antecede.errors import AntecedeError, OverloadError, UnansweredError
+from antecede.labels import tail_of
 from antecede.server.client import ClientLine, Numbering, Ticket
 from antecede.server.inbox import Inbox
 from antecede.server.questions import Questions
-from antecede.simulator.servers.network import End, Loop, connect
+from antecede.simulator.servers.network import End, connect
 from antecede.simulator.servers.server import SimulatedServer
+from antecede.simulator.servers.surroundings import ClientWorld
 
 NOBODY = "nobody"
 """The name of an agent that does not exist: publishes to it are refused."""
 _encode = msgspec.msgpack.Encoder().encode
-
-
-class ClientWorld(Loop, Protocol):
-    """The interface of its world that a client uses."""
-
-    def wrong(self, where: str, reason: str) -> None: ...
-
-    def client_gone(self, address: str, error: AntecedeError) -> None:
-        """Report that a client cannot continue."""
-        ...
-
-    def version(self) -> int:
-        """Draw the newest wire version of a process."""
-        ...
-
-    def client_fails(self, letter: Letter) -> bool:
-        """Whether the handler of this letter fails now."""
-        ...
-
-    def unless(self, stale: Callable[[], bool], time: float, call: Callable[[], None]) -> None:
-        """Call a function at a time, unless it is no longer needed by then."""
-        ...
 
 
 class Question(msgspec.Struct):
@@ -67,6 +47,7 @@ class Publish(msgspec.Struct):
     state: str = "sent"
     """``sent``, ``accepted``; ``unknown``: the client was killed before the answer; ``refused``."""
     question: Question | None = None
+    context: str = ""
 
 
 class SimulatedTicket(Ticket):
@@ -124,6 +105,7 @@ class SimulatedClient:
             lambda: self.world.now,
             self.world.random.random,
             self._speaks,
+            keyring=None if self.world.identities is None else self.world.identities.of_client(self.name),
         )
         self._line.start(self.world.now)
         self._later(0.0, self._dial)
@@ -140,7 +122,8 @@ class SimulatedClient:
 
     def send(self, to: tuple[str, ...], notification: Notification) -> None:
         """Publish a notification."""
-        self._publish(Publish(to, name_of(type(notification)), _encode(notification)))
+        kind, body = name_of(type(notification)), _encode(notification)
+        self._publish(Publish(to, kind, body, context=tail_of(notification)))
 
     def call(self, object_: str, operation: str, arguments: tuple[Any, ...], timeout: float) -> None:
         """Call an operation of a replicated object. What it returned comes as a letter."""
@@ -165,11 +148,13 @@ class SimulatedClient:
     def _put(self, publish: Publish) -> None:
         numbering = self._numbering
         ticket = numbering.open
-        if ticket is not None and (publish.ask or (ticket.to, ticket.kind) != (publish.to, publish.kind)):
+        shared = publish.to, publish.kind, publish.context
+        if ticket is not None and (publish.ask or (ticket.to, ticket.kind, ticket.context) != shared):
             self._flush()
             ticket = None
         if ticket is None:
-            ticket = SimulatedTicket(numbering.next, publish.to, publish.to, publish.kind, publish.ask)
+            to, context = publish.to, publish.context
+            ticket = SimulatedTicket(numbering.next, to, to, publish.kind, publish.ask, context)
             ticket.publishes = []
             numbering.open = ticket
             self._later(self.world.random.random() * 0.001, self._flush)
@@ -200,7 +185,7 @@ class SimulatedClient:
         else:
             for publish in ticket.publishes:
                 publish.state = "refused"
-            if not isinstance(error, UnknownAgentError) or ticket.to != (NOBODY,):
+            if not self.world.may_refuse(self.address, ticket.to, error):
                 self.world.wrong(self.address, f"a publish was refused: {error}")
 
     def _put_again(self, publish: Publish) -> None:

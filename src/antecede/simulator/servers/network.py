@@ -64,6 +64,8 @@ class End:
         self.remote = remote
         self.serial = next(serials)
         self.code = ""
+        self.binding = b""
+        self.certified: tuple[str, ...] = ()
         self.other: End
         self.receiver: Receiver | None = None
         self.spoke = self._heard = loop.now
@@ -235,6 +237,7 @@ class End:
 def connect(one: End, other: End) -> None:
     """Make two ends one connection."""
     one.other, other.other = other, one
+    one.binding = other.binding = one.serial.to_bytes(8, "big")
 
 
 def _singly(part: wire.PeerFrames | wire.PeerAck) -> list[wire.Part]:

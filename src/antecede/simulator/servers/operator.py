@@ -1,19 +1,27 @@
 """Simulated operators: the shipped request, each on a separate connection."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from antecede import wire
+from antecede.access.model import OPERATOR
 from antecede.errors import AntecedeError, ClosedError, OverloadError, UsageError
 from antecede.server.operator import OperatorRequest
+from antecede.simulator.servers.keys import Identities
 from antecede.simulator.servers.network import End, Loop, connect
 from antecede.simulator.servers.server import SimulatedServer
+
+
+class Governed(Loop, Protocol):
+    """A world that may have identities."""
+
+    identities: Identities | None
 
 
 class Operators:
     """The operators of one world, and the answers that they got."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: "Governed") -> None:
         self._loop = loop
         self.buried: set[tuple[str, str]] = set()
         """(server, key) of dead letters that operators wanted to bury."""
@@ -106,7 +114,9 @@ class Operators:
         theirs = server.end("operator")
         connect(mine, theirs)
         server.guard(server.life, server.accept, theirs)
-        mine.receiver = OperatorRequest(mine, wire.Request("", command, arguments), answered)
+        known = loop.identities
+        keyring = None if known is None else known.keyring(OPERATOR, "admin")
+        mine.receiver = OperatorRequest(mine, wire.Request("", command, arguments), answered, keyring)
 
 
 def _number(listed: dict[str, Any]) -> int:

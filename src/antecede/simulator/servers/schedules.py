@@ -11,6 +11,7 @@ from random import Random
 import msgspec
 
 from antecede import limits, wire
+from antecede.access.authoriser import temporary_name
 from antecede.engine.agents import Agent, Notification
 from antecede.engine.topic import Subscribe, Topic
 from antecede.orders import OrderSpec, parse
@@ -18,6 +19,7 @@ from antecede.server import Plan
 from antecede.simulator.servers.client import NOBODY
 from antecede.simulator.servers.crowd import Crowd, decide, early, patient_seconds
 from antecede.simulator.servers.faults import NONE, ROUGH, Faults
+from antecede.simulator.servers.intruders import IdentifiedWorld, Intruded, intruded
 from antecede.simulator.servers.judgement import expired, findings
 from antecede.simulator.servers.losses import lost_data
 from antecede.simulator.servers.workers import Dice, Enquiry, Riddle, Work, Worker
@@ -30,6 +32,7 @@ _total = ("coordinator", "token", "lamport", "skeen:causal=true")
 _causal = (*_stamped, *_stamped, "buffer", "buffer:pipelined=true", "buffer:multicast=hold-delivery", "synchronous")
 _any = (*_causal, *_total)
 _weaker = ("fifo", "none", "skeen")
+_intruded_share = 0.25
 
 
 class Outcome(msgspec.Struct):
@@ -68,8 +71,13 @@ def play(
     durability = "os" if random.random() < 0.15 else "disk"
     crowd = Crowd(seed, servers)
     plan = msgspec.structs.replace(plan, mailboxes=crowd.mailboxes)
-    world = world_class(plan, agents, seed, faults or _faults(random, seed), durability)
+    rough = faults or _with_intruders(seed, _faults(random, seed))
+    if isinstance(rough, Intruded) and world_class is ServerWorld:
+        world_class = IdentifiedWorld
+    world = world_class(plan, agents, seed, rough, durability)
     dice = Worker.dice = Dice(random, [name for name in agents if name[0] == "a"], topics, clients)
+    if isinstance(world, IdentifiedWorld):
+        world.work = lambda: Work(id=dice.id(), depth=0)
     _workload(world, random, dice)
     crowd.join(world, dice)
     if watch:
@@ -95,6 +103,7 @@ def play(
         found = findings(world, logs, promised, None, replayed=seed % 4 == 0)
         found += early(logs) if "causal" in promised else ()
         found += _dead(world, logs) + _asked(world) + _states(world, logs, crowd.agents)
+        found += world.trespasses() if isinstance(world, IdentifiedWorld) else []
         if not found and copied and watch is None and not crowd.hold:
             # A world that is watched keeps its logs.
             found = lost_data(world, server, copied[-1] if random.random() < 0.5 else {}, lambda: _probe(world, dice))
@@ -178,6 +187,14 @@ def _faults(random: Random, seed: int) -> Faults:
     )
 
 
+def _with_intruders(seed: int, faults: Faults) -> Faults:
+    """Put intruders into some of the worlds; all others stay as they are."""
+    random = Random(f"{seed}/intruders")
+    if random.random() >= _intruded_share or faults == NONE:
+        return faults
+    return intruded(faults, 1 + int(random.random() * 6))
+
+
 def _workload(world: ServerWorld, random: Random, dice: Dice) -> None:
     """Let clients publish at moments within the faults' time."""
     for address in dice.clients:
@@ -213,7 +230,7 @@ def _workload(world: ServerWorld, random: Random, dice: Dice) -> None:
 
 def _temporary(world: ServerWorld, random: Random, dice: Dice) -> None:
     """Let a temporary client come, and leave in one of two ways. Others may send to it, also afterwards."""
-    address = f"{wire.TEMPORARY}t@{_one(random, list(world.servers))}"
+    address = f"{temporary_name('t', '0' * 16)}@{_one(random, list(world.servers))}"
     client = world.client(address)
     dice.clients.append(address)
     seconds = world.faults.seconds
@@ -226,7 +243,7 @@ def _temporary(world: ServerWorld, random: Random, dice: Dice) -> None:
 def _stay_long(world: ServerWorld, random: Random, dice: Dice) -> None:
     """Let a temporary client stay connected for longer than a disconnected one is remembered; it must still work
     then."""
-    address = f"{wire.TEMPORARY}l@{_one(random, list(world.servers))}"
+    address = f"{temporary_name('l', '0' * 16)}@{_one(random, list(world.servers))}"
     client = world.client(address)
     world.send(address, dice.some(), Work(id=dice.id(), depth=0))
     world.settle()

@@ -8,7 +8,7 @@ between any two of these, and by the disk before each operation; at the one that
 import errno
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from antecede import wire
 from antecede.engine import React
@@ -18,10 +18,12 @@ from antecede.errors import AgentError, DiskFullError, StoreError, StoreFailedEr
 from antecede.interrupts import is_ctrl_c
 from antecede.server import AgentServer, Plan
 from antecede.server.core import ServerCore
+from antecede.server.driver import Commit
 from antecede.server.items import FORMAT_OLDEST, LOG_FORMAT, joined
 from antecede.server.recovery import recover
 from antecede.server.upkeep import Snapshot
-from antecede.simulator.servers.network import End, Loop
+from antecede.simulator.servers.network import End
+from antecede.simulator.servers.surroundings import Surroundings
 from antecede.simulator.servers.watched import WatchedCore, WatchedLog, WorldLog, over_quota, react_at_once, unreadable
 from antecede.store import LogStore, Sizes, open_log, read_records
 from antecede.store.simulated import PowerCut, SimulatedDisk
@@ -31,28 +33,6 @@ _directory = "data"
 _store_log = logging.getLogger("antecede.store")
 _snapshot_bytes = 0
 """A server takes a snapshot at each check if its log has grown since the last one."""
-
-
-class Surroundings(Loop, Protocol):
-    """The interface of its world that a server uses."""
-
-    def dial(self, server: "SimulatedServer", peer: str) -> None: ...
-
-    def handed_out(self, due: React) -> None: ...
-
-    def fails(self, due: React) -> bool: ...
-
-    def snapshot_fails(self) -> bool: ...
-
-    def version(self) -> int: ...
-
-    def born(self, kind: str, agent: type[Agent]) -> None: ...
-
-    def class_of(self, kind: str) -> type[Agent]: ...
-
-    def went(self, server: "SimulatedServer") -> None: ...
-
-    def logged(self, server: "SimulatedServer", event: str, fields: dict[str, Any]) -> None: ...
 
 
 class SimulatedServer:
@@ -71,8 +51,7 @@ class SimulatedServer:
         self.durability = durability
         self.disk = SimulatedDisk(random=world.random)
         self.disk.script = self._disk_effect
-        self.up = False
-        self.life = 0
+        self.up, self.life = False, 0
         self.machine: AgentServer
         self.core: ServerCore
         self.store: LogStore
@@ -98,8 +77,7 @@ class SimulatedServer:
 
     def _reset(self) -> None:
         self.ends: dict[End, None] = {}
-        self._ticking = False
-        self._committing = False
+        self._ticking = self._committing = False
         self._wake_at: float | None = None
 
     @property
@@ -218,6 +196,7 @@ class SimulatedServer:
             *(machine, self.host.lives, self._poke, WatchedLog(self), WorldLog(self), draw, first),
             now=world.now,
             speaks=self.speaks,
+            **({} if world.identities is None else world.identities.of_server(self.name)),
         )
         core.handed_out = world.handed_out
         core.upkeep.snapshot_bytes = _snapshot_bytes
@@ -300,9 +279,10 @@ class SimulatedServer:
                 self._run(due)
             if not driver.goes_on:
                 break
-        if driver.rest(now) and self.world.random.random() < 0.5:
+        commit = driver.rest(now)
+        if commit is Commit.HERE and self.world.random.random() < 0.5:
             self._commit()
-        elif not self._committing and self.store.last > self.store.durable:
+        elif commit is not Commit.LATER and not self._committing and self.store.last > self.store.durable:
             self._committing = True
             self.later(self.world.random.random() * 2 * self.commit_seconds, self._commit)
         driver.durable(self.store.durable)

@@ -17,13 +17,14 @@ from antecede import wire
 from antecede.channel import Letter
 from antecede.engine import React
 from antecede.engine.agents import Agent, Notification
-from antecede.errors import AntecedeError, UsageError
+from antecede.errors import AntecedeError, UnknownAgentError, UsageError
 from antecede.server import Plan
 from antecede.server.connections import NO_HELLO, SILENT
 from antecede.server.projection import project
 from antecede.simulator.kernel import Kernel
-from antecede.simulator.servers.client import SimulatedClient
+from antecede.simulator.servers.client import NOBODY, SimulatedClient
 from antecede.simulator.servers.faults import NONE, Faults
+from antecede.simulator.servers.keys import Identities
 from antecede.simulator.servers.network import End, connect
 from antecede.simulator.servers.operator import Operators
 from antecede.simulator.servers.regular import LOOK_SECONDS, RegularWork
@@ -49,6 +50,7 @@ class ServerWorld:
     """Servers, their network, their clients."""
 
     server_class: type[SimulatedServer] = SimulatedServer
+    identities: Identities | None = None
 
     def __init__(
         self,
@@ -330,6 +332,10 @@ class ServerWorld:
         """Record that a client cannot continue; this may happen only if its server lost its data."""
         if not self.losing:
             self.wrong(address, str(error))
+
+    def may_refuse(self, address: str, to: tuple[str, ...], error: AntecedeError) -> bool:
+        """Whether a publish may be refused for good."""
+        return isinstance(error, UnknownAgentError) and to == (NOBODY,)
 
     def logged(self, server: SimulatedServer, event: str, fields: dict[str, Any]) -> None:
         """Check a warning or an error that a server logged: some must not happen."""

@@ -4,10 +4,12 @@ A document ``{"traceEvents": […]}``, or the list alone, has events with a phas
 ``tid`` and a time ``ts`` in microseconds. A flow begins with ``s``, may step with ``t`` and ends with ``f``; the events
 of a flow have the same category, name and id. Each arrow of a flow is a message: from the begin to the first step, from
 there to the next, and so on. A thread is a process of the trace, and its events are only its flow events. They are
-recorded where they happen, so their order in a thread is that of their times, or of the file if these are equal. Names
-of threads and processes come from the metadata events (``M``).
+recorded where they happen, so their order in a thread is that of their times. At equal times the order is assumed to be
+that of the file. Names of threads and processes come from the metadata events (``M``); if several threads have the same
+name, their numbers are part of it.
 """
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -16,7 +18,7 @@ from antecede import limits
 from antecede.errors import TraceError
 from antecede.trace.foreign.files import ForeignFile
 from antecede.trace.foreign.times import nanoseconds
-from antecede.trace.foreign.weave import Moment, Woven
+from antecede.trace.foreign.weave import Moment, Woven, mark_ties
 
 _errors = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
@@ -92,10 +94,11 @@ class Flows:
     def weave(self) -> Woven:
         """Return the trace of the flows."""
         lines: dict[str, list[Moment]] = {}
+        names = self._threads()
         last: dict[tuple[str, str, str], tuple[Moment, int]] = {}
         numbers: dict[tuple[str, str, str], int] = {}
         for at, event in sorted(self._found, key=lambda found: found[0]):
-            thread = self._thread(event)
+            thread = names[event.pid, event.tid]
             moment = Moment(_Flow(event), at)
             lines.setdefault(thread, []).append(moment)
             key = event.cat, event.name, str(event.id)
@@ -111,9 +114,17 @@ class Flows:
             numbers[key] = numbers.get(key, -1) + 1
             if event.ph != "f":
                 last[key] = moment, numbers[key]
+        for line in lines.values():
+            mark_ties(line)
         return Woven(lines)
 
-    def _thread(self, event: _Event) -> str:
-        process = self._names.get(("process_name", event.pid, None), str(event.pid))
-        thread = self._names.get(("thread_name", event.pid, event.tid), str(event.tid))
+    def _threads(self) -> dict[tuple[Any, Any], str]:
+        """Return the name of each thread with a flow event. Browsers have many processes and threads of one name."""
+        names = {(event.pid, event.tid): self._thread(event.pid, event.tid) for _, event in self._found}
+        used = Counter(names.values())
+        return {(pid, tid): name if used[name] == 1 else f"{name} ({pid}/{tid})" for (pid, tid), name in names.items()}
+
+    def _thread(self, pid: Any, tid: Any) -> str:
+        process = self._names.get(("process_name", pid, None), str(pid))
+        thread = self._names.get(("thread_name", pid, tid), str(tid))
         return f"{process}/{thread}"

@@ -14,6 +14,7 @@ from antecede import __version__
 from antecede.errors import AntecedeError, TraceError, UsageError
 from antecede.trace.foreign import span_csv, span_json
 from antecede.trace.foreign.chrome import Flows
+from antecede.trace.foreign.cloudevents import CloudEvents
 from antecede.trace.foreign.editing import Editing
 from antecede.trace.foreign.executions import Delimiter, Logs, header_of
 from antecede.trace.foreign.files import ForeignFile, Unreadable, files_of, opened
@@ -33,11 +34,12 @@ _collectors: dict[str, Callable[[], "Collector"]] = {
     "editing": Editing,
     "chrome": Flows,
     "temporal": History,
+    "cloudevents": CloudEvents,
 }
 
 _columns_shown = 12
 
-Collector = Logs | Spans | Editing | Flows | History
+Collector = Logs | Spans | Editing | Flows | History | CloudEvents
 
 
 def convert(
@@ -145,8 +147,9 @@ def _format(file: ForeignFile, form: str, given: Pattern | None) -> str:
                 f"{file.name}: Parquet, but neither a trace nor spans: it has the columns {names}; give --map"
             )
         raise TraceError(
-            f"{file.name}: unknown format; known are {KNOWN}. Give --format, --pattern for a log with clocks, "
-            "or --map for any other log of sends and deliveries"
+            f"{file.name}: unknown format; known are {KNOWN}. Give --format, or --pattern for a log with clocks. For "
+            "any other log of sends and deliveries give --send, --deliver and --map; for lines of text --pattern "
+            "instead of --map"
         )
     return found
 
@@ -160,7 +163,7 @@ def _read(
     instances: bool,
 ) -> str | None:
     """Read one file; return the name of the pattern if there is one."""
-    if isinstance(collector, Editing | Flows | History):
+    if isinstance(collector, Editing | Flows | History | CloudEvents):
         collector.read(file)
     elif isinstance(collector, Spans):
         read = _span_readers.get(form)
@@ -217,6 +220,7 @@ def _report(
     to: str | os.PathLike[str] | None,
 ) -> dict[str, Any]:
     spans = collector if isinstance(collector, Spans) else None
+    linked = collector if isinstance(collector, Spans | CloudEvents) else None
     assumed: Counter[str] = Counter()
     for trace in traces:
         assumed.update(trace["assumed"])
@@ -241,7 +245,7 @@ def _report(
         "unlogged": collector.unlogged if isinstance(collector, Logs) else None,
         "merges": collector.merges if isinstance(collector, Editing) else None,
         "early_children": spans.early_children if spans else None,
-        "early_messages": spans.early_messages if spans else None,
-        "without_parent": spans.without_parent if spans else None,
-        "duplicates": spans.duplicates if spans else None,
+        "early_messages": linked.early_messages if linked else None,
+        "without_parent": linked.without_parent if linked else None,
+        "duplicates": linked.duplicates if linked else None,
     }

@@ -2,11 +2,12 @@
 
 A document ``{"txns": [{"parents": […], "agent": 0, "time": …}, …]}`` lists transactions so that parents, named by their
 position, come first. An agent is a process and a transaction is an event of it. A transaction builds on its parents; a
-parent at another agent must have been delivered before, so it is a message from there. A transaction with several
-parents merges concurrent work.
+parent at another agent must have been delivered before, so it is a message from there. A parent that the agent already
+knew is not a new message: its earlier transactions, or another parent, have it among their ancestors. A transaction
+with several parents merges concurrent work.
 
-The listed order of an agent's transactions counts as its own order. (In the recordings each has the previous one among
-its ancestors.)
+The listed order of an agent's transactions counts as its own order. (In most recordings each has the previous one among
+its ancestors; an author with two branches has not.) So an editing session never shows a late delivery.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -41,6 +42,23 @@ class _Place(msgspec.Struct, frozen=True, gc=False):
         return {"transaction": self.transaction, "parents": self.parents}
 
 
+class _Done(msgspec.Struct, frozen=True, gc=False):
+    """A transaction, as its children need it."""
+
+    agent: str
+    moment: Moment
+    position: int
+    """Among the transactions of its agent."""
+    known: dict[str, int]
+    """The number of known transactions of each other agent; one table for several transactions in a row."""
+
+    def knows(self, other: "_Done") -> bool:
+        """Return whether another transaction was known here."""
+        if self.agent == other.agent:
+            return self.position > other.position
+        return self.known.get(other.agent, 0) > other.position
+
+
 class Editing:
     """Collects one recording."""
 
@@ -49,6 +67,9 @@ class Editing:
         self.events = 0
         self.merges = 0
         """Transactions with several parents."""
+        self._known: dict[str, dict[str, int]] = {}
+        """By agent, how many transactions of each other agent it knows."""
+        self._entries = 0
 
     def read(self, file: ForeignFile) -> None:
         """Read the recording; a second one would have agents with the same names."""
@@ -60,33 +81,45 @@ class Editing:
             raise TraceError(f"{file.name}: not an editing recording: {error}") from None
         if len(listed) > limits.foreign_events_max:
             raise TraceError(f"{file.name}: more transactions than one import can hold")
-        places: dict[int, tuple[str, Moment]] = {}
-        sent: set[str] = set()
+        done: dict[int, _Done] = {}
         for number, raw in enumerate(listed):
             try:
                 said = msgspec.json.decode(raw, type=_Transaction)
             except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
                 file.unreadable(None, f"transaction {number}: {error}")
                 continue
-            if any(parent not in places for parent in said.parents):
+            if any(parent not in done for parent in said.parents):
                 file.unreadable(None, f"transaction {number}: a parent is not an earlier transaction")
                 continue
-            self._add(number, said, places, sent)
+            done[number] = self._added(number, said, done)
+            if self._entries > limits.foreign_clock_entries_max:
+                raise TraceError(f"{file.name}: more merges of different agents than one import can hold")
 
-    def _add(self, number: int, said: _Transaction, places: dict[int, tuple[str, Moment]], sent: set[str]) -> None:
+    def _added(self, number: int, said: _Transaction, done: dict[int, _Done]) -> _Done:
         agent = f"agent-{said.agent}" if isinstance(said.agent, int) else said.agent
+        line = self._lines.setdefault(agent, [])
         moment = Moment(_Place(number, said.parents), _nanoseconds(said.time))
-        for parent in said.parents:
-            source, earlier = places[parent]
-            message = f"{source}:{parent}->{agent}"
-            if source != agent and message not in sent:
-                sent.add(message)
-                earlier.give(message, agent)
-                moment.take(message)
-        places[number] = agent, moment
-        self._lines.setdefault(agent, []).append(moment)
+        known = self._known.setdefault(agent, {})
+        others = {parent: done[parent] for parent in said.parents if done[parent].agent != agent}
+        new = {
+            parent: one
+            for parent, one in others.items()
+            if known.get(one.agent, 0) <= one.position and not any(two.knows(one) for two in others.values())
+        }
+        if new:
+            known = self._known[agent] = dict(known)
+        for parent, one in new.items():
+            message = f"{one.agent}:{parent}->{agent}"
+            one.moment.give(message, agent)
+            moment.take(message)
+            for name, count in (*one.known.items(), (one.agent, one.position + 1)):
+                if name != agent:
+                    known[name] = max(known.get(name, 0), count)
+        self._entries += len(known) if new else 0
+        line.append(moment)
         self.events += 1
         self.merges += len(said.parents) > 1
+        return _Done(agent, moment, len(line) - 1, known)
 
     def weave(self) -> Woven:
         """Return the trace of the recording."""

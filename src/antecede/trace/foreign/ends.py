@@ -34,6 +34,8 @@ class Row(msgspec.Struct, gc=False):
     time: int | None
     texts: dict[str, str] | None
     extra: dict[str, Any] | None
+    assumed: bool = False
+    """Whether its position among events of the same place is only assumed."""
 
     @property
     def source(self) -> str:

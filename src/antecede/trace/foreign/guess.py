@@ -23,12 +23,14 @@ FORMATS: Final = (
     "chrome",
     "temporal",
     "editing",
+    "cloudevents",
 )
 """The formats by name; ``govector`` is ``shiviz`` with the patterns of that library alone."""
 
 KNOWN: Final = (
     "logs with vector clocks (shiviz, govector); spans (zipkin, otlp, jaeger, or spans: CSV and Parquet); "
-    "flow events of Chrome and Perfetto (chrome); histories of Temporal (temporal); editing sessions (editing)"
+    "flow events of Chrome and Perfetto (chrome); histories of Temporal (temporal); editing sessions (editing); "
+    "events with causes (cloudevents)"
 )
 """The formats, described for people."""
 
@@ -43,6 +45,7 @@ def _keys(*names: str) -> tuple[re.Pattern[bytes], ...]:
 
 
 _marks: tuple[tuple[str, tuple[re.Pattern[bytes], ...]], ...] = (
+    ("cloudevents", _keys("specversion", "id", "source")),
     ("otlp", _keys("resourceSpans")),
     ("otlp", _keys("batches", "startTimeUnixNano")),
     ("temporal", _keys("eventId", "eventType", "eventTime")),

@@ -10,6 +10,8 @@ late. Each record becomes at most one event:
 
 **Index.** The events of a process are in the order of the files and their lines (``file``), of their times (``time``),
 or of a number that they carry. Among equal times or numbers the order of the files decides; such events are counted.
+This order is *assumed*, unless the events are in one file whose lines are in the requested order: a log may have been
+exported with the newest line first.
 
 This module reads and reports. It does not judge: ``verify`` does.
 """
@@ -18,7 +20,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice, pairwise
+from itertools import groupby, islice, pairwise
 from typing import Any
 
 import msgspec
@@ -176,9 +178,18 @@ class Mapped:
         """Sort the events of each process. Return how many share their place with the previous one."""
         tied = 0
         for rows in self.lines.values():
+            unsorted = {b.file for a, b in pairwise(rows) if a.file == b.file and a.place > b.place}
             rows.sort(key=lambda row: row.place)
-            tied += sum(a.place == b.place for a, b in pairwise(rows))
+            ties = sum(a.place == b.place for a, b in pairwise(rows))
+            tied += ties
+            if ties:
+                _mark_ties(rows, unsorted)
         return tied
+
+    def assumed(self) -> dict[str, int]:
+        """Return how many rows have an assumed position, by reason."""
+        count = sum(row.assumed for rows in self.lines.values() for row in rows)
+        return {"tied_place": count} if count else {}
 
     def rows(self) -> Iterator[Event]:
         """Yield the rows of the trace, process by process."""
@@ -186,7 +197,19 @@ class Mapped:
             for index, row in enumerate(rows):
                 more = row.texts or {}
                 extra = {"source": row.source} | (row.extra or {})
-                yield Event(process, index, row.kind, row.message, row.to, row.time, extra=extra, **more)  # type: ignore[arg-type]
+                event = Event(process, index, row.kind, row.message, row.to, row.time, extra=extra, **more)  # type: ignore[arg-type]
+                yield msgspec.structs.replace(event, assumed=True) if row.assumed else event
+
+
+def _mark_ties(rows: list[Row], unsorted: set[str]) -> None:
+    """Mark the sends and deliveries of a process whose order no file shows; ``unsorted`` are the files whose lines are
+    not in order."""
+    for _, group in groupby((row for row in rows if row.kind != LOCAL), key=lambda row: row.place):
+        tied = list(group)
+        files = {row.file for row in tied}
+        if len(tied) > 1 and (len(files) > 1 or files & unsorted):
+            for row in tied:
+                row.assumed = True
 
 
 def convert_mapped(
@@ -231,7 +254,8 @@ def convert_mapped(
 
 
 def _write(mapped: Mapped, to: str | os.PathLike[str], say: Callable[[str], None]) -> None:
-    with TraceWriter(to, Metadata(recorded_by=f"antecede {__version__} import by a mapping")) as trace:
+    recorded_by = f"antecede {__version__} import by a mapping"
+    with TraceWriter(to, Metadata(recorded_by=recorded_by, assumed=mapped.assumed() or None)) as trace:
         for event in mapped.rows():
             trace.write(event)
             if trace.events % 100_000 == 0:
@@ -255,6 +279,7 @@ def _report(mapped: Mapped, files: list[dict[str, Any]], unreadable: Unreadable,
         **Ends(row for rows in mapped.lines.values() for row in rows).report(),
         "fields": list(islice(mapped.fields, _fields_shown)),
         "tied": tied if mapped.plan.mapping.index != "file" else 0,
+        "assumed": mapped.assumed(),
         "unreadable": unreadable.count,
         "unreadable_first": unreadable.first,
         "preview": mapped.preview,

@@ -206,9 +206,11 @@ class Plan:
                 raise UsageError(f"--map: {name} cannot be mapped: expected {known}, or another name")
         for column in ("process", "message"):
             if any(column not in self.values[kind] for kind in _prefixes):
-                example = (
-                    f", or a group {column} in --pattern" if self.patterns else f", such as {column}={_such[column]}"
-                )
+                example = f", such as {column}={_such[column]}"
+                if self.patterns:
+                    example = f", or a group {column} in --pattern"
+                elif not self.mapping.map:
+                    example += "; for lines of text give --pattern"
                 raise UsageError(
                     f"the mapping lacks {column}: {_misspelled(column, named)}give --map {column}=PATH{example}"
                 )

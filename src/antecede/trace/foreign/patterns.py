@@ -70,7 +70,10 @@ class Pattern:
         self._compiled = compiled(text, "--pattern")
         missing = [group for group in NEEDED if group not in self._compiled.groupindex]
         if missing:
-            raise UsageError(f"--pattern: no group named {missing[0]}: expected event, host and clock")
+            raise UsageError(
+                f"--pattern: no group named {missing[0]}: expected event, host and clock; for a log of sends and "
+                "deliveries give --send and --deliver, too"
+            )
         # The number of lines read together is the number of line ends in the pattern plus one.
         self._lines = 1 + text.count("\n") + len(re.findall(r"(?<!\\)(?:\\\\)*\\n", text))
         self._anchored = text.startswith("^")

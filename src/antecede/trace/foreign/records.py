@@ -79,7 +79,7 @@ def _is_table(head: bytes, plan: Plan) -> bool:
 def records_of(file: ForeignFile, form: str, plan: Plan, guard: Guard) -> Iterator[Record]:
     """Return the records of a file, numbered by line or row from 1."""
     if form == "json":
-        return _json(file)
+        return json_records(file)
     if form == "csv":
         return _table(file)
     if form == "parquet":
@@ -89,7 +89,8 @@ def records_of(file: ForeignFile, form: str, plan: Plan, guard: Guard) -> Iterat
     return _text(file, plan.patterns, guard)
 
 
-def _json(file: ForeignFile) -> Iterator[Record]:
+def json_records(file: ForeignFile) -> Iterator[Record]:
+    """Return the objects of a file: one per line, or those of one document."""
     first = file.head.lstrip().partition(b"\n")[0].strip()
     if first[:1] == b"[" or first == b"{":
         yield from _document(file)

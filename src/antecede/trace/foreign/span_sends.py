@@ -33,13 +33,11 @@ from typing import Any, Final
 
 import msgspec
 
-from antecede.trace.foreign.weave import Moment
+from antecede.trace.foreign.weave import SEND_POSITION, TIED_START, Moment
 
 CALLING: Final = ("client", "producer")
 """The kinds of spans that send one message."""
 
-SEND_POSITION: Final = "send_position"
-TIED_START: Final = "tied_start"
 SEVERAL_INSTANCES: Final = "several_instances"
 
 

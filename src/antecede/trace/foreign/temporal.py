@@ -2,15 +2,22 @@
 
 A history is a document ``{"events": […]}``, or the list alone, as ``temporal workflow show --output json`` prints it.
 The workflow is a process, named by its id or the file, and so is every worker, named by its identity. Scheduling an
-activity is a send of the workflow; its start by a worker is the delivery. Its end (completed, failed, cancelled, timed
-out) is a message back. All other events are local events of the workflow.
+activity is a send of the workflow; its start by a worker is the delivery. Its end (completed, failed, cancelled) is a
+message back. All other events are local events of the workflow; a timeout is one, since the server decides it.
 
-One history has the order in which the server recorded it, at both ends. Several histories make one trace: they share
-the workers, in the order of the recorded times.
+**Order.** The events of a workflow are in the order of its history. The events of a worker are in the order of the
+server's times, not of the history: the server writes the start of an activity into the history when the activity ends.
+Several histories make one trace and share the workers. Some positions are assumed:
+
+* the end of an activity at its worker, if the worker started or ended another one meanwhile: the server records when
+  the message came, not when it was sent;
+* the start of an activity that was tried again: only its last start is recorded;
+* events of a worker without a time, or with the same time.
 """
 
 import os
-from typing import Any
+from collections import Counter
+from typing import Any, Final
 
 import msgspec
 
@@ -19,10 +26,13 @@ from antecede.errors import TraceError
 from antecede.trace.foreign.files import ForeignFile
 from antecede.trace.foreign.mapping import text_of
 from antecede.trace.foreign.times import nanoseconds
-from antecede.trace.foreign.weave import Moment, Woven
+from antecede.trace.foreign.weave import SEND_POSITION, TIED_START, Moment, Woven, mark_ties
+
+RETRIED: Final = "retried"
+"""Only the last of several starts is recorded."""
 
 _errors = (msgspec.MsgspecError, UnicodeError, RecursionError)
-_ends = ("Completed", "Failed", "Canceled", "TimedOut")
+_ends = ("Completed", "Failed", "Canceled")
 
 
 class _Told(msgspec.Struct, frozen=True, gc=False):
@@ -33,12 +43,27 @@ class _Told(msgspec.Struct, frozen=True, gc=False):
         return {"event": self.kind, "event_id": self.number}
 
 
+class _Run(msgspec.Struct, gc=False):
+    """One history while it is read."""
+
+    workflow: str
+    prefix: str
+    """Of the ids of its messages; several runs of a workflow have the same event numbers."""
+    last: int = 0
+    """The latest time so far, at which an event without a time is put."""
+    scheduled: dict[str, Moment] = {}
+    started: dict[str, str] = {}
+    """The worker of each activity that has not ended."""
+
+
 class History:
     """Collects the histories of one or several workflows."""
 
     def __init__(self) -> None:
         self.events = 0
-        self._lines: dict[str, list[Moment]] = {}
+        self._workflows: dict[str, list[tuple[int, Moment]]] = {}
+        self._workers: dict[str, list[tuple[int, Moment]]] = {}
+        self._runs: Counter[str] = Counter()
 
     def read(self, file: ForeignFile) -> None:
         """Read one history."""
@@ -50,8 +75,9 @@ class History:
         if not isinstance(listed, list):
             raise TraceError(f"{file.name}: not a history: expected a list of events")
         workflow = _workflow(listed) or os.path.basename(file.name)
-        scheduled: dict[str, Moment] = {}
-        started: dict[str, tuple[str, Moment]] = {}
+        self._runs[workflow] += 1
+        number = self._runs[workflow]
+        run = _Run(workflow, workflow if number == 1 else f"{workflow}#{number}")
         for number, event in enumerate(listed, 1):
             kind = text_of(event.get("eventType")) if isinstance(event, dict) else None
             if kind is None or text_of(event.get("eventId")) is None:
@@ -60,51 +86,67 @@ class History:
             if self.events == limits.foreign_events_max:
                 raise TraceError(f"{file.name}: more events than one import can hold")
             self.events += 1
-            self._take(workflow, event, _camel(kind), scheduled, started)
+            self._take(run, event, _camel(kind))
 
-    def _take(
-        self,
-        workflow: str,
-        event: dict[str, Any],
-        kind: str,
-        scheduled: dict[str, Moment],
-        started: dict[str, tuple[str, Moment]],
-    ) -> None:
+    def _take(self, run: _Run, event: dict[str, Any], kind: str) -> None:
         number = text_of(event["eventId"]) or ""
         at = nanoseconds(event.get("eventTime") or event.get("timestamp"))
         about = event.get(f"{kind[:1].lower()}{kind[1:]}EventAttributes")
         about = about if isinstance(about, dict) else {}
         asked = text_of(about.get("scheduledEventId")) or ""
         moment = Moment(_Told(kind, number), at)
-        if kind == "ActivityTaskStarted" and asked in scheduled:
-            worker = text_of(about.get("identity")) or "worker"
-            message = f"{workflow}:{asked}"
-            scheduled[asked].give(message, worker)
+        if kind == "ActivityTaskStarted" and asked in run.scheduled:
+            worker = run.started[asked] = text_of(about.get("identity")) or "worker"
+            message = f"{run.prefix}:{asked}"
+            run.scheduled.pop(asked).give(message, worker)
             moment.take(message)
-            started[asked] = worker, moment
-            self._lines.setdefault(worker, []).append(moment)
+            if (text_of(about.get("attempt")) or "1") not in ("0", "1"):
+                moment.assumed = RETRIED
+            self._work(worker, moment, run)
             return
-        if kind.removeprefix("ActivityTask") in _ends and asked in started:
-            worker, _ = started.pop(asked)
-            message = f"{workflow}:{asked}:{kind.removeprefix('ActivityTask')}"
-            said = Moment(_Told(kind, number), at)
-            said.give(message, workflow)
-            self._lines.setdefault(worker, []).append(said)
+        run.last = max(run.last, at or 0)
+        if kind.removeprefix("ActivityTask") in _ends and asked in run.started:
+            message = f"{run.prefix}:{asked}:{kind.removeprefix('ActivityTask')}"
+            sent = Moment(_Told(kind, number), at)
+            sent.give(message, run.workflow)
+            self._work(run.started.pop(asked), sent, run)
             moment.take(message)
         elif kind == "ActivityTaskScheduled":
-            scheduled[number] = moment
-        self._lines.setdefault(workflow, []).append(moment)
+            run.scheduled[number] = moment
+        self._workflows.setdefault(run.workflow, []).append((run.last, moment))
+
+    def _work(self, worker: str, moment: Moment, run: _Run) -> None:
+        if moment.time is None:
+            moment.assumed = moment.assumed or TIED_START
+        at = moment.time if moment.time is not None else run.last
+        self._workers.setdefault(worker, []).append((at, moment))
 
     def weave(self) -> Woven:
         """Return the trace of the histories."""
-        for line in self._lines.values():
-            # A stable sort, so each history stays in its order; a missing time counts as that of the previous event.
-            last = 0
-            keys: dict[int, int] = {}
-            for moment in line:
-                last = keys[id(moment)] = moment.time if moment.time is not None else last
-            line.sort(key=lambda moment: keys[id(moment)])
-        return Woven(self._lines)
+        lines: dict[str, list[Moment]] = {}
+        for worker, timed in self._workers.items():
+            lines[worker] = line = _sorted(timed)
+            mark_ties(line)
+            _mark_ends(line)
+        for workflow, timed in self._workflows.items():
+            # A name that a worker has, too, is one process, as nothing distinguishes the two.
+            lines[workflow] = _sorted([*self._workers.get(workflow, ()), *timed])
+        return Woven(lines)
+
+
+def _sorted(timed: list[tuple[int, Moment]]) -> list[Moment]:
+    """Return the moments by their times; at equal times in the order of the history."""
+    return [moment for _, moment in sorted(timed, key=lambda found: found[0])]
+
+
+def _mark_ends(line: list[Moment]) -> None:
+    """Mark the ends of activities during which their worker did something else."""
+    for before, moment in zip([None, *line[:-1]], line, strict=True):
+        if not moment.gives:
+            continue
+        own = moment.gives[0][0].rpartition(":")[0]
+        if before is None or own not in before.takes:
+            moment.assumed = moment.assumed or SEND_POSITION
 
 
 def _workflow(events: list[Any]) -> str | None:

@@ -14,13 +14,19 @@ own entries and ``index`` + 1 differ on all the rows where they were equal.
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Protocol
+from itertools import groupby
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from antecede.trace.cycles import circular_deliveries
 from antecede.trace.matched import match
 from antecede.trace.schema import DELIVER, LOCAL, SEND, Event
+
+SEND_POSITION: Final = "send_position"
+"""The time of a send is not recorded."""
+TIED_START: Final = "tied_start"
+"""Events of a process have the same time."""
 
 
 class Recorded(Protocol):
@@ -39,8 +45,8 @@ class Moment(msgspec.Struct, gc=False):
     clock: dict[str, int] | None = None
     takes: Sequence[str] = ()
     """Messages delivered here."""
-    gives: Sequence[tuple[str, str]] = ()
-    """Messages sent from here, each with its destination."""
+    gives: Sequence[tuple[str, tuple[str, ...]]] = ()
+    """Messages sent from here, each with its destinations."""
     assumed: str | None = None
     """The reason why its position in its process is assumed, if it is."""
 
@@ -58,11 +64,23 @@ class Moment(msgspec.Struct, gc=False):
             self.takes = [message]
 
     def give(self, message: str, to: str) -> None:
-        """Add a message that is sent from here."""
-        if isinstance(self.gives, list):
-            self.gives.append((message, to))
+        """Add a message that is sent from here; the same message again has one more destination."""
+        if not isinstance(self.gives, list):
+            self.gives = [(message, (to,))]
+        elif self.gives[-1][0] == message:
+            self.gives[-1] = message, (*self.gives[-1][1], to)
         else:
-            self.gives = [(message, to)]
+            self.gives.append((message, (to,)))
+
+
+def mark_ties(line: Sequence[Moment]) -> None:
+    """Mark the moments with messages that have the same time as another one in their process: their order is not
+    recorded. The line is in the order of its times."""
+    for _, group in groupby((moment for moment in line if moment.tied), key=lambda moment: moment.time):
+        tied = list(group)
+        if len(tied) > 1:
+            for moment in tied:
+                moment.assumed = moment.assumed or TIED_START
 
 
 class Woven:
@@ -174,8 +192,7 @@ def _rows(process: str, index: int, moment: Moment) -> Iterator[Event]:
             kind, message = DELIVER, takes[row]
         elif gives:
             kind = SEND
-            message, destination = gives[row - len(takes)]
-            to = (destination,)
+            message, to = gives[row - len(takes)]
         if row == main:
             extra = moment.said.columns()
             time, clock = moment.time, moment.clock

@@ -1,0 +1,49 @@
+"""The audit log: who connected, who was refused, and who changed something with which command.
+
+One JSON document per line, in a file that is bounded: see :mod:`antecede.live.audit`. Refusals come from strangers, who
+may try as often as they can. So of refusals only some per second are written; the next line says how many were left
+out. Other lines are written only for proven identities, and the limits of these identities bound them.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from antecede import limits
+from antecede.access.authoriser import Who
+from antecede.access.rates import Bucket
+
+REFUSED = "refused"
+
+
+class Audit:
+    """The audit log of one server."""
+
+    def __init__(self, write: Callable[[str], None], server: str, clock: Callable[[], float]) -> None:
+        """``write``: appends a line. ``clock``: returns seconds since 1970."""
+        self._write = write
+        self._server = server
+        self._clock = clock
+        self._refusals = Bucket(limits.audit_refusals_per_second)
+        self._left_out = 0
+
+    def note(self, event: str, who: Who | None, remote: str, **fields: Any) -> None:
+        """Write one event. ``who``: None if the other end has proved nothing; the name that it claims is a field."""
+        now = self._clock()
+        if event == REFUSED:
+            if not self._refusals.holds(now):
+                self._left_out += 1
+                return
+            self._refusals.take(1)
+        document: dict[str, Any] = {"time": round(now, 3), "server": self._server, "event": event}
+        if who is not None:
+            document |= {"role": who.role, "name": who.name}
+        document["remote"] = remote
+        document |= {key: value[:_chars_max] if isinstance(value, str) else value for key, value in fields.items()}
+        if self._left_out:
+            document["refusals_left_out"] = self._left_out
+            self._left_out = 0
+        self._write(json.dumps(document, ensure_ascii=True))
+
+
+_chars_max = 400

@@ -1,0 +1,187 @@
+"""Both ends of a connection prove their identity, before the hello and before any state is read or changed.
+
+::
+
+    dialing end                                   answering end (always a server)
+    Introduce(role, name, to, nonce)      ──►
+                                          ◄──     Challenge(server, nonce, signature)
+    Proof(signature), then the hello      ──►
+
+Each end signs the same content: both nonces, the role and the name of the dialing end, the name of the server, the
+versions, and the binding of the TLS channel (empty without TLS). It begins with the end that signs. So a signature is
+worth nothing on another connection, in the other direction, for another name, or through a relay that ends TLS. The
+dialing end sends nothing about itself beyond its name before the server has proved to be the right one.
+
+An identity is proved by a signature with one of its keys. If it lists certificates, the connection's certificate must
+have one of these names, too. An identity with ``certificate_alone`` is proved by its certificate, which TLS has
+checked. An identity without keys cannot be proved otherwise: this is how keys are revoked.
+
+Refusals do not say whether the name or the key is wrong, so that names cannot be searched for. The log does.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from antecede import wire
+from antecede.access.authoriser import Authoriser, Who
+from antecede.access.model import ROLES, SERVER, Identity, Refusal
+
+
+class Signer(Protocol):
+    """A private key."""
+
+    def sign(self, content: bytes) -> bytes:
+        """Return the signature of this content; empty if a certificate alone proves the identity."""
+        ...
+
+
+Verify = Callable[[str, bytes, bytes], bool]
+"""``verify(public, signature, content)``: whether the owner of this public key signed this content."""
+
+
+class Channel(Protocol):
+    """The properties of a connection that a proof uses."""
+
+    binding: bytes
+    """A value that only the two ends of this TLS connection know, or empty."""
+    certified: tuple[str, ...]
+    """The names in the other end's certificate, which TLS has checked; empty: it showed none."""
+
+
+class Keyring:
+    """One process's own identity, and the means to prove it and to check others."""
+
+    def __init__(
+        self,
+        role: str,
+        name: str,
+        signer: Signer,
+        verify: Verify,
+        nonce: Callable[[], bytes],
+        clock: Callable[[], float],
+        servers: Callable[[], Mapping[str, Identity]],
+    ) -> None:
+        """``nonce``: returns 32 random bytes. ``clock``:
+        returns seconds since 1970. ``servers``: returns the servers to trust."""
+        self.role = role
+        self.name = name
+        self._signer = signer
+        self.verify = verify
+        self.nonce = nonce
+        self.clock = clock
+        self.servers = servers
+
+    def sign(self, content: bytes) -> bytes:
+        """Return our signature of this content."""
+        return self._signer.sign(content)
+
+    def proven_by(self, identity: Identity | None, signature: bytes, content: bytes, channel: Channel) -> str:
+        """Return the key or the certificate that proves an identity; empty: nothing does."""
+        if identity is None:
+            return ""
+        certificate = next((name for name in identity.certificates if name in channel.certified), "")
+        if identity.certificates and channel.certified and not certificate:
+            return ""
+        if identity.certificate_alone:
+            return certificate
+        now = self.clock()
+        for key in identity.keys:
+            if (key.expires is None or now < key.expires) and self.verify(key.public, signature, content):
+                return key.public
+        return ""
+
+
+class Dialing:
+    """The dialing end of a proof."""
+
+    def __init__(self, keyring: Keyring, channel: Channel, to: str = "") -> None:
+        """``to``: the name of the server that must answer; empty: any server that we trust."""
+        self._keyring = keyring
+        self._channel = channel
+        self._to = to
+        self.who: Who | None = None
+        """The server, once it has proved its identity."""
+        self.introduction = wire.Introduce(
+            wire.VERSION, wire.VERSION_OLDEST, keyring.role, keyring.name, to, keyring.nonce()
+        )
+
+    def answer(self, part: wire.AnyPart) -> wire.Proof | Refusal:
+        """Take the first part from the server: return our proof, or why this is not the right server."""
+        keyring = self._keyring
+        if not isinstance(part, wire.Challenge):
+            return Refusal("no-proof", f"{type(part).__name__} where a server's proof was expected")
+        if self._to and part.server != self._to:
+            return Refusal("wrong-server", f"dialed {self._to} and {part.server[:64]} answered")
+        given = (self.introduction, part.server, part.nonce, self._channel.binding)
+        identity = keyring.servers().get(part.server)
+        by = keyring.proven_by(identity, part.signature, signed(_answering, *given), self._channel)
+        if not by:
+            return Refusal(NOT_PROVEN, f"the server at this address did not prove to be {part.server[:64]}")
+        self.who = Who(SERVER, part.server, by)
+        return wire.Proof(keyring.sign(signed(_dialing, *given)))
+
+
+class Answering:
+    """The answering end of a proof: this is a server, and any stranger may be at the other end."""
+
+    def __init__(
+        self, keyring: Keyring, authoriser: Authoriser, channel: Channel, introduction: wire.Introduce
+    ) -> None:
+        self._keyring = keyring
+        self._authoriser = authoriser
+        self._channel = channel
+        self.introduction = introduction
+        self._nonce = keyring.nonce()
+
+    def challenge(self) -> wire.Challenge | Refusal:
+        """Return our own proof and our nonce, or why the introduction is refused."""
+        asked = self.introduction
+        if asked.to not in ("", self._keyring.name):
+            return Refusal("wrong-server", f"this is server {self._keyring.name}, not {asked.to[:64]}")
+        if asked.role not in ROLES or len(asked.nonce) != NONCE_BYTES:
+            return Refusal("bad-introduction", f"expected a role ({', '.join(ROLES)}) and {NONCE_BYTES} random bytes")
+        return wire.Challenge(
+            wire.VERSION, self._keyring.name, self._nonce, self._keyring.sign(self._content(_answering))
+        )
+
+    def check(self, proof: wire.Proof) -> Who | Refusal:
+        """Return the identity that the other end has proved, or the refusal."""
+        asked = self.introduction
+        identity = self._authoriser.identity(asked.role, asked.name)
+        by = self._keyring.proven_by(identity, proof.signature, self._content(_dialing), self._channel)
+        if not by:
+            return Refusal(
+                NOT_PROVEN,
+                f"not proved to be {asked.role} {asked.name[:64]}: expected a key or a certificate "
+                "that the servers' access file lists for this name",
+            )
+        return Who(asked.role, asked.name, by)
+
+    def _content(self, end: str) -> bytes:
+        return signed(end, self.introduction, self._keyring.name, self._nonce, self._channel.binding)
+
+
+def signed(end: str, introduction: wire.Introduce, server: str, nonce: bytes, binding: bytes) -> bytes:
+    """Return the content that one end signs. Each field has its length in front, so no two contents are equal by
+    accident."""
+    versions = f"{introduction.version} {introduction.oldest}"
+    fields = (
+        _context,
+        end.encode(),
+        introduction.role.encode(),
+        introduction.name.encode(),
+        SERVER.encode(),
+        server.encode(),
+        versions.encode(),
+        introduction.nonce,
+        nonce,
+        binding,
+    )
+    return b"".join(len(field).to_bytes(4, "big") + field for field in fields)
+
+
+NONCE_BYTES: Final = 32
+NOT_PROVEN: Final = "not-proven"
+_context: Final = b"antecede proof of identity 1"
+_dialing: Final = "dialing"
+_answering: Final = "answering"

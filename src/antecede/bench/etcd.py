@@ -1,0 +1,86 @@
+"""etcd as the peer of ``antecede bench objects``: three nodes on one machine, puts over the HTTP gateway.
+
+A put of etcd is ordered after all puts before it, and on the disks of two of three nodes. The client writes HTTP by
+hand on connections that stay open, one per call under way: a library for HTTP would cost more than the call.
+"""
+
+import asyncio
+import json
+from base64 import b64encode
+from time import monotonic
+
+from antecede.bench.children import act, say, settle
+from antecede.bench.replicated import timed
+
+_value = b64encode(b"x" * 100).decode()
+
+
+def server_commands(program: str, place: str, clients: list[int], peers: list[int]) -> list[list[str]]:
+    """Return the commands that start the nodes."""
+    cluster = ",".join(f"n{number}=http://127.0.0.1:{port}" for number, port in enumerate(peers))
+    return [
+        [
+            program,
+            *("--name", f"n{number}"),
+            *("--data-dir", f"{place}/etcd{number}"),
+            *("--listen-client-urls", f"http://127.0.0.1:{client}"),
+            *("--advertise-client-urls", f"http://127.0.0.1:{client}"),
+            *("--listen-peer-urls", f"http://127.0.0.1:{peer}"),
+            *("--initial-advertise-peer-urls", f"http://127.0.0.1:{peer}"),
+            *("--initial-cluster", cluster),
+            *("--log-level", "error"),
+        ]
+        for number, (client, peer) in enumerate(zip(clients, peers, strict=True))
+    ]
+
+
+class _Line:
+    """One connection to a node."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def open(self) -> None:
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+
+    async def put(self, key: str) -> bool:
+        body = json.dumps({"key": b64encode(key.encode()).decode(), "value": _value})
+        head = f"POST /v3/kv/put HTTP/1.1\r\nHost: etcd\r\nContent-Length: {len(body)}\r\n\r\n"
+        self._writer.write((head + body).encode())
+        answer = await self._reader.readuntil(b"\r\n\r\n")
+        length = next(
+            int(line.split(b":")[1]) for line in answer.split(b"\r\n") if line.lower().startswith(b"content-l")
+        )
+        await self._reader.readexactly(length)
+        return answer.startswith(b"HTTP/1.1 200")
+
+
+async def caller(port: int, calls: int, under_way: int, pids: list[int], warm: int = 50) -> None:
+    """Put, with this number of puts under way, at one node."""
+    until = monotonic() + 30
+    while True:
+        try:
+            first = _Line(port)
+            await first.open()
+            if await first.put("first"):
+                break
+        except (OSError, asyncio.IncompleteReadError, StopIteration):
+            pass
+        if monotonic() > until:
+            raise TimeoutError("etcd accepts no put after 30 s")
+        await asyncio.sleep(0.1)
+    free = [_Line(port) for _ in range(under_way)]
+    await asyncio.gather(*(line.open() for line in free))
+    settle()
+
+    async def one(number: int) -> None:
+        line = free.pop()
+        if not await line.put(f"key {number % 100}"):
+            raise RuntimeError("etcd refused a put")
+        free.append(line)
+
+    say(**await timed(one, calls, under_way, pids, warm))
+
+
+if __name__ == "__main__":
+    act({"caller": caller})

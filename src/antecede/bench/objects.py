@@ -1,0 +1,239 @@
+"""``antecede bench objects``: calls of replicated objects, beside etcd and a bare floor, in one run.
+
+**Rules.** Three servers on one machine, a separate process for each party. All sides take turns in each round; medians
+over the rounds are compared, and only ratios within one run are meaningful. etcd is measured if its program is there.
+
+**Figures.** Calls per second, the median latency, and the CPU time of the three servers per call; for ours also the
+frames between servers, the steps with a record, the fdatasyncs and the bytes of the logs, per call and over all three
+servers.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+
+from antecede.bench import etcd
+from antecede.bench.children import Child, SideError, free_ports, party, program
+from antecede.bench.interpreter import interpreter
+from antecede.errors import UsageError
+
+KINDS = ("compatible", "shared", "conflicting", "nested")
+Caller = Callable[[str, int, int], dict[str, float]]
+"""Makes calls: of this kind, how many, how many under way."""
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """The choice of measurements."""
+
+    kinds: tuple[str, ...] = KINDS
+    under_way: tuple[int, ...] = (1, 8, 32, 256)
+    states: tuple[int, ...] = (1_000, 1_000_000, 10_000_000)
+    durable: tuple[bool, ...] = (False, True)
+    calls: int = 1_000
+    rounds: int = 1
+    etcd: str | None = None
+    """The path of etcd's program, if it is not on the path."""
+
+    def cells(self, state: int) -> list[tuple[str, int]]:
+        """Return the kinds and numbers under way for a state: all for the smallest, few for the others."""
+        if state == self.states[0]:
+            return [(kind, count) for kind in self.kinds for count in self.under_way]
+        return [(kind, count) for kind in self.kinds for count in self.under_way if count in (1, 32)]
+
+
+def bench_objects(settings: Settings, directory: str | None, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Measure all sides in turns; return the report."""
+    skipped: dict[str, str] = {}
+    found = settings.etcd or program("etcd")
+    if settings.etcd is not None and not os.access(settings.etcd, os.X_OK):
+        raise UsageError(f"--etcd {settings.etcd}: no program that can be run there")
+    if found is None:
+        skipped["etcd"] = "not installed: etcd (Debian's package etcd-server)"
+        tell(f"etcd: skipped, {skipped['etcd']}")
+    samples: dict[tuple[str, bool, int, str, int], list[dict[str, float]]] = {}
+    for number in range(settings.rounds):
+        for durable in settings.durable:
+            _round(settings, durable, found, directory, samples, skipped, f"round {number + 1}/{settings.rounds}", tell)
+    rows = [_row(key, one) for key, one in samples.items()]
+    return {
+        "bench": "objects",
+        "calls": settings.calls,
+        "rounds": settings.rounds,
+        "cores": os.cpu_count(),
+        "interpreter": interpreter(),
+        "rows": _compared(rows),
+        "skipped": skipped,
+    }
+
+
+def _round(
+    settings: Settings,
+    durable: bool,
+    etcd_program: str | None,
+    directory: str | None,
+    samples: dict[tuple[str, bool, int, str, int], list[dict[str, float]]],
+    skipped: dict[str, str],
+    title: str,
+    tell: Callable[[str], None],
+) -> None:
+    with ExitStack() as stack:
+        place = stack.enter_context(TemporaryDirectory(prefix="antecede-bench-", dir=directory))
+        sides: dict[str, Caller] = {}
+        try:
+            if durable and etcd_program is not None and "etcd" not in skipped:
+                sides["etcd"] = stack.enter_context(_etcd(etcd_program, place))
+        except (SideError, OSError) as error:
+            skipped["etcd"] = str(error)
+            tell(f"etcd: given up, {error}")
+        sides["floor"] = stack.enter_context(_floor(place if durable else None))
+        for state in settings.states:
+            with _ours(place if durable else None, state) as ours:
+                for kind, count in settings.cells(state):
+                    here = {"ours": ours}
+                    if state == settings.states[0] and kind == settings.kinds[0]:
+                        here |= sides
+                    for side, call in here.items():
+                        calls = max(count * 4, settings.calls if count > 1 else settings.calls // 3, 20)
+                        try:
+                            sample = call(kind, calls, count)
+                        except SideError as error:
+                            if side != "etcd":
+                                raise
+                            skipped[side] = str(error)
+                            tell(f"{side}: given up, {error}")
+                            continue
+                        samples.setdefault((side, durable, state, kind, count), []).append(sample)
+                        what = f"{side} {'durable' if durable else 'memory'} {state:,} B {kind} ×{count}"
+                        tell(f"{title}  {what:<44} {sample['per_second']:>9,.0f}/s {sample['p50_us']:>9,.0f} µs")
+
+
+@contextmanager
+def _ours(place: str | None, state: int) -> Iterator[Caller]:
+    from antecede.bench.replicated import SERVERS, topology_text
+
+    topology = topology_text(free_ports(3))
+    with ExitStack() as stack:
+        servers = []
+        for name in SERVERS:
+            data = {} if place is None else {"data": f"{place}/{state}-{name}"}
+            servers.append(stack.enter_context(party("replicated", "server", topology=topology, name=name, **data)))
+        for server in servers:
+            server.hear(_start_seconds)
+        with party("replicated", "filled", topology=topology, bytes_=state) as filler:
+            filler.hear(_run_seconds)
+        pids = [server.pid for server in servers]
+
+        def counted() -> dict[str, int]:
+            totals: dict[str, int] = {}
+            for server in servers:
+                server.ask()
+                for name, count in server.hear(_start_seconds).items():
+                    totals[name] = totals.get(name, 0) + count
+            return totals
+
+        def call(kind: str, calls: int, under_way: int) -> dict[str, float]:
+            settings = {"kind": kind, "calls": calls, "under_way": under_way, "pids": pids, "warm": _warm}
+            before = counted()
+            with party("replicated", "caller", topology=topology, **settings) as caller:
+                sample = caller.hear(_run_seconds)
+            after = counted()
+            made = calls + max(_warm, under_way)
+            return sample | {name: (count - before[name]) / made for name, count in after.items()}
+
+        yield call
+
+
+@contextmanager
+def _etcd(program_: str, place: str) -> Iterator[Caller]:
+    ports = free_ports(6)
+    with ExitStack() as stack:
+        commands = etcd.server_commands(program_, place, ports[:3], ports[3:])
+        nodes = [stack.enter_context(Child(command, silent=True)) for command in commands]
+
+        def call(kind: str, calls: int, under_way: int) -> dict[str, float]:
+            settings = {"calls": calls, "under_way": under_way, "pids": [node.pid for node in nodes], "warm": _warm}
+            with party("etcd", "caller", port=ports[0], **settings) as caller:
+                return caller.hear(_run_seconds)
+
+        yield call
+
+
+@contextmanager
+def _floor(place: str | None) -> Iterator[Caller]:
+    def data(name: str) -> dict[str, str]:
+        return {} if place is None else {"data": f"{place}/floor-{name}"}
+
+    with ExitStack() as stack:
+        replicas = [stack.enter_context(party("replicated_floor", "replica", **data(name))) for name in ("2", "3")]
+        others = [replica.hear(_start_seconds)["port"] for replica in replicas]
+        first = stack.enter_context(party("replicated_floor", "first", others=others, **data("1")))
+        port = first.hear(_start_seconds)["port"]
+        pids = [first.pid, *(replica.pid for replica in replicas)]
+
+        def call(kind: str, calls: int, under_way: int) -> dict[str, float]:
+            settings = {"calls": calls, "under_way": under_way, "pids": pids, "warm": _warm}
+            with party("replicated_floor", "caller", port=port, **settings) as caller:
+                return caller.hear(_run_seconds)
+
+        yield call
+
+
+def _row(key: tuple[str, bool, int, str, int], found: list[dict[str, float]]) -> dict[str, Any]:
+    side, durable, state, kind, under_way = key
+    figures = {name: median(sample[name] for sample in found) for name in found[0]}
+    return {"side": side, "durable": durable, "state": state, "kind": kind, "under_way": under_way, **figures}
+
+
+def _compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add to our rows the ratios to etcd, to the floor, and to the smallest state."""
+    others = {(row["side"], row["durable"], row["under_way"]): row for row in rows if row["side"] != "ours"}
+    smallest = min((row["state"] for row in rows), default=0)
+    small = {_place(row): row for row in rows if row["side"] == "ours" and row["state"] == smallest}
+    for row in rows:
+        if row["side"] != "ours":
+            continue
+        for side in ("etcd", "floor"):
+            other = others.get((side, row["durable"] or side == "etcd", row["under_way"]))
+            if other is not None:
+                row[f"latency_to_{side}"] = row["p50_us"] / other["p50_us"]
+                row[f"rate_to_{side}"] = row["per_second"] / other["per_second"]
+        base = small.get(_place(row))
+        row["cpu_to_smallest"] = row["cpu_us"] / base["cpu_us"] if base and base["cpu_us"] else None
+    return rows
+
+
+def _place(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["durable"], row["kind"], row["under_way"]
+
+
+def table(report: dict[str, Any]) -> str:
+    """Return the report for people."""
+    head = f"{'side':<6}{'disk':<8}{'state':>11}  {'calls':<12}{'×':>4}{'per s':>9}{'p50 µs':>9}{'CPU µs':>8}"
+    lines = [
+        head + f"{'frames':>8}{'steps':>7}{'syncs':>7}{'log B':>8}{'p50/etcd':>10}{'rate/etcd':>10}{'CPU/small':>10}"
+    ]
+    for row in report["rows"]:
+        ratios = [row.get(name) for name in ("latency_to_etcd", "rate_to_etcd", "cpu_to_smallest")]
+        counted = [row.get(name) for name in ("frames", "records", "syncs")]
+        disk = "durable" if row["durable"] else "memory"
+        lines.append(
+            f"{row['side']:<6}{disk:<8}{row['state']:>11,}  {row['kind']:<12}{row['under_way']:>4}"
+            f"{row['per_second']:>9,.0f}{row['p50_us']:>9,.0f}{row['cpu_us']:>8,.0f}"
+            + "".join(
+                f"{'–' if one is None else format(one, '.2f'):>{8 if at == 0 else 7}}" for at, one in enumerate(counted)
+            )
+            + f"{'–' if row.get('log_bytes') is None else format(row['log_bytes'], ',.0f'):>8}"
+            + "".join(f"{'–' if one is None else format(one, '.2f'):>10}" for one in ratios)
+        )
+    lines += [f"{side}: skipped: {reason}" for side, reason in report["skipped"].items()]
+    return "\n".join([*lines, "", report["interpreter"]["text"]])
+
+
+_start_seconds = 30.0
+_run_seconds = 300.0
+_warm = 50

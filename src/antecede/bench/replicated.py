@@ -1,0 +1,172 @@
+"""Our parties of ``antecede bench objects``: a server with a replica of a table, and a program that calls it.
+
+The program is on the bus of server s1, or of a client of it; the table has a replica on each of the three servers. The
+three kinds of calls are *compatible* (``add``, which conflicts with nothing), *shared* (``share``, compatible with
+itself, but in conflict with ``audit``, which is never called), *conflicting* (``put``, in conflict with itself) and
+*nested* (``move``, whose call of the other table each replica repeats).
+"""
+
+import asyncio
+import os
+from collections.abc import Generator
+from time import clock_gettime, perf_counter
+from typing import Any
+
+from antecede import Call, ReplicatedObject, ServerRuntime, connect, operation
+from antecede.bench.children import act, figures, say
+from antecede.live.process import settle_memory
+from antecede.topology import parse_topology
+
+SERVERS = ("s1", "s2", "s3")
+_entry = "x" * 100
+
+
+class Table(ReplicatedObject):
+    """Many short entries, of which each operation changes one."""
+
+    entries: dict[str, str]
+    counts: dict[str, int]
+
+    def __init__(self) -> None:
+        self.entries = {}
+        self.counts = {}
+
+    @operation(conflicts_with=["put", "move"])
+    def fill(self, first: int, last: int) -> int:
+        """Add entries, so that the state is large."""
+        for number in range(first, last):
+            self.entries[f"filled {number:08}"] = _entry
+        return len(self.entries)
+
+    @operation
+    def add(self, name: str, amount: int) -> None:
+        self.counts[name] = self.counts.get(name, 0) + amount
+
+    @operation(conflicts_with=["audit"])
+    def share(self, name: str, amount: int) -> None:
+        self.counts[name] = self.counts.get(name, 0) + amount
+
+    @operation
+    def audit(self) -> int:
+        return sum(self.counts.values())
+
+    @operation(conflicts_with=["put"])
+    def put(self, name: str, value: str) -> None:
+        self.entries[name] = value
+
+    @operation(conflicts_with=["move"])
+    def move(self, to: str, name: str, amount: int) -> Generator[Call, Any, None]:
+        self.counts[name] = self.counts.get(name, 0) - amount
+        yield Call(to, "add", (name, amount))
+
+
+def topology_text(ports: list[int]) -> str:
+    """Three servers, one domain, and two tables on all of them."""
+    servers = ", ".join(f'"{name}"' for name in SERVERS)
+    return "\n".join(
+        [
+            "[servers]",
+            *(f'{name} = "tcp://127.0.0.1:{port}"' for name, port in zip(SERVERS, ports, strict=True)),
+            "[domains]",
+            f'A = {{ servers = [{servers}], order = "objects" }}',
+            "[agents]",
+            *(f'{name} = {{ servers = [{servers}], class = "{__name__}:Table" }}' for name in ("table", "other")),
+        ]
+    )
+
+
+async def server(topology: str, name: str, data: str | None = None) -> None:
+    """Run a server until standard input ends; a line of input asks for its counts."""
+    file = parse_topology(topology)
+    tables = {"table": Table, "other": Table}
+    runtime = ServerRuntime(file, name, data, durability="memory" if data is None else "disk", agents=tables)
+    await runtime.start()
+    settle_memory()
+    say(ready=True)
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+
+    def read() -> None:
+        if os.read(0, 4_096):
+            say(**counts(runtime))
+        else:
+            loop.remove_reader(0)
+            ended.set()
+
+    loop.add_reader(0, read)
+    await ended.wait()
+    await runtime.stop(0.1)
+
+
+def counts(runtime: ServerRuntime) -> dict[str, int]:
+    """Return how much a server did so far."""
+    links = [link for one in runtime.machine.channel.consumers.values() for link in one.links.values()]
+    return {
+        "frames": sum(link.sent for link in links),
+        "records": runtime.store.last,
+        "syncs": runtime.store.figures.syncs.count,
+        "log_bytes": runtime.store.figures.durable_bytes,
+    }
+
+
+async def filled(topology: str, bytes_: int) -> None:
+    """Make the state of the table this large."""
+    address = str(parse_topology(topology).servers["s1"])
+    async with connect(address, name="filler") as bus:
+        table = bus.object("table", timeout=120.0)
+        wanted, done = bytes_ // (len(_entry) + 18), 0
+        while done < wanted:
+            last = min(done + 20_000, wanted)
+            await table.fill(done, last)
+            done = last
+        say(entries=done)
+
+
+async def caller(topology: str, kind: str, calls: int, under_way: int, pids: list[int], warm: int = 50) -> None:
+    """Call the table, with this number of calls under way, from a client of server s1."""
+    address = str(parse_topology(topology).servers["s1"])
+    async with connect(address, name=f"caller-{kind}-{under_way}-{os.getpid()}") as bus:
+        table = bus.object("table", timeout=60.0)
+        settle_memory()
+
+        async def one(number: int) -> None:
+            name = f"key {number % 100}"
+            if kind in ("compatible", "shared"):
+                await (table.add if kind == "compatible" else table.share)(name, 1)
+            elif kind == "conflicting":
+                await table.put(name, _entry)
+            else:
+                await table.move("other", name, 1)
+
+        say(**await timed(one, calls, under_way, pids, warm))
+
+
+async def timed(one: Any, calls: int, under_way: int, pids: list[int], warm: int) -> dict[str, float]:
+    """Make calls, this number at a time. Return their rate and latency, and the CPU time of processes per call."""
+    times: list[float] = []
+    left = [0]
+
+    async def work() -> None:
+        while left[0] > 0:
+            left[0] -= 1
+            started = perf_counter()
+            await one(left[0])
+            times.append(perf_counter() - started)
+
+    for count in (max(warm, under_way), calls):
+        times.clear()
+        left[0] = count
+        cpu, started = cpu_seconds(pids), perf_counter()
+        await asyncio.gather(*(work() for _ in range(min(under_way, count))))
+        seconds = perf_counter() - started
+    spent = cpu_seconds(pids) - cpu
+    return {**figures(times), "per_second": calls / seconds, "cpu_us": spent / calls * 1e6}
+
+
+def cpu_seconds(pids: list[int]) -> float:
+    """Return the CPU time of other processes so far; needs Linux, see clock_getcpuclockid(3)."""
+    return sum(clock_gettime(~pid << 3 | 2) for pid in pids)
+
+
+if __name__ == "__main__":
+    act({"server": server, "filled": filled, "caller": caller})

@@ -1,0 +1,131 @@
+"""The floor of ``antecede bench objects``: the frames and syncs of a compatible call, and nothing else.
+
+A client sends a request to one process, which writes it to its log and sends it to two others. They write it to theirs
+and answer. When both have answered, the first process writes that to its log, answers the client, and informs the
+others, who write that as well. As many items as wait are written and synced together. Without folders nothing is
+written.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from antecede.bench import payload
+from antecede.bench.bare import End, Log, framed
+from antecede.bench.children import act, say, settle, until_told
+from antecede.bench.replicated import timed
+
+_Then = Callable[[], None]
+
+
+class _Durable:
+    """Calls back when an item is on the disk; at once if there is none."""
+
+    def __init__(self, data: str | None) -> None:
+        self._log = None if data is None else Log(data, self._written)
+        self._waiting: dict[int, _Then] = {}
+        self._number = 0
+        self._done = 0
+
+    def keep(self, body: bytes, then: _Then) -> None:
+        if self._log is None:
+            then()
+            return
+        self._number += 1
+        self._waiting[self._number] = then
+        self._log.append([(self._number, body)])
+
+    def _written(self, upto: int) -> None:
+        while self._done < upto:
+            self._done += 1
+            self._waiting.pop(self._done)()
+
+
+async def replica(data: str | None = None) -> None:
+    """Write and answer every request; write every end."""
+    durable = _Durable(data)
+
+    def got(end: End, items: list[tuple[int, bytes]]) -> None:
+        for number, body in items:
+            durable.keep(body, partial(_answer, end, number) if number >= 0 else _nothing)
+
+    await _listen(got)
+
+
+async def first(others: list[int], data: str | None = None) -> None:
+    """Take the requests of clients."""
+    durable = _Durable(data)
+    loop = asyncio.get_running_loop()
+    replicas: list[End] = []
+    asked: dict[int, tuple[End, int, list[int]]] = {}
+    count = [0]
+
+    def answered(end: End, items: list[tuple[int, bytes]]) -> None:
+        for number, body in items:
+            client, theirs, answers = asked[number]
+            answers.append(number)
+            if len(answers) == len(replicas):
+                del asked[number]
+                durable.keep(body, partial(finish, client, number, theirs))
+
+    def finish(client: End, number: int, theirs: int) -> None:
+        client.transport.write(framed([(theirs, b"")]))
+        for one in replicas:
+            one.transport.write(framed([(-number - 1, b"")]))
+
+    def requested(end: End, items: list[tuple[int, bytes]]) -> None:
+        for theirs, body in items:
+            count[0] += 1
+            asked[count[0]] = (end, theirs, [])
+            durable.keep(body, partial(forward, count[0], body))
+
+    def forward(number: int, body: bytes) -> None:
+        for one in replicas:
+            one.transport.write(framed([(number, body)]))
+
+    for port in others:
+        replicas.append((await loop.create_connection(lambda: End(answered), "127.0.0.1", port))[1])
+    await _listen(requested)
+
+
+async def caller(port: int, calls: int, under_way: int, pids: list[int], warm: int = 50) -> None:
+    """Send requests, with this number under way."""
+    loop = asyncio.get_running_loop()
+    waiting: dict[int, asyncio.Future[None]] = {}
+    count = [0]
+
+    def got(end: End, items: list[tuple[int, bytes]]) -> None:
+        for number, _ in items:
+            waiting.pop(number).set_result(None)
+
+    _, end = await loop.create_connection(lambda: End(got), "127.0.0.1", port)
+    settle()
+
+    async def one(_: Any) -> None:
+        count[0] += 1
+        waiting[count[0]] = answer = loop.create_future()
+        end.transport.write(framed([(count[0], payload)]))
+        await answer
+
+    say(**await timed(one, calls, under_way, pids, warm))
+
+
+def _answer(end: End, number: int) -> None:
+    end.transport.write(framed([(number, payload)]))
+
+
+def _nothing() -> None:
+    """Answer nothing."""
+
+
+async def _listen(got: Callable[[End, list[tuple[int, bytes]]], None]) -> None:
+    server = await asyncio.get_running_loop().create_server(lambda: End(got), "127.0.0.1", 0)
+    settle()
+    say(port=server.sockets[0].getsockname()[1], pid=os.getpid())
+    await until_told()
+
+
+if __name__ == "__main__":
+    act({"replica": replica, "first": first, "caller": caller})

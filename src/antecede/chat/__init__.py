@@ -1,0 +1,68 @@
+"""A chat (Garg §12.4.1): the application of the tutorial, in which causal order matters to people.
+
+A room is an agent that only keeps its members. What a person says goes from their client directly to all members, as
+one message, so no server puts the messages of a room into a sequence. An answer must not appear before its question:
+that is causal order, and nothing else in this application provides it.
+"""
+
+from antecede.engine.agents import Agent, Notification
+from antecede.engine.context import Context
+
+__all__ = ["TOPOLOGY", "Join", "Leave", "Members", "Room", "Said"]
+
+TOPOLOGY = """\
+[servers]
+s1 = "tcp://127.0.0.1:7101"
+s2 = "tcp://127.0.0.1:7102"
+s3 = "tcp://127.0.0.1:7103"
+s4 = "tcp://127.0.0.1:7104"
+
+[domains]
+A = { servers = ["s1", "s2", "s3"], order = "pruned" }
+B = { servers = ["s3", "s4"], order = "pruned" }
+
+[agents]
+kitchen = { server = "s3", class = "antecede.chat:Room" }
+garden = { server = "s1", class = "antecede.chat:Room" }
+"""
+"""Four servers in two domains; s3 is the router between them."""
+
+
+class Join(Notification):
+    """The sender joins a room."""
+
+
+class Leave(Notification):
+    """The sender leaves a room."""
+
+
+class Members(Notification):
+    """The members of a room, from now on."""
+
+    names: tuple[str, ...]
+
+
+class Said(Notification):
+    """Something that a member said."""
+
+    by: str
+    text: str
+
+    def label(self) -> str:
+        """Return the text for traces and diagrams."""
+        return f"{self.by}: {self.text}"[:80]
+
+
+class Room(Agent):
+    """Keeps its members, and sends all of them every change."""
+
+    members: tuple[str, ...] = ()
+
+    def on_join(self, join: Join, ctx: Context) -> None:
+        self.members = tuple(sorted({*self.members, ctx.sender}))
+        ctx.multicast(self.members, Members(names=self.members))
+
+    def on_leave(self, leave: Leave, ctx: Context) -> None:
+        self.members = tuple(name for name in self.members if name != ctx.sender)
+        if self.members:
+            ctx.multicast(self.members, Members(names=self.members))

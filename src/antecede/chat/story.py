@@ -1,0 +1,82 @@
+"""The story of the tutorial, in the simulated world: a slow connection, a question, and its answer.
+
+ann, bob, cy and dan are in one room, each at their own server. While the connection from ann's server to cy's is down,
+ann asks a question. bob receives it and answers. His answer reaches cy first. Under FIFO order cy sees it at once, and
+dan, behind cy's server, does too. Under causal order it waits for the question.
+"""
+
+import msgspec
+
+from antecede.chat import TOPOLOGY, Join, Members, Room, Said
+from antecede.engine.agents import name_of
+from antecede.live.application import plan_of
+from antecede.simulator.servers import NONE, ServerWorld
+from antecede.topology import parse_topology
+from antecede.trace import Event
+
+PEOPLE = {"ann": "ann@s1", "bob": "bob@s2", "cy": "cy@s3", "dan": "dan@s4"}
+QUESTION = "where is the tea?"
+ANSWER = "in the kitchen"
+
+_down_seconds = 0.5
+_answer_seconds = 0.1
+_resend_seconds = 0.2
+
+
+class Story(msgspec.Struct):
+    """The events under one order."""
+
+    order: str
+    screens: dict[str, list[str]]
+    """By person, the lines on their screen."""
+    trace: list[Event]
+
+    def reversed(self) -> list[str]:
+        """Return the people who saw the answer before the question."""
+        question, answer = f"ann: {QUESTION}", f"bob: {ANSWER}"
+        return [name for name, lines in self.screens.items() if lines.index(answer) < lines.index(question)]
+
+
+def tell(order: str, seed: int = 1) -> Story:
+    """Play the story under an order."""
+    text = TOPOLOGY.replace('order = "pruned"', f'order = "{order}"')
+    topology = parse_topology(f'guarantee = "none"\n{text}', "chat.toml")
+    plan = msgspec.structs.replace(plan_of(topology), resend_after=_resend_seconds)
+    world = ServerWorld(plan, {"kitchen": Room, "garden": Room}, seed, NONE, "disk")
+    chat = _Chat(world)
+    for client in PEOPLE.values():
+        world.send(client, "kitchen", Join())
+    world.run()
+    world.cut("s1", "s3", _down_seconds)
+    chat.say("ann", QUESTION)
+    world.run(_answer_seconds)
+    chat.look()
+    chat.say("bob", ANSWER)
+    world.run()
+    chat.look()
+    return Story(order, chat.screens, world.trace())
+
+
+class _Chat:
+    """The clients of the four people."""
+
+    def __init__(self, world: ServerWorld) -> None:
+        self._world = world
+        self.screens: dict[str, list[str]] = {name: [] for name in PEOPLE}
+        self._seen = dict.fromkeys(PEOPLE, 0)
+
+    def say(self, name: str, text: str) -> None:
+        """Show a line on one's own screen, and send it to the other members of the room."""
+        letters = self._world.client(PEOPLE[name]).inbox
+        rooms = [msgspec.msgpack.decode(one.body, type=Members) for one in letters if one.type == name_of(Members)]
+        said = Said(by=name, text=text)
+        self.screens[name].append(said.label())
+        self._world.send(PEOPLE[name], [one for one in rooms[-1].names if one != PEOPLE[name]], said)
+
+    def look(self) -> None:
+        """Show everything that was received since the last look."""
+        for name, client in PEOPLE.items():
+            letters = [one for one in self._world.client(client).inbox if one.type == name_of(Said)]
+            for letter in letters[self._seen[name] :]:
+                self.screens[name].append(msgspec.msgpack.decode(letter.body, type=Said).label())
+            self._seen[name] = len(letters)

@@ -1,0 +1,122 @@
+"""``antecede chat``: the application of the tutorial, as a story in the simulated world or live in this terminal."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
+from antecede.errors import UsageError
+
+if TYPE_CHECKING:
+    from antecede.chat.story import Story
+    from antecede.cli.live import Access
+
+
+def register(app: typer.Typer) -> None:
+    @app.command()
+    def chat(
+        topology: str | None = typer.Argument(
+            None, metavar="[TOPOLOGY]", help="A topology file, to talk in a room of it. Default: the story."
+        ),
+        name: str | None = typer.Option(None, "--name", metavar="NAME", help="Your name in the chat."),
+        server: str | None = typer.Option(
+            None, "--server", metavar="NAME", help="Your server. Default: the first one."
+        ),
+        room: str = typer.Option("kitchen", "--room", metavar="NAME", help="The room to join."),
+        order: str = typer.Option("fifo,pruned", "--order", metavar="LIST", help="The orders of the story."),
+        trace: str | None = typer.Option(None, "--trace", metavar="DIR", help="Write the story's traces to DIR."),
+        token_file: str | None = TOKEN,
+        authority: str | None = AUTHORITY,
+        credentials: str | None = CREDENTIALS,
+        as_json: bool = typer.Option(False, "--json", help="The story as one JSON document on standard output."),
+    ) -> int:
+        """See an answer appear before its question under FIFO order, and never under causal order; or chat yourself.
+
+        Without a topology: the story of four people on four simulated servers, under each order. With one (antecede
+        sample chat copies one, antecede up runs its servers): join a room; each line of input is said to all its
+        members, until the input ends (Ctrl-D).
+        """
+        if topology is None:
+            if name is not None or server is not None:
+                raise UsageError("--name and --server are for a live chat: expected a topology, such as chat.toml")
+            return _tell(order, trace, as_json)
+        if name is None:
+            raise UsageError("expected --name NAME: your name in the chat")
+        if trace is not None or as_json:
+            raise UsageError("--trace and --json are for the story; servers record with antecede up --trace")
+        from antecede.cli.live import Access
+
+        access = Access(topology, "client", token_file, authority, credentials)
+        return asyncio.run(_talk(topology, name, server, room, access))
+
+
+def _tell(orders: str, folder: str | None, as_json: bool) -> int:
+    from antecede.chat.story import tell
+    from antecede.orders import parse
+
+    stories = [tell(str(parse(order.strip()))) for order in orders.split(",")]
+    written = [_write(story, folder) for story in stories] if folder is not None else []
+    if as_json:
+        print(json.dumps({"stories": [_report(story) for story in stories], "traces": written}, indent=2))
+        return 0
+    print("ann, bob, cy and dan are in the kitchen. ann's connection to cy breaks for half a second.\n")
+    for story in stories:
+        print("\n".join(_screens(story)))
+        print()
+    for path in written:
+        print(f"antecede verify {path}")
+    if not written:
+        print("antecede chat --trace chat-trace writes what happened, for antecede verify and explain")
+    return 0
+
+
+def _report(story: "Story") -> dict[str, Any]:
+    from antecede.trace import judge
+
+    late = judge(story.trace, ("causal",)).causal
+    return {"order": story.order, "screens": story.screens, "reversed": story.reversed(), "late": len(late)}
+
+
+def _screens(story: "Story") -> list[str]:
+    lines = [f"under the order {story.order}"]
+    seen: dict[tuple[str, ...], list[str]] = {}
+    for name, screen in story.screens.items():
+        seen.setdefault(tuple(screen), []).append(name)
+    for texts, names in seen.items():
+        lines.append(f"  on the screen of {_listed(names)}:")
+        lines += [f"    {line}" for line in texts]
+    backwards = story.reversed()
+    verdict = f"{_listed(backwards)} saw the answer before its question" if backwards else "everything in order"
+    return [*lines, f"  → {verdict}"]
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _write(story: "Story", folder: str) -> str:
+    from antecede.trace import write_trace
+
+    path = Path(folder, f"{story.order.replace(':', '-')}.jsonl")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be written: {error.strerror}") from None
+    write_trace(path, story.trace)
+    return str(path)
+
+
+async def _talk(topology: str, name: str, server: str | None, room: str, access: "Access") -> int:
+    from antecede.chat.client import Chat
+    from antecede.cli.live import addresses, command_line
+
+    servers = addresses(topology)
+    if server is not None and server not in servers:
+        raise UsageError(f"{topology} has no server {server}: expected one of {', '.join(servers)}")
+    address = servers[server] if server is not None else next(iter(servers.values()))
+    async with command_line(address, access, name, 10.0) as bus:
+        await Chat(bus, room, lambda text: print(text, flush=True)).run()
+    return 0

@@ -1,0 +1,243 @@
+"""``antecede credentials``: keys and certificates for the servers, clients and operators of a topology."""
+
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from time import time
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    pass
+
+_topology = typer.Argument(..., metavar="TOPOLOGY", help="A topology file (TOML).")
+_out = typer.Option(None, "--out", metavar="DIR", help="The folder of keys. Default: credentials/ beside the topology.")
+_access = typer.Option(None, "--access", metavar="FILE", help="Default: access.toml beside the topology.")
+_days = typer.Option(365.0, "--days", min=0.0, max=3_650.0, help="Days until keys and certificates expire.")
+_name = typer.Argument(..., metavar="NAME", help="An identity; ROLE/NAME if several have this name.")
+_clients = typer.Option([], "--client", metavar="NAME", help="A client; may be repeated.")
+_operators = typer.Option([], "--operator", metavar="NAME", help="An operator; may be repeated. Default: admin.")
+_reload = "now: kill -HUP every server (or antecede up), so that it reads {}"
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(no_args_is_help=True, help="Keys and certificates of servers, clients and operators.")
+    app.add_typer(group, name="credentials")
+
+    @group.command("create")
+    def create(
+        topology: str = _topology,
+        client: list[str] = _clients,
+        operator: list[str] = _operators,
+        days: float = _days,
+        tls: bool = typer.Option(True, "--tls/--no-tls", help="Also certificates, so that connections use TLS."),
+        system: str | None = typer.Option(
+            None, "--system", metavar="NAME", help="Certificates have names spiffe://NAME/role/name. Default: the file."
+        ),
+        out: str | None = _out,
+        access: str | None = _access,
+    ) -> None:
+        """Create an authority, keys and certificates for all servers, clients and operators, and access.toml.
+
+        Run it again to add servers, clients or operators: what exists stays. New clients may do everything that
+        clients can do; edit access.toml to allow less.
+        """
+        issue = _Issue(topology, out, access)
+        issue.create(client, operator, days, tls, system or Path(topology).stem)
+
+    @group.command("rotate")
+    def rotate(
+        topology: str = _topology,
+        name: str = _name,
+        days: float = _days,
+        out: str | None = _out,
+        access: str | None = _access,
+    ) -> None:
+        """Create another key for an identity. Both keys are valid until you revoke the old one with revoke --old."""
+        _Issue(topology, out, access).rotate(name, days)
+
+    @group.command("revoke")
+    def revoke(
+        topology: str = _topology,
+        name: str = _name,
+        old: bool = typer.Option(False, "--old", help="Revoke all keys except the newest one."),
+        out: str | None = _out,
+        access: str | None = _access,
+    ) -> None:
+        """Revoke the keys of an identity. When the servers have read access.toml, its sessions end."""
+        _Issue(topology, out, access).revoke(name, old)
+
+    @group.command("show")
+    def show(
+        topology: str = _topology,
+        access: str | None = _access,
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> None:
+        """List the identities of access.toml, their keys and permissions, and when keys expire."""
+        from antecede.live.keys import read_access
+
+        found = read_access(access or Path(topology).parent / "access.toml")
+        document: dict[str, Any] = {
+            "file": found.name,
+            "digest": found.digest,
+            "identities": [
+                {
+                    "role": one.role,
+                    "name": one.name,
+                    "keys": [{"key": key.public, "expires": key.expires} for key in one.keys],
+                    "certificates": list(one.certificates),
+                    "certificate_alone": one.certificate_alone,
+                    "permissions": {
+                        action: list(getattr(one, action))
+                        for action in ("names", "send", "receive", "subscribe", "call", "operate")
+                        if getattr(one, action)
+                    },
+                }
+                for one in found.everyone()
+            ],
+        }
+        if as_json:
+            print(json.dumps(document, indent=2))
+            return
+        print(f"{found.name}: digest {found.digest}")
+        for one in document["identities"]:
+            print(f"{one['role']} {one['name']}: {'; '.join(map(_key_line, one['keys'])) or _unlisted(one)}")
+            for action, patterns in one["permissions"].items():
+                print(f"  {action}: {', '.join(patterns)}")
+
+
+def _key_line(key: dict[str, Any]) -> str:
+    shown = key["key"][:20] + "…"
+    if key["expires"] is None:
+        return f"{shown} does not expire"
+    when = datetime.fromtimestamp(key["expires"], UTC)
+    return f"{shown} {'expired' if key['expires'] <= time() else 'expires'} {when:%Y-%m-%d}"
+
+
+def _unlisted(one: dict[str, Any]) -> str:
+    return "no key, proved by its certificate" if one["certificate_alone"] else "no key: it cannot connect"
+
+
+class _Issue:
+    """One run of a command that changes credentials."""
+
+    def __init__(self, topology: str, out: str | None, access: str | None) -> None:
+        from antecede.cli.organisation import read_topology
+        from antecede.live.editing import AccessText
+        from antecede.live.keys import require_cryptography
+
+        require_cryptography()
+        self._file = read_topology(topology)
+        beside = Path(topology).parent
+        self._folder = beside / "credentials" if out is None else Path(out)
+        self._text: AccessText = AccessText(beside / "access.toml" if access is None else Path(access))
+
+    def create(self, clients: list[str], operators: list[str], days: float, tls: bool, system: str) -> None:
+        from antecede.access.model import CLIENT, OPERATOR, SERVER
+        from antecede.errors import UsageError
+        from antecede.live.issuing import Authority
+        from antecede.topology.file import is_name
+
+        for name in (*clients, *operators, system):
+            if not is_name(name):
+                raise UsageError(f"name {name!r}: expected 1 to 64 letters, digits, _, . or -")
+        known = self._text.access
+        for role, names in ((CLIENT, clients), (OPERATOR, operators)):
+            for name in names:
+                if name in known.identities(role):
+                    raise UsageError(f"{known.name}: {role} {name} exists already: use antecede credentials rotate")
+        place = self._folder / "authority"
+        authority = None
+        if tls:
+            authority = Authority.read(place) if place.exists() else Authority.create(place, system)
+        elif place.exists():
+            raise UsageError(f"{place} exists: these credentials use TLS, expected no --no-tls")
+        if not operators and not known.operators:
+            operators = ["admin"]
+        wanted = [(SERVER, name) for name in self._file.servers if name not in known.servers]
+        wanted += [(CLIENT, name) for name in dict.fromkeys(clients)]
+        wanted += [(OPERATOR, name) for name in dict.fromkeys(operators)]
+        if not wanted:
+            raise UsageError(f"{self._text.path}: all servers have credentials: expected --client or --operator")
+        for role, name in wanted:
+            uri = f"spiffe://{system}/{role}/{name}"
+            self._text.add(self._issued(role, name, uri if tls else "", authority, days, ()))
+        self._finish([f"{role} {name}" for role, name in wanted])
+
+    def rotate(self, name: str, days: float) -> None:
+        from antecede.live.editing import find
+        from antecede.live.issuing import Authority
+        from antecede.live.keys import AUTHORITY, CERTIFICATE
+
+        identity = find(self._text.access, name)
+        uri = next((one for one in identity.certificates if one.startswith("spiffe://")), "")
+        tls = (self._place(identity.role, identity.name) / CERTIFICATE).exists()
+        place = self._folder / "authority"
+        authority = Authority.read(place) if tls or (place / AUTHORITY).exists() else None
+        issued = self._issued(identity.role, identity.name, uri, authority, days, identity.keys)
+        self._text.set_keys(identity, issued.keys)
+        self._finish([identity.label])
+        print(
+            f"{identity.label} has {len(issued.keys)} valid keys. When it uses the new folder (a server after SIGHUP): "
+            f"antecede credentials revoke {self._file.name} {name} --old",
+            file=sys.stderr,
+        )
+
+    def revoke(self, name: str, old: bool) -> None:
+        from antecede.errors import UsageError
+        from antecede.live.editing import find
+
+        identity = find(self._text.access, name)
+        if identity.certificate_alone:
+            raise UsageError(f"{identity.label} has a certificate alone: remove its table from {self._text.path}")
+        keys = identity.keys[-1:] if old else ()
+        if keys == identity.keys:
+            raise UsageError(f"{identity.label} has {'one key only' if old else 'no keys'}: nothing to revoke")
+        self._text.set_keys(identity, keys)
+        self._finish([])
+        print(f"revoked {len(identity.keys) - len(keys)} of {len(identity.keys)} keys of {identity.label}")
+
+    def _place(self, role: str, name: str) -> Path:
+        from antecede.live.issuing import FOLDERS
+
+        return self._folder / FOLDERS[role] / name
+
+    def _issued(self, role: str, name: str, uri: str, authority: Any, days: float, keys: tuple[Any, ...]) -> Any:
+        """Write a new key and its certificate; return the identity, with the previous keys."""
+        from msgspec.structs import replace
+
+        from antecede.access.model import SERVER, Identity, Key
+        from antecede.live.issuing import new_key, write_folder
+
+        key = new_key()
+        certificate = None
+        if authority is not None and uri:
+            hosts = (name, self._file.servers[name].host) if role == SERVER and name in self._file.servers else ()
+            certificate = authority.issue(key, name, uri, hosts, days)
+        folder = self._place(role, name)
+        write_folder(folder, role, name, key, certificate, None if authority is None else authority.pem)
+        granted = Key(key.public, float(int(time() + days * 86_400)))
+        issued = Identity(role, name, (*keys, granted), (uri,) if uri else ())
+        return replace(issued, **dict.fromkeys(_actions.get(role, ()), ("*",)))
+
+    def _finish(self, issued: list[str]) -> None:
+        """Write the access file, and the servers to trust into all folders of clients and operators."""
+        from antecede.access.model import CLIENT, OPERATOR
+        from antecede.live.issuing import FOLDERS, write_servers
+
+        self._text.write()
+        servers = list(self._text.access.servers.values())
+        for role in (CLIENT, OPERATOR):
+            for folder in sorted((self._folder / FOLDERS[role]).glob("*/")):
+                write_servers(folder, servers)
+        for label in issued:
+            role, _, name = label.partition(" ")
+            print(f"{label}: {self._place(role, name)}")
+        print(f"{self._text.path}: digest {self._text.access.digest}")
+        if self._text.existed:
+            print(_reload.format(self._text.path.name), file=sys.stderr)
+
+
+_actions = {"client": ("send", "receive", "subscribe", "call"), "operator": ("operate",)}

@@ -1,0 +1,90 @@
+"""The commands by purpose, and examples for the help of each. A test parses every example."""
+
+PANELS = {
+    "First steps": ("demo", "report", "version", "help"),
+    "Judge a trace": ("verify", "explain", "measure", "races", "plan", "import", "export", "sample"),
+    "Compare protocols": ("play", "simulate", "explore", "orders", "sweep", "campaign"),
+    "Run servers": ("topology", "up", "serve", "send", "status", "dead", "inspect", "chat", "objects"),
+    "Measure and test Antecede": ("bench", "trial"),
+}
+"""The groups of commands in ``antecede --help``, in this order."""
+
+FIRST_STEPS = (
+    "First steps: antecede demo shows what order is. antecede simulate --order none --trace run.jsonl makes a trace, "
+    "antecede report run.jsonl judges it. antecede COMMAND --help has examples."
+)
+
+EXAMPLES = {
+    "bench channel": ["antecede bench channel --messages 20000"],
+    "bench hop": ["antecede bench hop"],
+    "bench simulate": ["antecede bench simulate"],
+    "bench store": ["antecede bench store"],
+    "bench verify": ["antecede bench verify --messages 500000"],
+    "campaign": ["antecede campaign --order pruned --schedules 10000"],
+    "dead bury": ["antecede dead bury shop.toml s1.5f9c8a.2"],
+    "dead drop": ["antecede dead drop shop.toml alice@s1"],
+    "dead list": ["antecede dead list shop.toml", "antecede dead list tcp://127.0.0.1:7101 --json"],
+    "dead replay": ["antecede dead replay shop.toml s1.5f9c8a.2"],
+    "dead show": ["antecede dead show shop.toml s1.5f9c8a.2"],
+    "demo": ["antecede demo", "antecede demo --live"],
+    "explain": [
+        "antecede explain run.jsonl",
+        "antecede explain data --message s1.5f9c8a.2 --svg why.svg",
+        "antecede explain run.jsonl --order total",
+    ],
+    "explore": ["antecede explore --order pruned --processes 3 --messages 3"],
+    "help": ["antecede help", "antecede help topology check"],
+    "import": [
+        "antecede import spans.json --to trace.jsonl",
+        "antecede import app.log --preview --pattern '(?P<kind>sent|received) (?P<message>\\S+)'",
+    ],
+    "inspect": ["antecede inspect data/s1", "antecede inspect data/s1 --records --first 20"],
+    "measure": ["antecede measure run.jsonl", "antecede measure data --tables figures"],
+    "objects call": ["antecede objects call examples/bank.toml anna deposit 10"],
+    "objects campaign": ["antecede objects campaign"],
+    "objects conflicts": ["antecede objects conflicts examples/bank.py"],
+    "objects simulate": ["antecede objects simulate"],
+    "objects study": ["antecede objects study"],
+    "orders": ["antecede orders", "antecede orders --json"],
+    "plan": ["antecede plan run.jsonl", "antecede plan traffic.csv --order updates --write plan.toml"],
+    "play": ["antecede play figure.txt --order none,fifo,matrix", "antecede play figure.txt --svg figure.svg"],
+    "races": ["antecede races run.jsonl --assume fifo", "antecede races data --within 0.01 --first 5"],
+    "report": ["antecede report run.jsonl -o report.html", "antecede report data --order fifo,causal,total"],
+    "send": ['antecede send shop.toml orders Order \'{"item": "tea"}\''],
+    "serve": ["antecede serve shop.toml --server s1 --data data/s1 --trace"],
+    "simulate": [
+        "antecede simulate --order pruned --processes 8 --messages 400",
+        "antecede simulate --order none --messages 300 --multicast --trace run.jsonl",
+        "antecede simulate --topology examples/snowflake.toml --messages 1000",
+    ],
+    "status": ["antecede status shop.toml", "antecede status shop.toml --watch 1"],
+    "sweep": ["antecede sweep stamps --scale 0.1 --out results"],
+    "topology check": ["antecede topology check shop.toml", "antecede topology check shop.toml --classes"],
+    "topology forget": ["antecede topology forget shop.toml A"],
+    "topology make": ["antecede topology make bus --servers 48 -o bus.toml"],
+    "topology show": ["antecede topology show examples/snowflake.toml --svg snowflake.svg"],
+    "trial frames": ["antecede trial frames --frames 100000"],
+    "trial kills": ["antecede trial kills --kills 100"],
+    "trial powercuts": ["antecede trial powercuts --cuts 20"],
+    "trial servers": ["antecede trial servers --schedules 1000"],
+    "up": ["antecede up examples/hello.toml", "antecede up shop.toml --data data --trace"],
+    "verify": [
+        "antecede verify run.jsonl",
+        "antecede verify data --order fifo,causal,total --json",
+        "antecede verify 's3a://bucket/run/*.parquet' --master spark://host:7077",
+    ],
+    "version": ["antecede version", "antecede version --json"],
+}
+"""By command, how it is called."""
+
+ALWAYS_JSON = (
+    "bench hop",
+    "bench store",
+    "bench verify",
+    "dead bury",
+    "dead drop",
+    "dead replay",
+    "dead show",
+    "topology forget",
+)
+"""Commands that print JSON in any case; they accept ``--json`` like all others."""

@@ -1,0 +1,135 @@
+"""``antecede export``: a trace for the viewers that people already have."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from antecede.cli.engines import trace_inputs
+from antecede.cli.progress import status
+from antecede.cli.wording import counted
+from antecede.crashes import print_error
+from antecede.errors import UsageError
+
+if TYPE_CHECKING:
+    from antecede.trace.exporting import View
+
+_formats = ("perfetto", "otlp", "shiviz", "dot", "mermaid")
+
+_next = {
+    "perfetto": "open it at ui.perfetto.dev, or in chrome://tracing",
+    "otlp": "load it in Jaeger's search page (JSON File), or send it to a collector: POST /v1/traces",
+    "shiviz": "open it in ShiViz; its first line is the expression that ShiViz needs",
+    "dot": "draw it: dot -Tsvg {} -o trace.svg",
+    "mermaid": "put it into a ```mermaid block of a Markdown file",
+}
+
+
+def register(app: typer.Typer) -> None:
+    @app.command()
+    def export(
+        trace: Annotated[
+            list[str],
+            typer.Argument(metavar="TRACE…", help="Files, directories (also servers'), patterns; - is standard input."),
+        ],
+        to: str = typer.Option(..., "--to", metavar="FORMAT", help=f"One of {', '.join(_formats)}."),
+        output: str = typer.Option(
+            "-", "--output", "-o", metavar="FILE", help="The file to write. Default: standard output."
+        ),
+        since: str | None = typer.Option(None, "--since", metavar="TIME", help="Only rows from this time on."),
+        until: str | None = typer.Option(None, "--until", metavar="TIME", help="Only rows before this time."),
+        processes: str | None = typer.Option(
+            None, "--processes", metavar="A,B,…", help="Only rows of these processes."
+        ),
+        logical: bool = typer.Option(
+            False, "--logical", help="Do not use recorded times: each event takes one millisecond."
+        ),
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output; needs -o FILE."),
+    ) -> None:
+        """Write a trace in the format of another viewer; late deliveries are marked.
+
+        perfetto: a timeline with arrows, for ui.perfetto.dev and chrome://tracing
+        otlp: spans of OpenTelemetry, for collectors, Jaeger and Tempo
+        shiviz: a log with vector clocks, for ShiViz and GoVector's tools
+        dot: a graph, for Graphviz
+        mermaid: a sequence diagram, for GitHub, GitLab and wikis
+
+        Rows that cannot be right are set aside, as in antecede verify. Exit 0: written. 2: nothing could be read, or
+        the trace has more events than the viewer can show.
+        """
+        from antecede.cli.verify import cut_of
+        from antecede.trace.exporting import FORMATS, view_of
+
+        if to not in FORMATS:
+            raise UsageError(f"--to must be one of {', '.join(_formats)}, not {to!r}")
+        if as_json and output == "-":
+            raise UsageError("--json needs -o FILE: both would be on standard output")
+        cut = cut_of(since, until, processes)
+        with trace_inputs(trace) as paths, status("reading the trace"):
+            view = view_of(paths, to, cut.keeps if cut else None, logical)
+            _write(FORMATS[to](view), output)
+        _warn(view)
+        if output != "-":
+            report = _report(view, to, output)
+            print(json.dumps(report, indent=2) if as_json else "\n".join(_lines(report)))
+
+
+def _write(pieces: Iterator[str], output: str) -> None:
+    """Write the pieces; a file appears as a whole or not at all."""
+    if output == "-":
+        for piece in pieces:
+            sys.stdout.write(piece)
+        return
+    path = Path(output)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        try:
+            with open(temporary, "w", encoding="utf-8", errors="backslashreplace") as out:
+                out.writelines(pieces)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"{output}: cannot be written: {error.strerror}") from None
+
+
+def _warn(view: "View") -> None:
+    aside = {reason: count for reason, count in view.aside.items() if count and reason != "index_gap"}
+    if aside:
+        print_error(f"warning: {counted(sum(aside.values()), 'row was|rows were')} set aside ({', '.join(aside)})")
+    back = view.backwards()
+    if back:
+        print_error(
+            f"warning: by the recorded times {counted(back, 'message arrives|messages arrive')} before being sent: "
+            "the clocks differ; --logical avoids this"
+        )
+
+
+def _report(view: "View", to: str, output: str) -> dict[str, Any]:
+    return {
+        "format": to,
+        "to": output,
+        "bytes": os.path.getsize(output),
+        "processes": len(view.trace.names),
+        "events": view.events,
+        "messages": len(view.trace.sends),
+        "deliveries": view.trace.deliveries,
+        "late": len(view.late),
+        "times": "recorded" if view.recorded else "logical",
+        "backwards": view.backwards(),
+        "quarantined": {reason: count for reason, count in view.aside.items() if count},
+    }
+
+
+def _lines(report: dict[str, Any]) -> Iterator[str]:
+    late = f", {counted(report['late'], 'of them late|of them late')}" if report["late"] else ""
+    yield (
+        f"{report['to']}: {counted(report['events'], 'event')} of {counted(report['processes'], 'process|processes')}, "
+        f"{counted(report['messages'], 'message')}, {counted(report['deliveries'], 'delivery|deliveries')}{late}; "
+        f"{report['times']} times"
+    )
+    yield _next[report["format"]].format(report["to"])

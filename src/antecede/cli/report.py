@@ -1,0 +1,156 @@
+"""``antecede report``: one page with everything about a trace."""
+
+import json
+import os
+import sys
+from collections import Counter
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import typer
+
+from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
+from antecede.cli.progress import status
+from antecede.errors import TraceError, UsageError, similar
+
+_orders = ("fifo", "causal", "total", "synchronous", "significant")
+
+
+def register(app: typer.Typer) -> None:
+    @app.command()
+    def report(
+        trace: Annotated[
+            list[str], typer.Argument(metavar="TRACE…", help="Files, directories (also servers'), patterns.")
+        ],
+        output: str = typer.Option("report.html", "-o", "--output", metavar="FILE", help="The page to write."),
+        order: str = typer.Option("fifo,causal", "--order", metavar="NAMES", help=f"Any of {', '.join(_orders)}."),
+        first: int = typer.Option(5, "--first", metavar="N", help="Draw the first N violations of each order."),
+        title: str | None = typer.Option(None, "--title", metavar="TEXT", help="The title of the page."),
+        engine: str = typer.Option("auto", "--engine", help="auto, plain (this process) or spark."),
+        master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master."),
+        conf: Annotated[
+            list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
+        ] = None,
+        as_json: bool = typer.Option(False, "--json", help="Also print the numbers as one JSON document."),
+    ) -> int:
+        """Write one HTML page about a trace: verdicts, the first violations as drawings, the cost of order, traffic,
+        rates, and the method. It needs no script and nothing from outside. The same numbers are in a JSON file beside
+        it.
+
+        Exit 0: written, and every order holds. 1: written, an order is violated. 2: nothing could be judged.
+        """
+        from antecede.cli.wording import nothing_valid
+        from antecede.report import page_of
+
+        asked = _asked(order)
+        if "-" in trace:
+            raise UsageError("report reads a trace several times: write standard input to a file first")
+        if not 0 <= first <= 100:
+            raise UsageError(f"--first {first}: expected 0 to 100")
+        page = Path(output)
+        _check_writable(page)
+        data = page.with_suffix(".json")
+        if page == data:
+            raise UsageError(f"-o {output}: expected a name for HTML, since {data.name} gets the numbers")
+        settings = spark_settings(conf)
+        with trace_inputs(trace) as paths:
+            chosen = chosen_engine(engine, master, conf, paths)
+            document = _answers(chosen, paths, asked, first, master, settings)
+            found = document["verify"]
+            if not found["deliveries"]:
+                print(f"antecede: nothing to report: {nothing_valid(found, paths)}", file=sys.stderr)
+                return 2
+        document = {"title": title or f"Order in {_shown(trace)}", "inputs": trace, "json": data.name, **document}
+        _write(page, page_of(document))
+        _write(data, json.dumps(document, indent=1) + "\n")
+        if as_json:
+            print(json.dumps(document, indent=2))
+        else:
+            print(f"{page} ({page.stat().st_size / 1024:,.0f} KB), {data}")
+        return 1 if any(entry["holds"] is False for entry in found["orders"].values()) else 0
+
+
+def _answers(
+    engine: str, paths: list[str], orders: tuple[str, ...], first: int, master: str | None, settings: dict[str, str]
+) -> dict[str, Any]:
+    """Return what the engine answers to each question."""
+    from antecede.trace.explain import Asked
+    from antecede.trace.titles import messages_in, named
+
+    with status("judging the trace") as say, TemporaryDirectory(prefix="antecede-report-") as scratch:
+        tables = scratch if find_spec("pyarrow") is not None else None
+        spark: dict[str, Any] = {"master": master, "conf": settings, "say": say}
+        if engine == "spark":
+            from antecede.pipeline import verify_files
+            from antecede.pipeline.explaining.explain import explain_files
+            from antecede.pipeline.measuring.measure import measure_files
+
+            verdict = verify_files(paths, orders, **spark)
+            figures = measure_files(paths, tables, **spark)
+        else:
+            from antecede.trace import verify
+            from antecede.trace.explain import explain
+            from antecede.trace.measure import measure
+
+            verdict = verify(paths, orders)
+            say("measuring the trace")
+            figures = measure(paths, tables)
+        say("looking for chains")
+        broken = [name for name, entry in verdict["orders"].items() if entry["holds"] is False]
+        if "causal" in broken:
+            # A delivery that is late by FIFO order is late by causal order as well.
+            broken = [name for name in broken if name != "fifo"]
+        explained = []
+        for name in broken if first else []:
+            asked = Asked(name, None, first)
+            one = explain_files(paths, asked, **spark) if engine == "spark" else explain(paths, asked)
+            one["named"] = named(messages_in(one["explanations"]), paths)
+            explained.append(one)
+        return {"verify": verdict, "measure": figures, "explain": explained, "by_second": _by_second(tables)}
+
+
+def _by_second(tables: str | None) -> list[tuple[int, int]]:
+    """Return the messages sent in each second, from the tables of ``measure``; they need pyarrow."""
+    if tables is None:
+        return []
+    rows = import_module("pyarrow.parquet").read_table(f"{tables}/rates.parquet", columns=["second", "messages"])
+    counts: Counter[int] = Counter()
+    for second, messages in zip(rows["second"].to_pylist(), rows["messages"].to_pylist(), strict=True):
+        counts[second] += messages
+    return sorted(counts.items())
+
+
+def _asked(order: str) -> tuple[str, ...]:
+    names = [name.strip() for name in order.split(",")]
+    for name in names:
+        if name not in _orders:
+            raise UsageError(f"--order: {name!r} is not one of {', '.join(_orders)}{similar(name, _orders)}")
+    return tuple(dict.fromkeys(names))
+
+
+def _shown(trace: list[str]) -> str:
+    name = os.path.basename(os.path.abspath(trace[0]))
+    return name if len(trace) == 1 else f"{name} and {len(trace) - 1} more"
+
+
+def _check_writable(page: Path) -> None:
+    """Refuse a place that cannot be written to before the work, not after it."""
+    if page.is_dir():
+        raise UsageError(f"-o {page}: expected a file, not a directory")
+    if not os.access(page.parent, os.W_OK):
+        raise UsageError(f"-o {page}: the directory {page.parent} does not exist, or cannot be written to")
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file as a whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be written: {error.strerror}") from None
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,65 @@
+"""``antecede sample``: small files of every format, to follow the guides literally."""
+
+import json
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from antecede.errors import UsageError
+
+
+def register(app: typer.Typer) -> None:
+    @app.command()
+    def sample(
+        name: Annotated[
+            list[str] | None, typer.Argument(metavar="NAME…", help="The samples to copy; all for all of them.")
+        ] = None,
+        to: str = typer.Option(".", "--to", metavar="DIR", help="The folder to copy them to."),
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> None:
+        """Copy small sample files to this folder: a trace, and logs and spans of every format that import reads.
+
+        Without a name, list them, each with a command to try. A file that is there already is kept if it is the same;
+        if it differs, nothing is copied.
+        """
+        from antecede.samples import SAMPLES
+
+        chosen = list(SAMPLES) if name == ["all"] else list(dict.fromkeys(name or ()))
+        for one in chosen:
+            if one not in SAMPLES:
+                raise UsageError(f"no sample {one!r}: expected all, or some of {', '.join(SAMPLES)}")
+        copied = _copy([SAMPLES[one].path for one in chosen], Path(to))
+        if as_json:
+            listed = {one: {"path": s.path, "about": s.about, "command": s.command} for one, s in SAMPLES.items()}
+            print(json.dumps({"samples": listed, "copied": copied}, indent=2))
+        elif chosen:
+            print("\n".join(copied))
+            there = "try" if to == "." else f"in {to}, try"
+            command = SAMPLES[chosen[0]].command
+            print(f"{there}: {command}" if len(chosen) == 1 else "antecede sample NAME prints a command to try")
+        else:
+            width = max(map(len, SAMPLES))
+            print("\n".join(f"{one:<{width}}  {found.about}" for one, found in SAMPLES.items()))
+            print("antecede sample NAME copies one here, and prints a command to try")
+
+
+def _copy(paths: list[str], folder: Path) -> list[str]:
+    """Copy files and folders of the package; return the files."""
+    wanted: dict[Path, bytes] = {}
+    for path in paths:
+        with as_file(files("antecede.samples") / path) as source:
+            found = [source] if source.is_file() else sorted(one for one in source.rglob("*") if one.is_file())
+            for one in found:
+                wanted[folder / path / one.relative_to(source) if one != source else folder / path] = one.read_bytes()
+    try:
+        for target, content in wanted.items():
+            if target.exists() and target.read_bytes() != content:
+                raise UsageError(f"{target}: exists and differs from the sample; remove it, or give --to DIR")
+        for target, content in wanted.items():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+    except OSError as error:
+        raise UsageError(f"{error.filename}: cannot be written: {error.strerror}") from None
+    return [str(target) for target in wanted]

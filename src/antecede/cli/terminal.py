@@ -1,0 +1,74 @@
+"""Lines of a report for the reader of a stream: on a terminal in colour and wrapped, elsewhere exactly as they are.
+
+Colours follow the convention of https://no-color.org: a variable ``NO_COLOR`` that is not empty turns them off, and so
+does ``TERM=dumb``. Lines are wrapped to the width of the terminal, with a hanging indent, so that a list stays a list
+at 60 columns.
+"""
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from textwrap import wrap
+from typing import IO
+
+_good, _bad, _quiet = "32", "1;31", "2"
+_styles = [
+    (re.compile(r"^(\w+ +)(holds)$"), _good),
+    (re.compile(r"^(\w+ +)(violated.*)$"), _bad),
+    (re.compile(r"^(\w+ order )(holds)(?=:)"), _good),
+    (re.compile(r"^(\w+ order )(is broken)(?= by)"), _bad),
+    (re.compile(r"^(.* (?:is|are) )(late)(?= by )"), _bad),
+    (re.compile(r"^( *\d+  .* )(late)(?=:$)"), _bad),
+    (re.compile(r"^()(no races)(?=:)"), _good),
+    (re.compile(r"^()([\d.,]+ s, [\d,]+ events/s, .*|engine \w+)$"), _quiet),
+]
+"""Patterns of verdicts; the second group is painted."""
+
+
+def coloured(stream: IO[str]) -> bool:
+    """Return whether the reader of a stream sees colours, and wants to."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def columns() -> int:
+    """Return the width of the terminal."""
+    return max(20, shutil.get_terminal_size((100, 24)).columns)
+
+
+def show(lines: Iterable[str], stream: IO[str] | None = None) -> None:
+    """Print the lines of a report."""
+    stream = sys.stdout if stream is None else stream
+    if not stream.isatty():
+        print("\n".join(lines), file=stream)
+        return
+    paints = coloured(stream)
+    for line in lines:
+        for part in _wrapped(line, columns()):
+            print(_painted(part) if paints else part, file=stream)
+
+
+def _wrapped(line: str, width: int) -> Iterator[str]:
+    if len(line) <= width:
+        yield line
+        return
+    # Continued below the text, behind a number or the name of a figure.
+    lead = re.match(r" *(?:\d+  )?(?:[\w/]+ {2,})?", line)
+    indent = min(len(lead[0]) if lead else 0, width // 3)
+    yield from wrap(
+        line,
+        width,
+        subsequent_indent=" " * (indent + (2 if indent == 0 else 0)),
+        drop_whitespace=True,
+        break_on_hyphens=False,
+        replace_whitespace=False,
+    )
+
+
+def _painted(line: str) -> str:
+    for pattern, code in _styles:
+        if match := pattern.match(line):
+            start, end = match.span(2)
+            return f"{line[:start]}\x1b[{code}m{line[start:end]}\x1b[0m{line[end:]}"
+    return line

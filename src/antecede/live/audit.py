@@ -1,0 +1,41 @@
+"""The file of the audit log: two files of bounded size, of which the current one is appended to.
+
+A file that cannot be written does not stop the server: the server logs it once, and tries again with the next line.
+"""
+
+import os
+from pathlib import Path
+
+from antecede import limits
+from antecede.live.logs import ServerLog
+
+
+class AuditFile:
+    """Appends lines to ``FILE``; when it is full, it becomes ``FILE.1``, and replaces the previous one."""
+
+    def __init__(self, path: str | Path, log: ServerLog, bytes_max: int = limits.audit_bytes_max) -> None:
+        self._path = Path(path)
+        self._log = log
+        self._bytes_max = bytes_max
+        self._failed = False
+
+    def write(self, line: str) -> None:
+        """Append a line."""
+        data = line.encode() + b"\n"
+        try:
+            # Only the owner may read who connects.
+            file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                full = os.fstat(file).st_size + len(data) > self._bytes_max
+                if not full:
+                    os.write(file, data)
+            finally:
+                os.close(file)
+            if full:
+                os.replace(self._path, self._path.with_name(self._path.name + ".1"))
+                self.write(line)
+            self._failed = False
+        except OSError as error:
+            if not self._failed:
+                self._failed = True
+                self._log.error("audit-failed", file=str(self._path), reason=str(error))

@@ -1,0 +1,110 @@
+"""Changes of an access file that a person may have edited: tables are appended, and the keys of one table are replaced.
+
+Comments and layout stay. The changed text is read again before it is written: if anything but the wanted change is
+different, the file is left alone, and the error says what to edit by hand.
+"""
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from antecede.access import Access, Identity, Key, parse_access
+from antecede.access.model import ROLES
+from antecede.errors import AccessError
+from antecede.live.issuing import FOLDERS, keys_text, table, write_public
+
+
+class AccessText:
+    """The text of an access file, and its content."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.existed = path.exists()
+        try:
+            self._text = path.read_text(encoding="utf-8") if self.existed else _head
+        except (OSError, UnicodeDecodeError) as error:
+            raise AccessError(f"{path}: cannot be read: {error}") from None
+        self.access = parse_access(self._text, str(path))
+
+    def add(self, identity: Identity) -> None:
+        """Add an identity."""
+        if identity.name in self.access.identities(identity.role):
+            raise AccessError(f"{self.path}: {identity.label} exists already: use antecede credentials rotate")
+        self._change(self._text.rstrip("\n") + "\n" + table(identity), _with(self.access, identity))
+
+    def set_keys(self, identity: Identity, keys: tuple[Key, ...]) -> None:
+        """Replace the keys of an identity."""
+        wanted = _with(self.access, msgspec.structs.replace(identity, keys=keys))
+        try:
+            self._change(_replaced(self._text, identity, keys_text(keys)), wanted)
+        except AccessError:
+            where = f"{FOLDERS[identity.role]}.{identity.name}"
+            raise AccessError(f"{self.path}: cannot edit {where}: set keys = {keys_text(keys)} by hand") from None
+
+    def _change(self, text: str, wanted: Access) -> None:
+        found = parse_access(text, str(self.path))
+        if found.digest != wanted.digest:
+            raise AccessError(f"{self.path}: the change would alter more than it should")
+        self._text, self.access = text, found
+
+    def write(self) -> None:
+        """Write the file as a whole."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_public(self.path, self._text.encode())
+
+
+def find(access: Access, name: str) -> Identity:
+    """Return the identity of that name; ``ROLE/NAME`` if several have it."""
+    role, _, plain = name.rpartition("/")
+    found = [
+        access.identities(one)[plain]
+        for one in ROLES
+        if role in ("", one, FOLDERS[one]) and plain in access.identities(one)
+    ]
+    if not found:
+        raise AccessError(f"{access.name}: no identity {name!r}: antecede credentials show lists them")
+    if len(found) > 1:
+        choices = " or ".join(f"{one.role}/{one.name}" for one in found)
+        raise AccessError(f"{access.name}: several identities {name!r}: expected {choices}")
+    return found[0]
+
+
+def _with(access: Access, identity: Identity) -> Access:
+    key = FOLDERS[identity.role]
+    return msgspec.structs.replace(access, **{key: {**access.identities(identity.role), identity.name: identity}})
+
+
+def _replaced(text: str, identity: Identity, keys: str) -> str:
+    """Return the text with other keys in the table of an identity."""
+    name = re.escape(identity.name)
+    header = re.search(rf"^[ \t]*\[{FOLDERS[identity.role]}\.(?:{name}|\"{name}\")\][^\n]*\n", text, re.MULTILINE)
+    if header is None:
+        raise AccessError("no such table")
+    end = re.compile(r"^[ \t]*\[[^\n]*\][ \t]*(?:#[^\n]*)?$", re.MULTILINE).search(text, header.end())
+    body = text[header.end() : end.start() if end else len(text)]
+    found = re.search(r"^[ \t]*keys[ \t]*=[ \t]*(?=\[)", body, re.MULTILINE)
+    if found is None:
+        changed = f"keys = {keys}\n{body}"
+    else:
+        changed = body[: found.end()] + keys + body[_closing(body, found.end()) :]
+    return text[: header.end()] + changed + text[header.end() + len(body) :]
+
+
+def _closing(text: str, start: int) -> int:
+    """Return the place after the bracket that closes the one at ``start``. Keys contain no brackets."""
+    depth = 0
+    for place in range(start, len(text)):
+        depth += {"[": 1, "]": -1}.get(text[place], 0)
+        if not depth:
+            return place + 1
+    raise AccessError("no closing bracket")
+
+
+_head = """\
+# Who may connect to the servers of this topology, and what each may do: see docs/guide/security.md.
+# After a change: kill -HUP every server. A missing permission allows nothing; "*" allows everything.
+
+[anonymous]
+operate = ["health", "live"]
+"""

@@ -1,0 +1,214 @@
+"""Credentials for a topology: an authority, one key and one certificate per identity, and the access file.
+
+An identity has one Ed25519 key, for its certificate and for its proof. The two uses cannot be confused, because TLS and
+the proof sign contents that begin differently. Files with private keys can be read by their owner only.
+"""
+
+import os
+import stat
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from antecede.access.model import CLIENT, OPERATOR, SERVER, Identity, Key
+from antecede.errors import AccessError
+from antecede.live.keys import AUTHORITY, CERTIFICATE, CREDENTIAL, KEY, SERVERS, PrivateKey, require_cryptography
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate, CertificateBuilder
+
+FOLDERS = {SERVER: "servers", CLIENT: "clients", OPERATOR: "operators"}
+_authority_days = 3_650
+_early = timedelta(minutes=5)
+"""A certificate is valid a little earlier than its issue, because clocks differ."""
+
+
+def new_key() -> PrivateKey:
+    """Return a new key."""
+    require_cryptography()
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    return PrivateKey(Ed25519PrivateKey.generate())
+
+
+class Authority:
+    """The authority that signs all certificates of one system."""
+
+    def __init__(self, key: PrivateKey, certificate: "Certificate") -> None:
+        self._key = key
+        self._certificate = certificate
+
+    @classmethod
+    def create(cls, folder: Path, system: str) -> "Authority":
+        """Create the authority of a system, and write it."""
+        from cryptography import x509
+        from cryptography.x509.oid import NameOID
+
+        key = new_key()
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{system} authority")])
+        usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+        builder = (
+            _begun(key, name, name, _authority_days)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(usage, critical=True)
+        )
+        made = cls(key, builder.sign(key.key, None))
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_private(folder / KEY, _pem(key))
+        _write(folder / AUTHORITY, made.pem)
+        return made
+
+    @classmethod
+    def read(cls, folder: Path) -> "Authority":
+        """Read the authority that ``create`` has written."""
+        from cryptography import x509
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+        try:
+            key: Any = load_pem_private_key((folder / KEY).read_bytes(), None)
+            certificate = x509.load_pem_x509_certificate((folder / AUTHORITY).read_bytes())
+        except (OSError, ValueError, TypeError) as error:
+            raise AccessError(f"{folder}: no usable authority: {error}") from None
+        return cls(PrivateKey(key), certificate)
+
+    @property
+    def pem(self) -> bytes:
+        """The authority's certificate."""
+        return _certificate_pem(self._certificate)
+
+    def issue(self, key: PrivateKey, name: str, uri: str, hosts: tuple[str, ...], days: float) -> bytes:
+        """Return a certificate, in PEM, with these names."""
+        from cryptography import x509
+        from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(uri), *map(_host, hosts)]
+        purposes = [ExtendedKeyUsageOID.CLIENT_AUTH]
+        if hosts:
+            purposes.append(ExtendedKeyUsageOID.SERVER_AUTH)
+        usage = x509.KeyUsage(True, False, False, False, False, False, False, False, False)
+        builder = (
+            _begun(key, subject, self._certificate.subject, days)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(usage, critical=True)
+            .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.key.public_key()), critical=False
+            )
+        )
+        return _certificate_pem(builder.sign(self._key.key, None))
+
+
+def _begun(key: PrivateKey, subject: Any, issuer: Any, days: float) -> "CertificateBuilder":
+    from cryptography import x509
+
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _early)
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.key.public_key()), critical=False)
+    )
+
+
+def _host(host: str) -> Any:
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def write_folder(
+    folder: Path, role: str, name: str, key: PrivateKey, certificate: bytes | None, authority: bytes | None
+) -> None:
+    """Write the credentials of one identity; a previous key is kept beside the new one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    os.chmod(folder, 0o700)
+    for path in (folder / KEY, folder / CERTIFICATE):
+        if path.exists():
+            os.replace(path, path.with_name(f"previous-{path.name}"))
+    _write(folder / CREDENTIAL, f'role = "{role}"\nname = "{name}"\n'.encode())
+    _write_private(folder / KEY, _pem(key))
+    if certificate is not None and authority is not None:
+        _write(folder / CERTIFICATE, certificate)
+        _write(folder / AUTHORITY, authority)
+
+
+def write_servers(folder: Path, servers: list[Identity]) -> None:
+    """Write the servers that a client or an operator trusts."""
+    text = "# The servers to trust. Written by antecede credentials.\n" + "".join(map(table, servers))
+    _write(folder / SERVERS, text.encode())
+
+
+def table(identity: Identity) -> str:
+    """Return the table of an identity in an access file."""
+    permissions = {
+        key: getattr(identity, key)
+        for key in ("names", "send", "receive", "subscribe", "call", "operate")
+        if getattr(identity, key)
+    }
+    name = f'"{identity.name}"' if "." in identity.name else identity.name
+    lines = [f"\n[{FOLDERS[identity.role]}.{name}]", f"keys = {keys_text(identity.keys)}"]
+    if identity.certificates:
+        lines.append(f"certificates = {_texts(identity.certificates)}")
+    lines += [f"{key} = {_texts(patterns)}" for key, patterns in permissions.items()]
+    return "\n".join(lines) + "\n"
+
+
+def keys_text(keys: tuple[Key, ...]) -> str:
+    """Return a list of keys as in an access file."""
+    return "[" + ", ".join(map(_key_text, keys)) + "]"
+
+
+def _key_text(key: Key) -> str:
+    if key.expires is None:
+        return f'"{key.public}"'
+    when = datetime.fromtimestamp(key.expires, UTC)
+    return f'{{ key = "{key.public}", expires = {when:%Y-%m-%dT%H:%M:%SZ} }}'
+
+
+def _texts(values: tuple[str, ...]) -> str:
+    return "[" + ", ".join(f'"{value}"' for value in values) + "]"
+
+
+def _pem(key: PrivateKey) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    return key.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _certificate_pem(certificate: "Certificate") -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return certificate.public_bytes(Encoding.PEM)
+
+
+def _write(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Write a file as a whole: a reader finds the previous content or the new one."""
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.unlink(missing_ok=True)
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(file, "wb") as stream:
+        stream.write(data)
+    os.replace(temporary, path)
+
+
+def write_public(path: Path, data: bytes) -> None:
+    """Write a file without secrets as a whole. A file that exists keeps its mode, and a link keeps its target."""
+    path = path.resolve()
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
+    _write(path, data)
+    if mode is not None:
+        os.chmod(path, mode)
+
+
+def _write_private(path: Path, data: bytes) -> None:
+    _write(path, data, 0o600)

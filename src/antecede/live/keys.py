@@ -1,0 +1,191 @@
+"""Ed25519 keys (through the package ``cryptography``), and the folder with the credentials of one identity.
+
+A folder contains ``credential.toml`` (role and name), ``key.pem`` (the private key), and for TLS ``certificate.pem``
+and ``authority.pem`` (the certificates that this end accepts must be signed by it). Clients and operators also have
+``servers.toml``: the servers to trust, as in an access file. A key of another kind than Ed25519 serves for TLS only;
+the certificate is then the proof.
+"""
+
+import ssl
+import tomllib
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from secrets import token_bytes
+from time import time
+from typing import TYPE_CHECKING, Any
+
+from antecede import limits
+from antecede.access import Access, Identity, parse_access
+from antecede.access.model import ROLES, SERVER
+from antecede.access.proof import NONCE_BYTES, Keyring
+from antecede.errors import AccessError
+from antecede.topology.file import brief, is_name
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+CREDENTIAL = "credential.toml"
+KEY = "key.pem"
+CERTIFICATE = "certificate.pem"
+AUTHORITY = "authority.pem"
+SERVERS = "servers.toml"
+
+
+class PrivateKey:
+    """A private Ed25519 key; see :class:`antecede.access.proof.Signer`."""
+
+    def __init__(self, key: "Ed25519PrivateKey") -> None:
+        self.key = key
+        self.public = "ed25519:" + b64encode(key.public_key().public_bytes_raw()).decode()
+
+    def sign(self, content: bytes) -> bytes:
+        """Return the signature of this content."""
+        return self.key.sign(content)
+
+
+def verify(public: str, signature: bytes, content: bytes) -> bool:
+    """Return whether the owner of a public key signed this content."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        Ed25519PublicKey.from_public_bytes(b64decode(public.removeprefix("ed25519:"))).verify(signature, content)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def require_cryptography() -> None:
+    """Raise an error that says what to install."""
+    try:
+        import cryptography  # noqa: F401
+    except ImportError:
+        raise AccessError("credentials need the package cryptography: install antecede[security]") from None
+
+
+class Credentials:
+    """The credentials of one identity, read from its folder."""
+
+    def __init__(self, folder: str | Path) -> None:
+        require_cryptography()
+        self.folder = Path(folder)
+        self.role, self.name = self._named()
+        self.signer = self._signer()
+        self.tls = (self.folder / CERTIFICATE).exists()
+        """Whether connections use TLS: the folder has a certificate."""
+        self._contexts: list[ssl.SSLContext] = []
+        self._servers: Access | None = None
+        if self.role != SERVER:
+            self._servers = read_access(self.folder / SERVERS)
+
+    def _named(self) -> tuple[str, str]:
+        path = self.folder / CREDENTIAL
+        try:
+            document: dict[str, Any] = tomllib.loads(_read(path))
+        except ValueError as error:
+            raise AccessError(f"{path}: bad TOML: {error}") from None
+        role, name = document.get("role"), document.get("name")
+        if role not in ROLES:
+            raise AccessError(f"{path}: role = {brief(role)}: expected one of {', '.join(ROLES)}")
+        if not isinstance(name, str) or not is_name(name):
+            raise AccessError(f"{path}: name = {brief(name)}: expected a name")
+        return role, name
+
+    def _signer(self) -> PrivateKey | None:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+        path = self.folder / KEY
+        try:
+            key = load_pem_private_key(_read(path).encode(), None)
+        except (ValueError, TypeError) as error:
+            raise AccessError(f"{path}: expected a private key in PEM, without a password: {error}") from None
+        return PrivateKey(key) if isinstance(key, Ed25519PrivateKey) else None
+
+    def expect(self, role: str, name: str = "") -> None:
+        """Refuse credentials of another role, or another name."""
+        if self.role != role or (name and self.name != name):
+            wanted = f"those of {role} {name}" if name else f"a folder in {role}s/"
+            raise AccessError(f"{self.folder}: these are the credentials of {self.role} {self.name}: expected {wanted}")
+
+    def keyring(self, servers: Callable[[], Mapping[str, Identity]] | None = None) -> Keyring:
+        """Return the means to prove this identity. ``servers``: returns the servers to trust, if not those of the
+        folder."""
+        own = self._servers
+        if servers is None and own is not None:
+            trusted = own.servers
+            servers = lambda: trusted  # noqa: E731
+        assert servers is not None, "a server trusts the servers of its access file"
+        return Keyring(self.role, self.name, self, verify, lambda: token_bytes(NONCE_BYTES), time, servers)
+
+    def sign(self, content: bytes) -> bytes:
+        """Return our signature of this content; empty without an Ed25519 key."""
+        return b"" if self.signer is None else self.signer.sign(content)
+
+    # TLS.
+
+    def listening(self) -> ssl.SSLContext | None:
+        """Return the TLS context to listen with: the other end must show a certificate."""
+        return self._context(ssl.PROTOCOL_TLS_SERVER)
+
+    def dialing(self) -> ssl.SSLContext | None:
+        """Return the TLS context to dial with. The server proves its name after the handshake, so the host does not
+        matter."""
+        return self._context(ssl.PROTOCOL_TLS_CLIENT)
+
+    def contexts(self) -> tuple[ssl.SSLContext, ssl.SSLContext] | None:
+        """Return the contexts to listen and to dial with; None: without TLS."""
+        listening, dialing = self.listening(), self.dialing()
+        return None if listening is None or dialing is None else (listening, dialing)
+
+    def _context(self, protocol: Any) -> ssl.SSLContext | None:
+        if not self.tls:
+            return None
+        context = ssl.SSLContext(protocol)
+        # The binding of the proof to the channel relies on it.
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_REQUIRED
+        self._load(context)
+        self._contexts.append(context)
+        return context
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        try:
+            context.load_cert_chain(self.folder / CERTIFICATE, self.folder / KEY)
+            context.load_verify_locations(self.folder / AUTHORITY)
+        except (OSError, ssl.SSLError) as error:
+            raise AccessError(f"{self.folder}: TLS: {error}") from None
+
+    def adopt(self, newer: "Credentials") -> None:
+        """Use the key and the certificate of newer credentials of the same folder from now on, also for new
+        connections of contexts that were made earlier."""
+        for context in self._contexts:
+            newer._load(context)
+        self.signer = newer.signer
+
+
+def read_access(path: str | Path) -> Access:
+    """Read an access file."""
+    return parse_access(_read(Path(path)), str(path))
+
+
+def check_access(access: Access, servers: Mapping[str, Any], own: Credentials) -> None:
+    """Refuse an access file that does not fit the topology's servers, or this server's own credentials."""
+    for name in access.servers:
+        if name not in servers:
+            raise AccessError(f"{access.name}: servers.{name}: the topology has no server {name}")
+    entry = access.servers.get(own.name)
+    if entry is None:
+        raise AccessError(f"{access.name}: expected a table [servers.{own.name}] with the key of this server")
+    if entry.keys and (own.signer is None or own.signer.public not in {key.public for key in entry.keys}):
+        raise AccessError(f"{access.name}: servers.{own.name}.keys: the key in {own.folder / KEY} is not among them")
+
+
+def _read(path: Path) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read(limits.access_bytes_max + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise AccessError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None

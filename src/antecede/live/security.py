@@ -1,0 +1,47 @@
+"""A server's access file and its own credentials: read at the start, and read again when the process gets SIGHUP.
+
+So a rotated key of a server is used without a restart. Whether TLS is used at all is decided at the start.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from time import time
+from typing import TYPE_CHECKING, Any
+
+from antecede.access import Access, Authoriser
+from antecede.access.model import SERVER
+from antecede.errors import AccessError
+from antecede.live.keys import Credentials, check_access, read_access
+
+if TYPE_CHECKING:
+    from antecede.server.core import ServerCore
+
+
+class ServerSecurity:
+    """The identity of one server, and the identities that it knows."""
+
+    def __init__(self, access: str | Path, credentials: Credentials, server: str, servers: Mapping[str, Any]) -> None:
+        """``access``: the access file. ``servers``: those of the topology."""
+        credentials.expect(SERVER, server)
+        self._file = access
+        self._servers = servers
+        self.credentials = credentials
+        self.authoriser = Authoriser(self._read(credentials), clock=time)
+        self.keyring = credentials.keyring(self.authoriser.servers)
+
+    def _read(self, own: Credentials) -> Access:
+        access = read_access(self._file)
+        check_access(access, self._servers, own)
+        return access
+
+    def reload(self, core: "ServerCore") -> None:
+        """Read the access file and the own key again: use both as a whole, or keep the previous ones."""
+        try:
+            newer = Credentials(self.credentials.folder)
+            newer.expect(SERVER, self.credentials.name)
+            access = self._read(newer)
+            self.credentials.adopt(newer)
+        except AccessError as error:
+            core.keep_access(str(error))
+        else:
+            core.reload(access)

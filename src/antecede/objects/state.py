@@ -1,0 +1,384 @@
+"""The live state of objects: kept decoded, and changed in place, so that an operation costs what it touches.
+
+**Cells.** The state of an object is cut into cells: each attribute is one, and if it is a dictionary, each of its
+entries is. Nothing outside this module holds a cell that can change. An operation works on a *view*: numbers, texts and
+other values that cannot change are there as they are; a list, a set or a struct is copied when it is first read; a
+dictionary is an :class:`Entries`, which records the entries that are read out or written. So an operation never copies,
+encodes or checks a cell that it does not use.
+
+**Changes.** ``keep`` compares the cells that a view has touched with those before, by their bytes. What differs is
+checked (it can be encoded, has its annotated type, and is within the bounds on size and depth), decoded again, so that
+no two cells share a value, and becomes a :class:`Change` in the journal. ``discard`` forgets what was not kept.
+``rollback`` undoes changes; ``redo`` makes them again. An intention (§2, closed nesting) is the computation of an
+operation followed by ``rollback``.
+
+**Order.** Entries are iterated in the order of their keys, those that the operation itself added after all others. So
+equal states behave alike, also if compatible operations reached two replicas in different orders.
+
+**Digest.** The sum of a hash over all cells, changed with each of them. Two replicas are equal iff their digests are;
+comparing them costs nothing, and does not depend on the order in which compatible operations came.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from antecede import limits
+from antecede.objects.entries import MISSING, Entries
+from antecede.objects.model import Object, attributes_of
+from antecede.objects.values import COPYING, FLAT, UNTYPED, Form, encode, encode_state, forms_of, is_deep
+from antecede.objects.views import SLOT, Lazy, Work, own_attributes, view_kind, work_of
+
+
+class Change(msgspec.Struct, gc=False):
+    """A cell that an operation changed, created or removed."""
+
+    state: "State"
+    cells: dict[Any, Any]
+    """The place of the cell: the attributes of the object, or the entries of one of them."""
+    key: Any
+    before: Any
+    after: Any
+    size: int
+    digest: int
+
+    def do(self) -> None:
+        """Make the change."""
+        self._put(self.after, self.size, self.digest)
+
+    def undo(self) -> None:
+        """Take it back."""
+        self._put(self.before, -self.size, -self.digest)
+
+    def _put(self, value: Any, size: int, digest: int) -> None:
+        cells = self.cells
+        if isinstance(cells, Entries) and (value is MISSING or not dict.__contains__(cells, self.key)):
+            cells.reorder()
+        if value is MISSING:
+            dict.__delitem__(cells, self.key)
+        else:
+            dict.__setitem__(cells, self.key, value)
+        self.state.content += size
+        self.state.digest = (self.state.digest + digest) % _digest_modulus
+
+
+class State:
+    """The state of one object."""
+
+    entries: ClassVar[type[Entries]] = Entries
+
+    def __init__(self, name: str, kind: type[Object], forms: Mapping[str, Form], otherwise: Form) -> None:
+        self.name = name
+        self.kind = kind
+        self.cells: dict[str, Any] = {}
+        """Attributes that nothing outside may change; dictionaries as ``Entries``."""
+        self.content = 0
+        """The bytes of all cells, without the lengths of dictionaries."""
+        self.digest = 0
+        self._forms = forms
+        self._otherwise = otherwise
+        self._views = view_kind(kind)
+        self._shadowed: set[str] = set()
+        """Attributes of the class that a view's own come before."""
+
+    def form(self, attribute: str) -> Form:
+        """Return the form of an attribute's cells."""
+        return self._forms.get(attribute, self._otherwise)
+
+    # Whole states.
+
+    def load(self, attributes: Mapping[str, Any]) -> None:
+        """Make these the state, decoded: values that nothing else holds."""
+        declared = {name: one for name, one in _defaults(self.kind).items() if name not in attributes}
+        self.cells = {}
+        self.content = self.digest = 0
+        for attribute, value in {**attributes, **declared}.items():
+            encoded = self.form(attribute).encode(value)
+            cell = self._cell(attribute, encoded)
+            size, digest = self._measured(attribute, cell, encoded)
+            self.cells[attribute] = cell
+            self.content += size
+            self.digest = (self.digest + digest) % _digest_modulus
+
+    def read(self, saved: bytes) -> dict[str, Any]:
+        """Return the attributes from bytes, with their types."""
+        raw = msgspec.msgpack.decode(saved, type=dict[str, msgspec.Raw])
+        return {attribute: self.form(attribute).decode(value) for attribute, value in raw.items()}
+
+    def attributes(self) -> dict[str, Any]:
+        """Return a copy of the state, as plain values of Python."""
+        found = {}
+        for attribute, cell in self.cells.items():
+            form = self.form(attribute)
+            if isinstance(cell, Entries):
+                found[attribute] = {key: _copy(form, form.decode_entry, dict.__getitem__(cell, key)) for key in cell}
+            else:
+                found[attribute] = _copy(form, form.decode, cell)
+        return found
+
+    def encoded(self) -> bytes:
+        """Return the state as bytes."""
+        return encode_state(self.cells)
+
+    @property
+    def size(self) -> int:
+        """The number of bytes of ``encoded``."""
+        lengths = [_length(len(cell)) for cell in self.cells.values() if isinstance(cell, Entries)]
+        return self.content + _length(len(self.cells)) + sum(lengths)
+
+    def recomputed(self) -> tuple[int, int]:
+        """Return the content and the digest, computed from all cells: as a check of both."""
+        content = digest = 0
+        for attribute, cell in self.cells.items():
+            size, part = self._measured(attribute, cell, None)
+            content += size
+            digest += part
+        return content, digest % _digest_modulus
+
+    def _cell(self, attribute: str, encoded: Any) -> Any:
+        form = self.form(attribute)
+        value = form.decode(encoded)
+        if form.by_entries or (form.by_entries is None and type(value) is dict):
+            return self.entries(form, value)
+        return value
+
+    def _measured(self, attribute: str, cell: Any, encoded: Any) -> tuple[int, int]:
+        """Return the size and the digest of an attribute."""
+        form, name = self.form(attribute), encode(attribute)
+        if not isinstance(cell, Entries):
+            return form.weight(name, b"", form.encode(cell) if encoded is None else encoded)
+        size, digest = form.weight(name, b"", b"")
+        for key, value in dict.items(cell):
+            more, part = form.weight(name, form.encode(key), form.encode(value))
+            # The name of the attribute counts once, not with each entry.
+            size, digest = size + more - len(name), digest + part
+        return size, digest
+
+    # Views.
+
+    def view(self) -> Object:
+        """Return the object, for one operation to work on."""
+        view = self.kind.__new__(self._views)
+        object.__setattr__(view, SLOT, Work(self))
+        self._fill(view)
+        return view
+
+    def _fill(self, view: Object) -> None:
+        own = own_attributes(view)
+        for attribute, cell in self.cells.items():
+            if type(cell) in FLAT or isinstance(cell, Entries):
+                own[attribute] = cell
+            elif attribute not in self._shadowed and hasattr(self.kind, attribute):
+                setattr(self._views, attribute, Lazy(attribute, getattr(self.kind, attribute)))
+                self._shadowed.add(attribute)
+
+    def copy_out(self, view: Object, attribute: str) -> Any:
+        """Copy an attribute into a view."""
+        form = self.form(attribute)
+        encoded = form.encode(self.cells[attribute])
+        work_of(view).copied[attribute] = encoded
+        copy = own_attributes(view)[attribute] = form.decode(encoded)
+        return copy
+
+    def refresh(self, view: Object) -> None:
+        """Let a view show the state as it is now."""
+        own_attributes(view).clear()
+        work_of(view).copied.clear()
+        self._fill(view)
+
+    def discard(self) -> None:
+        """Undo what was not kept."""
+        for cell in self.cells.values():
+            if isinstance(cell, Entries):
+                cell.discard()
+
+    # Changes.
+
+    def keep(self, view: Object) -> list[Change]:
+        """Make the changes of a view to the state, all or none, and return them. Raise if one cannot be kept."""
+        changes = self._changes(view)
+        self._check(changes)
+        self.discard()
+        for change in changes:
+            change.do()
+        return changes
+
+    def _changes(self, view: Object) -> list[Change]:
+        own, copied_out = own_attributes(view), work_of(view).copied
+        changes: list[Change] = []
+        replaced: list[tuple[str, Any]] = []
+        for attribute, now in own.items():
+            if now is not self.cells.get(attribute, MISSING):
+                replaced.append((attribute, self.form(attribute).encode(now)))
+            elif isinstance(now, Entries):
+                changes += self._entered(attribute, now)
+        for attribute, before in self.cells.items():
+            if attribute not in own and (attribute in copied_out or _is_eager(before)):
+                default = _defaults(self.kind).get(attribute, MISSING)
+                after = MISSING if default is MISSING else self.form(attribute).encode(default)
+                replaced.append((attribute, after))
+        # Only now: what replaces one attribute may contain another, as the operation left it.
+        for attribute, after in replaced:
+            changes += self._replaced(attribute, after, copied_out.get(attribute))
+        return changes
+
+    def _replaced(self, attribute: str, after: Any, encoded: Any) -> list[Change]:
+        """Return the change of a whole attribute, if it is one. ``encoded``: its bytes before, if they are known."""
+        form, before = self.form(attribute), self.cells.get(attribute, MISSING)
+        if isinstance(before, Entries):
+            before.discard()
+        elif before is not MISSING:
+            encoded = form.encode(before) if encoded is None else encoded
+            if after is not MISSING and form.same(encoded, after):
+                return []
+        old_size, old_digest = (0, 0) if before is MISSING else self._measured(attribute, before, encoded)
+        cell: Any = MISSING
+        size = digest = 0
+        if after is not MISSING:
+            cell = self._cell(attribute, after)
+            size, digest = self._measured(attribute, cell, after)
+        return [Change(self, self.cells, attribute, before, cell, size - old_size, digest - old_digest)]
+
+    def _entered(self, attribute: str, entries: Entries) -> list[Change]:
+        """Return the changes of the entries of an attribute."""
+        changes = []
+        name, form = encode(attribute), self.form(attribute)
+        for key, before, now, encoded, after in entries.changed():
+            token = form.encode(key)
+            old = (0, 0) if before is MISSING else form.weight(name, token, encoded)
+            new = (0, 0) if now is MISSING else form.weight(name, token, after)
+            # The name of the attribute counts once, not with each entry.
+            size = new[0] - old[0] - len(name) * ((now is not MISSING) - (before is not MISSING))
+            changes.append(Change(self, entries, key, before, now, size, new[1] - old[1]))
+        return changes
+
+    def _check(self, changes: list[Change]) -> None:
+        """Check the bounds on size and depth, on what changes.
+
+        Both bounds are always the same. The depth of Python's own stack is not: it depends on the caller, and an
+        operation might succeed at one replica, or the first time, and fail at another, or when it is computed again.
+        """
+        if not changes or self._otherwise is COPYING:
+            return
+        for change in changes:
+            if change.after is not MISSING and is_deep(change.after, 1 + isinstance(change.cells, Entries)):
+                raise ValueError(f"state of {self.name} nested deeper than {limits.call_depth_max}")
+        # The lengths of dictionaries are counted as if all changes were new entries: at most a few bytes too many.
+        size = self.content + sum(change.size for change in changes)
+        if size + 5 * (1 + len(self.cells)) > limits.object_state_bytes_max:
+            size = self._size_after(changes)
+            if size > limits.object_state_bytes_max:
+                raise ValueError(f"state of {self.name} of {size} bytes: at most {limits.object_state_bytes_max}")
+
+    def _size_after(self, changes: list[Change]) -> int:
+        cells = dict(self.cells)
+        counts = {id(cell): cell.settled() for cell in cells.values() if isinstance(cell, Entries)}
+        for change in changes:
+            if change.cells is not self.cells:
+                counts[id(change.cells)] += (change.after is not MISSING) - (change.before is not MISSING)
+            elif change.after is MISSING:
+                del cells[change.key]
+            else:
+                cells[change.key] = change.after
+        lengths = [_length(counts.get(id(cell), len(cell))) for cell in cells.values() if isinstance(cell, Entries)]
+        return self.content + sum(change.size for change in changes) + _length(len(cells)) + sum(lengths)
+
+
+def _is_eager(cell: Any) -> bool:
+    return type(cell) in FLAT or isinstance(cell, Entries)
+
+
+def _copy(form: Form, decode: Callable[[Any], Any], value: Any) -> Any:
+    return value if type(value) in FLAT else decode(form.encode(value))
+
+
+def _defaults(kind: type[Object]) -> dict[str, Any]:
+    """Return the attributes that a class declares, with their defaults."""
+    return attributes_of(kind.__new__(kind))
+
+
+_digest_modulus: Final = 1 << 128
+
+
+def _length(count: int) -> int:
+    """Return how many bytes the length of a dictionary takes."""
+    return 1 if count < 16 else 3 if count < 65_536 else 5
+
+
+class Live:
+    """The states of all objects of one site, and the changes since the last commit."""
+
+    state: ClassVar[type[State]] = State
+
+    def __init__(self, kind: type[Object], otherwise: Form = UNTYPED) -> None:
+        self.kind = kind
+        self.journal: list[Change] = []
+        """The changes since the last commit, in sequence."""
+        self.states: dict[str, State] = {}
+        if kind._combines:
+            self.states = {name: self.state(name, one, forms_of(one), UNTYPED) for name, one in kind._hosts.items()}
+        else:
+            self.states = {"": self.state(kind.__name__, kind, {}, otherwise)}
+
+    @classmethod
+    def copying(cls, kind: type[Object]) -> "Live":
+        """Return a live state of any values of Python, which are not encoded; for objects of a server they are."""
+        return cls(kind, COPYING)
+
+    @property
+    def alone(self) -> State | None:
+        """The state of the only object, if this is not a server's."""
+        return None if self.kind._combines else self.states[""]
+
+    def load(self, saved: Mapping[str, Any]) -> None:
+        """Make this the state: attributes, or for a server the bytes of each object."""
+        self.journal.clear()
+        if self.alone is not None:
+            self.alone.load(saved)
+            return
+        for name, state in self.states.items():
+            state.load(state.read(saved[name]))
+
+    def dump(self) -> dict[str, Any]:
+        """Return the state for ``load``."""
+        if self.alone is not None:
+            return self.alone.attributes()
+        return {name: state.encoded() for name, state in self.states.items()}
+
+    def keep(self, state: State, view: Object) -> None:
+        """Keep the changes of a view."""
+        self.journal += state.keep(view)
+
+    def discard(self) -> None:
+        """Undo what was not kept."""
+        for state in self.states.values():
+            state.discard()
+
+    def rollback(self, mark: int = 0) -> list[Change]:
+        """Undo all changes after the first ``mark``, and return them."""
+        undone = self.journal[mark:]
+        del self.journal[mark:]
+        for change in reversed(undone):
+            change.undo()
+        return undone
+
+    def redo(self, changes: list[Change]) -> None:
+        """Make changes again that were undone, if nothing has changed since."""
+        for change in changes:
+            change.do()
+
+    def wrong(self) -> list[str]:
+        """Return what is wrong with the sizes and digests, by computing them again from all cells."""
+        found = []
+        for state in self.states.values():
+            content, digest = state.recomputed()
+            if state.content != content:
+                found.append(f"{state.content} bytes counted: there are {content}")
+            if state.digest != digest:
+                found.append(f"digest {state.digest:032x}: computed from all cells it is {digest:032x}")
+        return found
+
+    def commit(self) -> None:
+        """Make all changes final."""
+        self.journal.clear()

@@ -1,0 +1,158 @@
+"""Figures of a report as SVG: a map of the traffic, messages per second, and bars.
+
+A chart has no script. A mark has its value as a ``<title>``, which browsers show under the pointer. Colours come from
+the style sheet of the page, which has variants for light and dark.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from html import escape
+from math import ceil, sqrt
+from typing import Any
+
+from antecede import limits
+from antecede.diagram.computation import printable
+from antecede.trace.titles import short_id
+
+OTHERS = "others"
+_shades = 8
+_named_max = 36
+"""Processes up to which the rows and columns of the map have names."""
+_points_max = 240
+"""Bars of a chart over time; longer times are divided into this number of intervals."""
+
+
+def text(value: object, length: int = 40) -> str:
+    """Return a text from a trace for the page: printable, not too long, escaped."""
+    return escape(short_id(printable(str(value)), length))
+
+
+def busiest(traffic: Sequence[Mapping[str, Any]]) -> tuple[list[str], dict[tuple[str, str], int]]:
+    """Return the processes with the most copies, sent and received, and the copies between them; all other processes
+    together are one more, the last."""
+    totals: Counter[str] = Counter()
+    for row in traffic:
+        totals[row["from"]] += row["messages"]
+        totals[row["to"]] += row["messages"]
+    chosen = [name for name, _ in sorted(totals.items(), key=lambda item: (-item[1], item[0]))]
+    kept = set(chosen[: limits.report_processes_max])
+    cells: Counter[tuple[str, str]] = Counter()
+    for row in traffic:
+        # No process can be mistaken for the others: a name is never empty here.
+        cells[row["from"] if row["from"] in kept else "", row["to"] if row["to"] in kept else ""] += row["messages"]
+    names = sorted(kept, key=_natural)
+    return names + ([""] if len(chosen) > len(kept) else []), dict(cells)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts P2 before P10."""
+    return [(int(part[:18]) if part.isdecimal() else -1, part) for part in re.split(r"(\d+)", name)]
+
+
+def heat_map(traffic: Sequence[Mapping[str, Any]]) -> str:
+    """Draw the copies from each process (row) to each (column)."""
+    names, cells = busiest(traffic)
+    if not cells:
+        return ""
+    size = 22 if len(names) <= 20 else 14 if len(names) <= _named_max else 7
+    shown = [text(name, 18) if name else OTHERS for name in names]
+    named = len(names) <= _named_max
+    letters = max(len(short_id(printable(name), 18)) if name else len(OTHERS) for name in names)
+    left = 14 + 7.2 * letters if named else 40.0
+    top = 18 + 5.2 * letters if named else 20.0
+    most = max(cells.values())
+    parts: list[str] = []
+    if named:
+        for place, name in enumerate(shown):
+            middle = (place + 0.5) * size
+            parts.append(f'<text class="axis end" x="{left - 6:.0f}" y="{top + middle + 4:.1f}">{name}</text>')
+            x = left + middle + 4
+            parts.append(
+                f'<text class="axis" x="{x:.1f}" y="{top - 6:.0f}" transform="rotate(-45 {x:.1f} {top - 6:.0f})">'
+                f"{name}</text>"
+            )
+    else:
+        parts.append(f'<text class="axis" x="{left:.0f}" y="{top - 6:.0f}">to →</text>')
+        parts.append(f'<text class="axis" x="2" y="{top + 10:.0f}">from</text>')
+    side = len(names) * size
+    parts.append(f'<rect class="field" x="{left:.0f}" y="{top:.0f}" width="{side}" height="{side}"/>')
+    places = {name: place for place, name in enumerate(names)}
+    for (source, to), count in sorted(cells.items()):
+        shade = max(1, ceil(_shades * sqrt(count / most)))
+        x, y = left + places[to] * size, top + places[source] * size
+        told = f"{shown[places[source]]} → {shown[places[to]]}: {count:,}"
+        parts.append(
+            f'<rect class="s{shade}" x="{x:.0f}" y="{y:.0f}" width="{size - 1}" height="{size - 1}">'
+            f"<title>{told}</title></rect>"
+        )
+    y = top + side + 14
+    for shade in range(1, _shades + 1):
+        parts.append(f'<rect class="s{shade}" x="{left + (shade - 1) * 14:.0f}" y="{y:.0f}" width="14" height="9"/>')
+    scale = f"{min(cells.values()):,} to {most:,}"
+    parts.append(f'<text class="axis" x="{left + _shades * 14 + 8:.0f}" y="{y + 9:.0f}">{scale}</text>')
+    width = left + max(side + (top * 0.8 if named else 8), _shades * 14 + 160)
+    height = y + 20
+    return _svg(width, height, "Copies from each process to each", parts)
+
+
+def per_second(by_second: Mapping[int, int]) -> str:
+    """Draw the messages sent in each second of the trace, or in equal intervals of several seconds."""
+    if not by_second:
+        return ""
+    first, last = min(by_second), max(by_second)
+    if first == last:
+        return ""
+    step = max(1, -(-(last - first + 1) // _points_max))
+    counts: Counter[int] = Counter()
+    for second, count in by_second.items():
+        counts[(second - first) // step] += count
+    total = (last - first) // step + 1
+    most = max(counts.values()) / step
+    left, width, height = 62.0, 640.0, 150.0
+    bar = width / total
+    parts = _grid(left, width, height, most)
+    for place, count in sorted(counts.items()):
+        high = height * count / step / most
+        start = first + place * step
+        when = f"second {start:,}" if step == 1 else f"seconds {start:,} to {start + step - 1:,}"
+        parts.append(
+            f'<rect class="bar" x="{left + place * bar:.1f}" y="{10 + height - high:.1f}" '
+            f'width="{max(bar - 0.6, 0.6):.1f}" height="{high:.1f}"><title>{when}: {count / step:,.1f}/s</title></rect>'
+        )
+    parts.append(f'<text class="axis" x="{left:.0f}" y="{height + 26:.0f}">{first:,} s</text>')
+    parts.append(f'<text class="axis end" x="{left + width:.0f}" y="{height + 26:.0f}">{last + 1:,} s</text>')
+    return _svg(left + width + 10, height + 34, "Messages sent per second", parts)
+
+
+def _grid(left: float, width: float, height: float, most: float) -> list[str]:
+    parts = []
+    for share in (0.0, 0.5, 1.0):
+        y = 10 + height * (1 - share)
+        parts.append(f'<line class="grid" x1="{left:.0f}" x2="{left + width:.0f}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text class="axis end" x="{left - 6:.0f}" y="{y + 4:.1f}">{most * share:,.0f}</text>')
+    return parts
+
+
+def bars(rows: Sequence[tuple[str, float, str]], label: str) -> str:
+    """Draw values with their names as horizontal bars; the third text of a row is its value in words."""
+    if not rows:
+        return ""
+    most = max(value for _, value, _ in rows) or 1.0
+    names = [text(name, 28) for name, _, _ in rows]
+    left = 16 + 6.8 * max(len(short_id(printable(name), 28)) for name, _, _ in rows)
+    parts: list[str] = []
+    for place, (name, (_, value, words)) in enumerate(zip(names, rows, strict=True)):
+        y = 8 + place * 22
+        long = 300 * value / most
+        parts.append(f'<text class="axis end" x="{left - 8:.0f}" y="{y + 13}">{name}</text>')
+        parts.append(f'<rect class="bar" x="{left:.0f}" y="{y}" width="{max(long, 1):.1f}" height="17" rx="2"/>')
+        parts.append(f'<text class="axis" x="{left + long + 6:.1f}" y="{y + 13}">{escape(words)}</text>')
+    return _svg(left + 300 + 110, 16 + 22 * len(rows), label, parts)
+
+
+def _svg(width: float, height: float, label: str, parts: list[str]) -> str:
+    return (
+        f'<svg class="chart" role="img" aria-label="{escape(label)}" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}">{"".join(parts)}</svg>'
+    )

@@ -1,0 +1,240 @@
+"""The document of a report, from the answers of ``verify``, ``measure`` and ``explain``."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from antecede import limits
+from antecede.diagram.computation import printable
+from antecede.diagram.explained import of_explanation
+from antecede.errors import DiagramError
+from antecede.report import charts
+from antecede.report.charts import text
+from antecede.trace.quarantine import unreadable_rows
+from antecede.trace.story import is_told, sentence
+from antecede.trace.titles import Titles
+
+_style = """
+:root { color-scheme: light dark; --fg: #1f2328; --quiet: #59636e; --page: #ffffff; --card: #f6f8fa; --line: #d1d9e0;
+ --good: #1a7f37; --bad: #cf222e; --open: #9a6700; --bar: #0969da;
+ --s1: #ddf4ff; --s2: #b6e3ff; --s3: #80ccff; --s4: #54aeff; --s5: #218bff; --s6: #0969da; --s7: #0550ae;
+ --s8: #033d8b; }
+@media (prefers-color-scheme: dark) { :root { --fg: #e6edf3; --quiet: #9198a1; --page: #0d1117; --card: #151b23;
+ --line: #3d444d; --good: #3fb950; --bad: #f85149; --open: #d29922; --bar: #58a6ff;
+ --s1: #051d4d; --s2: #0c2d6b; --s3: #0d419d; --s4: #1158c7; --s5: #1f6feb; --s6: #388bfd; --s7: #79c0ff;
+ --s8: #cae8ff; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 24px 20px 60px; max-width: 1080px; background: var(--page); color: var(--fg);
+ font: 15px/1.55 system-ui, "Segoe UI", "DejaVu Sans", Arial, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 26px; margin: 0 0 4px; } h2 { font-size: 19px; margin: 40px 0 8px; }
+p { margin: 8px 0; max-width: 75ch; }
+.quiet { color: var(--quiet); } .cards { display: flex; flex-wrap: wrap; gap: 12px; margin: 16px 0; }
+.card { flex: 1 1 190px; border: 1px solid var(--line); border-radius: 8px; padding: 12px 16px;
+ background: var(--card); }
+.card b { display: block; font-size: 22px; line-height: 1.3; } .card span { color: var(--quiet); font-size: 13px; }
+.good b { color: var(--good); } .bad b { color: var(--bad); } .open b { color: var(--open); }
+.good { border-left: 5px solid var(--good); } .bad { border-left: 5px solid var(--bad); }
+.open { border-left: 5px solid var(--open); }
+.drawings { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 480px), 1fr)); gap: 0 28px; }
+figure { margin: 14px 0; overflow-x: auto; } figure svg { display: block; height: auto; max-width: none; }
+figcaption { color: var(--quiet); font-size: 13px; margin-top: 4px; }
+table { border-collapse: collapse; margin: 10px 0; display: block; overflow-x: auto; font-size: 14px; }
+th, td { text-align: left; padding: 4px 14px 4px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+td.n { text-align: right; font-variant-numeric: tabular-nums; }
+.chart text { font: 12px system-ui, "DejaVu Sans", Arial, sans-serif; } .chart .axis { fill: var(--quiet); }
+.chart .end { text-anchor: end; } .chart .bar { fill: var(--bar); } .chart .grid { stroke: var(--line); }
+.chart .field { fill: var(--card); stroke: var(--line); }
+"""
+_shades = "".join(f".chart .s{shade} {{ fill: var(--s{shade}); }}" for shade in range(1, 9))
+_policy = "default-src 'none'; style-src 'unsafe-inline'"
+_meanings = {
+    "fifo": "messages from one sender to one receiver arrive in the order in which they were sent",
+    "causal": "no message arrives before one that it follows from",
+    "total": "all processes deliver messages in one common sequence",
+    "synchronous": "all messages could have been instantaneous",
+    "significant": "conflicting operations are computed in causal order",
+}
+
+
+def page_of(report: Mapping[str, Any]) -> str:
+    """Return the page of a report, as ``antecede report`` writes it to JSON."""
+    found, figures = report["verify"], report["measure"]
+    parts = [*_head(report), *_verdicts(found), *_violations(report), *_costs(figures)]
+    parts += [*_traffic(figures), *_rates(figures, report["by_second"]), *_method(report)]
+    body = "\n".join(parts)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{text(report['title'], 80)}</title>\n<style>{_style}{_shades}</style>\n</head>\n"
+        f"<body>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def _head(report: Mapping[str, Any]) -> Iterator[str]:
+    found = report["verify"]
+    inputs = ", ".join(text(path, 60) for path in report["inputs"][:6]) + (", …" if len(report["inputs"]) > 6 else "")
+    yield f"<h1>{text(report['title'], 80)}</h1>"
+    yield f'<p class="quiet">{inputs}</p>'
+    counts = [("events", found["events"]), ("processes", found["processes"]), ("messages", found["messages"])]
+    counts += [("deliveries", found["deliveries"]), ("copies undelivered", found["undelivered"])]
+    yield '<div class="cards">'
+    yield from (f'<div class="card"><b>{count:,}</b><span>{name}</span></div>' for name, count in counts)
+    yield "</div>"
+
+
+def _verdicts(found: Mapping[str, Any]) -> Iterator[str]:
+    yield '<h2>Was order kept?</h2>\n<div class="cards">'
+    doubtful = not found["readable"]
+    for order, entry in found["orders"].items():
+        kind, verdict = "good", "holds"
+        if entry["holds"] is None or (entry["holds"] and doubtful):
+            kind, verdict = "open", "not judged"
+        elif not entry["holds"]:
+            late = entry.get("late")
+            kind, verdict = "bad", "violated" if late is None else f"{late:,} late"
+        undecided = f"<br>{entry['undecided']:,} more undecided" if entry.get("undecided") else ""
+        yield (
+            f'<div class="card {kind}"><span>{order} order</span><b>{verdict}</b>'
+            f"<span>{_meanings[order]}{undecided}</span></div>"
+        )
+    yield "</div>"
+    if doubtful:
+        yield f"<p>Too many rows cannot be read for a verdict: {escape(unreadable_rows(found) or '')}.</p>"
+
+
+def _violations(report: Mapping[str, Any]) -> Iterator[str]:
+    explained = [one for one in report["explain"] if one["explanations"]]
+    if not explained:
+        return
+    yield "<h2>What went wrong</h2>"
+    for one in explained:
+        titles = Titles(one["named"])
+        if one["late"]:
+            first = f"The first {one['shown']} of" if one["shown"] < one["late"] else "All"
+            yield (
+                f"<p>{first} {one['late']:,} late deliveries by {one['order']} order, each with a shortest chain of "
+                "messages that overtook it. Red is the message that came late.</p>"
+            )
+        else:
+            yield f"<p>Messages in a cycle break {one['order']} order.</p>"
+        yield '<div class="drawings">'
+        yield from (_drawn(explanation, titles) for explanation in one["explanations"])
+        yield "</div>"
+
+
+def _drawn(explanation: dict[str, Any], titles: Titles) -> str:
+    try:
+        return f"<figure>{of_explanation(explanation, titles).svg()}</figure>"
+    except DiagramError as error:
+        told = sentence(explanation, titles) if is_told(explanation) else f"{explanation['length']:,} messages"
+        return f"<p>{escape(printable(told))} (not drawn: {escape(str(error))})</p>"
+
+
+def _costs(figures: Mapping[str, Any]) -> Iterator[str]:
+    stamp, delay, hops = figures["stamp"], figures["delay"], figures["hops"]
+    yield "<h2>What did order cost?</h2>"
+    cards = [
+        ("stamp bytes per copy", _number(stamp["bytes_mean"]), _most("at most", stamp["bytes_max"])),
+        ("of arrivals were held", _share(figures["held"]), _most("arrivals", figures["arrivals"])),
+        ("mean delay", _seconds(delay["mean"]), f"p50 {_seconds(delay['p50'])}, p99 {_seconds(delay['p99'])}"),
+        ("packets per copy", _number(hops["mean"]), _most("hops, at most", hops["max"])),
+        ("of pairs are concurrent", _share(figures["concurrency"]), "no order needs to keep these in sequence"),
+    ]
+    yield '<div class="cards">'
+    for name, value, more in cards:
+        known = value is not None
+        yield (
+            f'<div class="card"><b>{value if known else "–"}</b><span>{name}<br>'
+            f"{more if known else 'not recorded'}</span></div>"
+        )
+    yield "</div>"
+    if delay["negative"]:
+        yield f"<p>{delay['negative']:,} deliveries come before their send by the clocks: the clocks disagree.</p>"
+
+
+def _traffic(figures: Mapping[str, Any]) -> Iterator[str]:
+    rows = figures["traffic"]
+    if not rows:
+        return
+    yield "<h2>Traffic between processes</h2>"
+    others = len({name for row in rows for name in (row["from"], row["to"])}) - limits.report_processes_max
+    least = f" The {others:,} processes with the least traffic are together in the last row and column."
+    more = least if others > 0 else ""
+    words = "Copies of messages from each process (rows) to each (columns): the stronger the colour, the more."
+    yield f"<p>{words}{more}</p>"
+    yield f"<figure>{charts.heat_map(rows)}</figure>"
+    busiest = sorted(rows, key=lambda row: (-row["messages"], row["from"], row["to"]))[:_busiest]
+    head = '<tr><th>from</th><th>to</th><th class="n">copies</th><th class="n">bytes</th></tr>'
+    lines = [
+        f'<tr><td>{text(row["from"])}</td><td>{text(row["to"])}</td><td class="n">{row["messages"]:,}</td>'
+        f'<td class="n">{"–" if row["bytes"] is None else format(row["bytes"], ",")}</td></tr>'
+        for row in busiest
+    ]
+    yield f"<table>{head}{''.join(lines)}</table>"
+
+
+def _rates(figures: Mapping[str, Any], by_second: Sequence[Sequence[int]]) -> Iterator[str]:
+    rates = figures["rates"]
+    if rates is None:
+        return
+    yield "<h2>Messages per second</h2>"
+    mean = "" if rates["mean"] is None else f"{rates['mean']:,.1f} messages/s over {_seconds(rates['seconds'])}; "
+    yield f"<p>{mean}{rates['peak']:,} in the busiest second.</p>"
+    chart = charts.per_second({one[0]: one[1] for one in by_second})
+    if chart:
+        yield f"<figure>{chart}</figure>"
+    busiest = sorted(rates["processes"], key=lambda one: (-one["messages"], one["process"]))[:_busiest]
+    rows = [(one["process"], float(one["messages"]), f"{one['messages']:,}") for one in busiest]
+    yield f"<figure>{charts.bars(rows, 'Messages sent by process')}<figcaption>Messages sent</figcaption></figure>"
+
+
+def _method(report: Mapping[str, Any]) -> Iterator[str]:
+    found = report["verify"]
+    yield "<h2>Method and limits</h2>"
+    yield (
+        f"<p>Judged by Antecede {escape(found['version'])}, engine {escape(found['engine'])}, from the recorded events "
+        "alone: no clock decides about order. Happened-before leads from a send to its deliveries and along each "
+        "process. A delivery is late if a message that follows from it was delivered there before.</p>"
+    )
+    if found["complete"]:
+        yield "<p>All rows of the trace were used.</p>"
+    else:
+        rows = "".join(
+            f'<tr><td>{escape(reason)}</td><td class="n">{count:,}</td></tr>'
+            for reason, count in found["quarantined"].items()
+        )
+        yield (
+            "<p>Some rows cannot be right and were set aside. Every violation on this page is real, but there may be "
+            f"more.</p><table><tr><th>reason</th><th>rows</th></tr>{rows}</table>"
+        )
+    sample = report["measure"]["concurrency_messages"]
+    yield (
+        "<p>Delays compare the clocks of two processes, which may disagree; they are not corrected. Concurrency is "
+        f"computed from {sample:,} messages. A figure that the trace does not record is “–”, never 0. The numbers of "
+        f"this page are in <code>{text(report['json'], 60)}</code> beside it.</p>"
+    )
+
+
+def _number(value: float | None) -> str | None:
+    return None if value is None else f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
+
+
+def _share(value: float | None) -> str | None:
+    return None if value is None else f"{value:.1%}"
+
+
+def _most(words: str, value: int | None) -> str:
+    return "" if value is None else f"{words} {value:,}"
+
+
+def _seconds(value: float | None) -> str | None:
+    if value is None:
+        return None
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if abs(value) >= size:
+            return f"{value / size:,.3g} {unit}"
+    return f"{value * 1e9:,.3g} ns"
+
+
+_busiest = 12

@@ -1,0 +1,44 @@
+"""The times at which a server acknowledges the frames of its peers."""
+
+from math import inf
+from typing import Final
+
+
+class Acknowledgements:
+    """Decides when steps acknowledge frames.
+
+    A connection loses nothing, and an unacknowledged frame costs its sender only a little memory. Acknowledging each
+    frame at once would cost a good part of the work for the frame itself, at both ends. So steps acknowledge nothing
+    for some milliseconds, or until many frames wait. Then the next step acknowledges, and its acknowledgements share
+    the write with its frames. If no step happens for the same time again, one is taken only for this.
+    """
+
+    def __init__(self) -> None:
+        self.any = False
+        """Whether a frame came, or an acknowledgement waits, since the last step that acknowledged."""
+        self.wait = False
+        """Whether a step left acknowledgements for later."""
+        self.frames = 0
+        """Frames that came since the last step that acknowledged."""
+        self.due = inf
+        """The time from which a step acknowledges; infinite if no step left acknowledgements for later."""
+
+    def received(self, frames: int) -> None:
+        """Count frames that must be acknowledged."""
+        self.any = True
+        self.frames += frames
+
+    def stepped(self, waiting: bool, now: float) -> None:
+        """Record a step; ``waiting``: it left acknowledgements for later."""
+        self.any = self.wait = waiting
+        if not waiting:
+            self.frames, self.due = 0, inf
+        elif self.due == inf:
+            self.due = now + _ack_seconds
+
+    def deadline(self) -> float | None:
+        """The time at which a step must be taken to acknowledge."""
+        return None if self.due == inf else self.due + _ack_seconds
+
+
+_ack_seconds: Final = 0.003

@@ -1,0 +1,51 @@
+"""Output that is not urgent waits for other output, so that its receiver wakes up once and takes both in one step.
+
+No operation waits for the commit of one that conflicts with nothing, so that commit leaves with the next frame. The
+acceptance of a call leaves with the answer, because a client that calls waits for the answer only. After a few
+milliseconds both leave in any case.
+"""
+
+from typing import Final
+
+from antecede.channel import Outgoing
+from antecede.server.words import Accepted, Refused
+
+_Replies = list[Accepted | Refused]
+
+
+class Company:
+    """The output of a server that waits for other output."""
+
+    def __init__(self) -> None:
+        self._frames: list[Outgoing] = []
+        self._replies: _Replies = []
+        self.leave_at: float | None = None
+        """The time at which what waits must leave; None: nothing waits."""
+
+    def __bool__(self) -> bool:
+        return self.leave_at is not None
+
+    def gather(
+        self, frames: list[Outgoing], replies: _Replies, letters: bool, now: float
+    ) -> tuple[list[Outgoing], _Replies]:
+        """Take the output of a step; return what leaves now, in its sequence. ``letters``: letters for clients leave
+        after it."""
+        due = self.leave_at is not None and now >= self.leave_at - _early_seconds
+        if frames or self._frames:
+            self._frames += frames
+            urgent = due or not all(one.unhurried for one in frames)
+            frames, self._frames = (self._frames, []) if urgent else ([], self._frames)
+        if replies or self._replies:
+            self._replies += replies
+            urgent = due or letters or not all(isinstance(one, Accepted) and one.unhurried for one in replies)
+            replies, self._replies = (self._replies, []) if urgent else ([], self._replies)
+        if not (self._frames or self._replies):
+            self.leave_at = None
+        elif self.leave_at is None:
+            self.leave_at = now + _company_seconds
+        return frames, replies
+
+
+_company_seconds: Final = 0.004
+_early_seconds: Final = 0.001
+"""An alarm that is early by no more than this counts as on time."""

@@ -1,0 +1,104 @@
+"""The guard at a server's entry points: who is at the other end of a connection, and what is written about it.
+
+It joins the authoriser, which decides, the keyring, which proves, and the audit log. It counts the connections of each
+identity. Peers, clients, operators and pages all pass here.
+"""
+
+from collections import Counter
+from typing import Any
+
+from antecede import limits
+from antecede.access import Authoriser, Refusal, Who
+from antecede.access.audit import REFUSED, Audit
+from antecede.access.authoriser import ANONYMOUS, OPERATE
+from antecede.access.proof import Answering, Keyring
+from antecede.access.rates import Bucket
+from antecede.server.connections import Connection
+from antecede.server.words import Log
+from antecede.wire import Introduce
+
+
+class Guard:
+    """The guard of one server."""
+
+    def __init__(self, authoriser: Authoriser, keyring: Keyring | None, audit: Audit | None, log: Log) -> None:
+        """``keyring``: this server's identity; None in the one-token mode."""
+        self.authoriser = authoriser
+        self.keyring = keyring
+        self._audit = audit
+        self._log = log
+        self._connections: Counter[tuple[str, str]] = Counter()
+        self._logged = Bucket(limits.audit_refusals_per_second)
+        self._unlogged = 0
+
+    def answering(self, connection: Connection, introduction: Introduce) -> Answering | Refusal:
+        """Begin the proof of a connection that came in."""
+        if self.keyring is None:
+            return Refusal("no-access-file", "this server has no access file, and cannot check credentials")
+        return Answering(self.keyring, self.authoriser, connection, introduction)
+
+    def lapse(self, who: Who | None) -> Refusal | None:
+        """Return why the identity of an open connection does not count any more."""
+        return None if who is None else self.authoriser.lapse(who)
+
+    def page(self, name: str, secret: str) -> tuple[Who | None, Refusal | None]:
+        """Return the caller of a page of the metrics server that shows this secret (empty: none), and why it may not
+        see the page; None: it may."""
+        who = self.authoriser.page_caller(secret)
+        if who is None:
+            return None, Refusal(UNKNOWN_CALLER, "unknown bearer token")
+        refusal = self.authoriser.refusal(who, OPERATE, name)
+        if refusal is not None and who is ANONYMOUS:
+            refusal = Refusal(UNKNOWN_CALLER, f"{refusal.reason}: expected the bearer token of an operator")
+        return who, refusal
+
+    # Connections of identities.
+
+    def enter(self, who: Who) -> Refusal | None:
+        """Count a connection of an identity, unless it has too many."""
+        place = (who.role, who.name)
+        most = self.authoriser.connections_max(who)
+        if most is not None and self._connections[place] >= most:
+            return Refusal("too-many-connections", f"{who.label} has {most} connections, and may not have more")
+        self._connections[place] += 1
+        return None
+
+    def leave(self, who: Who) -> None:
+        """A counted connection ended."""
+        place = (who.role, who.name)
+        self._connections[place] -= 1
+        if self._connections[place] <= 0:
+            del self._connections[place]
+
+    def connections(self, who: Who) -> int:
+        """The number of open connections of an identity."""
+        return self._connections.get((who.role, who.name), 0)
+
+    # The audit log.
+
+    def note(self, event: str, who: Who | None, remote: str, **fields: Any) -> None:
+        """Write an event to the audit log, if there is one."""
+        if self._audit is not None:
+            self._audit.note(event, who, remote, **fields)
+
+    def refused(self, remote: str, claims: str, refusal: Refusal, who: Who | None = None) -> None:
+        """Write a refusal to the audit log. ``claims``: the name that the other end gives itself."""
+        fields = {"claims": claims[:_claim_chars], "code": refusal.code, "reason": refusal.reason}
+        self.note(REFUSED, who, remote, **fields)
+
+    def refused_stranger(self, remote: str, claims: str, refusal: Refusal, who: Who | None) -> None:
+        """Log the refusal of an end that did not prove its identity, and write it to the audit log. Strangers may try
+        again and again, so only some of these lines are written per second; the next one counts the others."""
+        self.refused(remote, claims, refusal, who)
+        if not self._logged.holds(self.authoriser.clock()):
+            self._unlogged += 1
+            return
+        self._logged.take(1)
+        more: dict[str, Any] = {"left_out": self._unlogged} if self._unlogged else {}
+        self._unlogged = 0
+        fields: dict[str, Any] = {"remote": remote, "code": refusal.code, "reason": refusal.reason}
+        self._log.warning("stranger-refused", claims=claims, **fields, **more)
+
+
+UNKNOWN_CALLER = "unknown-caller"
+_claim_chars = 100

@@ -1,0 +1,117 @@
+"""The two ends of a connection between servers: the one that dialed, and the one that answered.
+
+Both pass on what arrives to :class:`antecede.server.peering.Peering`, once the hellos were accepted. With an access
+file each end first proves its identity.
+"""
+
+from typing import TYPE_CHECKING
+
+from antecede import wire
+from antecede.access.proof import Dialing
+from antecede.errors import WireError
+from antecede.server.connections import Connection
+from antecede.server.peer import Peer
+from antecede.server.words import Refusal
+
+if TYPE_CHECKING:
+    from antecede.server.peering import Peering
+
+
+class Dialed:
+    """The dialing end of a connection to a peer."""
+
+    def __init__(self, peering: "Peering", peer: Peer, connection: Connection) -> None:
+        self._peering = peering
+        self._peer = peer
+        self._connection = connection
+        self._met = False
+        self._refused = False
+        peer.dialed = connection
+        peer.who = None
+        keyring = peering.guard.keyring
+        self._proof = None if keyring is None else Dialing(keyring, connection, peer.name)
+        if self._proof is None:
+            self._greet()
+        else:
+            connection.send([self._proof.introduction])
+
+    def _greet(self) -> None:
+        stopped = self._peering.stopped(self._peer.name)
+        if stopped is not None:
+            self._refuse(stopped)
+        else:
+            self._peering.say_hello(self._peer, self._connection, lambda: None)
+
+    def received(self, parts: list[wire.AnyPart]) -> None:
+        if self._met:
+            self._peering.received(self._peer, parts)
+            return
+        # One part: the connection reads no more until it is trusted.
+        first = parts[0]
+        if isinstance(first, wire.Bye):
+            self._peering.closed_by_peer(self._peer, first)
+        elif self._refused:
+            return
+        elif self._proof is not None:
+            self._check(self._proof, first)
+        else:
+            self._meet(first)
+
+    def _check(self, dialing: Dialing, first: wire.AnyPart) -> None:
+        """Let the peer prove its identity, and prove ours."""
+        proof = dialing.answer(first)
+        if isinstance(proof, Refusal):
+            self._peering.guard.refused(self._connection.remote, f"server {self._peer.name}", proof)
+            self._refuse(proof)
+            return
+        self._proof = None
+        self._peer.who = dialing.who
+        self._connection.send([proof])
+        self._greet()
+
+    def _meet(self, first: wire.AnyPart) -> None:
+        if not isinstance(first, wire.ServerHello):
+            raise WireError(f"{type(first).__name__} where a server's hello was expected", "hello-expected")
+        refusal = self._peering.guard.authoriser.token_refusal(first.token) if self._peer.who is None else None
+        refusal = refusal or self._peering.refusal(first)
+        if refusal is None and first.server != self._peer.name:
+            refusal = Refusal("wrong-server", f"dialed {self._peer.name} and {first.server} answered")
+        if refusal is not None:
+            self._refuse(refusal)
+            return
+        self._met = True
+        self._peering.met(self._peer, self._connection, first)
+        self._peering.open_for_frames(self._peer, self._connection)
+
+    def _refuse(self, refusal: Refusal) -> None:
+        self._refused = True
+        self._peering.refuse(self._peer.name, self._connection, refusal)
+
+    def closed(self, reason: str, now: float) -> None:
+        if self._peer.dialed is self._connection:
+            self._peer.dialed = None
+        self._peering.lost_dialed(self._peer, self._connection, reason, now)
+
+    def writable(self) -> None:
+        self._peer.writable()
+
+
+class Answered:
+    """The answering end of a connection to a peer, after its hello was accepted."""
+
+    def __init__(self, peering: "Peering", connection: Connection, hello: wire.ServerHello) -> None:
+        self._peering = peering
+        self._connection = connection
+        self._peer = peering.peers[hello.server]
+        connection.expect_a_reader(False)
+        peering.met(self._peer, connection, hello)
+        peering.say_hello(self._peer, connection, lambda: peering.open_for_frames(self._peer, connection))
+
+    def received(self, parts: list[wire.AnyPart]) -> None:
+        self._peering.received(self._peer, parts)
+
+    def closed(self, reason: str, now: float) -> None:
+        self._peering.lost(self._peer, self._connection, reason, now)
+
+    def writable(self) -> None:
+        self._peer.writable()

@@ -1,0 +1,116 @@
+"""The rights of one session. The authoriser decides once per destination and once per sender.
+
+A reload of the access file makes a session forget its decisions.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Final
+
+from antecede import limits
+from antecede.access import Authoriser, Refusal, Who
+from antecede.access.authoriser import CALL, RECEIVE, SEND, SUBSCRIBE
+from antecede.channel.letters import Letter
+from antecede.engine import name_of
+from antecede.engine.topic import Subscribe, Unsubscribe
+from antecede.errors import OverloadError, UsageError
+
+Check = Callable[[tuple[str, ...]], tuple[str, ...]]
+"""Returns destinations in their canonical form, or raises :class:`UsageError`."""
+
+
+class Rights:
+    """The rights of one session."""
+
+    __slots__ = ("_authoriser", "_check", "_decided", "_granted", "_rate", "_remembered", "_senders", "free", "who")
+
+    def __init__(self, authoriser: Authoriser, who: Who, check: Check) -> None:
+        self._authoriser = authoriser
+        self._check = check
+        self.who = who
+        self.free = authoriser.is_unrestricted(who)
+        """Whether everything is allowed, so that nothing needs to be checked."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all decisions, because the access file was replaced."""
+        self._granted: set[tuple[str, ...]] = set()
+        """Destinations to which it may send."""
+        self._decided: dict[tuple[tuple[str, ...], str], Refusal | None] = {}
+        """Other decisions about publishes: refused ones, calls and subscriptions."""
+        self._remembered = 0
+        """The addresses in all these decisions."""
+        self._senders: dict[str, bool] = {}
+        self._rate = self._authoriser.rate(self.who)
+
+    def refusal(self, to: tuple[str, ...], kind: str, bodies: list[bytes], now: float) -> Refusal | None:
+        """Return why a publish is refused; None: it is not."""
+        if to not in self._granted or kind in _special:
+            refusal = self._decide(to, kind)
+            if refusal is not None:
+                return refusal
+        if self._rate is not None:
+            exceeded = self._rate.take(len(bodies), sum(map(len, bodies)), now)
+            if exceeded:
+                return Refusal(OverloadError.code, f"{self.who.label} sends {exceeded}: try again later")
+        return None
+
+    def _decide(self, to: tuple[str, ...], kind: str) -> Refusal | None:
+        if len(to) > limits.publish_to_max:
+            # The machine refuses it, whatever the permissions are.
+            return None
+        call = len(to) == 1 and to[0].endswith("()")
+        place = (to, kind if call or kind in _special else "")
+        if place in self._decided:
+            return self._decided[place]
+        refusal = self._examine(to, kind, call)
+        self._remembered += len(to)
+        if self._remembered > limits.permissions_cached_max:
+            self._decided.clear()
+            self._granted.clear()
+            self._remembered = len(to)
+        if refusal is None and not place[1]:
+            self._granted.add(to)
+        else:
+            self._decided[place] = refusal
+        return refusal
+
+    def _examine(self, to: tuple[str, ...], kind: str, call: bool) -> Refusal | None:
+        if call:
+            return self._authoriser.refusal(self.who, CALL, f"{to[0].removesuffix('()')}.{kind}")
+        try:
+            to = self._check(to)
+        except UsageError:
+            # The machine refuses it, with the reason.
+            return None
+        action = SUBSCRIBE if kind in _special else SEND
+        refusals = (self._authoriser.refusal(self.who, action, name) for name in to)
+        return next((refusal for refusal in refusals if refusal is not None), None)
+
+    def may_receive(self, letter: Letter) -> bool:
+        """Return whether the session may get this letter. The answer to its own question is always allowed."""
+        if self.free or letter.answers:
+            return True
+        allowed = self._senders.get(letter.source)
+        if allowed is None:
+            if len(self._senders) >= limits.permissions_cached_max:
+                self._senders.clear()
+            allowed = self._authoriser.allows(self.who, RECEIVE, letter.source)
+            self._senders[letter.source] = allowed
+        return allowed
+
+
+def with_barred(handed: list[str], barred: Collection[str], letters: list[str]) -> list[str]:
+    """Return these letters, with those between them that the session may not receive; nothing if they are not the
+    first that were handed out."""
+    place = 0
+    for id_ in letters:
+        while place < len(handed) and handed[place] in barred:
+            place += 1
+        if place == len(handed) or handed[place] != id_:
+            return []
+        place += 1
+    return handed[:place]
+
+
+_special: Final = frozenset({name_of(Subscribe), name_of(Unsubscribe)})
+"""Notifications that need the permission to subscribe."""

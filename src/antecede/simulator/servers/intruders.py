@@ -1,0 +1,283 @@
+"""A world with identities, and intruders in it: ends that try what they may not do.
+
+Some have no key, some have the key of a client, ``mallory``, who may do little. Each attempt must be refused; if any
+succeeds, the world reports it. ``mallory`` is a correct client as well: she loses a permission while she is connected,
+and later her key is revoked.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import msgspec
+
+from antecede import wire
+from antecede.access.model import CLIENT, OPERATOR, SERVER
+from antecede.access.proof import Dialing, Keyring
+from antecede.engine.agents import Agent, Notification
+from antecede.errors import AntecedeError, NotAllowedError
+from antecede.server import Plan
+from antecede.simulator.servers.client import Publish
+from antecede.simulator.servers.faults import NONE, Faults
+from antecede.simulator.servers.keys import Identities
+from antecede.simulator.servers.network import End, connect
+from antecede.simulator.servers.server import SimulatedServer
+from antecede.simulator.servers.world import ServerWorld
+
+MALLORY = "mallory"
+INTRUDER = "intruder"
+_everything = {"send": ("*",), "receive": ("*",), "subscribe": ("*",), "call": ("*",)}
+_clients = ("c0", "c1", "c2", "t", "l", "absent")
+
+
+class Intruded(Faults, frozen=True, kw_only=True):
+    """The faults of a world with identities."""
+
+    intruders: int
+    """Ends that try what they may not do."""
+
+
+def intruded(faults: Faults, intruders: int) -> Intruded:
+    """Return the same faults with intruders. Old wire versions have no identities."""
+    return Intruded(**{**msgspec.structs.asdict(faults), "old_versions": 0.0}, intruders=intruders)
+
+
+class Intruder:
+    """One connection of an intruder. It sends some parts, and answers a challenge in its own way."""
+
+    def __init__(
+        self,
+        world: "IdentifiedWorld",
+        server: SimulatedServer,
+        what: str,
+        first: wire.Part,
+        answer: Callable[[wire.Challenge], list[wire.Part]] = lambda challenge: [],
+    ) -> None:
+        """``what``: the attempt, in words. ``answer``: returns the parts to send after the server's challenge."""
+        self._world = world
+        self._server = server
+        self._what = what
+        self._answer = answer
+        self.end = mine = End(world, server.name, self._arrived, lambda end, reason: None, lambda end: None)
+        theirs = server.end(INTRUDER)
+        connect(mine, theirs)
+        server.guard(server.life, server.accept, theirs)
+        mine.receiver = self
+        mine.send([first])
+
+    def _arrived(self, end: End, parts: list[wire.AnyPart]) -> None:
+        for part in parts:
+            if isinstance(part, wire.Challenge):
+                for one in self._answer(part):
+                    end.send([one])
+            elif isinstance(part, wire.ServerHello | wire.Welcome) or (isinstance(part, wire.Answer) and part.ok):
+                # What follows from this does not matter any more.
+                raise AssertionError(f"{self._server.name}: an intruder was accepted: {self._what}")
+            elif isinstance(part, wire.Bye):
+                end.vanish()
+
+    def received(self, parts: list[wire.AnyPart]) -> None:
+        """Parts arrived; ``_arrived`` has them."""
+
+    def closed(self, reason: str, now: float) -> None:
+        """The connection ended."""
+
+    def writable(self) -> None:
+        """Nothing waits to be written."""
+
+
+class IdentifiedWorld(ServerWorld):
+    """A world in which everybody proves an identity, and intruders try to get in."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        agents: dict[str, type[Agent]],
+        seed: int,
+        faults: Faults = NONE,
+        durability: str = "disk",
+    ) -> None:
+        self._intruders = faults.intruders if isinstance(faults, Intruded) else 0
+        self.forbidden: list[Publish] = []
+        """Publishes that must be refused."""
+        self.work: Callable[[], Notification] | None = None
+        """Returns a notification for an agent, if mallory is to publish."""
+        self._revoked = False
+        self.identities = known = Identities(Random(f"{seed}/identities"))
+        for name in plan.topology.servers:
+            known.add(SERVER, name)
+        for name in _clients:
+            known.add(CLIENT, name, **_everything)
+        known.add(CLIENT, MALLORY, send=("a0",))
+        known.add(OPERATOR, "admin", operate=("*",))
+        super().__init__(plan, agents, seed, faults, durability)
+
+    def _plan_faults(self) -> None:
+        super()._plan_faults()
+        draw, seconds = self.random.random, self.faults.seconds
+        for _ in range(self._intruders):
+            self.later(draw() * seconds, self._intrude)
+        if self._intruders and self.work is not None:
+            times = sorted(draw() * seconds for _ in range(4))
+            for when, does in zip(times, (self._publish, self._restrict, self._trespass, self._revoke), strict=True):
+                self.later(when, does)
+
+    # Mallory as a client.
+
+    def _mallory(self) -> Any:
+        return self.client(f"{MALLORY}@{next(iter(self.servers))}")
+
+    def _publish(self) -> None:
+        assert self.work is not None
+        self._mallory().send(("a0",), self.work())
+
+    def _restrict(self) -> None:
+        self._reload(send=(), receive=("a0",))
+
+    def _trespass(self) -> None:
+        assert self.work is not None
+        client = self._mallory()
+        client.send(("a0",), self.work())
+        self.forbidden.append(client.published[-1])
+
+    def _revoke(self) -> None:
+        self._revoked = True
+        self._reload(keys=())
+
+    def _reload(self, **changes: Any) -> None:
+        known = self.identities
+        assert known is not None
+        known.set(msgspec.structs.replace(known.access.clients[MALLORY], **changes))
+        for server in self.servers.values():
+            if server.up:
+                server.guard(server.life, server.core.reload, known.access)
+
+    def may_refuse(self, address: str, to: tuple[str, ...], error: AntecedeError) -> bool:
+        """Whether a publish may be refused for good."""
+        mallory = address.startswith(f"{MALLORY}@") and isinstance(error, NotAllowedError)
+        return mallory or super().may_refuse(address, to, error)
+
+    def client_gone(self, address: str, error: AntecedeError) -> None:
+        """Record that a client cannot continue; mallory cannot when her key was revoked."""
+        if address.startswith(f"{MALLORY}@") and self._revoked:
+            self.clients[address].die()
+        else:
+            super().client_gone(address, error)
+
+    def logged(self, server: SimulatedServer, event: str, fields: dict[str, Any]) -> None:
+        """Check an event; refusals of intruders, and of mallory, are expected."""
+        mallory = self._revoked and fields.get("client") == MALLORY
+        if fields.get("remote") != INTRUDER and not mallory:
+            super().logged(server, event, fields)
+
+    def trespasses(self) -> list[str]:
+        """Return what mallory could do although it was forbidden."""
+        found = [
+            f"a publish to {publish.to[0]} was accepted, which {MALLORY} may not send to any more"
+            for publish in self.forbidden
+            if publish.state == "accepted"
+        ]
+        if self._revoked:
+            found += [
+                f"{server.name}: {MALLORY} is still connected, although her key was revoked"
+                for server in self.servers.values()
+                if MALLORY in server.core.sessions.names
+            ]
+        return found
+
+    # Intruders.
+
+    def _intrude(self) -> None:
+        server = self.servers[self._any(list(self.servers))]
+        if not server.up or self.calm:
+            return
+        attempts = (
+            self._without_proof,
+            self._with_another_key,
+            self._replay,
+            self._reflect,
+            self._as_another_client,
+            self._as_operator,
+            self._as_server,
+        )
+        attempts[int(self.random.random() * len(attempts))](server)
+
+    def _hello(self, server: SimulatedServer) -> wire.ServerHello:
+        """Return the hello of a peer, as an intruder may have seen it on the network."""
+        peers = server.core.peering.peers
+        peer = next((name for name in peers if self.servers[name].up), next(iter(peers)))
+        if self.servers[peer].up:
+            theirs = self.servers[peer].core.peering
+            return theirs.hello(theirs.peers[server.name])
+        links = [wire.LinkHello(domain, 1, 2, 3, 4, 0) for domain in peers[peer].domains]
+        return wire.ServerHello(wire.VERSION, wire.VERSION_OLDEST, "", peer, server.name, "", links)
+
+    def _keyring(self, role: str, name: str, *, own: bool = True) -> Keyring:
+        known = self.identities
+        assert known is not None
+        return known.keyring(role, name, None if own else known.new_key())
+
+    def _without_proof(self, server: SimulatedServer) -> None:
+        client = wire.ClientHello(wire.VERSION, wire.VERSION_OLDEST, "", "c0")
+        Intruder(self, server, "a server without a proof", self._hello(server))
+        Intruder(self, server, "a client without a proof", client)
+        Intruder(self, server, "an operator without a proof", wire.Request("", "status", []))
+
+    def _prove(self, server: SimulatedServer, keyring: Keyring, what: str, then: wire.Part) -> None:
+        """Prove an identity with some key, and go on with a part."""
+        ends: list[End] = []
+
+        class Late:
+            """The channel, which exists after the introduction was made."""
+
+            certified = ()
+
+            @property
+            def binding(self) -> bytes:
+                return ends[0].binding
+
+        dialing = Dialing(keyring, Late())  # type: ignore[arg-type]
+
+        def answer(challenge: wire.Challenge) -> list[wire.Part]:
+            proof = dialing.answer(challenge)
+            return [proof, then] if isinstance(proof, wire.Proof) else []
+
+        ends.append(Intruder(self, server, what, dialing.introduction, answer).end)
+
+    def _with_another_key(self, server: SimulatedServer) -> None:
+        hello = self._hello(server)
+        keyring = self._keyring(SERVER, hello.server, own=False)
+        self._prove(server, keyring, "a server with another key", hello)
+
+    def _replay(self, server: SimulatedServer) -> None:
+        """Send a proof again that was seen on the network."""
+        assert self.identities is not None
+        seen = [one for one in self.identities.proofs if one.server == server.name]
+        if not seen:
+            return
+        one = seen[int(self.random.random() * len(seen))]
+        hello: wire.Part = self._hello(server)
+        if one.introduction.role == CLIENT:
+            hello = wire.ClientHello(wire.VERSION, wire.VERSION_OLDEST, "", one.introduction.name)
+        elif one.introduction.role == OPERATOR:
+            hello = wire.Request("", "status", [])
+        Intruder(self, server, "a repeated proof", one.introduction, lambda challenge: [one.proof, hello])
+
+    def _reflect(self, server: SimulatedServer) -> None:
+        """Send the server's own signature back, as the proof of the server itself."""
+        nonce = self.random.randbytes(32)
+        introduction = wire.Introduce(wire.VERSION, wire.VERSION_OLDEST, SERVER, server.name, "", nonce)
+        hello = msgspec.structs.replace(self._hello(server), server=server.name)
+        what = "the server's own signature"
+        Intruder(self, server, what, introduction, lambda challenge: [wire.Proof(challenge.signature), hello])
+
+    def _as_another_client(self, server: SimulatedServer) -> None:
+        hello = wire.ClientHello(wire.VERSION, wire.VERSION_OLDEST, "", "c0")
+        self._prove(server, self._keyring(CLIENT, MALLORY), "a client with another client's name", hello)
+
+    def _as_operator(self, server: SimulatedServer) -> None:
+        request = wire.Request("", "status", [])
+        self._prove(server, self._keyring(CLIENT, MALLORY), "a client as an operator", request)
+
+    def _as_server(self, server: SimulatedServer) -> None:
+        self._prove(server, self._keyring(CLIENT, MALLORY), "a client as a server", self._hello(server))

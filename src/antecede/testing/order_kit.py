@@ -1,0 +1,372 @@
+"""The conformance kit for orders: everything that a server, the simulator and the explorer rely on.
+
+    check_order(MyOrder)
+
+An order passes if it keeps its own promises. Each stage states its requirement in one sentence when it is broken:
+
+* **declaration**: the class has a name, a source, known guarantees and needs, and can be created.
+* **effects**: nothing leaves a step, and nothing is delivered, before the step is durable.
+* **stamps**: a stamp is hashable and never changes, becomes bytes and back, and ``size`` is the length of these bytes.
+* **hostile bytes**: ``decode`` answers anything with :class:`~antecede.errors.StampError` or with a stamp that has just
+  these bytes; what it lets through breaks no later step.
+* **snapshots**: an order that is restored in the middle of a run goes on exactly as the original does.
+* **every run of a small scope** (:mod:`antecede.simulator.explorer`): the guarantees hold, and everything is delivered
+  once. A failure is a scenario file for ``antecede play``.
+* **schedules** (:mod:`antecede.simulator.campaign`): the same on larger groups, on networks that reorder and repeat,
+  and on links with losses and crashes.
+
+The project's own orders pass this kit in its tests, and planted errors fail it.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from random import Random
+from typing import Any, NoReturn
+
+import msgspec
+
+from antecede.errors import AntecedeError, ScopeTooLargeError, SnapshotError, StampError
+from antecede.messages import COPY, Deliver, Effects, Message, Packet, Persist, Send, Verdict
+from antecede.orders import OrderSpec, parse
+from antecede.orders.contract import Order
+from antecede.orders.encoding import Writer
+from antecede.simulator.campaign import play
+from antecede.simulator.explorer import explore
+
+_guarantees = frozenset({"fifo", "causal", "total", "synchronous", "significant"})
+_needs = frozenset({"broadcast", "timers", "control packets"})
+_states_max = 12_000
+_runs = 8
+_group = 3
+
+
+class Checked(msgspec.Struct):
+    """The checks that were made."""
+
+    order: str
+    guarantees: list[str]
+    packets: int = 0
+    """Packets whose stamps went through bytes."""
+    forgeries: int = 0
+    """Stamps of hostile bytes."""
+    snapshots: int = 0
+    states: int = 0
+    """States that the explorer visited."""
+    schedules: int = 0
+
+    def __str__(self) -> str:
+        kept = ", ".join(self.guarantees) or "no order"
+        return (
+            f"{self.order} keeps {kept}: {self.packets:,} packets, {self.forgeries:,} forged stamps, "
+            f"{self.snapshots:,} snapshots, {self.states:,} explored states, {self.schedules:,} schedules"
+        )
+
+
+def check_order(
+    order: type[Order] | OrderSpec | str, *, schedules: int = 200, seed: int = 0, **options: object
+) -> Checked:
+    """Run the kit on an order: a class, or the name of an installed one. Raise an AssertionError with the first broken
+    requirement; return what was checked.
+
+    ``options`` are the order's own. ``schedules`` is the number of random schedules, from the one with number ``seed``.
+    """
+    __tracebackhide__ = True
+    spec = _spec(order, options)
+    _check_declaration(spec)
+    checked = Checked(str(spec), sorted(spec.guarantees()))
+    for stage in (_check_stamps, _check_hostile_bytes, _check_snapshots, _check_small_scopes):
+        stage(spec, checked)
+    for number in range(seed, seed + schedules):
+        outcome = play(spec, number)
+        if outcome.findings:
+            found = outcome.findings[0]
+            _fail(
+                spec,
+                f"schedule {number} ({outcome.plan}): {found.kind}: {found.text}",
+                f"check_order({spec.kind.__name__}, schedules=1, seed={number}) repeats it",
+                _drawn(outcome.diagram),
+            )
+        checked.schedules += 1
+    return checked
+
+
+def _fail(spec: OrderSpec, sentence: str, *more: str) -> NoReturn:
+    __tracebackhide__ = True
+    raise AssertionError("\n".join([f"order {spec.name}: {sentence}", *filter(None, more)]))
+
+
+def _drawn(draw: Callable[[], str]) -> str:
+    try:
+        return draw()
+    except AntecedeError:
+        return ""
+
+
+def _spec(order: type[Order] | OrderSpec | str, options: dict[str, object]) -> OrderSpec:
+    if isinstance(order, str):
+        order = parse(order)
+    if isinstance(order, OrderSpec):
+        return OrderSpec(order.kind, order.options | options)
+    if not (isinstance(order, type) and issubclass(order, Order)):
+        raise AssertionError(f"{order!r}: expected a subclass of antecede.orders.Order")
+    for name in ("name", "source", "guarantees"):
+        if not hasattr(order, name):
+            raise AssertionError(f"{order.__name__}: the class must have the attribute {name}")
+    return OrderSpec(order, options)
+
+
+def _check_declaration(spec: OrderSpec) -> None:
+    __tracebackhide__ = True
+    kind = spec.kind
+    if type(kind.name) is not str or not kind.name.isidentifier():
+        _fail(spec, f"name {kind.name!r}: expected letters, digits and underscores")
+    try:
+        sample = spec.create(0, 2)
+    except TypeError as error:
+        _fail(spec, f"{kind.__name__} cannot be created: {error}")
+    if not isinstance(sample.guarantees, frozenset) or sample.guarantees - _guarantees:
+        _fail(spec, f"guarantees {sample.guarantees!r}: expected a frozenset of {', '.join(sorted(_guarantees))}")
+    if not isinstance(kind.needs, frozenset) or kind.needs - _needs:
+        _fail(spec, f"needs {kind.needs!r}: expected a frozenset of {', '.join(sorted(_needs))}")
+    if COPY in kind.controls:
+        _fail(spec, f"controls: {COPY!r} is the kind of messages, and cannot be that of control packets")
+
+
+class _Run:
+    """Members in the middle of something. Stamps travel as bytes, packets arrive in any sequence, and some are still in
+    transit at the end."""
+
+    def __init__(self, spec: OrderSpec, seed: int, steps: int = 40) -> None:
+        self.spec = spec
+        self.random = Random(seed)
+        self.orders = [spec.create(me, _group) for me in range(_group)]
+        self.flying: list[Packet] = []
+        self.sent: list[tuple[Packet, bytes]] = []
+        """All packets that left, with their stamps as bytes."""
+        for step in range(steps):
+            if step % 4 == 0 or not self.flying:
+                source = self.random.randrange(_group)
+                to = 0b111 if "broadcast" in spec.kind.needs else self.random.randint(1, 0b111)
+                message = Message(f"m{step}", source, to, b"payload")
+                self.take(self.step(f"send({message.id})", partial(self.orders[source].send, message)))
+            else:
+                packet = self.flying.pop(self.random.randrange(len(self.flying)))
+                self.take(self.arrive(packet)[1])
+
+    def step(self, what: str, call: Callable[[], Any]) -> Any:
+        """Do one step of an order; an exception is a broken requirement."""
+        __tracebackhide__ = True
+        try:
+            return call()
+        except Exception as error:
+            _fail(self.spec, f"{what} raises {type(error).__name__}: {error}")
+
+    def arrive(self, packet: Packet) -> tuple[Verdict, Effects]:
+        """Hand a packet to its target, through bytes."""
+        __tracebackhide__ = True
+        target = self.orders[packet.target]
+        data = encoded(self, packet)
+        what = f"decode of the stamp of {packet.kind} {packet.subject}"
+        stamp = self.step(what, lambda: target.decode(packet.kind, packet.source, data))
+        if stamp != packet.stamp:
+            _fail(self.spec, f"{what} gives {stamp!r}: expected {packet.stamp!r}, as it was sent")
+        arrived = msgspec.structs.replace(packet, stamp=stamp)
+        answer = self.step(f"receive({packet.kind} {packet.subject})", lambda: target.receive(arrived))
+        if not (type(answer) is tuple and len(answer) == 2 and isinstance(answer[0], Verdict)):
+            _fail(self.spec, f"receive returns {answer!r}: expected a verdict and a list of effects")
+        return answer[0], answer[1]
+
+    def take(self, effects: Effects) -> None:
+        """Send the packets of some effects."""
+        __tracebackhide__ = True
+        durable = False
+        for effect in effects:
+            durable = durable or isinstance(effect, Persist)
+            if not durable and isinstance(effect, Send | Deliver):
+                told = "before PERSIST: what others have seen must survive a crash"
+                _fail(self.spec, f"a step returns {type(effect).__name__} {told}")
+            if isinstance(effect, Send):
+                self.sent.append((effect.packet, encoded(self, effect.packet)))
+                self.flying.append(effect.packet)
+
+
+def encoded(run: _Run, packet: Packet) -> bytes:
+    """Return the bytes of a stamp; refuse a stamp that is not fit for them."""
+    __tracebackhide__ = True
+    order = run.orders[packet.source]
+    named = f"the stamp of {packet.kind} {packet.subject}, {packet.stamp!r},"
+    try:
+        hash(packet.stamp)
+    except TypeError:
+        _fail(
+            run.spec, f"{named} is not hashable: a stamp must be made of tuples, numbers and texts, which cannot change"
+        )
+    try:
+        data = order.encode(packet)
+    except Exception as error:
+        _fail(run.spec, f"{named} cannot be written as bytes: {type(error).__name__}: {error}")
+    if type(data) is not bytes:
+        _fail(run.spec, f"encode gives {type(data).__name__}: expected bytes")
+    size = run.step(f"size of {packet.kind} {packet.subject}", lambda: order.size(packet))
+    if size != len(data):
+        _fail(run.spec, f"size() of {named} is {size}: expected {len(data)}, the length of encode()")
+    return data
+
+
+def _check_stamps(spec: OrderSpec, checked: Checked) -> None:
+    __tracebackhide__ = True
+    for seed in range(_runs):
+        run, twin = _Run(spec, seed), _Run(spec, seed)
+        if [data for _, data in run.sent] != [data for _, data in twin.sent]:
+            _fail(
+                spec, "two equal runs give different stamps: an order has no clock, no randomness and no shared state"
+            )
+        for packet, data in run.sent:
+            if encoded(run, packet) != data:
+                _fail(
+                    spec,
+                    f"the stamp of {packet.kind} {packet.subject} changed after it was sent: copy what it refers to",
+                )
+        checked.packets += len(run.sent)
+
+
+def _check_hostile_bytes(spec: OrderSpec, checked: Checked) -> None:
+    __tracebackhide__ = True
+    for seed in range(_runs):
+        run = _Run(spec, seed)
+        for packet, data in run.sent[:24]:
+            for forged in _forged(data, run.random):
+                source = packet.source if run.random.random() < 0.8 else run.random.randrange(_group)
+                _check_forged(run, packet, source, forged, bytes(data))
+                checked.forgeries += 1
+        for packet, data in run.sent:
+            if packet.source == packet.target and packet.kind == COPY and data:
+                fresh = spec.create(packet.target, _group)
+                if _decoded(run, fresh, packet.kind, packet.source, data) is not None:
+                    _fail(
+                        spec,
+                        f"decode trusts hostile bytes: a member that has sent nothing accepts {data!r} as the stamp of "
+                        "a message from itself; compare counters with what this member knows, and raise StampError",
+                    )
+
+
+def _forged(data: bytes, random: Random) -> Iterator[bytes]:
+    yield data + b"\0"
+    yield data[:-1]
+    yield random.randbytes(random.randint(1, 12))
+    huge = Writer()
+    huge.number(2**62)
+    for _ in range(3):
+        at = random.randint(0, len(data))
+        yield data[:at] + huge.bytes() + data[at + 1 :]
+        yield data[:at] + random.randbytes(random.randint(0, 2)) + data[at + random.randint(0, 2) :]
+
+
+def _decoded(run: _Run, order: Order, kind: str, source: int, data: bytes) -> tuple[Any] | None:
+    """Return the stamp of some bytes, or None if the order refuses them as it should."""
+    __tracebackhide__ = True
+    try:
+        return (order.decode(kind, source, data),)
+    except StampError:
+        return None
+    except Exception as error:
+        told = f"decode trusts hostile bytes: {data!r} raises {type(error).__name__}: {error}; expected StampError"
+        _fail(run.spec, told)
+
+
+def _check_forged(run: _Run, packet: Packet, source: int, data: bytes, honest: bytes) -> None:
+    """Check that bytes are refused, or are the only encoding of a stamp that breaks nothing."""
+    __tracebackhide__ = True
+    order = run.orders[packet.target]
+    found = _decoded(run, order, packet.kind, source, data)
+    if found is None:
+        return
+    forged = msgspec.structs.replace(packet, source=source, stamp=found[0])
+    again = run.step("encode", lambda: order.encode(forged))
+    if again != data:
+        _fail(
+            run.spec,
+            f"decode trusts hostile bytes: {data!r} is read as {found[0]!r}, whose bytes are {again!r}; refuse every "
+            "other encoding with StampError",
+        )
+    if len(data) >= len(honest) + 8:
+        _fail(
+            run.spec,
+            f"decode trusts hostile bytes: {data!r} has an absurd number and is read as {found[0]!r}; bound counters "
+            "with Reader.counter, member numbers with Reader.member and numbers of entries with Reader.count",
+        )
+    twin = order.clone()
+    what = f"receive of a forged stamp {found[0]!r} that decode lets through"
+    run.step(what, lambda: twin.receive(forged))
+    run.step(f"snapshot after {what}", lambda: run.spec.create(order.me, _group).restore(twin.snapshot()))
+
+
+def _check_snapshots(spec: OrderSpec, checked: Checked) -> None:
+    __tracebackhide__ = True
+    for seed in range(_runs):
+        run = _Run(spec, seed, steps=20 + 5 * seed)
+        for order in run.orders:
+            data = run.step("snapshot", order.snapshot)
+            fresh = spec.create(order.me, _group)
+            run.step("restore of its own snapshot", partial(fresh.restore, data))
+            if fresh.snapshot() != data:
+                _fail(spec, "the snapshot forgets: restored and saved again, it has other bytes")
+            for packet in order.held_packets():
+                fresh.hold_again(packet)
+            _check_damaged(run, order, data)
+            _compare(run, order, fresh)
+            checked.snapshots += 1
+
+
+def _compare(run: _Run, order: Order, fresh: Order) -> None:
+    """Let the original and the restored order go on with the same inputs."""
+    __tracebackhide__ = True
+    said = "the snapshot forgets: after restore, {} differs from the original"
+    if [m.id for m in fresh.held()] != [m.id for m in order.held()]:
+        _fail(run.spec, said.format("held()"))
+    if fresh.unposted() != order.unposted():
+        _fail(run.spec, said.format("unposted()"))
+    # Not on a clone: that is made of a snapshot, too.
+    for packet in [one for one in run.flying if one.target == order.me]:
+        if order.receive(packet) != fresh.receive(packet):
+            _fail(run.spec, said.format(f"the answer to {packet.kind} {packet.subject}"))
+    for number in range(2):
+        message = Message(f"last{number}", order.me, 0b111)
+        if order.send(message) != fresh.send(message):
+            _fail(run.spec, said.format("the next send"))
+
+
+def _check_damaged(run: _Run, order: Order, data: bytes) -> None:
+    __tracebackhide__ = True
+    for _ in range(10):
+        damaged = bytearray(data)
+        damaged[run.random.randrange(len(damaged))] = run.random.randrange(256)
+        try:
+            run.spec.create(order.me, _group).restore(bytes(damaged))
+        except SnapshotError:
+            continue
+        except Exception as error:
+            _fail(run.spec, f"restore of damaged bytes raises {type(error).__name__}: {error}; expected SnapshotError")
+
+
+def _check_small_scopes(spec: OrderSpec, checked: Checked) -> None:
+    __tracebackhide__ = True
+    broadcast = "broadcast" in spec.kind.needs
+    mode = "broadcast" if broadcast else "multicast"
+    repeats = spec.sample().recognises_repeats
+    scopes: list[dict[str, Any]] = [
+        {"messages": 3, "mode": "broadcast" if broadcast else "unicast"},
+        {"messages": 2, "mode": mode, "to_self": True},
+        {"messages": 2, "mode": mode, "duplicates": repeats},
+    ]
+    for scope in scopes:
+        try:
+            result = explore(spec, 3, **scope, states_max=_states_max)
+        except ScopeTooLargeError:
+            # Larger than this kit's patience; the schedules follow.
+            checked.states += _states_max
+            continue
+        checked.states += result.states
+        if result.violation is not None:
+            text = f"a shortest run breaks {result.violation.kind}: {result.violation.text}"
+            _fail(spec, text, "as a scenario for antecede play:", result.violation.scenario.rstrip())

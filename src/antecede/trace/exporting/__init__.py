@@ -1,0 +1,71 @@
+"""A trace in the formats of other viewers: Perfetto, OpenTelemetry, ShiViz, Graphviz and Mermaid.
+
+This package reads a trace, sets aside rows that cannot be right, finds the deliveries that are late by causal order,
+and writes text. One module per format; each yields pieces of its output, so that nothing is in memory twice. Every
+format has a bound on the events that its viewer can show; a longer trace is refused while it is read.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from os import PathLike
+from typing import Any, Final
+
+from antecede import limits
+from antecede.errors import TraceError, UsageError
+from antecede.trace.exporting import dot, mermaid, otlp, perfetto, shiviz
+from antecede.trace.exporting.view import View
+from antecede.trace.quarantine import counts, sift
+from antecede.trace.schema import Event
+from antecede.trace.sources import load
+from antecede.trace.streaming import judge_large
+
+__all__ = ["FORMATS", "View", "export", "view_of"]
+
+FORMATS: Final[dict[str, Callable[[View], Iterator[str]]]] = {
+    "perfetto": perfetto.written,
+    "otlp": otlp.written,
+    "shiviz": shiviz.written,
+    "dot": dot.written,
+    "mermaid": mermaid.written,
+}
+"""The formats, each with the function that writes a trace."""
+
+
+def view_of(
+    paths: Sequence[str | PathLike[str]],
+    form: str,
+    keep: Callable[[Event], bool] | None = None,
+    logical: bool = False,
+) -> View:
+    """Read a trace for one format. Events that ``keep`` rejects are left out. With ``logical`` the recorded times are
+    not used."""
+    if form not in FORMATS:
+        raise UsageError(f"--to must be one of {', '.join(FORMATS)}, not {form!r}")
+    most = limits.export_events_max[form]
+    taken = 0
+
+    def counted(event: Event) -> bool:
+        nonlocal taken
+        if keep is not None and not keep(event):
+            return False
+        taken += 1
+        if taken > most:
+            raise TraceError(_too_large(form, most))
+        return True
+
+    loaded = load(paths, keep=counted)
+    sifted = sift(loaded.events, loaded.placed)
+    if not sifted.events:
+        raise TraceError("nothing to export: no row of a trace could be read")
+    late = judge_large(sifted.trace, ("causal",), every_overtaker=True).causal
+    return View(sifted.trace, late, counts(sifted, loaded.reasons), logical)
+
+
+def _too_large(form: str, most: int) -> str:
+    larger = [name for name, bound in limits.export_events_max.items() if bound > most]
+    others = f", or another format ({', '.join(larger)})" if larger else ""
+    return f"more than {most:,} events, the most for {form}: export a part with --since, --until, --processes{others}"
+
+
+def export(paths: Sequence[str | PathLike[str]], form: str, **options: Any) -> str:
+    """Return a trace as a text of one format."""
+    return "".join(FORMATS[form](view_of(paths, form, **options)))

@@ -1,0 +1,71 @@
+"""A sequence diagram for Mermaid, which GitHub, GitLab and many wikis draw.
+
+Mermaid draws an arrow at one moment. A copy is drawn when it is delivered. If something else happens between its send
+and its delivery, a note shows when it was sent. A copy that is never delivered is an arrow with a cross, at its send.
+"""
+
+from collections.abc import Iterator
+
+from antecede.trace.exporting.view import Placed, View, label_of, one_line
+from antecede.trace.schema import ARRIVE, DELIVER, SEND
+
+
+def written(view: View) -> Iterator[str]:
+    """Yield the diagram, line by line."""
+    yield "sequenceDiagram\n"
+    lanes = {name: f"p{process}" for process, name in enumerate(view.trace.names)}
+    for name, lane in lanes.items():
+        yield f"  participant {lane} as {_text(name)}\n"
+    steps = [one for one in view.sequence if one.event.kind != ARRIVE]
+    delivered = {(one.event.message, one.event.process) for one in steps if one.event.kind == DELIVER}
+    for number, one in enumerate(steps):
+        yield from _step(view, steps, number, one, lanes, delivered)
+
+
+def _step(
+    view: View,
+    steps: list[Placed],
+    number: int,
+    one: Placed,
+    lanes: dict[str, str],
+    delivered: set[tuple[str | None, str]],
+) -> Iterator[str]:
+    event = one.event
+    lane = lanes[event.process]
+    if event.kind == SEND:
+        text = _message(view, one)
+        if not _at_once(steps, number, delivered):
+            yield f"  Note over {lane}: sends {text}\n"
+        for name in event.to or ():
+            if name in lanes and (event.message, name) not in delivered:
+                yield f"  {lane}-x{lanes[name]}: {text} (not delivered)\n"
+    elif event.kind == DELIVER:
+        late = view.is_late(event)
+        source = lanes[view.trace.sent(event.message or "").process]
+        yield f"  {source}-){lane}: {_message(view, one)}{' (late)' if late is not None else ''}\n"
+        if late is not None:
+            overtaker = _text(label_of(view.trace.sent(late.overtaken_by)) or late.overtaken_by)
+            yield f"  Note over {lane}: late, after {overtaker}\n"
+    else:
+        yield f"  Note over {lane}: {_text(label_of(event) or event.kind)}\n"
+
+
+def _at_once(steps: list[Placed], number: int, delivered: set[tuple[str | None, str]]) -> bool:
+    """Return whether the deliveries of a message follow its send directly."""
+    message = steps[number].event.message
+    awaited = sum(one == message for one, _ in delivered)
+    following = steps[number + 1 : number + 1 + awaited]
+    return all(one.event.kind == DELIVER and one.event.message == message for one in following)
+
+
+def _message(view: View, one: Placed) -> str:
+    message = one.event.message or ""
+    return _text(label_of(view.trace.sent(message)) or message)
+
+
+_escaped = {"#": "#35;", ";": "#59;", ":": "#58;", "%": "#37;", "<": "#lt;", ">": "#gt;"}
+
+
+def _text(text: str) -> str:
+    """Return a text that Mermaid does not take for a part of its language."""
+    return "".join(_escaped.get(char, char) for char in one_line(text)).strip() or "#8203;"

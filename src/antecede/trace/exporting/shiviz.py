@@ -1,0 +1,81 @@
+"""A log with vector clocks, for ShiViz: its first line is the expression by which ShiViz reads the rest.
+
+    ann {"ann":1} send x to cy
+
+Events are in one possible sequence; arrivals are left out. The own entry of a clock counts the events of its host, and
+a delivery merges the clock of its send. ShiViz draws the arrows that clocks can show. A late delivery adds nothing to a
+clock, so it has no arrow there; its text says that it is late. White space in names is written as ``%20`` and the like.
+
+Antecede reads this log back: as ``shiviz`` by its clocks, and by ``PATTERN`` with all its messages, late or not.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from antecede import limits
+from antecede.errors import TraceError
+from antecede.trace.exporting.view import View, label_of
+from antecede.trace.schema import ARRIVE, DELIVER, SEND, Event
+from antecede.trace.verdicts import Late
+
+EXPRESSION: Final = r"(?<host>\S+) (?<clock>\{.*?\}) (?<event>.*)"
+"""The first line of the log."""
+
+PATTERN: Final = (
+    r"^(?P<process>\S+) \{.*?\} (?P<kind>send|deliver|local)(?: (?P<message>\S+))?(?: to (?P<to>\S+))?(?: |$)"
+)
+"""The expression for ``antecede import --pattern … --send send --deliver deliver``."""
+
+
+def written(view: View) -> Iterator[str]:
+    """Yield the log, line by line."""
+    encode = msgspec.json.Encoder(order="sorted").encode
+    names = [_word(name) for name in view.trace.names]
+    clocks: list[dict[str, int]] = [{} for _ in names]
+    carried: dict[str, dict[str, int]] = {}
+    entries = 0
+    yield EXPRESSION + "\n\n"
+    for one in view.sequence:
+        event, message = one.event, one.event.message or ""
+        if event.kind == ARRIVE:
+            continue
+        clock = clocks[one.process]
+        clock[names[one.process]] = clock.get(names[one.process], 0) + 1
+        if event.kind == DELIVER:
+            for name, entry in carried[message].items():
+                if entry > clock.get(name, 0):
+                    clock[name] = entry
+        elif event.kind == SEND:
+            carried[message] = dict(clock)
+        entries += len(clock)
+        if entries > limits.foreign_clock_entries_max:
+            most = limits.foreign_clock_entries_max
+            raise TraceError(f"more than {most:,} entries of clocks: export fewer processes, or a shorter time")
+        yield f"{names[one.process]} {encode(clock).decode()} {_said(event, view.is_late(event))}\n"
+
+
+def _said(event: Event, late: Late | None) -> str:
+    words = event.kind
+    if event.message is not None:
+        words += f" {_word(event.message)}"
+    if event.kind == SEND and event.to:
+        words += f" to {','.join(map(_word, event.to))}"
+    if label := label_of(event):
+        words += f" : {label}"
+    return f"{words} (late, after {_word(late.overtaken_by)})" if late is not None else words
+
+
+def _word(name: str) -> str:
+    """Return a name without white space, commas and braces, and different for different names."""
+    plain = "".join(char if _plain(char) else "".join(f"%{byte:02X}" for byte in _bytes(char)) for char in name)
+    return plain or "%"
+
+
+def _plain(char: str) -> bool:
+    return char.isprintable() and not char.isspace() and char not in "%,{}"
+
+
+def _bytes(char: str) -> bytes:
+    return char.encode("utf-8", "surrogatepass")

@@ -1,0 +1,130 @@
+"""A trace as a viewer shows it: all events in one possible sequence, their times, and the late deliveries.
+
+The sequence agrees with every process and puts each delivery after its send. Among the events that may come next, the
+one with the earliest recorded time comes first; without times, deliveries come before others, and then the event with
+the smallest index. Times of different
+clocks may contradict this sequence; then an arrow points back in time. ``logical`` times are one millisecond per event
+of the sequence, and never contradict it. They are also used if a row has no recorded time. Within a process, times
+rise: an event whose clock was set back comes a nanosecond after the previous one.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from heapq import heapify, heappop, heappush
+
+import msgspec
+
+from antecede.trace.matched import Matched
+from antecede.trace.schema import ARRIVE, DELIVER, SEND, Event
+from antecede.trace.verdicts import Late
+
+_epoch = 946_684_800_000_000_000
+"""The first logical time: the year 2000, in nanoseconds."""
+
+_step = 1_000_000
+_text_chars_max = 80
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """An event in the sequence."""
+
+    process: int
+    position: int
+    """Its place in its process."""
+    event: Event
+    time: int
+    """Nanoseconds, recorded or logical."""
+
+
+class View:
+    """One trace for one viewer."""
+
+    def __init__(self, trace: Matched, late: Sequence[Late], aside: Mapping[str, int], logical: bool = False) -> None:
+        self.trace = trace
+        self.late = {(one.message, one.to): one for one in late}
+        """Late deliveries by message and receiver."""
+        self.aside = dict(aside)
+        """Rows that were set aside, by reason."""
+        self.recorded = not logical and all(event.time is not None for line in trace.lines for event in line)
+        """Whether times are the recorded ones."""
+
+    @property
+    def events(self) -> int:
+        """The number of events."""
+        return sum(map(len, self.trace.lines))
+
+    @cached_property
+    def sequence(self) -> list[Placed]:
+        """All events in one possible sequence."""
+        lines, origins = self.trace.lines, self.trace.origins
+        cursors = [0] * len(lines)
+        waiting: dict[tuple[int, int], list[int]] = {}
+        found: list[Placed] = []
+        last = [-1] * len(lines)
+        ready = [(self._rank(process, 0), process) for process, line in enumerate(lines) if line]
+        heapify(ready)
+        while ready:
+            _, process = heappop(ready)
+            position = cursors[process]
+            origin = origins[process][position]
+            if origin is not None and cursors[origin[0]] <= origin[1]:
+                waiting.setdefault(origin, []).append(process)
+                continue
+            event = lines[process][position]
+            time = _epoch + len(found) * _step if not self.recorded else event.time or 0
+            last[process] = max(time, last[process] + 1)
+            found.append(Placed(process, position, event, last[process]))
+            cursors[process] += 1
+            if cursors[process] < len(lines[process]):
+                heappush(ready, (self._rank(process, cursors[process]), process))
+            for woken in waiting.pop((process, position), ()):
+                heappush(ready, (self._rank(woken, cursors[woken]), woken))
+        assert len(found) == self.events, "an event comes before itself"
+        return found
+
+    def _rank(self, process: int, position: int) -> int:
+        event = self.trace.lines[process][position]
+        if self.recorded:
+            return event.time or 0
+        return -1 if event.kind == DELIVER else position
+
+    def backwards(self) -> int:
+        """Return how many deliveries have an earlier time than their send: clocks of processes differ."""
+        if not self.recorded:
+            return 0
+        lines = self.trace.lines
+        pairs = (
+            (event.time or 0, lines[origin[0]][origin[1]].time or 0)
+            for line, origins in zip(lines, self.trace.origins, strict=True)
+            for event, origin in zip(line, origins, strict=True)
+            if origin is not None
+        )
+        return sum(delivered < sent for delivered, sent in pairs)
+
+    def is_late(self, event: Event) -> Late | None:
+        """Return the verdict on a delivery that is late."""
+        return self.late.get((event.message or "", event.process)) if event.kind == DELIVER else None
+
+
+def label_of(event: Event) -> str:
+    """Return the text for people that a row has, or an empty text."""
+    label = getattr(event, "label", None) or (event.extra or {}).get("label")
+    return one_line(label) if isinstance(label, str) else ""
+
+
+def one_line(text: str) -> str:
+    """Return a text without characters that would break a line or a format, and not too long."""
+    plain = "".join(char if char.isprintable() else " " for char in text)
+    return plain if len(plain) <= _text_chars_max else plain[: _text_chars_max - 1] + "…"
+
+
+def described(event: Event, late: Late | None = None) -> str:
+    """Return an event in words: ``send x to bob``, ``deliver x (late, after z)``."""
+    if event.kind not in (SEND, ARRIVE, DELIVER):
+        return one_line(label_of(event) or event.kind)
+    words = f"{event.kind} {one_line(event.message or '')}"
+    if event.kind == SEND and event.to:
+        words += f" to {one_line(', '.join(event.to))}"
+    if label := label_of(event):
+        words += f': "{label}"'
+    return f"{words} (late, after {one_line(late.overtaken_by)})" if late is not None else words

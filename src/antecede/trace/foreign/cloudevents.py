@@ -1,0 +1,117 @@
+"""CloudEvents in JSON with the extension attribute ``causationid``: which event caused which?
+
+An event has an ``id``, a ``source`` and, with that extension, the id of the event that caused it. A source is a process
+of the trace, and each event is a moment of its source: in the order of their times, or of the file if one of the source
+has no time. If the cause has another source, a message led from there to here. Its send is the cause itself. When it
+was delivered is not recorded: it is certain only that this was before its effect. So the delivery is a row directly
+before the effect, marked ``assumed``, and an event with several effects in one source was delivered before the first.
+
+Several documents make one trace: one event per line, or a list of events (a batch). Source and id together identify an
+event; one that comes again is counted and skipped. A cause whose id several other sources have used is ambiguous, and
+counts as missing.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from antecede import limits
+from antecede.errors import TraceError
+from antecede.trace.foreign.files import ForeignFile
+from antecede.trace.foreign.mapping import text_of
+from antecede.trace.foreign.records import json_records
+from antecede.trace.foreign.times import nanoseconds
+from antecede.trace.foreign.weave import Moment, Woven
+
+DELIVERED_BEFORE_EFFECT: Final = "delivered_before_effect"
+
+
+class _Told(msgspec.Struct, frozen=True, gc=False):
+    said: dict[str, str]
+
+    def columns(self) -> dict[str, Any]:
+        return dict(self.said)
+
+
+class _Event(msgspec.Struct, gc=False):
+    source: str
+    id: str
+    cause: str | None
+    moment: Moment
+
+
+class CloudEvents:
+    """Collects the events of one or several documents."""
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.duplicates = 0
+        """Events that were recorded again."""
+        self.without_parent = 0
+        """Causes that are not in the documents."""
+        self.early_messages = 0
+        """Causes with a later time than their effect."""
+        self._lines: dict[str, list[_Event]] = {}
+        self._found: dict[tuple[str, str], _Event] = {}
+        self._sources: dict[str, list[str]] = {}
+        """The sources that have used an id."""
+
+    def read(self, file: ForeignFile) -> None:
+        """Read one document."""
+        for number, fields, _ in json_records(file):
+            said = fields or {}
+            id_, source = said.get("id"), said.get("source")
+            if type(id_) is not str or type(source) is not str or "specversion" not in said:
+                file.unreadable(number, "not a CloudEvent: expected specversion, and texts as id and source")
+                continue
+            if (source, id_) in self._found:
+                self.duplicates += 1
+                continue
+            if self.events == limits.foreign_events_max:
+                raise TraceError(f"{file.name}: more events than one import can hold")
+            self.events += 1
+            kept = {"event": id_}
+            for name, column in _kept.items():
+                if (text := text_of(said.get(name))) is not None:
+                    kept[column] = text
+            moment = Moment(_Told(kept), nanoseconds(said.get("time")))
+            event = _Event(source, id_, text_of(said.get("causationid")), moment)
+            self._found[source, id_] = event
+            self._lines.setdefault(source, []).append(event)
+            self._sources.setdefault(id_, []).append(source)
+
+    def weave(self) -> Woven:
+        """Return the trace of the events."""
+        lines: dict[str, list[Moment]] = {}
+        for source, events in self._lines.items():
+            if all(event.moment.time is not None for event in events):
+                events.sort(key=lambda event: event.moment.time or 0)
+            line = lines[source] = []
+            known: set[str] = set()
+            for event in events:
+                cause = self._cause(event)
+                if cause is not None and cause.source != source and cause.id not in known:
+                    known.add(cause.id)
+                    message = cause.id if len(self._sources[cause.id]) == 1 else f"{cause.source} {cause.id}"
+                    cause.moment.give(message, source)
+                    taken = Moment(_Told({"event": cause.id}), None, assumed=DELIVERED_BEFORE_EFFECT)
+                    taken.take(message)
+                    line.append(taken)
+                    if (cause.moment.time or 0) > (event.moment.time or cause.moment.time or 0):
+                        self.early_messages += 1
+                line.append(event.moment)
+        return Woven(lines)
+
+    def _cause(self, event: _Event) -> _Event | None:
+        if event.cause is None:
+            return None
+        own = self._found.get((event.source, event.cause))
+        sources = self._sources.get(event.cause, [])
+        if own is None and len(sources) == 1:
+            own = self._found[sources[0], event.cause]
+        self.without_parent += own is None
+        return own if own is not event else None
+
+
+_kept = {"type": "event_type", "subject": "subject", "correlationid": "correlation"}
+"""Attributes that become columns; ``type`` is a column of traces with another meaning."""

@@ -1,0 +1,52 @@
+"""An overtaking chain as sentences: ``ann sent X to bob and cy; bob received it and sent Y; cy received Y before X``.
+
+The same sentences are printed by ``explain``, drawn below a diagram and written into reports.
+"""
+
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Any
+
+Name = Callable[[str], str]
+"""Names a message or a process for people."""
+Place = Callable[[str, int], str]
+"""Says where a row is: from process and index to text."""
+
+
+def clauses(explanation: Mapping[str, Any], title: Name, name: Name = str, at: Place | None = None) -> list[str]:
+    """Return the steps by which a message was overtaken, in causal order. ``at``: with the place of each event."""
+
+    def where(process: str, index: int) -> str:
+        return "" if at is None else f" ({at(process, index)})"
+
+    chain = explanation["chain"]
+    late, source, target = title(explanation["message"]), name(explanation["from"]), name(explanation["to"])
+    first = chain[0]
+    sent = f"{source} sent {late}{where(explanation['from'], explanation['send_index'])}"
+    if first["message"] == explanation["message"]:
+        steps = [f"{sent} to {name(first['to'])} and {target}"]
+        received = "it"
+    else:
+        received = title(first["message"])
+        then = f"{received}{where(first['from'], first['send_index'])}"
+        steps = [f"{sent} to {target}, then {then} to {name(first['to'])}"]
+    for before, link in pairwise(chain):
+        there = where(before["to"], before["deliver_index"])
+        this = title(link["message"])
+        onward = where(link["from"], link["send_index"])
+        steps.append(f"{name(link['from'])} received {received}{there} and sent {this}{onward} to {name(link['to'])}")
+        received = this
+    arrived = where(explanation["to"], chain[-1]["deliver_index"])
+    at_last = where(explanation["to"], explanation["deliver_index"])
+    steps.append(f"{target} received {received}{arrived} before {late}{at_last}")
+    return steps
+
+
+def sentence(explanation: Mapping[str, Any], title: Name, name: Name = str) -> str:
+    """Return a whole chain as one sentence."""
+    return "; ".join(clauses(explanation, title, name))
+
+
+def is_told(explanation: Mapping[str, Any]) -> bool:
+    """Return whether an explanation is a chain of messages, each sent after the one before was received."""
+    return bool(explanation.get("chain")) and not any("after" in link for link in explanation["chain"])

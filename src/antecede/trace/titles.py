@@ -1,0 +1,140 @@
+"""Show messages so that people recognise them: ``Said "answer to q5?" (s1…2)`` instead of ``s1.5f9c8a.2``.
+
+The class of a notification and its label are in the columns ``notification`` and ``label`` of a message's rows. No
+verdict needs them, so the engines do not keep them. They are looked up here afterwards, for the few messages of a
+report, in the files that have these columns. Ids are shortened in the middle, because they differ at the end.
+"""
+
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from antecede.trace.schema import DELIVER, SEND
+from antecede.trace.sources import events_in, trace_files
+
+_rows_looked_at = 2_000
+"""A file without texts for people in its first rows has none."""
+_of_server = re.compile(r"(.+)\.[0-9a-f]{6}\.([tc]?\d+)")
+"""The id of a server's letter: server, incarnation, number."""
+_id_chars_max = 16
+_label_chars_max = 24
+"""The longest label in a diagram."""
+
+
+def short_id(id_: str, length: int = _id_chars_max) -> str:
+    """Return an id shortened in the middle: the parts in which ids differ are its beginning and its end."""
+    match = _of_server.fullmatch(id_)
+    if match is not None:
+        id_ = f"{match[1]}…{match[2]}"
+    if len(id_) <= length:
+        return id_
+    end = (length - 1) // 2
+    return f"{id_[: length - 1 - end]}…{id_[-end:]}"
+
+
+class Titles:
+    """Names messages for people. Characters that are not printable are left to the caller."""
+
+    def __init__(self, named: Iterable[Mapping[str, Any]] = ()) -> None:
+        """``named``: the key ``named`` of a report."""
+        self._known = {one["message"]: (one["notification"], one["label"]) for one in named}
+        counts: dict[str, int] = {}
+        for message in self._known:
+            text = self._brief(message)
+            counts[text] = counts.get(text, 0) + 1
+        self._shared = {text for text, count in counts.items() if count > 1}
+        """Short names that several messages have."""
+
+    def __call__(self, message: str) -> str:
+        """Return the full name of a message, for a sentence."""
+        notification, label = self._known.get(message, (None, None))
+        words = [notification] if notification else []
+        words += [f'"{label}"'] if label else []
+        return " ".join([*words, f"({short_id(message)})"]) if words else short_id(message, 40)
+
+    def quoted(self, message: str) -> str:
+        """Return the whole label, or else the class and the id."""
+        label = self._known.get(message, (None, None))[1]
+        return f'"{label}"' if label and self._brief(message) not in self._shared else self.brief(message)
+
+    def brief(self, message: str) -> str:
+        """Return a short name for a diagram: the label, or else the class and the id."""
+        text = self._brief(message)
+        return f"{text} …{short_id(message).rpartition('…')[2]}" if text in self._shared else text
+
+    def _brief(self, message: str) -> str:
+        notification, label = self._known.get(message, (None, None))
+        if label:
+            return f'"{label if len(label) <= _label_chars_max else label[: _label_chars_max - 1] + "…"}"'
+        return f"{notification} {short_id(message)}" if notification else short_id(message)
+
+
+def named(messages: Collection[str], paths: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the class and the label of each of these messages that has one, by id."""
+    found = _texts([path for path in paths if os.path.exists(path)], set(messages)) if messages else {}
+    return [
+        {"message": message, "notification": notification, "label": label}
+        for message, (notification, label) in sorted(found.items())
+    ]
+
+
+def messages_in(explanations: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the ids in the explanations of ``explain``, or in the races of ``races``."""
+    found: set[str] = set()
+    for one in explanations:
+        found.update(one[key] for key in ("message", "first", "second") if key in one)
+        found.update(part["message"] for key in ("chain", "messages") for part in one.get(key, ()))
+    return found
+
+
+_Texts = tuple[str | None, str | None]
+
+
+def _texts(paths: Sequence[str], left: set[str]) -> dict[str, _Texts]:
+    found: dict[str, _Texts] = {}
+    for path in trace_files(paths)[0] if paths else ():
+        for message, texts in _rows(path, left):
+            found.setdefault(message, texts)
+            left.discard(message)
+        if not left:
+            break
+    return found
+
+
+def _rows(path: str, wanted: set[str]) -> Iterator[tuple[str, _Texts]]:
+    """Yield the texts of the wanted messages in one file."""
+    if path.lower().endswith(".parquet"):
+        yield from _rows_of_parquet(path, wanted)
+        return
+    rows = events_in(path)
+    first = list(islice(rows, _rows_looked_at))
+    if not any(row.notification or row.label for row in first):
+        return
+    for some in (first, rows):
+        for row in some:
+            if row.kind in (SEND, DELIVER) and row.message in wanted and (row.notification or row.label):
+                yield row.message, (row.notification, row.label)
+
+
+def _rows_of_parquet(path: str, wanted: set[str]) -> Iterator[tuple[str, _Texts]]:
+    """Read only these columns, and only those row groups of which they are not empty."""
+    from importlib import import_module
+
+    pa, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    try:
+        with parquet.ParquetFile(path) as file:
+            there = [name for name in ("notification", "label") if name in file.schema_arrow.names]
+            if not there or "message" not in file.schema_arrow.names:
+                return
+            ids = pa.array(sorted(wanted), pa.string())
+            for batch in file.iter_batches(columns=["message", *there]):
+                message = batch.column("message").cast(pa.string())
+                for row in batch.filter(import_module("pyarrow.compute").is_in(message, ids)).to_pylist():
+                    texts = row.get("notification"), row.get("label")
+                    if all(text is None or type(text) is str for text in texts) and any(texts):
+                        yield str(row["message"]), texts
+    except (pa.ArrowException, OSError, ValueError):
+        # The engine has read the file and reported its errors.
+        return

@@ -1,0 +1,72 @@
+"""The chat of the tutorial on real servers: people on different servers and domains talk, and the trace is in order."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO
+
+from antecede import cli
+from antecede.chat import TOPOLOGY
+from helpers.ports import free_ports
+
+_patience_seconds = 60
+
+
+def _until(path: Path, text: str) -> None:
+    """Wait until a text is in a file."""
+    end = time.monotonic() + _patience_seconds
+    while text not in path.read_text():
+        assert time.monotonic() < end, f"{text!r} is not in {path.name}: {path.read_text()}"
+        time.sleep(0.02)
+
+
+def test_people_on_three_servers_talk(tmp_path: Path) -> None:
+    ports = iter(free_ports(4))
+    file = tmp_path / "chat.toml"
+    file.write_text(re.sub(r"710\d", lambda _: str(next(ports)), TOPOLOGY))
+    started: list[subprocess.Popen[str]] = []
+
+    def start(name: str, *arguments: str) -> tuple[Path, IO[str]]:
+        out = tmp_path / name
+        command = [sys.executable, "-m", "antecede", *arguments]
+        with out.open("w") as log:
+            child = subprocess.Popen(
+                command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, text=True
+            )
+        started.append(child)
+        assert child.stdin is not None
+        return out, child.stdin
+
+    def say(stream: IO[str], text: str) -> None:
+        stream.write(text + "\n")
+        stream.flush()
+
+    try:
+        start("up", "up", str(file), "--data", "data", "--trace")
+        ann, to_ann = start("ann", "chat", str(file), "--name", "ann", "--server", "s1")
+        bob, to_bob = start("bob", "chat", str(file), "--name", "bob", "--server", "s2")
+        dan, to_dan = start("dan", "chat", str(file), "--name", "dan", "--server", "s4")
+        for screen in (ann, bob, dan):
+            _until(screen, "(in the kitchen: ann, bob, dan)")
+        say(to_ann, "where is the tea?")
+        _until(bob, "ann: where is the tea?")
+        say(to_bob, "in the kitchen")
+        _until(ann, "bob: in the kitchen")
+        _until(dan, "bob: in the kitchen")
+        to_ann.close()
+        _until(dan, "(in the kitchen: bob, dan)")
+        for stream in (to_bob, to_dan):
+            stream.close()
+        assert [child.wait(_patience_seconds) for child in started[1:]] == [0, 0, 0]
+        started[0].send_signal(signal.SIGTERM)
+        assert started[0].wait(_patience_seconds) == 0
+    finally:
+        for child in started:
+            child.kill()
+            child.wait()
+    screen = dan.read_text()
+    assert screen.index("where is the tea?") < screen.index("in the kitchen\n")
+    assert cli.run(["verify", str(tmp_path / "data")]) == 0

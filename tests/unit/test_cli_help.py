@@ -1,0 +1,123 @@
+"""The help of the command line: grouped, with examples that work, and helpful when something is misspelt."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from antecede import __version__
+from antecede.cli import build, run
+from antecede.cli.examples import ALWAYS_JSON, EXAMPLES, PANELS
+
+
+def _commands(command: Any, path: tuple[str, ...] = ()) -> dict[str, Any]:
+    parts = getattr(command, "commands", None)
+    if parts is None:
+        return {" ".join(path): command}
+    return {name: one for key, part in parts.items() for name, one in _commands(part, (*path, key)).items()}
+
+
+@pytest.fixture(scope="module")
+def commands() -> dict[str, Any]:
+    from antecede.cli import _flowing
+
+    return _commands(_flowing(typer.main.get_command(build())))
+
+
+def test_every_command_has_a_purpose_and_examples(commands: dict[str, Any]) -> None:
+    named = {name for some in PANELS.values() for name in some}
+    assert {name.split()[0] for name in commands} <= named
+    assert not commands.keys() - EXAMPLES.keys()
+    assert set(ALWAYS_JSON) <= commands.keys()
+
+
+def test_every_example_is_a_command_line_that_is_understood(commands: dict[str, Any]) -> None:
+    for name, examples in EXAMPLES.items():
+        if name not in commands:
+            continue
+        for example in examples:
+            words = shlex.split(example)
+            path = ["antecede", *name.split()]
+            assert words[: len(path)] == path, example
+            context = commands[name].make_context(name, words[len(path) :])
+            assert context is not None, example
+
+
+def test_reports_have_json(commands: dict[str, Any]) -> None:
+    without = {name for name, one in commands.items() if not any("--json" in option.opts for option in one.params)}
+    assert without == {"help", "objects call", "send", "serve", "topology make", "topology show", "up"}
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("verfy x", "Did you mean 'verify'?"),
+        ("help topology chek", "did you mean check?"),
+        ("simulate --order prune", "did you mean pruned?"),
+        ("verify x --order casual", "did you mean causal?"),
+        ("explain x --order casual", "did you mean causal?"),
+    ],
+)
+def test_a_misspelt_name_is_recognised(line: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(line.split()) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["version", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["antecede"] == __version__
+    assert run(["version"]) == 0
+    assert capsys.readouterr().out.startswith(f"antecede {__version__}, Python 3.")
+    assert run(["help", "dead", "list"]) == 0
+    assert "List the dead letters" in capsys.readouterr().out
+    assert run([]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.index("First steps") < out.index("Judge a trace") < out.index("Run servers")
+    assert "antecede demo shows what order is" in out
+
+
+def test_a_shell_can_complete() -> None:
+    asked = {"_ANTECEDE_COMPLETE": "complete_bash", "COMP_WORDS": "antecede ver", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "antecede"], env={**os.environ, **asked}, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["verify", "version"]
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+_topology = """
+[servers]
+s1 = "tcp://127.0.0.1:7101"
+[domains]
+A = {{ servers = ["s1"] }}
+[agents]
+a = {{ server = "s1", class = "{kind}" }}
+"""
+
+
+def test_classes_of_a_topology_are_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "checked_shop.py").write_text(
+        "from antecede import Agent, Context, Notification\n\nclass Order(Notification):\n    pass\n\n"
+        "class Orders(Agent):\n    def on_order(self, order: Order, ctx: Context) -> None:\n        pass\n"
+    )
+    good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
+    good.write_text(_topology.format(kind="checked_shop:Orders"))
+    bad.write_text(_topology.format(kind="checked_shop:Ordres"))
+    assert run(["topology", "check", str(bad)]) == 0, "without --classes nothing is imported"
+    capsys.readouterr()
+    assert run(["topology", "check", str(good), "--classes", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["classes"] == {"a": {"class": "checked_shop:Orders", "handles": ["Order"]}}
+    assert run(["topology", "check", str(bad), "--classes"]) == 2
+    assert "module checked_shop has no Ordres; did you mean Orders?" in capsys.readouterr().err

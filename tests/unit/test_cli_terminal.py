@@ -1,0 +1,82 @@
+"""Reports on a terminal: in colour if the reader wants colours, and never wider than the terminal."""
+
+import io
+import re
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antecede.cli import run
+from antecede.cli.terminal import coloured, show
+from antecede.trace import Event, write_trace
+
+
+class _Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+_late = [
+    Event("a-service-with-a-long-name", 0, "send", "s1.5f9c8a.1", ("r",), notification="Said", label="who is coming?"),
+    Event("a-service-with-a-long-name", 1, "send", "s1.5f9c8a.2", ("q",), notification="Said", label="and when?"),
+    Event("q", 0, "deliver", "s1.5f9c8a.2"),
+    Event("q", 1, "send", "s2.000001.1", ("r",), notification="Said", label="everybody is, at eight o'clock sharp"),
+    Event("r", 0, "deliver", "s2.000001.1"),
+    Event("r", 1, "deliver", "s1.5f9c8a.1"),
+]
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> _Terminal:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "60")
+    write_trace("late.jsonl", _late)
+    return _Terminal()
+
+
+def _run(terminal: _Terminal, line: str) -> int:
+    with redirect_stdout(terminal):
+        return run([*line.split(), "late.jsonl", "--engine", "plain"])
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+@pytest.mark.parametrize("line", ["verify", "explain", "explain --diagram", "measure", "races --assume none"])
+def test_sixty_columns_are_enough(terminal: _Terminal, line: str) -> None:
+    _run(terminal, line)
+    lines = _plain(terminal.getvalue()).splitlines()
+    assert len(lines) > 2
+    assert max(map(len, lines)) <= 60, max(lines, key=len)
+
+
+def test_verdicts_are_coloured_and_messages_have_names(terminal: _Terminal) -> None:
+    assert _run(terminal, "verify") == 1
+    out = terminal.getvalue()
+    assert "fifo         \x1b[32mholds\x1b[0m" in out
+    assert "\x1b[1;31mviolated: 1 late delivery\x1b[0m" in out
+    words = " ".join(_plain(out).split())
+    assert 'r at index 1 delivers Said "who is coming?" (s1…1)' in words
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_no_colours_if_they_are_not_wanted(terminal: _Terminal, monkeypatch: Any, name: str, value: str) -> None:
+    assert coloured(terminal)
+    monkeypatch.setenv(name, value)
+    assert not coloured(terminal)
+    _run(terminal, "explain")
+    assert "\x1b" not in terminal.getvalue()
+    assert "delivered late" in terminal.getvalue()
+
+
+def test_elsewhere_lines_stay_as_they_are() -> None:
+    stream = io.StringIO()
+    show(["causal       holds", "x " * 200], stream)
+    assert stream.getvalue() == "causal       holds\n" + "x " * 200 + "\n"

@@ -1,0 +1,213 @@
+"""Publishes that are not allowed are refused in their turn; limits of addresses; the files of the audit log and of
+access."""
+
+import json
+import logging
+import stat
+from pathlib import Path
+
+import pytest
+
+from antecede.access import Access, Authoriser, Identity, Key, Limits, Who, parse_access
+from antecede.access.model import AddressLimits
+from antecede.channel import Letter
+from antecede.errors import AccessError, UnknownAgentError
+from antecede.live.audit import AuditFile
+from antecede.live.editing import AccessText, find
+from antecede.live.issuing import table
+from antecede.live.logs import ServerLog
+from antecede.orders import parse
+from antecede.server import Accepted, AgentServer, Denied, Plan, Refused
+from antecede.server.admission import Admission
+from antecede.server.items import Published
+from antecede.server.rights import Rights, with_barred
+from antecede.topology import Domain, Topology
+from helpers.identities import public_key
+
+
+def _denied(number: int, count: int = 1) -> Denied:
+    return Denied("c", number, count, "why", False, "not-allowed")
+
+
+def test_a_denied_publish_is_refused_in_its_turn() -> None:
+    server = AgentServer("s1", Plan(Topology([Domain("A", ("s1",))]), {"A": parse("pruned")}, {"a": "s1"}), 1)
+    first = Published("c", 1, ("a",), "Word", b"\x80")
+    step = server.step([first, _denied(2), Published("c", 3, ("a",), "Word", b"\x80"), _denied(4)], 0.0, 0)
+    assert step.replies == [Accepted("c", 1), Refused("c", 2, "why", 1, False, "not-allowed")]
+    assert len(server.engine.mailboxes["a"]) == 1, "what came after it must come again"
+    step = server.step([_denied(2), Published("c", 2, ("a",), "Word", b"\x80"), _denied(1, 2), _denied(2, 3)], 0.0, 0)
+    assert step.replies == [
+        Refused("c", 2, "why", 1, False, "not-allowed"),
+        Accepted("c", 2),
+        Accepted("c", 2),
+        Refused("c", 3, "why", 2, False, "not-allowed"),
+    ]
+
+
+def _rights(limits: Limits | None = None, **permissions: tuple[str, ...]) -> Rights:
+    alice = Identity("client", "alice", (Key(public_key(1)),), **permissions, limits=limits or Limits())  # type: ignore[arg-type]
+
+    def check(to: tuple[str, ...]) -> tuple[str, ...]:
+        if "nobody" in to:
+            raise UnknownAgentError("nobody")
+        return tuple(name.removesuffix("@s1") for name in to)
+
+    return Rights(Authoriser(Access(clients={"alice": alice})), Who("client", "alice", public_key(1)), check)
+
+
+def _code(rights: Rights, to: tuple[str, ...], kind: str = "Word", now: float = 0.0) -> str:
+    refusal = rights.refusal(to, kind, [b"x"], now)
+    return "" if refusal is None else refusal.code
+
+
+def test_rights_of_a_session() -> None:
+    rights = _rights(send=("a", "b"), subscribe=("t",), call=("o.add",))
+    for _ in range(2):
+        assert _code(rights, ("a",)) == ""
+        assert _code(rights, ("a@s1",)) == "", "the canonical form counts"
+        assert _code(rights, ("a", "b")) == ""
+        assert _code(rights, ("a", "c")) == "not-allowed", "all destinations must be allowed"
+        assert _code(rights, ("a",), "Subscribe") == "not-allowed", "subscribing is a permission of its own"
+        assert _code(rights, ("t",), "Subscribe") == ""
+        assert _code(rights, ("t",), "Unsubscribe") == ""
+        assert _code(rights, ("t",)) == "not-allowed"
+        assert _code(rights, ("o()",), "add") == ""
+        assert _code(rights, ("o()",), "remove") == "not-allowed"
+        assert _code(rights, ("nobody",)) == "", "the machine refuses it, with its reason"
+
+
+def test_rights_remember_a_bounded_number_of_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("antecede.limits.permissions_cached_max", 10)
+    rights = _rights(send=("a*",), receive=("a*",))
+    for number in range(25):
+        assert _code(rights, (f"a{number}",)) == ""
+        assert _code(rights, (f"b{number}",)) == "not-allowed"
+        assert rights.may_receive(Letter("1", f"a{number}", ("x",), "W", b""))
+        assert not rights.may_receive(Letter("1", f"b{number}", ("x",), "W", b""))
+        assert rights.may_receive(Letter("1", f"b{number}", ("x",), "W", b"", answers="?1"))
+    assert sum(map(len, rights._granted)) + sum(len(to) for to, _ in rights._decided) <= 10
+    assert _code(rights, tuple(f"b{number}" for number in range(10_000))) == "", "the machine refuses so many"
+    assert sum(map(len, rights._granted)) + sum(len(to) for to, _ in rights._decided) <= 10
+    assert len(rights._senders) <= 10
+
+
+def test_limits_of_rate() -> None:
+    rights = _rights(Limits(rate=2.0), send=("*",))
+    assert [_code(rights, ("a",)) for _ in range(3)] == ["", "", "overloaded"]
+    assert _code(rights, ("a",), now=1.0) == ""
+
+
+@pytest.mark.parametrize(
+    ("letters", "taken"),
+    [
+        (["a"], ["a"]),
+        (["a", "b"], ["a", "X", "b"]),
+        (["a", "b", "c"], ["a", "X", "b", "X2", "c"]),
+        (["b"], []),
+        (["a", "c"], []),
+        (["a", "b", "c", "d"], []),
+    ],
+)
+def test_letters_between_those_that_a_session_may_not_receive(letters: list[str], taken: list[str]) -> None:
+    assert with_barred(["a", "X", "b", "X2", "c"], {"X", "X2"}, letters) == taken
+
+
+def test_limits_of_an_address() -> None:
+    admission = Admission()
+    admission.limit_addresses(AddressLimits(connections=2, attempts=3.0))
+    closed: list[str] = []
+
+    def enter(address: str, now: float = 0.0) -> bool:
+        before = len(closed)
+        guests.append(admission.enter(address, lambda reason, code: closed.append(code), now))
+        return len(closed) == before
+
+    guests: list = []  # type: ignore[type-arg]
+    assert [enter("a"), enter("a"), enter("a")] == [True, True, False]
+    assert enter("b"), "another address has its own limits"
+    assert not enter("a"), "too many attempts"
+    assert closed == ["too-many-from-address"] * 2
+    guests[0].proved(server=False)
+    assert not enter("a", 5.0), "a known client still counts"
+    guests[0].left()
+    guests[1].proved(server=True)
+    assert enter("a", 6.0)
+    assert enter("a", 6.0), "a server does not count"
+    for guest in guests:
+        guest.left()
+    assert admission.strangers == admission.clients == 0
+    assert not admission._connected
+
+
+def test_the_audit_file_has_a_bounded_size(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "audit.jsonl"
+    file = AuditFile(path, ServerLog("s1"), bytes_max=100)
+    for number in range(20):
+        file.write(json.dumps({"number": number}))
+    older = path.with_name("audit.jsonl.1").read_text()
+    assert path.stat().st_size <= 100
+    assert len(older) <= 100
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    numbers = [json.loads(line)["number"] for line in (older + path.read_text()).splitlines()]
+    assert numbers == list(range(numbers[0], 20)), "the newest are kept"
+    with caplog.at_level(logging.ERROR):
+        broken = AuditFile(tmp_path / "no" / "folder", ServerLog("s1"))
+        broken.write("1")
+        broken.write("2")
+    assert [record.message for record in caplog.records] == ["audit-failed"], "it is logged once"
+
+
+_edited = f"""# A comment.
+[clients.alice]   # hers
+# Her keys.
+keys = [
+  "{public_key(1)}",   # the first
+]
+send = ["orders"]  # only these
+[clients."a.b"]
+send = []
+"""
+
+
+def test_a_file_that_was_edited_by_hand_keeps_its_comments(tmp_path: Path) -> None:
+    path = tmp_path / "access.toml"
+    target = tmp_path / "elsewhere.toml"
+    target.write_text(_edited)
+    target.chmod(0o640)
+    path.symlink_to(target)
+    text = AccessText(path)
+    alice = find(text.access, "alice")
+    text.set_keys(alice, (*alice.keys, Key(public_key(2), 1801353600.0)))
+    text.set_keys(find(text.access, "client/a.b"), (Key(public_key(3)),))
+    text.add(Identity("operator", "alice", (Key(public_key(4)),), operate=("*",)))
+    text.write()
+    assert path.is_symlink()
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+    written = path.read_text()
+    for kept in ("# A comment.", "# hers", "# Her keys.", "# only these"):
+        assert kept in written
+    access = parse_access(written)
+    assert [key.public for key in access.clients["alice"].keys] == [public_key(1), public_key(2)]
+    assert access.clients["alice"].keys[1].expires == 1801353600.0
+    assert access.clients["alice"].send == ("orders",)
+    assert [key.public for key in access.clients["a.b"].keys] == [public_key(3)]
+    with pytest.raises(AccessError, match="several identities 'alice': expected client/alice or operator/alice"):
+        find(access, "alice")
+    with pytest.raises(AccessError, match="no identity 'zoe'"):
+        find(access, "zoe")
+    with pytest.raises(AccessError, match="client alice exists already"):
+        text.add(alice)
+
+
+def test_a_file_that_cannot_be_edited_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "access.toml"
+    path.write_text(f'[clients]\nalice = {{ keys = ["{public_key(1)}"] }}\n')
+    text = AccessText(path)
+    with pytest.raises(AccessError, match=r"cannot edit clients\.alice: set keys = \[\] by hand"):
+        text.set_keys(find(text.access, "alice"), ())
+    assert text.access.clients["alice"].keys
+
+
+def test_a_table_is_read_as_it_was_written() -> None:
+    identity = Identity("client", "a.b", (Key(public_key(1)),), ("spiffe://x/client/a.b",), send=("*",), call=("o.*",))
+    assert parse_access(table(identity)).clients["a.b"] == identity

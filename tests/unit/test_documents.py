@@ -1,0 +1,84 @@
+"""The source of the documentation site: complete, without dead links, and generated from the code."""
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antecede import limits
+
+_root = Path(__file__).resolve().parents[2]
+_spec = importlib.util.spec_from_file_location("documents", _root / "tools" / "documents.py")
+assert _spec is not None
+assert _spec.loader is not None
+documents: Any = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(documents)
+_code = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("site")
+    documents.write(folder)
+    return folder
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as mkdocs makes them."""
+    plain = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    heads = re.findall(r"^#+ (.*)$", plain, re.MULTILINE)
+    texts = [re.sub(r"[^\w\s-]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", head)).strip().lower() for head in heads]
+    return {re.sub(r"[\s-]+", "-", text) for text in texts}
+
+
+def test_no_link_is_dead(site: Path) -> None:
+    dead = []
+    for page in site.rglob("*.md"):
+        for target in re.findall(r"\]\(([^)\s]+)\)", _code.sub("code", page.read_text(encoding="utf-8"))):
+            path, _, anchor = target.partition("#")
+            if "://" in target:
+                continue
+            file = (page.parent / path).resolve() if path else page
+            if not file.exists() or (anchor and anchor not in _anchors(file)):
+                dead.append(f"{page.relative_to(site)}: {target}")
+    assert not dead
+
+
+def test_every_page_is_in_the_menu_and_the_menu_has_no_other(site: Path) -> None:
+    listed = set(re.findall(r": ([\w/]+\.md)$", (_root / "mkdocs.yml").read_text(), re.MULTILINE))
+    assert listed == {str(page.relative_to(site)) for page in site.rglob("*.md")}
+
+
+def test_every_limit_is_listed_with_its_reason(site: Path) -> None:
+    page = (site / "limits.md").read_text(encoding="utf-8")
+    names = [name for name in vars(limits) if not name.startswith("_") and name != "Final"]
+    assert len(names) > 100
+    for name in names:
+        row = re.search(rf"^\| `{name}` \| ([\d.,e+]+) \| (.+) \|$", page, re.MULTILINE)
+        assert row, name
+        assert len(row[2]) > 10, name
+
+
+def test_every_command_is_listed_with_its_options(site: Path) -> None:
+    page = (site / "cli.md").read_text(encoding="utf-8")
+    for part in ("## antecede verify", "### antecede topology check", "`--quarantine DIR`", "antecede races data"):
+        assert part in page
+    assert "## antecede campaign" in page or "antecede campaign" not in page
+
+
+def test_generated_pages_are_not_committed() -> None:
+    assert not [name for name in ("cli.md", "limits.md", "api", "index.md") if (_root / "docs" / name).exists()]
+
+
+def test_the_reference_names_modules_that_exist() -> None:
+    for _, modules in documents.API.values():
+        for module in modules:
+            assert importlib.util.find_spec(module), module
+
+
+def test_a_dead_link_is_kept_and_so_found(tmp_path: Path) -> None:
+    origin = {"index.md": _root / "README.md"}
+    text = "[a](docs/nothing.md) [b](LICENSE) [`c`](docs/nothing.md) `[d](x)`"
+    assert documents._linked(text, "index.md", origin) == "[a](docs/nothing.md) b [`c`](docs/nothing.md) `[d](x)`"

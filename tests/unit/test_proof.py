@@ -1,0 +1,147 @@
+"""The proof of identity: what each end signs, and what is worth nothing elsewhere."""
+
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from antecede import wire
+from antecede.access import Authoriser, Identity, Key, Refusal, Who
+from antecede.access.proof import Answering, Dialing, Keyring
+from antecede.simulator.servers.keys import Identities
+
+
+class _Channel:
+    def __init__(self, binding: bytes = b"tls", certified: tuple[str, ...] = ()) -> None:
+        self.binding = binding
+        self.certified = certified
+
+
+def _known(**of_alice: Any) -> Identities:
+    known = Identities(Random(1))
+    known.add("server", "s1")
+    known.add("server", "s2")
+    known.add("client", "alice")
+    known.set(msgspec.structs.replace(known.access.clients["alice"], **of_alice))
+    return known
+
+
+def _prove(
+    known: Identities,
+    dialing: Keyring | None = None,
+    *,
+    to: str = "",
+    near: _Channel | None = None,
+    far: _Channel | None = None,
+    introduced: dict[str, Any] | None = None,
+    challenged: dict[str, Any] | None = None,
+) -> Who | Refusal:
+    """Let two ends prove their identities; return what the server finds, or the first refusal."""
+    dialer = Dialing(dialing or known.keyring("client", "alice"), near or _Channel(), to)
+    introduction = msgspec.structs.replace(dialer.introduction, **introduced or {})
+    answerer = Answering(known.keyring("server", "s1"), Authoriser(known.access), far or _Channel(), introduction)
+    challenge = answerer.challenge()
+    if isinstance(challenge, Refusal):
+        return challenge
+    proof = dialer.answer(msgspec.structs.replace(challenge, **challenged or {}))
+    return proof if isinstance(proof, Refusal) else answerer.check(proof)
+
+
+def _code(found: Who | Refusal) -> str:
+    return found.code if isinstance(found, Refusal) else "proven"
+
+
+def test_both_ends() -> None:
+    known = _known()
+    who = _prove(known, to="s1")
+    assert who == Who("client", "alice", known.access.clients["alice"].keys[0].public)
+
+
+def test_another_channel() -> None:
+    """A relay that ends TLS on both sides has two channels."""
+    assert _code(_prove(_known(), far=_Channel(b"other"))) == "not-proven"
+
+
+@pytest.mark.parametrize("field", ["role", "name", "nonce", "version", "oldest"])
+def test_an_introduction_that_was_changed_on_the_way(field: str) -> None:
+    other: Any = {"role": "operator", "name": "bob", "nonce": bytes(32), "version": 9, "oldest": 2}[field]
+    assert _code(_prove(_known(), introduced={field: other})) == "not-proven"
+
+
+@pytest.mark.parametrize("field", ["server", "nonce", "signature"])
+def test_a_challenge_that_was_changed_on_the_way(field: str) -> None:
+    other: Any = {"server": "s2", "nonce": bytes(32), "signature": bytes(32)}[field]
+    assert _code(_prove(_known(), challenged={field: other})) == "not-proven"
+
+
+def test_another_server_than_was_dialed() -> None:
+    assert _code(_prove(_known(), to="s2")) == "wrong-server"
+    dialer = Dialing(_known().keyring("client", "alice"), _Channel(), "s2")
+    assert _code(dialer.answer(wire.Challenge(3, "s1", bytes(32), b""))) == "wrong-server"  # type: ignore[arg-type]
+
+
+def test_parts_that_are_not_a_challenge() -> None:
+    dialer = Dialing(_known().keyring("client", "alice"), _Channel())
+    assert _code(dialer.answer(wire.Ping())) == "no-proof"  # type: ignore[arg-type]
+    assert _code(_prove(_known(), introduced={"nonce": b"short"})) == "bad-introduction"
+    assert _code(_prove(_known(), introduced={"role": "king"})) == "bad-introduction"
+
+
+def test_a_server_that_the_client_does_not_know() -> None:
+    known = _known()
+    stranger = Keyring("client", "alice", known.new_key(), known.verify, lambda: bytes(32), lambda: 0.0, dict)
+    assert _code(_prove(known, stranger)) == "not-proven"
+
+
+def test_another_key_and_two_keys() -> None:
+    known = _known()
+    spare = known.new_key()
+    assert _code(_prove(known, known.keyring("client", "alice", spare))) == "not-proven"
+    old = known.access.clients["alice"].keys
+    known.set(msgspec.structs.replace(known.access.clients["alice"], keys=(*old, Key(spare.public))))
+    assert _code(_prove(known, known.keyring("client", "alice", spare))) == "proven"
+    assert _code(_prove(known)) == "proven", "both are valid during a rotation"
+    known.set(msgspec.structs.replace(known.access.clients["alice"], keys=(Key(spare.public),)))
+    assert _code(_prove(known)) == "not-proven"
+
+
+def test_an_expired_key() -> None:
+    known = _known()
+    key = known.access.clients["alice"].keys[0].public
+    for expires, code in ((0.0, "not-proven"), (0.1, "proven")):
+        known.set(msgspec.structs.replace(known.access.clients["alice"], keys=(Key(key, expires),)))
+        assert _code(_prove(known)) == code
+
+
+def test_names_in_certificates() -> None:
+    """A certificate that names somebody else is refused, even with the right key. Without keys, the certificate is the
+    proof; without TLS there is none."""
+    known = _known(certificates=("spiffe://shop/client/alice",))
+    alice = _Channel(certified=("spiffe://shop/client/alice", "other"))
+    bob = _Channel(certified=("spiffe://shop/client/bob",))
+    assert _code(_prove(known, far=alice)) == "proven"
+    assert _code(_prove(known, far=bob)) == "not-proven"
+    assert _code(_prove(known)) == "proven", "without TLS, the key alone"
+    known = _known(certificates=("spiffe://shop/client/alice",), keys=())
+    assert _code(_prove(known, far=alice)) == "not-proven", "a revoked key is not replaced by the certificate"
+    known = _known(certificates=("spiffe://shop/client/alice",), keys=(), certificate_alone=True)
+    assert _prove(known, far=alice) == Who("client", "alice", "spiffe://shop/client/alice")
+    assert _code(_prove(known, far=bob)) == "not-proven"
+    assert _code(_prove(known)) == "not-proven"
+
+
+def test_an_identity_without_anything() -> None:
+    assert _code(_prove(_known(keys=()))) == "not-proven"
+    keyring = _known().keyring("client", "alice")
+    assert keyring.proven_by(None, b"", b"", _Channel()) == ""
+    assert keyring.proven_by(Identity("client", "x"), b"", b"", _Channel()) == ""
+
+
+def test_refusals_do_not_say_which_names_exist() -> None:
+    known = _known()
+    spare = known.new_key()
+    refusals = [_prove(known, known.keyring("client", name, spare)) for name in ("alice", "zoe")]
+    reasons = [one.reason for one in refusals if isinstance(one, Refusal)]
+    assert reasons[0] == reasons[1].replace("zoe", "alice")
+    assert "access file lists for this name" in reasons[0]
