@@ -119,7 +119,7 @@ def test_a_command_that_is_answered_before_it_is_durable(monkeypatch: Patch) -> 
         answer(wire.Answer(ok, document))
 
     monkeypatch.setattr(Operations, "request", request)
-    caught(300, "and still there", faults=_operators)
+    caught(300, "and still there", "dead letters are kept", faults=_operators)
 
 
 def test_a_command_about_another_dead_letter(monkeypatch: Patch) -> None:
@@ -384,7 +384,7 @@ def test_lists_for_a_client_that_speaks_an_older_version(monkeypatch: Patch) -> 
 
 _clients = Faults(crashes=3, powercuts=1.0, resets=12, client_kills=6, slow_disks=3, failures=0.1, seconds=0.3)
 """Hard on clients: connections that break, and processes that are killed."""
-_operators = Faults(operators=40, crashes=12, powercuts=1.0, slow_disks=12, seconds=0.3)
+_operators = Faults(operators=15, crashes=12, powercuts=1.0, slow_disks=12, seconds=0.3)
 """Operators at work on servers that lose power."""
 _many_operators = Faults(operators=12, seconds=0.3)
 _slow_clients = Faults(resets=6, slow_disks=2, looks=20, seconds=0.3)

@@ -305,6 +305,8 @@ def _dead(world: ServerWorld, logs: Logs) -> list[str]:
     kept = {place for place in kept if place[1] not in quotas}
     again = sum(bool(letter.replays) and letter.replays not in ids for letter in riddles)
     expected = len(riddles) - again
+    # What one operator wanted to bury, another may have sent again.
+    quotas |= {f"{letter.replays} {agent}" for letter in riddles for agent in letter.to}
     buried = sum(place not in kept and place[1] not in quotas for place in world.operators.buried)
     if dead != len(riddles) or len(kept) + buried != expected:
         found.append(f"{len(kept)} dead letters are kept, {buried} buried and {dead} died: expected {len(riddles)}")
