@@ -21,6 +21,12 @@ class UsageError(AntecedeError):
     code = "usage"
 
 
+class MissingError(UsageError):
+    """There is no such thing on this server; another server may have it."""
+
+    code = "missing"
+
+
 class ScenarioError(AntecedeError):
     """A scenario file that cannot be read or played."""
 
@@ -107,6 +113,12 @@ class OverloadError(AntecedeError):
     """The server accepts no more input from outside until it has caught up."""
 
     code = "overloaded"
+
+
+class MailboxFullError(UsageError):
+    """A publish to a mailbox that is full; other publishes are not affected. Try again later."""
+
+    code = "mailbox-full"
 
 
 class ClosedError(AntecedeError):

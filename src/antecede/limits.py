@@ -141,10 +141,8 @@ reactions_together_max: Final = 256
 """Letters that one agent receives together; their reactions are committed together."""
 
 timer_seconds_max: Final = 100 * 366 * 86_400
-"""The longest time of an agent's timer, and of its question: a hundred years."""
-
 timers_together_max: Final = 1_024
-"""Timers that fire in one step."""
+"""The longest time of an agent's timer, and of its question: a hundred years. Timers that fire in one step."""
 
 frame_bytes_max: Final = 64 * 1024 * 1024
 """One frame between two authenticated servers; a train of letters, its stamp and its envelope fit easily."""
@@ -236,10 +234,8 @@ peer_resend_seconds: Final = 5.0
 """How long a frame to a connected peer may stay unacknowledged: a connection loses nothing, so this can be long."""
 
 reaction_tries_max: Final = 5
-"""Number of tries of a reaction before its letter is dead."""
-
 reaction_pause_seconds: Final = 0.1
-"""The pause before the second try; each pause after that is twice as long."""
+"""Tries of a reaction before its letter is dead; the pause before the second, each after that is twice as long."""
 
 step_bytes_max: Final = 4 * 1024 * 1024
 """The input that one step of a server takes, except for a single larger input."""
@@ -252,18 +248,40 @@ record_piece_bytes_max: Final = 8 * 1024 * 1024
 """The largest part of a step's record that goes into one record of the log; a longer one is stored in pieces."""
 
 backlog_frames_max: Final = 16_384
-"""Frames that peers have not acknowledged above which clients' publishes are refused."""
-
 backlog_bytes_max: Final = 256 * 1024 * 1024
-"""The memory of frames that peers have not acknowledged above which clients' publishes are refused."""
+"""Frames that peers have not acknowledged, and their memory, above which clients' publishes are refused."""
 
 backlog_letters_max: Final = 200_000
-"""Letters in mailboxes, and dead letters. Above this limit clients' publishes are refused and nothing more is read from
-peers. Then the peers also fill up and refuse the letters of their clients."""
+"""Letters in mailboxes. Above this limit clients' publishes are refused and nothing more is read from peers. Then the
+peers also fill up and refuse the letters of their clients."""
 
 backlog_letter_bytes_max: Final = 256 * 1024 * 1024
-"""The limit in bytes of memory for letters in mailboxes, dead letters and timers: a quarter of a machine with 1 GiB. A
-multicast counts once, with its destinations."""
+"""The limit in bytes of memory for letters in mailboxes and timers: a quarter of a machine with 1 GiB. A multicast
+counts once, with its destinations."""
+
+mailbox_letters_max: Final = 50_000
+mailbox_bytes_max: Final = 64 * 1024 * 1024
+mailbox_clients_share_max: Final = 0.5
+"""Letters in the mailbox of one client, by default, and the bytes of their notifications: a quarter of what all
+mailboxes may hold. The share of all that clients' mailboxes may hold together, so that absent clients alone never fill
+a server. Above these, the oldest letters expire."""
+
+client_return_seconds: Final = 60.0
+"""Letters that were handed to a client expire only if the client reports none for this time: longer than a broken
+connection takes to be noticed and made again."""
+
+dead_letters_max: Final = 200_000
+dead_letter_bytes_max: Final = 256 * 1024 * 1024
+"""Dead letters that a server keeps, and their memory: as much as it keeps in mailboxes. Above it the oldest go."""
+dead_page_letters_max: Final = 1_000
+dead_page_examined_max: Final = 20_000
+dead_page_bytes_max: Final = 1024 * 1024
+"""Dead letters that one request lists or sends again, those that it looks at to find them, and their bytes: a step of
+some milliseconds, and a record and an answer that fit easily."""
+drop_letters_max: Final = 10_000
+"""Letters that one request deletes: a record of about 1 MiB, and a step of about 20 ms."""
+dead_shown_bytes_max: Final = 4 * 1024 * 1024
+"""The fields of one dead letter, as JSON, that are shown: half of the longest notification."""
 
 backlog_unwatched_bytes_max: Final = 4 * 1024 * 1024
 """Bytes written to the log before a server checks its high-water marks again, however little time has passed. This is
@@ -275,10 +293,8 @@ or never, so that none of its repeated publishes counts as new. The other half a
 break at different times."""
 
 publish_window_max: Final = 65_536
-"""Publishes of one client that are not accepted yet."""
-
 publish_batch_max: Final = 1_024
-"""Publishes of one client that share one part of a frame."""
+"""Publishes of one client that are not accepted yet, and those that share one part of a frame."""
 
 publish_to_max: Final = 4_096
 """Destinations of one publish of a client: the number of servers that a topology may have. For more, use topics."""
@@ -307,40 +323,29 @@ deliver_bytes_wanted: Final = 1024 * 1024
 """Letters that are pushed to a client together; a single larger letter is sent alone."""
 
 snapshot_log_bytes: Final = 128 * 1024 * 1024
-"""The size of the log after which a server takes its next snapshot."""
-
 snapshot_retry_seconds: Final = 10.0
-"""How long a server waits before it repeats a failed snapshot: writing one takes a while, and a full disk or a lack of
-file descriptors usually lasts for seconds."""
+"""The size of the log after which a server takes its next snapshot, and the pause before it repeats a failed one: a
+full disk or a lack of file descriptors usually lasts for seconds."""
 
 store_group_bytes_max: Final = 16 * 1024 * 1024
 """One commit group of a log: its records with their lengths. This also limits one record."""
-
 store_segment_bytes: Final = 64 * 1024 * 1024
 """The default size of one segment of a log; segments are allocated as a whole, one in advance."""
-
 store_pending_bytes_max: Final = 32 * 1024 * 1024
 """Records that were appended to a log and are not yet written; they must fit into one segment."""
-
 store_log_bytes_max: Final = 16 * 1024 * 1024 * 1024
 """All segments of one log, including the one allocated in advance."""
-
 store_snapshot_bytes_max: Final = 64 * 1024 * 1024 * 1024
 """One snapshot of a log's owner, all its parts."""
-
 store_snapshot_part_bytes_max: Final = 1024 * 1024 * 1024
 """One part of a snapshot, which must be in memory as a whole."""
-
 store_snapshot_part_bytes_wanted: Final = 64 * 1024 * 1024
 """A state that is passed as one piece is cut into parts of this length: the size of a segment, which is well below the
 limit of a part and gives few parts."""
-
 store_commit_here_bytes_max: Final = 64 * 1024
-"""Bytes that a log's owner commits in its own thread; more is left to the commit thread."""
-
 store_quick_sync_seconds: Final = 0.001
-"""The longest sync for which an idle thread may wait; if syncs take longer, the commit thread does them."""
-
+"""Bytes that a log's owner commits in its own thread, and the longest sync for which it may wait; more, and longer
+ones, are left to the commit thread."""
 store_retry_seconds: Final = 0.1
 """How long a log with a full disk waits before a refused append makes it check again."""
 
@@ -387,16 +392,14 @@ chunk_events_wanted: Final = 2_000_000
 """Events of a chunk of time, if a trace is verified by chunks."""
 
 cut_entries_max: Final = 1_000_000
-"""The number of cuts through a trace, multiplied by its processes: the input of each task in a round of cutting."""
-
 cut_rounds_max: Final = 40
-"""Rounds of lowering cuts; cuts that are still not consistent after them are dropped."""
+"""The number of cuts through a trace, multiplied by its processes: this is the input of each task in a round of
+cutting. Rounds of lowering cuts; cuts that are still not consistent after them are dropped."""
 
 crash_reports_max: Final = 20
-"""Reports of internal errors that are kept per user: enough for a bug report, and a failing loop fills no disk."""
-
 crash_report_bytes_max: Final = 256 * 1024
-"""One such report: a traceback of 200 calls takes about 30 KB, and the texts of exceptions may have any length."""
+"""Reports of internal errors that are kept per user: enough for a bug report, and a failing loop fills no disk. One
+report: a traceback of 200 calls takes about 30 KB, and the texts of exceptions may have any length."""
 
 unread_share_max: Final = 0.1
 """The share of rows that cannot be read as events, above which a trace counts as unreadable. A torn line per file or a
@@ -418,31 +421,29 @@ export_events_max: Final = {"perfetto": 1_000_000, "otlp": 1_000_000, "shiviz": 
 page; a graph of more points cannot be read; Mermaid refuses texts of more than 50,000 characters."""
 
 preview_records_max: Final = 10_000
-"""Records that ``import --preview`` examines: enough to show every kind of record, in about a second."""
-
 mapped_kinds_max: Final = 1_000
-"""Different kinds of records that an import counts; a field with more different values is free text and not a kind."""
+"""Records that ``import --preview`` examines: enough to show every kind of record, in about a second. Different kinds
+of records that an import counts; a field with more different values is free text and not a kind."""
 
 plan_multicasts_max: Final = 20_000
 """Different multicasts that a plan considers. If there are more, the most frequent represent all, so that computing the
 cost of one plan takes only milliseconds."""
 plan_work_max: Final = 1.2e10
-"""Elementary steps of one search for domains: about a minute on two cores, for any number of servers."""
 plan_front_max: Final = 12
-"""Plans of a Pareto front that are reported: more would not help a person to choose."""
+"""Elementary steps of one search for domains: about a minute on two cores, for any number of servers. Plans of a Pareto
+front that are reported: more would not help a person to choose."""
 plan_sample_messages_max: Final = 200_000
-"""Messages that are replayed in the simulator to check a plan's cost: they give the mean to about a percent."""
 plan_file_bytes_max: Final = 256 * 1024 * 1024
-"""One table of traffic, of processes and their servers, or of pins: one row for each pair of 4,096 servers fits."""
+"""Messages that are replayed in the simulator to check a plan's cost: they give the mean to about a percent. One table
+of traffic, of processes and their servers, or of pins: one row for each pair of 4,096 servers fits."""
 plan_break_even_servers_max: Final = 1_024
 """The largest number of servers tried in the search for the size at which domains pay off with uniform traffic."""
 
 sweep_cells_max: Final = 100_000
-"""Cells of one sweep: about a day of work if each takes a second."""
 sweep_seeds_max: Final = 10_000
-"""Runs of one setting of a sweep: half the confidence interval is then a fiftieth of the standard deviation."""
-
+"""Cells of one sweep: about a day of work if each takes a second. Runs of one setting: half the confidence interval is
+then a fiftieth of the standard deviation."""
 sweep_scale_max: Final = 100.0
-"""The largest factor by which a study may be longer than in its paper; a larger one is a typing error."""
 sweep_file_bytes_max: Final = 1024 * 1024
-"""One file with the axes of a grid: a thousand values of each fit."""
+"""The largest factor by which a study may be longer than in its paper; a larger one is a typing error. One file with
+the axes of a grid: a thousand values of each fit."""

@@ -79,7 +79,8 @@ def bounded(cluster: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Any
     """Return one server that runs with a small bound for the memory of its letters."""
     world = cluster({"A": ["s1"]}, {})
     monkeypatch.setattr(world, "program", lambda: ["-m", "antecede.trials"])
-    world.start(options=("--limit", f"backlog_letter_bytes_max={_bound_bytes}"))
+    bounds = (f"backlog_letter_bytes_max={_bound_bytes}", "mailbox_clients_share_max=100")
+    world.start(options=[part for bound in bounds for part in ("--limit", bound)])
     return world
 
 

@@ -7,20 +7,29 @@ notice within a stated number of schedules. The same schedules find nothing in w
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from antecede import limits, wire
 from antecede.channel.letters import Letter, couple
+from antecede.engine import Engine, Page, Range, Reaction
+from antecede.engine.following import Following, SavedFollowing
 from antecede.link import Link
-from antecede.server import AgentServer, client, entry, peering
+from antecede.orders.pruned import Pruned
+from antecede.server import AgentServer, client, dead_letters, entry, peering, requests
 from antecede.server.client import Numbering
 from antecede.server.connections import Connection
+from antecede.server.dead_letters import DeadLetters
+from antecede.server.hands import Hands
 from antecede.server.inbox import Inbox
+from antecede.server.items import Reacted
 from antecede.server.operations import Operations
 from antecede.server.peering import Peering
 from antecede.server.questions import Questions
+from antecede.server.requests import REQUESTS
 from antecede.server.sessions import RemoteSession, Sessions
 from antecede.server.upkeep import Upkeep
+from antecede.server.words import Look, ReplayMany
 from antecede.simulator.servers.faults import Faults
 from helpers.planted import caught
 
@@ -110,12 +119,141 @@ def test_a_command_that_is_answered_before_it_is_durable(monkeypatch: Patch) -> 
         answer(wire.Answer(ok, document))
 
     monkeypatch.setattr(Operations, "request", request)
-    caught(300, "and still there", faults=_operators)
+    caught(300, "and still there", "dead letters are kept", faults=_operators)
 
 
 def test_a_command_about_another_dead_letter(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Operations, "_find", lambda self, id_: next(reversed(self._machine.engine.dead.items())))
-    caught(300, "and still there", faults=Faults(operators=12, seconds=0.3))
+    monkeypatch.setattr(DeadLetters, "_find", lambda self, id_: next(reversed(self._machine.engine.dead.values())))
+    caught(300, "and still there", faults=_many_operators)
+
+
+def test_a_page_that_leaves_out_its_last_letter(monkeypatch: Patch) -> None:
+    def page_of(*given: Any) -> Page:
+        page = real(*given)
+        if len(page.letters) > 1:
+            page.letters.pop()
+        return page
+
+    real = dead_letters.page_of
+    monkeypatch.setattr(dead_letters, "page_of", page_of)
+    caught(300, "and still there", faults=_many_operators)
+
+
+def test_many_letters_that_are_sent_again_and_stay_on_the_list(monkeypatch: Patch) -> None:
+    def replayed(*given: Any) -> Any:
+        yield from list(real(*given))[:-1]
+
+    real = REQUESTS[ReplayMany]
+    monkeypatch.setitem(REQUESTS, ReplayMany, replayed)
+    caught(300, "and still there", "dead letters are kept", faults=_many_operators)
+
+
+def test_letters_that_die_again_and_again_for_one_command(monkeypatch: Patch) -> None:
+    """The last number of a request is ignored: letters that died after its beginning count as well."""
+
+    def page_of(dead: Any, choice: Any, within: Range, size: Any) -> Page:
+        return real(dead, choice, Range(within.after, 0, within.letters_max), size)
+
+    real = dead_letters.page_of
+    monkeypatch.setattr(dead_letters, "page_of", page_of)
+    caught(300, "went beyond the letters that were meant", faults=_many_operators)
+
+
+# Quotas of mailboxes.
+
+
+def test_letters_that_expire_in_a_client_s_hands(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Hands, "take", lambda self, address, letters, now, more=False: None)
+    caught(300, "received", "which the log says have expired", faults=_slow_clients)
+
+
+def test_letters_that_expire_between_a_client_s_report_and_its_step(monkeypatch: Patch) -> None:
+    def done(self: Sessions, session: Any, letters: list[str], dead: str) -> None:
+        real(self, session, letters, dead)
+        if not session.handed:
+            self._machine.engine.quotas.handed.pop(session.address, None)
+
+    real = Sessions.done
+    monkeypatch.setattr(Sessions, "done", done)
+    caught(300, "which the log says have expired", faults=_slow_clients)
+
+
+def test_letters_that_expire_while_an_agent_reacts(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Engine, "is_reacting", lambda self, agent: False)
+    caught(300)
+
+
+def test_a_mailbox_that_is_never_looked_at(monkeypatch: Patch) -> None:
+    monkeypatch.setitem(REQUESTS, Look, lambda machine, given, clock_ms: iter(()))
+    caught(300, "is above its quota, and nothing expired")
+
+
+def test_letters_that_expire_without_a_trace(monkeypatch: Patch) -> None:
+    def look(machine: AgentServer, given: Look, clock_ms: int) -> Any:
+        for item in real(machine, given, clock_ms):
+            if isinstance(item, Reacted):
+                machine.engine.finish(item.agent, item.reactions, None)
+            else:
+                yield item
+
+    real = REQUESTS[Look]
+    monkeypatch.setitem(REQUESTS, Look, look)
+    caught(300, "were never delivered")
+
+
+def test_letters_that_expire_as_if_they_were_handled(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(requests, "died", lambda letter, reason, check: Reaction(letter.id))
+    caught(300, "was really None")
+
+
+def test_a_client_that_keeps_its_letters_for_ever(monkeypatch: Patch) -> None:
+    """It is gone, and nobody notices."""
+    monkeypatch.setattr(Hands, "_give_up", lambda self, address: None)
+    caught(300, "is above its quota, and nothing expired")
+
+
+# Letters that follow from a dead one.
+
+
+def test_followers_that_are_not_held(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Following, "_may_follow", lambda self, agent, letter, barrier: False)
+    caught(300, "before a decision")
+
+
+def test_followers_that_are_held_only_if_they_come_later(monkeypatch: Patch) -> None:
+    def sift(self: Following, agent: str, letters: list[Letter], held: list[Letter]) -> list[Letter]:
+        real(self, agent, [], held)
+        return letters
+
+    real = Following._sift
+    monkeypatch.setattr(Following, "_sift", sift)
+    caught(300, "before a decision")
+
+
+def test_stamps_that_know_only_their_sender(monkeypatch: Patch) -> None:
+    def past(self: Pruned, packet: Any) -> tuple[int, ...]:
+        return tuple(packet.stamp[0].time if member == packet.source else 0 for member in range(self.members))
+
+    monkeypatch.setattr(Pruned, "past", past)
+    caught(300, "before a decision", orders=("pruned",))
+
+
+def test_held_letters_that_are_lost_with_a_decision(monkeypatch: Patch) -> None:
+    def unblock(self: Following, agent: str, key: str) -> list[Letter]:
+        return real(self, agent, key)[1:]
+
+    real = Following.unblock
+    monkeypatch.setattr(Following, "unblock", unblock)
+    caught(300, "were never delivered")
+
+
+def test_held_letters_that_a_snapshot_forgets(monkeypatch: Patch) -> None:
+    def dump(self: Following) -> SavedFollowing:
+        return msgspec.structs.replace(real(self), held={})
+
+    real = Following.dump
+    monkeypatch.setattr(Following, "dump", dump)
+    caught(300, "were never delivered", faults=Faults(crashes=6, looks=40, seconds=0.3))
 
 
 # Regular work.
@@ -246,7 +384,9 @@ def test_lists_for_a_client_that_speaks_an_older_version(monkeypatch: Patch) -> 
 
 _clients = Faults(crashes=3, powercuts=1.0, resets=12, client_kills=6, slow_disks=3, failures=0.1, seconds=0.3)
 """Hard on clients: connections that break, and processes that are killed."""
-_operators = Faults(operators=40, crashes=12, powercuts=1.0, slow_disks=12, seconds=0.3)
+_operators = Faults(operators=15, crashes=12, powercuts=1.0, slow_disks=12, seconds=0.3)
 """Operators at work on servers that lose power."""
+_many_operators = Faults(operators=12, seconds=0.3)
+_slow_clients = Faults(resets=6, slow_disks=2, looks=20, seconds=0.3)
 _losses = Faults(seconds=0.3)
 """Nothing goes wrong until a server loses its data."""

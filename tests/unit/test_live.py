@@ -11,7 +11,6 @@ from antecede.engine.agents import Notification
 from antecede.errors import OverloadError, StoreError, StoreFailedError, StoreFullError, TopologyError, UsageError
 from antecede.live import ServerRuntime
 from antecede.live.client.line import connect
-from antecede.server.items import Buried
 from antecede.topology import TopologyFile, parse_topology
 from helpers.ports import free_ports
 from helpers.summing import Add, Sum, Tell, Total
@@ -207,6 +206,7 @@ def test_full_mailboxes_hold_the_peers(monkeypatch: pytest.MonkeyPatch) -> None:
             while not far.machine.engine.mailboxes:
                 await asyncio.sleep(0.01)
             monkeypatch.setattr(limits, "backlog_letters_max", 0.5)
+            monkeypatch.setattr(limits, "mailbox_clients_share_max", 100)
             far.marks.watch(False)
             await bus.send("bob@s2", Add(amount=1))
             await asyncio.sleep(0.2)
@@ -244,29 +244,25 @@ def test_marks_are_looked_at_again_when_much_was_taken_in(tmp_path: Path, monkey
     played(play, tmp_path)
 
 
-def test_dead_letters_count_until_an_operator_has_looked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_letters_have_a_bound_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They never keep clients out. Above their bound the oldest are dropped."""
+
     async def play(world: World) -> None:
         runtime = world.running["s2"]
+        monkeypatch.setattr(limits, "backlog_letters_max", 3)
+        monkeypatch.setattr(limits, "dead_letters_max", 4)
         async with runtime.bus("alice") as bus:
-            for _ in range(3):
+            for number in range(6):
                 await bus.send("sum", Total(amount=1))
-            while len(runtime.machine.engine.dead) < 3:
-                await asyncio.sleep(0.01)
-            monkeypatch.setattr(limits, "backlog_letters_max", 3)
-            runtime.marks.watch(False)
-            await bus.send("sum", Total(amount=1))
-            while len(runtime.machine.engine.dead) < 4:
-                await asyncio.sleep(0.01)
-            runtime.marks.watch(False)
-            with pytest.raises(OverloadError, match=r"4 dead letters fill the server: .*antecede dead"):
-                await bus.send("sum", Add(amount=2))
-            for key in list(runtime.machine.engine.dead)[:3]:
-                runtime.submit(Buried(key))
-            while len(runtime.machine.engine.dead) > 1:
+                while runtime.machine.engine.deaths <= number:
+                    await asyncio.sleep(0.01)
+            while len(runtime.machine.engine.dead) > 4:
                 await asyncio.sleep(0.01)
             runtime.marks.watch(False)
             await bus.send("sum", Add(amount=4))
             assert (await bus.ask("sum", Tell(), expect=Total)).amount == 4
+        assert [dead.number for dead in runtime.machine.engine.dead.values()] == [3, 4, 5, 6]
+        assert runtime.operations.status()["dead_dropped"] == 2
 
     played(play)
 

@@ -111,7 +111,7 @@ def test_what_cannot_be_kept_is_a_failed_reaction(what: str, kind: type[Agent]) 
             await bus.send("agent", Do(what="nothing"))
             await bus.send("agent", Do(what=what))
             assert (await bus.ask("agent", Count(), expect=Counted)).count == 1
-        (dead,) = runtime.operations.dead_list()
+        (dead,) = runtime.operations.dead.list()
         assert dead["type"] == "Do"
 
     _played(play, kind=kind)
@@ -124,7 +124,7 @@ def test_an_agent_that_cannot_be_made() -> None:
             while not runtime.machine.engine.dead:
                 await asyncio.sleep(0.001)
             await bus.send("bob@s1", Do(what="nothing"))
-        assert "not yet" in runtime.operations.dead_list()[0]["reason"]
+        assert "not yet" in runtime.operations.dead.list()[0]["reason"]
 
     _played(play, kind=Unborn)
 
@@ -144,7 +144,7 @@ def test_dead_letters_replayed_at_once(tmp_path: Path) -> None:
     async def play(runtime: ServerRuntime) -> None:
         keys = await _dead(runtime, [{"number": 1}, {"number": 2}])
         for key in [*keys, keys[0]]:
-            runtime.operations.dead_replay(key)
+            runtime.operations.dead.replay(key)
         while runtime.machine.engine.dead.keys() & set(keys):
             await asyncio.sleep(0.001)
         await asyncio.sleep(0.05)
@@ -159,7 +159,7 @@ def test_a_dead_letter_that_is_replayed_at_a_bad_moment(tmp_path: Path) -> None:
 
     async def play(runtime: ServerRuntime) -> None:
         (key,) = await _dead(runtime, [{"number": 1}])
-        runtime.operations.dead_replay(key)
+        runtime.operations.dead.replay(key)
         runtime.machine.overloaded = True
         while key in runtime.machine.engine.dead:
             await asyncio.sleep(0.001)
@@ -179,7 +179,7 @@ def test_a_dead_letter_that_json_cannot_tell() -> None:
             while not runtime.machine.engine.dead:
                 await asyncio.sleep(0.001)
             (key,) = runtime.machine.engine.dead
-            assert runtime.operations.dead_show(key)["fields"] is None
+            assert runtime.operations.dead.show(key)["fields"] is None
             runtime.machine.engine.dead.clear()
 
     _played(play)

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from antecede.channel.consumer import MessageConsumer, Outgoing, SavedConsumer, Taken
-from antecede.channel.letters import Destinations, Letter, couple, uncouple
+from antecede.channel.letters import Destinations, Letter, Past, couple, uncouple
 from antecede.channel.returns import Returns, SavedReturns
 from antecede.errors import NoRouteError, UnknownAgentError, UsageError, WireError
 from antecede.limits import link_resend_first_seconds, shared_addresses_max, train_bytes_max
@@ -33,6 +33,7 @@ __all__ = [
     "Letter",
     "MessageConsumer",
     "Outgoing",
+    "Past",
     "SavedChannel",
     "SavedConsumer",
     "SavedReturns",
@@ -90,6 +91,8 @@ class Channel:
         """The addresses of all plans together."""
         self._sound: set[tuple[str, ...]] = set()
         """Addresses that were checked and are valid."""
+        self._holding: set[str] = set()
+        self._pasts: dict[str, Past] = {}
         self.destinations = Destinations()
         self.consumers = {
             name: self.consumer(
@@ -183,7 +186,22 @@ class Channel:
         for domain, members in onward:
             self.consumers[domain].enqueue_many(members, letters)
 
+    def hold_for(self, agents: set[str], pasts: dict[str, Past]) -> None:
+        """From now on, put the past of each letter for these agents into a dictionary, by letter and agent."""
+        self._holding, self._pasts = agents, pasts
+        for consumer in self._consumers:
+            consumer.tells_past = bool(agents)
+
     def _delivered(self, domain: str, train: bytes, source: int) -> None:
+        before = len(self.arrived)
+        self._take_train(domain, train, source)
+        past = self.consumers[domain].past if self._holding else None
+        if past is not None:
+            for agent, letter in islice(self.arrived, before, None):
+                if agent in self._holding:
+                    self._pasts[f"{letter.id} {agent}"] = past
+
+    def _take_train(self, domain: str, train: bytes, source: int) -> None:
         """Take a train of a member of a domain, perhaps our own."""
         try:
             letters = uncouple(train) if len(train) <= _train_bytes_usual else self.destinations.uncouple(train)

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from antecede import limits
-from antecede.channel.letters import Letter, couple, uncouple
+from antecede.channel.letters import Letter, Past, couple, uncouple
 from antecede.channel.packets import copy_of, decode_packet, encode_packet, unshared_packet
 from antecede.errors import AntecedeError, WireError
 from antecede.labels import label_in
@@ -134,6 +134,11 @@ class MessageConsumer:
         self.taken: list[Any] = []
         """The list that gets accepted packets."""
         self.outgoing: list[Outgoing] = []
+        self.tells_past = False
+        """Whether ``past`` is wanted."""
+        self.past: Past | None = None
+        """The past of the train that is being delivered; None: the order does not know it."""
+        self._packet: Packet | None = None
 
     def share_lists(self) -> None:
         """From now on a list of destinations is in a train once, and the destinations of a train's letters are
@@ -216,6 +221,7 @@ class MessageConsumer:
                 self._held[id(packet)] = (packet, peer, frame.number, frame.body)
             else:
                 self._accept(peer, frame.number, frame.body)
+            self._packet = packet
             self._carry_out(effects, now)
         return arrival
 
@@ -243,6 +249,8 @@ class MessageConsumer:
             if kind is Deliver:
                 message = effect.message  # type: ignore[union-attr]
                 self.traffic.messages_delivered += 1
+                if self.tells_past:
+                    self.past = self._past_of(message)
                 self._deliver(self.domain, message.payload, message.source)
             elif kind is Send:
                 packet = effect.packet  # type: ignore[union-attr]
@@ -261,10 +269,18 @@ class MessageConsumer:
                         self.outgoing.append(Outgoing(self.domain, peer, frame, self.order.is_unhurried(packet)))
             elif kind is Accept:
                 held = self._held.pop(id(effect.packet), None)  # type: ignore[union-attr]
+                self._packet = effect.packet  # type: ignore[union-attr]
                 if held is not None:
                     self._accept(held[1], held[2], held[3], held=True)
         if self._loop:
             self._take_own(now)
+
+    def _past_of(self, message: Message) -> Past | None:
+        packet = self._packet
+        if packet is None or packet.message is not message or message.source == self.me:
+            return None
+        counts = self.order.past(packet)
+        return None if counts is None else Past(self.domain, packet.source, counts)
 
     def _take_own(self, now: float) -> None:
         """Receive the packets that the order sent to this member itself."""

@@ -43,6 +43,17 @@ class Letter(msgspec.Struct, frozen=True, array_like=True, gc=False):
     them."""
 
 
+class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The messages from which the train of a letter follows, as its stamp shows."""
+
+    domain: str
+    source: int
+    """The member that sent the train."""
+    counts: tuple[int, ...]
+    """For each member the number of its newest message that the train follows from; for the source, the train
+    itself."""
+
+
 class Destinations:
     """Lists of several destinations that were used recently, each stored once."""
 

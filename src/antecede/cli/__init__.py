@@ -185,7 +185,7 @@ def _rank(name: str) -> int:
 _completing = "_ANTECEDE_COMPLETE"
 """The variable in which a shell says that it asks for completions."""
 
-_usual = {"antecede dead": "list", "antecede topology": "check"}
+_usual = {"antecede client": "list", "antecede dead": "list", "antecede topology": "check"}
 """Groups of commands about a topology, and the command of each that shows one."""
 
 

@@ -1,19 +1,27 @@
-"""``antecede dead``: letters that their agents could not react to."""
+"""``antecede dead``: letters that their agents could not react to.
+
+All commands work with the servers that answer, and name those that do not on standard error. The exit code is 2 only if
+nothing could be done.
+"""
 
 import json
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Iterator
+from typing import Any
 
 import typer
 
 from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
 
-if TYPE_CHECKING:
-    from antecede.cli.live import Access
-
 _where = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT.")
 _letter = typer.Argument(..., metavar="ID", help="A dead letter's id, as listed.")
+_letter_or_not = typer.Argument(None, metavar="[ID]", help="A dead letter's id, as listed.")
+_agent = typer.Option("", "--agent", metavar="NAME", help="Only letters to this agent or client.")
+_type = typer.Option("", "--type", metavar="NAME", help="Only notifications of this type.")
+_reason = typer.Option("", "--reason", metavar="TEXT", help="Only letters whose reason contains this text.")
+_older = typer.Option(None, "--older", metavar="SECONDS", help="Only letters that died at least this long ago.")
+_every = typer.Option(False, "--all", help="All that fit the filters; without filters, all.")
 _as_json = typer.Option(False, "--json", help="One JSON document on standard output.")
 
 
@@ -24,94 +32,125 @@ def register(app: typer.Typer) -> None:
     @group.command("list")
     def list_(
         where: str = _where,
+        first: int = typer.Option(0, "--first", metavar="N", help="At most this number of letters; 0: all."),
+        after: str = typer.Option("", "--after", metavar="PLACE", help="Continue after this place: SERVER:NUMBER."),
+        agent: str = _agent,
+        type_: str = _type,
+        reason: str = _reason,
+        older: float | None = _older,
         token_file: str | None = TOKEN,
         authority: str | None = AUTHORITY,
         credentials: str | None = CREDENTIALS,
         as_json: bool = _as_json,
     ) -> None:
-        """List the dead letters of all servers that answer."""
+        """List the dead letters of all servers that answer, oldest first. Each has a place, such as s1:17, after which
+        the next page begins: --first 100 --after s1:17."""
+        from antecede.cli.dead_pages import Filter, access_of, listed
         from antecede.cli.wording import shown_name
 
-        letters = _all(where, _access(where, token_file, authority, credentials))
+        chosen = Filter(agent, type_, reason, older, time.time())
+        letters = listed(where, access_of(where, token_file, authority, credentials), chosen, first, after)
         if as_json:
-            print(json.dumps(letters, indent=2))
-        for one in letters if not as_json else []:
-            # The whole id, because the other commands of this group need it.
+            _print_list(letters)
+            return
+        count, one = 0, {}
+        for one in letters:
+            count += 1
             label = f' "{shown_name(one["label"])}"' if one.get("label") else ""
-            print(f"{one['id']}  {one['agent']}  {one['type']}{label} from {one['from']}: {one['reason']}")
-        if not letters and not as_json:
+            who = f"{one['type']}{label} from {one['from']}"
+            print(f"{one['id']}  {one['agent']}  {who}: {one['reason']}{_holding(one)}")
+        if not count:
             print("no dead letters", file=sys.stderr)
+        elif count == first:
+            print(f"there may be more: --first {first} --after {one['place']}", file=sys.stderr)
 
-    @group.command("drop")
-    def drop(
-        where: str = _where,
-        client: str = typer.Argument(..., metavar="NAME@SERVER", help="A disconnected client, as status lists it."),
-        token_file: str | None = TOKEN,
-        authority: str | None = AUTHORITY,
-        credentials: str | None = CREDENTIALS,
-    ) -> None:
-        """Empty the mailbox of a client that will not return. Its letters are deleted for good."""
-        print(json.dumps(_drop(where, _access(where, token_file, authority, credentials), client), indent=2))
-
-    for name, does in (
-        ("show", "Show one dead letter, with its fields."),
-        ("replay", "Send a dead letter again, as a new letter to the agent that could not react."),
-        ("bury", "Remove a dead letter from the list for good."),
-    ):
-        group.command(name, help=does)(_command(name))
-
-
-def _access(where: str, token_file: str | None, authority: str | None, credentials: str | None) -> "Access":
-    from antecede.cli.live import Access
-
-    return Access(where, "operator", token_file, authority, credentials)
-
-
-def _command(name: str) -> Callable[..., None]:
-    def command(
+    @group.command("show")
+    def show(
         where: str = _where,
         letter: str = _letter,
         token_file: str | None = TOKEN,
         authority: str | None = AUTHORITY,
         credentials: str | None = CREDENTIALS,
     ) -> None:
+        """Show one dead letter, with its fields."""
+        from antecede.cli.dead_pages import access_of, one_letter
+
         print(
             json.dumps(
-                _one(where, _access(where, token_file, authority, credentials), f"dead-{name}", letter), indent=2
+                one_letter(where, access_of(where, token_file, authority, credentials), "dead-show", letter), indent=2
             )
         )
 
-    return command
+    for name, does in (
+        ("replay", "Send dead letters again, as new letters to the agents that could not react."),
+        ("bury", "Remove dead letters from the list for good."),
+    ):
+        _many(group, name, does)
+
+    @group.command("drop")
+    def drop(
+        where: str = _where,
+        client: str | None = typer.Argument(
+            None, metavar="[NAME@SERVER]", help="A disconnected client, as status lists it; none with --all."
+        ),
+        every: bool = typer.Option(False, "--all", help="The mailboxes of all disconnected clients."),
+        token_file: str | None = TOKEN,
+        authority: str | None = AUTHORITY,
+        credentials: str | None = CREDENTIALS,
+    ) -> None:
+        """Empty the mailbox of a client that will not return. Its letters are deleted for good."""
+        from antecede.cli.dead_pages import access_of, drop_all, drop_one
+        from antecede.errors import UsageError
+
+        if every == (client is not None):
+            raise UsageError("expected either NAME@SERVER or --all")
+        access = access_of(where, token_file, authority, credentials)
+        document = drop_all(where, access) if client is None else drop_one(where, access, client)
+        print(json.dumps(document, indent=2))
 
 
-def _all(where: str, access: "Access") -> list[dict[str, Any]]:
-    from antecede.cli.live import addresses, ask_server
+def _many(group: typer.Typer, name: str, does: str) -> None:
+    @group.command(name, help=f"{does} One by its ID, or many: --all, or filters. Interrupted, it may start again.")
+    def command(
+        where: str = _where,
+        letter: str | None = _letter_or_not,
+        every: bool = _every,
+        agent: str = _agent,
+        type_: str = _type,
+        reason: str = _reason,
+        older: float | None = _older,
+        token_file: str | None = TOKEN,
+        authority: str | None = AUTHORITY,
+        credentials: str | None = CREDENTIALS,
+    ) -> None:
+        from antecede.cli.dead_pages import Filter, access_of, many, one_letter
+        from antecede.errors import UsageError
 
-    letters: list[dict[str, Any]] = []
-    for address in addresses(where).values():
-        letters += ask_server(address, access, "dead-list")
-    return letters
+        access = access_of(where, token_file, authority, credentials)
+        chosen = Filter(agent, type_, reason, older, time.time())
+        if (letter is not None) == (every or chosen.any):
+            raise UsageError("expected the ID of one dead letter, or --all, or filters")
+        if letter is not None:
+            document = one_letter(where, access, f"dead-{name}", letter)
+        else:
+            document = many(where, access, name, chosen)
+        print(json.dumps(document, indent=2))
 
 
-def _drop(where: str, access: "Access", client: str) -> Any:
-    from antecede.cli.live import addresses, ask_server
-    from antecede.errors import UsageError
-
-    servers = addresses(where)
-    home = client.rpartition("@")[2]
-    if "@" not in client or (home not in servers and not where.startswith("tcp://")):
-        raise UsageError(f"client {client!r}: expected NAME@SERVER with one of {', '.join(servers)}")
-    address = servers[home] if home in servers else next(iter(servers.values()))
-    return ask_server(address, access, "mailbox-drop", client)
+def _holding(one: dict[str, Any]) -> str:
+    """Return how many letters of its agent wait for a decision about a dead letter, and how sure it is that they follow
+    from it."""
+    if not one.get("holds"):
+        return ""
+    undecided = one["undecided"]
+    return f" (holds {one['holds']} letters" + (f", {undecided} of which may not follow from it)" if undecided else ")")
 
 
-def _one(where: str, access: "Access", command: str, letter: str) -> Any:
-    """Find the server that has the letter, and send it the command."""
-    from antecede.cli.live import addresses, ask_server
-    from antecede.errors import UsageError
-
-    for address in addresses(where).values():
-        for one in ask_server(address, access, "dead-list"):
-            if letter in (one["id"], one["key"]):
-                return ask_server(address, access, command, letter)
-    raise UsageError(f"no server has a dead letter {letter!r}")
+def _print_list(letters: Iterator[dict[str, Any]]) -> None:
+    """Print a JSON list while its elements come."""
+    print("[", end="")
+    gap = "\n  "
+    for one in letters:
+        print(gap + json.dumps(one), end="")
+        gap = ",\n  "
+    print("]" if gap == "\n  " else "\n]")

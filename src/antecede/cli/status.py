@@ -82,7 +82,10 @@ def _report(one: dict[str, Any]) -> None:
     if one["health"] == "no answer":
         return
     clients = ", ".join(one["clients"]["here"]) or "none"
-    print(f"  letters waiting {one['waiting_letters']}, reactions {one['reactions']}, dead {one['dead']}")
+    dropped = f" (the oldest {one['dead_dropped']} were dropped)" if one.get("dead_dropped") else ""
+    print(f"  letters waiting {one['waiting_letters']}, reactions {one['reactions']}, dead {one['dead']}{dropped}")
+    if one.get("held_letters"):
+        print(f"  letters held until an operator decides about a dead letter: {one['held_letters']}")
     print(f"  records {one['log']['last']}, durable {one['log']['durable']}; clients here: {clients}")
     _report_access(one.get("access"))
     if trace := one.get("trace"):
@@ -90,7 +93,8 @@ def _report(one: dict[str, Any]) -> None:
         print(f"  trace converted up to {trace['converted']}, segments behind {trace['segments_behind']}{trouble}")
     for agent, depth in one["mailboxes"].items():
         away = ", a disconnected client" if agent in one["clients"]["away"] else ""
-        print(f"  mailbox of {agent}: {depth}{away}")
+        full = ", above its quota" if agent in one.get("crowded", ()) else ""
+        print(f"  mailbox of {agent}: {depth}{away}{full}")
     for name, domain in one["domains"].items():
         for peer, link in domain["links"].items():
             state = "connected" if link["connected"] else "not connected"

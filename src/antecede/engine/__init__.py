@@ -15,19 +15,23 @@ reactions run in another process.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from itertools import islice
 
 import msgspec
 
 from antecede import limits
 from antecede.channel.footprint import Footprint
-from antecede.channel.letters import Letter
+from antecede.channel.letters import Letter, Past
 from antecede.engine.agents import Agent, Handler, Notification, Returned, Timeout, Unanswered, handlers_of, name_of
 from antecede.engine.changes import State, changed
 from antecede.engine.context import Alarm, Birth, Context, Outbound
 from antecede.engine.counting import Counting
-from antecede.errors import AgentError, UsageError
+from antecede.engine.dead import Choice, Dead, Page, Range, page_of
+from antecede.engine.following import Following, SavedFollowing
+from antecede.engine.quotas import EXPIRED, Quotas
+from antecede.errors import AgentError, MailboxFullError, UsageError
+from antecede.topology import Mailboxes
 from antecede.whereabouts import writable
 
 __all__ = [
@@ -35,13 +39,16 @@ __all__ = [
     "Agent",
     "Alarm",
     "Birth",
+    "Choice",
     "Context",
     "Dead",
     "Engine",
     "Handler",
     "Notification",
     "Outbound",
+    "Page",
     "Question",
+    "Range",
     "React",
     "Reaction",
     "Returned",
@@ -51,6 +58,7 @@ __all__ = [
     "died",
     "handlers_of",
     "name_of",
+    "page_of",
 ]
 
 
@@ -96,19 +104,6 @@ def died(letter: Letter, reason: str, check: Callable[[tuple[str, ...]], object]
     return Reaction(letter.id, (told,), dead=reason)
 
 
-class Dead(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A letter that its agent could not react to."""
-
-    agent: str
-    letter: Letter
-    reason: str
-
-    @property
-    def key(self) -> str:
-        """The name by which operators replay or drop it."""
-        return f"{self.letter.id} {self.agent}"
-
-
 class Question(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An ask that has not been answered."""
 
@@ -124,31 +119,57 @@ class SavedEngine(msgspec.Struct, frozen=True, array_like=True):
     born: dict[str, str]
     dead: dict[str, Dead]
     asks: dict[str, Question]
+    deaths: int = 0
+    clock_ms: int = 0
+    ages: dict[str, list[tuple[int, int]]] = {}
+    following: SavedFollowing = SavedFollowing()
+
+
+_no_settings = Mailboxes()
 
 
 class Engine:
     """Mailboxes, agents' saved states, open questions, dead letters."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mailboxes = _no_settings, homes: Container[str] = ()) -> None:
+        """``settings``: how much may wait in mailboxes. ``homes``: the agents of the topology."""
         self.mailboxes: dict[str, deque[Letter]] = {}
         """Letters delivered and not reacted to; an agent without any is not in it."""
         self.states: dict[str, bytes] = {}
         self.born: dict[str, str] = {}
         """Agents created at run time: address → class."""
         self.dead: dict[str, Dead] = {}
-        """Dead letters, by letter and agent."""
+        """Dead letters, by letter and agent, in the sequence in which they died."""
+        self.deaths = 0
+        """Letters that ever died here: the number of the newest dead letter."""
+        self.clock_ms = 0
+        """The wall clock of the last reactions."""
+        self.forgotten = 0
+        """Dead letters that were dropped in this life because there were too many."""
         self.asks: dict[str, Question] = {}
         """Open questions, by the id of the letter that asked."""
         self._counting = Counting()
         self._changed = self._counting.changed
         self.footprint = self._counting.footprint
-        """The memory of dead letters, and of letters in mailboxes at the last ``count``."""
+        """The memory of letters in mailboxes at the last ``count``, and of timers."""
+        self.dead_footprint = Footprint()
+        """The memory of dead letters."""
+        self.quotas = Quotas(settings, lambda address: address in homes or address in self.born)
+        self.following = Following()
         self._reacting: set[str] = set()
         self.ready: dict[str, None] = {}
         """Agents that have letters and are not reacting."""
 
     def deliver(self, agent: str, letter: Letter) -> None:
-        """Put a letter into an agent's mailbox."""
+        """Put a letter into an agent's mailbox, unless it must be held."""
+        if agent in self.following.agents:
+            self.following.came(agent, letter)
+            if self.following.holds(agent, letter):
+                self.footprint.add(letter)
+                return
+        self._put(agent, letter)
+
+    def _put(self, agent: str, letter: Letter) -> None:
         mailbox = self.mailboxes.get(agent)
         if mailbox is None:
             mailbox = self.mailboxes[agent] = deque()
@@ -159,8 +180,9 @@ class Engine:
 
     def deliver_all(self, arrived: list[tuple[str, Letter]]) -> None:
         """Put letters into mailboxes, in this sequence; consecutive letters are often for the same agent."""
-        if len(arrived) == 1:
-            self.deliver(*arrived[0])
+        if len(arrived) == 1 or self.following.agents:
+            for one in arrived:
+                self.deliver(*one)
             return
         agent = None
         for address, letter in arrived:
@@ -170,23 +192,80 @@ class Engine:
             else:
                 append(letter)
 
+    @property
+    def too_many_dead(self) -> bool:
+        """Whether there are more dead letters than the bounds allow."""
+        many = len(self.dead) > limits.dead_letters_max
+        return many or self.dead_footprint.bytes > limits.dead_letter_bytes_max
+
+    def refusal(self, to: tuple[str, ...]) -> MailboxFullError | None:
+        """Return why a publish is refused because of a full mailbox, or None."""
+        if not self.quotas.settings.refusing:
+            return None
+        reason = self.quotas.refusal(to, self.mailboxes)
+        return MailboxFullError(reason) if reason else None
+
+    def seen(self, agents: list[str], clock_ms: int) -> None:
+        """Let the age of the letters that came since the last time count from now."""
+        for agent in agents:
+            self.quotas.seen(agent, len(self.mailboxes.get(agent, ())), clock_ms)
+
     def count(self) -> Footprint:
-        """Count the letters in mailboxes; return the memory of those and of dead letters."""
+        """Count the letters in mailboxes; return the memory of those and of timers."""
         self._counting.look(self.mailboxes)
         return self.footprint
 
     def set_aside(self, agent: str, letter: Letter, reason: str) -> None:
         """Keep a letter that cannot be handled, for an operator."""
-        dead = Dead(agent, letter, reason)
+        self.deaths += 1
+        dead = Dead(agent, letter, reason, self.deaths, self.clock_ms)
         self.bury(dead.key)
         self.dead[dead.key] = dead
-        self.footprint.add(letter)
+        self.dead_footprint.add(letter)
 
     def bury(self, key: str) -> None:
         """Forget a dead letter, if it exists."""
         dead = self.dead.pop(key, None)
         if dead is not None:
-            self.footprint.remove(dead.letter)
+            self.dead_footprint.remove(dead.letter)
+            if self.following.blocks:
+                self._release(dead.agent, self.following.unblock(dead.agent, key))
+
+    def bury_all(self, keys: list[str]) -> None:
+        """Forget dead letters, as far as they exist."""
+        for key in keys:
+            self.bury(key)
+
+    def _release(self, agent: str, letters: list[Letter]) -> None:
+        for letter in letters:
+            self.footprint.remove(letter)
+            self._put(agent, letter)
+
+    def hold_for(self, agents: list[str]) -> tuple[set[str], dict[str, Past]]:
+        """From now on, hold what follows from dead letters of these agents, and of no others. Return the agents, and
+        the dictionary for the pasts of their letters."""
+        following = self.following
+        following.agents.clear()
+        following.agents.update(agents)
+        for agent in [agent for agent in following.blocks if agent not in following.agents]:
+            for key in list(following.blocks[agent]):
+                self._release(agent, following.unblock(agent, key))
+        return following.agents, following.pasts
+
+    def _block(self, agent: str, key: str, letter: Letter, mailbox: deque[Letter]) -> None:
+        """A letter died: take the letters that may follow from it out of the mailbox."""
+        letters, following = list(mailbox), self.following
+        if agent in self._counting.runs:
+            self._counting.taken(agent, letters)
+        self.quotas.taken(agent, letters)
+        self._changed.add(agent)
+        free = following.block(agent, key, letter, letters)
+        mailbox.clear()
+        mailbox.extend(free)
+        kept = {one.id for one in free}
+        for one in letters:
+            if one.id not in kept:
+                self.footprint.add(one)
 
     def due(self) -> list[React]:
         """Hand out letters to all agents that have some and are not reacting."""
@@ -200,7 +279,9 @@ class Engine:
             letter = mailbox[0]
             handlers = (self._handler(letter, set()),) if letter.answers else _by_type
             return React(agent, (letter,), handlers, self.states.get(agent))
-        letters = tuple(islice(mailbox, limits.reactions_together_max))
+        # Behind a letter that dies, others may have to be held: they are handed out one at a time.
+        most = 1 if agent in self.following.agents else limits.reactions_together_max
+        letters = tuple(islice(mailbox, most))
         settled: set[str] = set()
         if any(letter.answers for letter in letters):
             several = tuple([self._handler(letter, settled) if letter.answers else "" for letter in letters])
@@ -227,10 +308,14 @@ class Engine:
             return mailbox[0].id == reactions[0].letter
         return all(map(_is_of, mailbox, reactions))
 
-    def finish(self, agent: str, reactions: tuple[Reaction, ...], state: State | None) -> list[Letter]:
+    def finish(
+        self, agent: str, reactions: tuple[Reaction, ...], state: State | None, clock_ms: int = 0
+    ) -> list[Letter]:
         """Remove handled letters from the mailbox and save the agent's new state; return the letters."""
-        mailbox = self.mailboxes.get(agent)
+        self.clock_ms = clock_ms
+        mailbox, holding = self.mailboxes.get(agent), self.following.agents
         letters = []
+        died: list[tuple[str, Letter]] = []
         for reaction in reactions:
             if not mailbox or mailbox[0].id != reaction.letter:
                 raise AgentError(f"agent {agent} reacted to {reaction.letter}, which is not its next letter")
@@ -240,8 +325,17 @@ class Engine:
                 self.asks.pop(letter.answers, None)
             if reaction.dead:
                 self.set_aside(agent, letter, reaction.dead)
+            if agent in holding:
+                key = f"{letter.id} {agent}"
+                if reaction.dead and not reaction.dead.startswith(EXPIRED):
+                    died.append((key, letter))
+                else:
+                    self.following.gone(key)
         if agent in self._counting.runs:
             self._counting.taken(agent, letters)
+        self.quotas.taken(agent, letters)
+        for key, letter in died:
+            self._block(agent, key, letter, mailbox or deque())
         if state is not None:
             self.states[agent] = state if type(state) is bytes else changed(self.states.get(agent), state)
         self._reacting.discard(agent)
@@ -250,7 +344,12 @@ class Engine:
         else:
             self.mailboxes.pop(agent, None)
             self.ready.pop(agent, None)
+            self.quotas.emptied(agent)
         return letters
+
+    def is_reacting(self, agent: str) -> bool:
+        """Return whether an agent's first letters were handed out."""
+        return agent in self._reacting
 
     def abandon(self, agent: str) -> None:
         """Hand out the letters again, because their reactions will not come (a client disconnected)."""
@@ -261,15 +360,21 @@ class Engine:
     def dump(self) -> SavedEngine:
         """Return the durable state."""
         mailboxes = {agent: list(mailbox) for agent, mailbox in self.mailboxes.items()}
-        return SavedEngine(mailboxes, self.states, self.born, self.dead, self.asks)
+        rest = (self.deaths, self.clock_ms, self.quotas.dump(), self.following.dump())
+        return SavedEngine(mailboxes, self.states, self.born, self.dead, self.asks, *rest)
 
     def load(self, saved: SavedEngine) -> None:
         """Load the state from ``dump`` into a new engine."""
         self.states, self.born, self.asks = saved.states, saved.born, saved.asks
-        self.dead = saved.dead
+        self.quotas.load(saved.ages)
+        self.dead, self.deaths, self.clock_ms = saved.dead, saved.deaths, saved.clock_ms
         for dead in saved.dead.values():
-            self.footprint.add(dead.letter)
+            self.dead_footprint.add(dead.letter)
         self.mailboxes = {agent: deque(letters) for agent, letters in saved.mailboxes.items()}
+        self.following.load(saved.following, {key: dead.letter for key, dead in saved.dead.items()})
+        for held in self.following.held.values():
+            for letter in held:
+                self.footprint.add(letter)
         self._changed.update(self.mailboxes)
         self.ready = dict.fromkeys(self.mailboxes)
 

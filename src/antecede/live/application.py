@@ -40,7 +40,7 @@ def plan_of(topology: TopologyFile, objects: Mapping[str, type[Object]] | None =
     if topology.objects:
         _host(topology, orders, objects)
     homes = {agent.name: agent.server for agent in topology.agents}
-    return Plan(topology.organisation, orders, homes, limits.peer_resend_seconds)
+    return Plan(topology.organisation, orders, homes, limits.peer_resend_seconds, topology.mailboxes)
 
 
 def run_by(topology: TopologyFile, server: str, given: Classes | None = None) -> tuple[Plan, dict[str, type[Agent]]]:

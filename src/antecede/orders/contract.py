@@ -161,6 +161,11 @@ class Order(ABC):
         """Return what the first message of ``unposted`` waits for, as far as this order knows."""
         return []
 
+    def past(self, packet: Packet) -> tuple[int, ...] | None:
+        """Return for each member the number of its newest message that this one follows from (for the source: of this
+        one). Only messages that matter for deliveries here need to count. None: the stamp does not show it."""
+        return None
+
     # Stamps.
 
     @abstractmethod

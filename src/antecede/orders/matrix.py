@@ -69,6 +69,9 @@ class Matrix(StampedOrder):
         counted[packet.source] -= 1
         return [(k, count) for k, count in enumerate(counted) if count > self.delivered[k]]
 
+    def past(self, packet: Packet) -> tuple[int, ...]:
+        return tuple(row[self.me] for row in packet.stamp)
+
     def learn(self, packet: Packet) -> None:
         total = self.members
         self.rows = [

@@ -134,6 +134,12 @@ class Pruned(StampedOrder):
         pairs = zip(constraints[::2], constraints[1::2], strict=True)
         return [(k, time) for k, time in pairs if time > self.delivered[k]]
 
+    def past(self, packet: Packet) -> tuple[int, ...]:
+        # The newest entry of each sender is never pruned.
+        counts = [log[-2] if log else 0 for log in packet.stamp[0].log]
+        counts[packet.source] = packet.stamp[0].time
+        return tuple(counts)
+
     def learn(self, packet: Packet) -> None:
         control: Control = packet.stamp[0]
         assert packet.message is not None

@@ -35,11 +35,13 @@ from antecede.server.items import (
     LOG_FORMAT,
     Began,
     Buried,
+    BuriedMany,
     Enacted,
     Expired,
     Fired,
     Forgot,
     Formatted,
+    Holding,
     Item,
     Left,
     Met,
@@ -49,18 +51,19 @@ from antecede.server.items import (
     Related,
     Resumed,
     Ruled,
+    Seen,
     decode_record,
     enacted_items,
     encode_record,
-    sent_again,
 )
+from antecede.server.requests import REQUESTS, Request, settings_items
 from antecede.server.snapshots import State, check_origin, decode_state, encode_state
 from antecede.server.timers import Timers
-from antecede.server.words import Accepted, Denied, FromPeer, Plan, Refused, Replay, Step
+from antecede.server.words import Accepted, Denied, FromPeer, Look, Plan, Refused, Replay, Step
 
 __all__ = ["CATCHING_UP", "Accepted", "AgentServer", "Denied", "FromPeer", "Plan", "Refused", "Replay", "Step"]
 CATCHING_UP = "the server is catching up: try again later"
-Input = FromPeer | Published | PublishedMany | Denied | Reacted | Forgot | Buried | Replay | Left | Ruled
+Input = FromPeer | Published | PublishedMany | Denied | Reacted | Forgot | Buried | BuriedMany | Left | Ruled | Request
 
 
 class AgentServer:
@@ -73,7 +76,7 @@ class AgentServer:
         self.epoch = ""
         """The topology under which the log was begun; empty if unknown."""
         self.channel = Channel(name, plan.topology, plan.orders, plan.homes, incarnation, plan.resend_after)
-        self.engine = Engine()
+        self.engine = Engine(plan.mailboxes, plan.homes)
         self.calls = Calls(self.channel, f"{name}.{incarnation & 0xFFFFFF:06x}.")
         self.clients: dict[str, int] = {}
         """The clients of this server, and the number of the last publish of each."""
@@ -110,6 +113,8 @@ class AgentServer:
             self._expire(items, now, clock_ms)
         if self.timers.alarms:
             self._fire(items, now, clock_ms)
+        if engine.quotas.crowded and not engine.quotas.crowded.isdisjoint(engine.ready):
+            self._request(Look(), items, now, clock_ms)
         self.channel.flush(now)
         if objects is not None:
             objects.settle(now)
@@ -125,13 +130,14 @@ class AgentServer:
 
     def begin(self, epoch: str, newest: int = LOG_FORMAT) -> bytes:
         """The record to begin an empty log with."""
-        return self._note([Began(self.name, epoch), Formatted(newest)])
+        return self._note([Began(self.name, epoch), Formatted(newest)], newest)
 
     def resume(self, newest: int = LOG_FORMAT) -> bytes:
         """The record to continue a log with, after the last one was replayed."""
-        return self._note([Formatted(max(newest, self.log_format)), Resumed()])
+        return self._note([Formatted(max(newest, self.log_format)), Resumed()], max(newest, self.log_format))
 
-    def _note(self, items: list[Item]) -> bytes:
+    def _note(self, items: list[Item], newest: int) -> bytes:
+        items += settings_items(self.plan, self.name, self.engine, newest)
         for item in items:
             self._apply(item, 0.0)
         return encode_record(items)
@@ -180,8 +186,8 @@ class AgentServer:
             self._publish(given, items, now, clock_ms)  # type: ignore[arg-type]
         elif kind is Denied:
             self._replies += given.replies(self.clients.get(given.client, 0))  # type: ignore[union-attr]
-        elif kind is Replay:
-            self._replay_dead(given, items, now)  # type: ignore[arg-type]
+        elif kind in REQUESTS:
+            self._request(given, items, now, clock_ms)
         elif kind is not Reacted or self.engine.expects(given.agent, given.reactions):  # type: ignore[union-attr]
             if kind is Reacted:
                 if not given.clock_ms:  # type: ignore[union-attr]
@@ -243,13 +249,8 @@ class AgentServer:
         items.append(given)
         self._apply(given, now)
 
-    def _replay_dead(self, given: Replay, items: list[Item], now: float) -> None:
-        dead = self.engine.dead.get(given.key)
-        if dead is None:
-            # Another operator has already removed the letter.
-            return
-        number = self.clients.get(given.client, 0) + 1
-        for item in (sent_again(dead.letter, given.client, number, given.to), Buried(given.key)):
+    def _request(self, given: Input, items: list[Item], now: float, clock_ms: int) -> None:
+        for item in REQUESTS[type(given)](self, given, clock_ms):
             items.append(item)
             self._apply(item, now)
 
@@ -261,7 +262,7 @@ class AgentServer:
         if fault:
             raise UsageError(fault)
         to = self.channel.check(to)
-        refusal = self.calls.refusal(bodies) if is_call(to) else None
+        refusal = self.calls.refusal(bodies) if is_call(to) else self.engine.refusal(to)
         if refusal is not None:
             raise refusal
         return to
@@ -305,8 +306,12 @@ class AgentServer:
             self.calls.follow(item.rules, now)
         elif isinstance(item, Forgot):
             self._begin_anew(item)
-        elif isinstance(item, Buried):
-            self.engine.bury(item.key)
+        elif isinstance(item, Buried | BuriedMany):
+            self.engine.bury_all(item.keys)
+        elif isinstance(item, Seen):
+            self.engine.seen(item.agents, item.clock_ms)
+        elif isinstance(item, Holding):
+            self.channel.hold_for(*self.engine.hold_for(item.agents))
         elif isinstance(item, Left):
             self.clients.pop(item.client, None)
         elif isinstance(item, Met):
@@ -328,20 +333,15 @@ class AgentServer:
     def _apply_many(self, item: PublishedMany) -> None:
         last = item.number + len(item.bodies) - 1
         self.clients[item.client] = last
-        source, to, kind = f"{item.client}@{self.name}", self.channel.destinations.shared(item.to), item.type
+        source, to = f"{item.client}@{self.name}", self.channel.destinations.shared(item.to)
         if len(to) > 1:
             self._multicasts += 1
-        prefix, first = self._prefix, self._numbers + 1
+        self.channel.send_many(to, item.letters(self._prefix, self._numbers + 1, source, to))
         self._numbers += len(item.bodies)
-        letters = [
-            Letter(f"{prefix}{first + place}", source, to, kind, body, context=item.context)
-            for place, body in enumerate(item.bodies)
-        ]
-        self.channel.send_many(to, letters)
         self._replies.append(Accepted(item.client, last))
 
     def _apply_reaction(self, item: Reacted, now: float) -> None:
-        self.engine.finish(item.agent, item.reactions, item.state)
+        self.engine.finish(item.agent, item.reactions, item.state, item.clock_ms)
         for reaction in item.reactions:
             if not (reaction.outbound or reaction.alarms or reaction.births):
                 continue
@@ -443,6 +443,7 @@ class AgentServer:
         self._numbers = state.numbers
         self.channel.load(state.channel, now)
         self.engine.load(state.engine)
+        self.channel.hold_for(self.engine.following.agents, self.engine.following.pasts)
         self.clients = state.clients
         self.timers.load(state.timers)
         self.stopped = {(domain, peer): reason for domain, peer, reason in state.stopped}

@@ -11,10 +11,11 @@ class Backlog(msgspec.Struct, frozen=True):
     """The data that a server keeps until others have acted."""
 
     letters: int
-    """Letters in mailboxes, counted once per mailbox, and dead letters."""
+    """Letters in mailboxes, counted once per mailbox, held ones included."""
     dead: int
+    """Dead letters. They have a separate bound."""
     letter_bytes: int
-    """The memory of these letters and of timers."""
+    """The memory of letters in mailboxes and of timers."""
     frames: int
     """Frames that no peer has acknowledged."""
     frame_bytes: int
@@ -25,10 +26,10 @@ def backlog_of(channel: Channel, engine: Engine, timers: Timers, exact: bool) ->
     """Count the waiting data. The time depends on the letters that arrived since the last count, not on all letters."""
     footprint = engine.count() if exact else engine.footprint
     mailboxes = _mailbox_bytes * len(engine.mailboxes)
-    letter_bytes = footprint.bytes + mailboxes + _dead_bytes * len(engine.dead) + _timer_bytes * len(timers)
+    letter_bytes = footprint.bytes + mailboxes + _timer_bytes * len(timers)
     links = [link for one in channel.consumers.values() for link in one.links.values()]
     return Backlog(
-        sum(map(len, engine.mailboxes.values())) + len(engine.dead),
+        sum(map(len, engine.mailboxes.values())) + engine.following.count(),
         len(engine.dead),
         letter_bytes,
         sum(link.unacknowledged for link in links),
@@ -38,7 +39,5 @@ def backlog_of(channel: Channel, engine: Engine, timers: Timers, exact: bool) ->
 
 _mailbox_bytes = 1_000
 """A mailbox without letters: a deque with its first block, the agent's address, places in dictionaries."""
-_dead_bytes = 500
-"""The memory of a dead letter besides the letter: its key and reason, which is usually a short sentence."""
 _timer_bytes = 350
 """The memory of a timer besides its letter: two tuples, three numbers, places in a dictionary and a heap."""

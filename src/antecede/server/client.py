@@ -23,6 +23,7 @@ from antecede.access.proof import Dialing, Keyring
 from antecede.channel.letters import Letter, uncouple
 from antecede.errors import (
     AntecedeError,
+    MailboxFullError,
     NoRouteError,
     NotAllowedError,
     OverloadError,
@@ -397,5 +398,7 @@ def refusal_of(reason: str, code: str, retry: bool) -> AntecedeError:
     return _refusals.get(code, UsageError)(reason)
 
 
-_refusals: Final = {kind.code: kind for kind in (UsageError, UnknownAgentError, NoRouteError, NotAllowedError)}
+_refusals: Final = {
+    kind.code: kind for kind in (UsageError, UnknownAgentError, NoRouteError, NotAllowedError, MailboxFullError)
+}
 _pause_first: Final = 0.05

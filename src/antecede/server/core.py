@@ -69,6 +69,8 @@ class ServerCore:
         if access is not None:
             self.entry.admission.limit_addresses(access.addresses)
         self.upkeep = Upkeep(machine, store, driver, self.marks, self.watch, log)
+        self._log = log
+        self._forgotten = 0
         self.failure = ""
         """The reason why no steps can be taken any more, or empty."""
         self.peering.attach(self.driver)
@@ -97,6 +99,7 @@ class ServerCore:
         """Do the periodic work, about once per second: send a ping if nothing was sent for a while, close connections
         that are silent for too long, forget temporary clients that are gone."""
         self.driver.now = now
+        self._report_expired()
         self.sessions.sweep(now)
         self.entry.watch(now)
         self.peering.watch(now)
@@ -123,6 +126,17 @@ class ServerCore:
         self.guard.authoriser.error = reason
         self._log.error("access-kept", reason=reason)
         self.guard.note("reload-failed", None, "", reason=reason)
+
+    def _report_expired(self) -> None:
+        """Log which mailboxes lost letters since the last time: the worst, each in one line."""
+        expired = self.machine.engine.quotas.expired
+        for address in sorted(expired, key=lambda one: -expired[one])[:_reported_max]:
+            self._log.warning("letters-expired", mailbox=address, letters=expired[address], mailboxes=len(expired))
+        expired.clear()
+        forgotten = self.machine.engine.forgotten
+        if forgotten > self._forgotten:
+            self._log.warning("dead-letters-dropped", letters=forgotten - self._forgotten, reason="too many")
+            self._forgotten = forgotten
 
     @property
     def trouble(self) -> str:
@@ -175,3 +189,6 @@ class ServerCore:
         """Stop reading from all connections, or continue."""
         self.entry.hold(held)
         self.peering.hold(held or self.marks.held)
+
+
+_reported_max = 10

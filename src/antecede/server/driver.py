@@ -35,9 +35,9 @@ from antecede.server import AgentServer, Input
 from antecede.server.acknowledgements import Acknowledgements
 from antecede.server.company import Company
 from antecede.server.gate import Gate, Reply
-from antecede.server.items import FORMAT_WITH_LISTS, Published, PublishedMany, Reacted, pieces_of
+from antecede.server.items import FORMAT_WITH_LISTS, BuriedMany, Published, PublishedMany, Reacted, pieces_of
 from antecede.server.retries import Retries
-from antecede.server.words import FromPeer, Log
+from antecede.server.words import Drop, FromPeer, Log, ReplayMany
 
 
 class Turn(msgspec.Struct):
@@ -406,6 +406,10 @@ def _size(given: Any) -> int:
         return sum(map(len, given.bodies)) + _copy_bytes * len(given.bodies) * len(given.to)
     if isinstance(given, Published):
         return len(given.body) + _copy_bytes * len(given.to)
+    if isinstance(given, ReplayMany):
+        return given.bytes + _copy_bytes * len(given.letters)
+    if isinstance(given, BuriedMany | Drop):
+        return _copy_bytes * (given.letters if isinstance(given, Drop) else len(given.keys))
     return 4_096
 
 

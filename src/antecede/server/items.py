@@ -76,6 +76,11 @@ class Buried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
 
     key: str
 
+    @property
+    def keys(self) -> list[str]:
+        """Its key, as a list."""
+        return [self.key]
+
 
 class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=7):
     """A client sent several notifications of one type to the same destinations, one after the other; their numbers rise
@@ -88,6 +93,14 @@ class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_
     type: str
     bodies: list[bytes]
     context: str = ""
+
+    def letters(self, prefix: str, first: int, source: str, to: tuple[str, ...]) -> list[Letter]:
+        """Return its letters; their ids are the prefix and numbers from ``first`` on."""
+        kind, context = self.type, self.context
+        return [
+            Letter(f"{prefix}{number}", source, to, kind, body, context=context)
+            for number, body in enumerate(self.bodies, first)
+        ]
 
 
 class Met(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=8):
@@ -161,6 +174,26 @@ class Ruled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
     rules: int
 
 
+class BuriedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=18):
+    """An operator removed several dead letters, after replaying them or for good; or there were too many."""
+
+    keys: list[str]
+
+
+class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=19):
+    """The letters in these mailboxes that came since the last such item were there at this time. Their age counts from
+    here."""
+
+    agents: list[str]
+    clock_ms: int
+
+
+class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=20):
+    """From now on, letters that follow from dead letters of these agents are held, and of no others."""
+
+    agents: list[str]
+
+
 Item = (
     Taken
     | Published
@@ -179,6 +212,9 @@ Item = (
     | Formatted
     | Resumed
     | Ruled
+    | BuriedMany
+    | Seen
+    | Holding
 )
 LOG_FORMAT: Final = 3
 """The rules that are in force in a new log."""

@@ -2,9 +2,8 @@
 
 Above a mark clients' publishes are refused with a typed error, and everything else continues: messages of agents and
 routers are always accepted. With full mailboxes nothing more is read from peers either, so that those servers fill up
-and refuse in turn. Dead letters count like letters in mailboxes, because they are kept in memory until an operator
-handles them. A disk without space for the next segment is also such a mark: the remaining space is for what was already
-accepted.
+and refuse in turn. Dead letters do not count: they have a separate bound. A disk without space for the next segment
+is also such a mark: the remaining space is for what was already accepted.
 """
 
 from collections.abc import Callable
@@ -69,8 +68,7 @@ class Marks:
             self._hold(peers=False)
         self.watch_room()
         if not self.shortage:
-            full_of_dead = load > 1 and 2 * dead > backlog.letters
-            machine.overload = f"{dead} dead letters fill the server: {_ask_operator}" if full_of_dead else CATCHING_UP
+            machine.overload = CATCHING_UP
         overloaded = (
             stopping
             or bool(self.shortage)
@@ -135,4 +133,3 @@ _letter_bytes = 600
 """The memory of a letter besides its body."""
 _rough_max = 9
 """Number of checks without a count: one second, because some letters reach a mailbox long after the log."""
-_ask_operator = "an operator replays or drops them (antecede dead)"

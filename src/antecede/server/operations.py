@@ -8,23 +8,27 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from antecede import wire
 from antecede.access import Refusal, Who
 from antecede.access.audit import REFUSED
 from antecede.access.authoriser import OPERATE
-from antecede.engine import Dead
 from antecede.errors import AntecedeError, OverloadError, UsageError
-from antecede.labels import label_in
-from antecede.limits import address_chars_max, counter_max, frame_bytes_max, message_id_chars_max
-from antecede.server import AgentServer, Input, Replay
+from antecede.limits import (
+    address_chars_max,
+    counter_max,
+    drop_letters_max,
+    frame_bytes_max,
+    message_id_chars_max,
+)
+from antecede.server import AgentServer, Input
+from antecede.server.client_commands import ClientCommands
+from antecede.server.dead_letters import DeadLetters
 from antecede.server.driver import Driver
 from antecede.server.guard import Guard
-from antecede.server.items import Buried, Forgot
+from antecede.server.items import Forgot
 from antecede.server.marks import LogView
 from antecede.server.peering import Peering
-from antecede.server.sessions import OPERATOR, Sessions
+from antecede.server.sessions import Sessions
 
 
 class Operations:
@@ -59,12 +63,12 @@ class Operations:
         """Whether the server takes nothing more from outside."""
         self.trace: Callable[[], dict[str, Any] | None] = lambda: None
         """Returns the progress of the recorded trace; None: nothing is recorded."""
+        self.dead = DeadLetters(machine, self._change)
+        self.clients = ClientCommands(machine, sessions, lives, self._change)
         self._commands: dict[str, tuple[int, Callable[..., Any]]] = {
             "status": (0, self.status),
-            "dead-list": (0, self.dead_list),
-            "dead-show": (1, self.dead_show),
-            "dead-replay": (1, self.dead_replay),
-            "dead-bury": (1, self.dead_bury),
+            **self.dead.commands,
+            **self.clients.commands,
             "mailbox-drop": (1, self.mailbox_drop),
             "forget": (2, self.forget),
         }
@@ -161,6 +165,9 @@ class Operations:
             "questions": len(machine.engine.asks),
             "calls": machine.calls.open,
             "dead": len(machine.engine.dead),
+            "dead_dropped": machine.engine.forgotten,
+            "held_letters": machine.engine.following.count(),
+            "crowded": sorted(machine.engine.quotas.crowded)[:_shown_max],
         }
 
     def _is_away(self, address: str) -> bool:
@@ -185,53 +192,21 @@ class Operations:
             "unposted": consumer.leaving(),
         }
 
-    def dead_list(self) -> list[dict[str, Any]]:
-        """All dead letters, oldest first."""
-        return [self._shown(key, dead) for key, dead in self._machine.engine.dead.items()]
-
-    def dead_show(self, id_: str) -> dict[str, Any]:
-        """One dead letter with its fields."""
-        key, dead = self._find(id_)
-        letter = dead.letter
-        try:
-            fields = json.loads(msgspec.json.encode(msgspec.msgpack.decode(letter.body)))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError, ValueError):
-            # MessagePack can contain what JSON cannot: a key that is a list, an extension type.
-            fields = None
-        return {**self._shown(key, dead), "to": list(letter.to), "fields": fields, "bytes": letter.body.hex()[:4_000]}
-
-    def dead_replay(self, id_: str) -> dict[str, Any]:
-        """Send a dead letter again, as a new letter to the agent that could not react, and remove it from the list. It
-        keeps its sender and its question: an asker that still waits gets the answer."""
-        key, dead = self._find(id_)
-        machine, letter = self._machine, dead.letter
-        # A letter that died at a server, not at an agent, goes to its destinations.
-        to = machine.channel.check(letter.to if dead.agent == machine.name else (dead.agent,))
-        if machine.overloaded:
-            raise OverloadError(f"server {machine.name} is catching up: try again later")
-        self._change(Replay(key, to, OPERATOR))
-        return {"replayed": letter.id, "agent": dead.agent, "from": letter.source}
-
-    def dead_bury(self, id_: str) -> dict[str, Any]:
-        """Remove a dead letter from the list for good."""
-        key, dead = self._find(id_)
-        self._change(Buried(key))
-        return {"buried": dead.letter.id, "agent": dead.agent}
-
     def mailbox_drop(self, address: str) -> dict[str, Any]:
-        """Empty the mailbox of a disconnected client for good. Askers of questions among these letters are not
-        informed."""
+        """Delete the first letters of a disconnected client's mailbox for good, and return how many are left. Askers of
+        questions among these letters are not informed."""
         machine, sessions = self._machine, self._sessions
         if self._lives(address):
             raise UsageError(f"{address} is an agent: only a client's mailbox can be dropped")
         if not sessions.is_away(address):
             raise UsageError(f"client {address} is connected: only the mailbox of a disconnected client can be dropped")
         self._check_room()
-        dropped = sessions.drop(address, "dropped by an operator")
+        waiting = len(machine.engine.mailboxes.get(address, ()))
+        dropped = sessions.drop(address, "dropped by an operator", drop_letters_max)
         if not dropped:
             raise UsageError(f"no letters wait for {address[:200]!r} on {machine.name}")
         self._changes = True
-        return {"server": machine.name, "dropped": dropped, "client": address}
+        return {"server": machine.name, "dropped": dropped, "client": address, "left": waiting - dropped}
 
     def forget(self, domain: str, generation: str) -> dict[str, Any]:
         """Reset a domain at this server: its order and its links, for good. Unacknowledged messages are sent again."""
@@ -262,26 +237,6 @@ class Operations:
         self._check_room()
         self._changes = True
         self._driver.feed(given)
-
-    def _find(self, id_: str) -> tuple[str, Dead]:
-        dead = self._machine.engine.dead
-        found = [(key, one) for key, one in dead.items() if id_ in (key, one.letter.id)]
-        if len(found) != 1:
-            raise UsageError(f"{'several' if found else 'no'} dead letters {id_[:200]!r} on {self._machine.name}")
-        return found[0]
-
-    def _shown(self, key: str, dead: Dead) -> dict[str, Any]:
-        letter = dead.letter
-        return {
-            "key": key,
-            "id": letter.id,
-            "server": self._machine.name,
-            "agent": dead.agent,
-            "from": letter.source,
-            "type": letter.type,
-            "label": label_in(letter.context),
-            "reason": dead.reason,
-        }
 
 
 _shown_max = 50

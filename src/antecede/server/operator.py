@@ -8,7 +8,15 @@ import msgspec
 from antecede import wire
 from antecede.access import Refusal
 from antecede.access.proof import Dialing, Keyring
-from antecede.errors import AntecedeError, ClosedError, NotAllowedError, OverloadError, RefusedError, UsageError
+from antecede.errors import (
+    AntecedeError,
+    ClosedError,
+    MissingError,
+    NotAllowedError,
+    OverloadError,
+    RefusedError,
+    UsageError,
+)
 from antecede.server.connections import CLOSED_AT_ONCE, Connection
 
 
@@ -86,4 +94,4 @@ class OperatorRequest:
             self._answered(document, error)
 
 
-_kinds = {kind.code: kind for kind in (OverloadError, NotAllowedError)}
+_kinds = {kind.code: kind for kind in (MissingError, OverloadError, NotAllowedError)}

@@ -15,6 +15,7 @@ client that has left is dropped.
 
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from antecede import limits, wire
@@ -25,9 +26,10 @@ from antecede.errors import OverloadError, WireError
 from antecede.server import Accepted, AgentServer, Denied, Refused
 from antecede.server.connections import Connection
 from antecede.server.driver import Driver
-from antecede.server.items import Buried, Left, Published, PublishedMany, Reacted
+from antecede.server.hands import STALLED, Hands
+from antecede.server.items import Left, Published, PublishedMany, Reacted
 from antecede.server.rights import Rights, with_barred
-from antecede.server.words import Log, Refusal
+from antecede.server.words import Drop, Log, Refusal
 
 OPERATOR: Final = "dead-letters"
 """The client name under which dead letters are sent again."""
@@ -72,6 +74,7 @@ class Sessions:
         begun."""
         self.dead = 0
         """Letters that clients could not handle."""
+        self._hands = Hands(machine.engine.quotas)
 
     def attach(self, driver: Driver, now: float) -> None:
         """Set the driver that takes what clients send."""
@@ -79,6 +82,7 @@ class Sessions:
         driver.now = now
         for client in self._machine.clients:
             self._may_be_away(client)
+        self._hands.begin(self._machine.engine.mailboxes, now)
 
     def rights(self, who: Who) -> Rights:
         """Return the rights of a session of this identity."""
@@ -140,6 +144,7 @@ class Sessions:
         if self._sessions.get(session.address) is session:
             del self._sessions[session.address]
             self._may_be_away(session.client)
+            self._hands.moved(session.address, self._driver.now)
 
     def leave(self, session: Session) -> None:
         """Forget a client that closes its connection for good."""
@@ -155,6 +160,8 @@ class Sessions:
             # A client that has left, or that never sent anything, does not return for the letters in its mailbox.
             if client not in self._machine.clients or now - since > limits.temporary_client_seconds_max:
                 self._forget(client)
+        for address in self._hands.given_up(now, self._sessions):
+            self._sessions[address].end(*STALLED)
 
     def _may_be_away(self, client: str) -> None:
         if wire.is_temporary(client):
@@ -165,16 +172,12 @@ class Sessions:
         self.drop(f"{client}@{self._machine.name}", "its temporary client has left")
         self._driver.feed(Left(client))
 
-    def drop(self, address: str, reason: str) -> int:
-        """Empty the mailbox of a client for good. Return how many letters were in it."""
-        letters = [letter.id for letter in self._machine.engine.mailboxes.get(address, ())]
+    def drop(self, address: str, reason: str, most: int | None = None) -> int:
+        """Delete the first letters of a client's mailbox for good, by default all. Return how many."""
+        letters = len(list(islice(self._machine.engine.mailboxes.get(address, ()), most)))
         if letters:
-            # All letters are dropped in one step, so a client that returns meanwhile finds all of them or none.
-            reactions = tuple(Reaction(letter, dead=reason) for letter in letters)
-            self._driver.feed(Reacted(address, reactions, None, 0))
-            for letter in letters:
-                self._driver.feed(Buried(f"{letter} {address}"))
-        return len(letters)
+            self._driver.feed(Drop(address, letters, reason))
+        return letters
 
     def is_current(self, session: Session) -> bool:
         """Whether no newer session took its place."""
@@ -246,6 +249,7 @@ class Sessions:
         if not taken:
             return
         del session.handed[: len(taken)]
+        self._hands.moved(session.address, self._driver.now)
         address = session.address
         reactions = [self._died(session, one) if one in session.barred else Reaction(one) for one in taken]
         if dead:
@@ -287,10 +291,13 @@ class Sessions:
             if session is None and wire.is_temporary(due.agent):
                 self._temporary.setdefault(due.agent.rpartition("@")[0], self._driver.now)
             return
+        if session.handed and due.agent in self._machine.engine.quotas.crowded:
+            return  # Once these are settled, letters expire, and then the next are handed out.
         rights = session.rights
         if len(due.letters) == 1 and not session.handed and (rights.free or rights.may_receive(due.letters[0])):
             letters = list(due.letters)
             session.handed = [letters[0].id]
+            self._hands.take(due.agent, 1, self._driver.now)
             self._driver.when_durable(lambda: session.deliver(letters))
             return
         fresh: list[Letter] = []
@@ -303,6 +310,7 @@ class Sessions:
             fresh.append(letter)
         if not fresh:
             return
+        self._hands.take(due.agent, len(fresh), self._driver.now, bool(session.handed))
         session.handed += [letter.id for letter in fresh]
         if not rights.free:
             barred = {letter.id: letter.source for letter in fresh if not rights.may_receive(letter)}

@@ -9,10 +9,11 @@ Format 1, which is still read, is an array of nine values, with each letter in f
 
 import msgspec
 
-from antecede.channel import Letter, SavedChannel, SavedConsumer, SavedReturns
+from antecede.channel import Letter, Past, SavedChannel, SavedConsumer, SavedReturns
 from antecede.channel.letter_table import LetterTable, Position, SavedLetters
 from antecede.channel.letters import Destinations
 from antecede.engine import Dead, Question, SavedEngine
+from antecede.engine.following import SavedFollowing
 from antecede.errors import SnapshotError, StoreError, TopologyError
 from antecede.server.items import FORMAT_OLDEST
 
@@ -58,6 +59,21 @@ class _Snapshot(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     """Number, wall clock in milliseconds, agent, letter."""
     stopped: list[tuple[str, str, str]]
     log_format: int = FORMAT_OLDEST
+    deaths: int = 0
+    """Letters that ever died here."""
+    died: list[tuple[int, int]] = []
+    """For each dead letter its number, and the wall clock at its death. Snapshots before log format 3 lack them."""
+    clock_ms: int = 0
+    """The wall clock of the last reactions."""
+    ages: dict[str, list[tuple[int, int]]] = {}
+    """For mailboxes with a limit of time: wall clock, letters that were seen then."""
+    holding: list[str] = []
+    """Agents for which letters that follow from a dead one are held."""
+    pasts: dict[str, Past] = {}
+    blocks: dict[str, list[str]] = {}
+    held: dict[str, list[Position]] = {}
+    numbers_held: dict[str, int] = {}
+    newest_held: int = 0
 
 
 def check_origin(me: str, server: str, epoch: str, expected: str) -> None:
@@ -95,6 +111,16 @@ def encode_state(state: State) -> bytes:
         timers=[(place, when, agent, number(letter)) for place, (when, agent, letter) in state.timers.items()],
         stopped=state.stopped,
         log_format=state.log_format,
+        deaths=engine.deaths,
+        died=[(dead.number, dead.since_ms) for dead in engine.dead.values()],
+        clock_ms=engine.clock_ms,
+        ages=engine.ages,
+        holding=engine.following.agents,
+        pasts=engine.following.pasts,
+        numbers_held=engine.following.numbers,
+        newest_held=engine.following.newest,
+        blocks=engine.following.blocks,
+        held={agent: list(table.positions(letters)) for agent, letters in engine.following.held.items()},
         # The table is written last, when all letters have their numbers.
         letters=table.saved(),
     )
@@ -116,7 +142,20 @@ def decode_state(data: bytes) -> State:
 def _state(saved: _Snapshot) -> State:
     letters = saved.letters.letters()
     away = [(place, letters[position]) for place, position in saved.away]
-    dead = [Dead(agent, letters[position], reason) for agent, position, reason in saved.dead]
+    died = saved.died or [(number, 0) for number in range(1, len(saved.dead) + 1)]
+    if len(died) != len(saved.dead):
+        raise SnapshotError(f"{len(saved.dead)} dead letters, and {len(died)} numbers of dead letters")
+    dead = [
+        Dead(agent, letters[position], reason, *when)
+        for (agent, position, reason), when in zip(saved.dead, died, strict=True)
+    ]
+    deaths = saved.deaths or len(dead)
+    kept = {one.key for one in dead}
+    if not all(key in kept for keys in saved.blocks.values() for key in keys):
+        raise SnapshotError("letters are held for a dead letter that is not there")
+    held = {agent: [letters[position] for position in positions] for agent, positions in saved.held.items()}
+    numbers = (saved.numbers_held, saved.newest_held)
+    following = SavedFollowing(saved.holding, saved.pasts, saved.blocks, held, *numbers)
     returns = SavedReturns(
         saved.left,
         saved.away_domain,
@@ -130,7 +169,10 @@ def _state(saved: _Snapshot) -> State:
         saved.epoch,
         saved.numbers,
         SavedChannel(saved.consumers, returns),
-        SavedEngine(mailboxes, saved.states, saved.born, {one.key: one for one in dead}, saved.asks),
+        SavedEngine(
+            *(mailboxes, saved.states, saved.born, {one.key: one for one in dead}, saved.asks),
+            *(deaths, saved.clock_ms, saved.ages, following),
+        ),
         saved.clients,
         {place: (when, agent, letters[position]) for place, when, agent, position in saved.timers},
         saved.stopped,
@@ -149,7 +191,7 @@ def _decode_format_1(data: bytes) -> State:
     server, incarnation, epoch, numbers, channel, engine, clients, timers, stopped = msgspec.msgpack.decode(
         data, type=_Format1
     )
-    mailboxes, *rest = engine
+    mailboxes, states, born, dead, asks = engine
     known: dict[bytes, Letter] = {}
     decode = msgspec.msgpack.Decoder(Letter).decode
     destinations = Destinations()
@@ -163,5 +205,6 @@ def _decode_format_1(data: bytes) -> State:
 
     shared = {agent: list(map(letter, letters)) for agent, letters in mailboxes.items()}
     numbered = {int(number): timer for number, timer in timers.items()}
-    saved = SavedEngine(shared, *rest)
+    counted = {key: msgspec.structs.replace(one, number=number) for number, (key, one) in enumerate(dead.items(), 1)}
+    saved = SavedEngine(shared, states, born, counted, asks, len(counted))
     return State(server, incarnation, epoch, numbers, channel, saved, clients, numbered, stopped)

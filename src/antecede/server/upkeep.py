@@ -1,4 +1,4 @@
-"""The regular work of a server: check its high-water marks, watch its connections, and take snapshots.
+"""The regular work of a server: check its marks and quotas, watch its connections, and take snapshots.
 
 A snapshot is due when the log has grown enough since the last one. The machine's state is copied at once. The adapter
 then writes it, which takes a while, and the server continues meanwhile. If a snapshot cannot be written, it is tried
@@ -14,7 +14,7 @@ from antecede import limits
 from antecede.server import AgentServer
 from antecede.server.driver import Driver
 from antecede.server.marks import LogView, Marks
-from antecede.server.words import Log
+from antecede.server.words import Log, Look
 
 LOOK_SECONDS: Final = 0.1
 """The time between two checks."""
@@ -67,6 +67,9 @@ class Upkeep:
     def look(self, now: float) -> Snapshot | None:
         """Check everything. Return a snapshot if one is to be written now; ``kept`` or ``not_kept`` must follow."""
         self._marks.watch(self.stopping)
+        engine = self._machine.engine
+        if engine.mailboxes or engine.too_many_dead:
+            self._driver.feed(Look())
         if now >= self._watch_at:
             self._watch_at = now + _watch_seconds
             self._watch(now)

@@ -10,7 +10,7 @@ from antecede.channel import Outgoing
 from antecede.engine import React
 from antecede.link import Ack, Frame, Hello
 from antecede.orders import OrderSpec
-from antecede.topology import Topology
+from antecede.topology import Mailboxes, Topology
 
 __all__ = [
     "Accepted",
@@ -33,6 +33,12 @@ class Plan(msgspec.Struct, frozen=True):
     homes: dict[str, str]
     resend_after: float = limits.link_resend_first_seconds
     """How long a frame may stay unacknowledged; longer if the network loses nothing but whole connections."""
+    mailboxes: Mailboxes = Mailboxes()
+    """How much may wait in mailboxes."""
+
+    def holding(self, server: str) -> list[str]:
+        """Return the agents of a server for which letters that follow from a dead one are held."""
+        return sorted(agent for agent in self.mailboxes.hold if self.homes.get(agent) == server)
 
 
 class FromPeer(msgspec.Struct, frozen=True, gc=False):
@@ -51,6 +57,39 @@ class Replay(msgspec.Struct, frozen=True, gc=False):
     to: tuple[str, ...]
     client: str
     """The client name for it; the number is given when it is processed."""
+
+
+class ReplayMany(msgspec.Struct, frozen=True, gc=False):
+    """An operator's request to send several dead letters again, all in one step."""
+
+    letters: tuple[Replay, ...]
+    bytes: int
+    """The length of all their notifications."""
+
+
+class Drop(msgspec.Struct, frozen=True, gc=False):
+    """A request to remove the first letters of a client's mailbox for good."""
+
+    address: str
+    letters: int
+    """How many at most."""
+    reason: str
+
+
+class OnBehalf(msgspec.Struct, frozen=True, gc=False):
+    """An operator's request to send a notification in the name of a client."""
+
+    source: str
+    """The client's address."""
+    to: tuple[str, ...]
+    type: str
+    body: bytes
+    client: str
+    """The client name under which the operator sends it."""
+
+
+class Look(msgspec.Struct, frozen=True, gc=False):
+    """A request to look whether any mailbox holds too much, or there are too many dead letters."""
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):

@@ -15,6 +15,7 @@ from antecede.topology.cost import cost_max, cost_mean, cost_of_traffic
 from antecede.topology.file import Address, AgentHome, DomainEntry, TopologyFile, parse_topology
 from antecede.topology.graph import Domain, Topology, shown
 from antecede.topology.guarantees import Check, OrderFacts, Pair, check
+from antecede.topology.mailboxes import Mailboxes, Quota
 from antecede.topology.shapes import SHAPES, make
 
 __all__ = [
@@ -24,8 +25,10 @@ __all__ = [
     "Check",
     "Domain",
     "DomainEntry",
+    "Mailboxes",
     "OrderFacts",
     "Pair",
+    "Quota",
     "Topology",
     "TopologyFile",
     "check",

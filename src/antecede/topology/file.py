@@ -13,6 +13,8 @@
     orders = { server = "s1", class = "shop.agents:Orders" }
     [metrics]
     s1 = "127.0.0.1:9101"
+    [mailboxes]
+    clients = { letters = 10000 }
 
 Nothing in it is guessed: an unknown key, an undeclared server or a repeated address is an error that names file and
 line.
@@ -20,7 +22,8 @@ line.
 **Canonical form.** The sequence in the file does not matter: names are sorted in natural order (``s2`` before ``s10``)
 everywhere, also within a domain, where the position is the member number in the order's stamps. So two servers whose
 files differ only in layout agree on everything. The **epoch**, a hash of the canonical form, shows this: any other
-difference gives another epoch. The addresses of metrics pages are not part of the epoch: they may differ and change.
+difference gives another epoch. The addresses of metrics pages and the settings of mailboxes
+(:mod:`antecede.topology.mailboxes`) are not part of the epoch: they may differ and change.
 """
 
 import hashlib
@@ -36,6 +39,7 @@ import msgspec
 from antecede import limits
 from antecede.errors import TopologyError
 from antecede.topology.graph import Domain, Topology
+from antecede.topology.mailboxes import DEAD_FOLLOW, FULL, Mailboxes, Quota
 
 GUARANTEES = ("causal", "fifo", "none")
 """The guarantees that a file may declare, strongest first."""
@@ -102,6 +106,8 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
     """The file's name, for errors; not part of its content."""
     objects: tuple[ObjectHome, ...] = ()
     """Replicated objects."""
+    mailboxes: Mailboxes = Mailboxes()
+    """The settings of mailboxes; not part of the epoch."""
 
     @cached_property
     def organisation(self) -> Topology:
@@ -143,13 +149,16 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
         if self.agents or self.objects:
             lines += ["", "[agents]"]
         for agent in self.agents:
-            lines.append(f'{_key(agent.name)} = {{ server = "{agent.server}", class = "{agent.kind}" }}')
+            hold = ', dead_follow = "hold"' if agent.name in self.mailboxes.hold else ""
+            lines.append(f'{_key(agent.name)} = {{ server = "{agent.server}", class = "{agent.kind}"{hold} }}')
         for one in self.objects:
             holders = ", ".join(f'"{server}"' for server in one.servers)
             lines.append(f'{_key(one.name)} = {{ servers = [{holders}], class = "{one.kind}" }}')
         if self.metrics:
             lines += ["", "[metrics]"]
         lines += [f'{_key(server)} = "{str(page).removeprefix("tcp://")}"' for server, page in self.metrics.items()]
+        if quotas := self.mailboxes.lines():
+            lines += ["", "[mailboxes]", *quotas]
         return "\n".join(lines) + "\n"
 
 
@@ -190,7 +199,7 @@ class _Reader:
             raise self._bad_toml(str(error)) from None
         except RecursionError:
             raise self.error("bad TOML: nested too deeply") from None
-        self._known(document, ("servers", "domains", "application", "agents", "metrics", "guarantee"))
+        self._known(document, ("servers", "domains", "application", "agents", "metrics", "mailboxes", "guarantee"))
         servers = self._servers(document)
         agents, objects = self._agents(document, servers)
         return TopologyFile(
@@ -202,6 +211,7 @@ class _Reader:
             self._metrics(document, servers),
             self.file,
             objects,
+            self._mailboxes(document, {agent.name for agent in agents}, servers),
         )
 
     def _bad_toml(self, said: str) -> TopologyError:
@@ -267,7 +277,7 @@ class _Reader:
         for name in sorted(table, key=natural):
             at, entry = ("agents", name), table[name]
             self._named("agent", name, *at)
-            self._entry(entry, f"agent {name}", ("server", "class", "servers"), *at)
+            self._entry(entry, f"agent {name}", ("server", "class", "servers", "dead_follow"), *at)
             server, kind = entry.get("server"), entry.get("class")
             if "servers" in entry and "server" in entry:
                 raise self.error(
@@ -315,6 +325,42 @@ class _Reader:
                 raise self.error(f'metrics of {server} = {brief(value)}: expected "HOST:PORT"', *at)
             pages[server] = Address(found["host"].strip("[]").lower(), int(found["port"]))
         return pages
+
+    def _mailboxes(self, document: dict[str, Any], agents: set[str], servers: dict[str, Address]) -> Mailboxes:
+        table, plain = self._table(document, "mailboxes"), Mailboxes()
+        named: dict[str, Quota] = {}
+        for name in sorted(table, key=natural):
+            client, _, server = name.rpartition("@")
+            if name not in agents and name not in ("clients", "agents") and not (client and server in servers):
+                expected = "expected clients, agents, an agent of this file or CLIENT@SERVER"
+                raise self.error(f"mailbox of {brief(name)}: {expected}", "mailboxes", name)
+            of_agent = name == "agents" or name in agents
+            named[name] = self._quota(name, table[name], plain.agents if of_agent else plain.clients)
+        clients, of_agents = named.pop("clients", plain.clients), named.pop("agents", plain.agents)
+        return Mailboxes(clients, of_agents, named, frozenset(self._hold(document)))
+
+    def _quota(self, name: str, entry: Any, plain: Quota) -> Quota:
+        at = ("mailboxes", name)
+        self._entry(entry, f"mailbox of {name}", ("letters", "bytes", "seconds", "full"), *at)
+        for key, value in entry.items():
+            whole = isinstance(value, int) or (key == "seconds" and isinstance(value, float))
+            number = whole and not isinstance(value, bool) and 0 <= value <= limits.counter_max
+            if key != "full" and not number:
+                raise self.error(f"mailbox of {name}: {key} = {brief(value)}: expected a number, 0 for no limit", *at)
+            if key == "full" and value not in FULL:
+                raise self.error(f"mailbox of {name}: full = {brief(value)}: expected {' or '.join(FULL)}", *at)
+        return msgspec.structs.replace(plain, **entry)
+
+    def _hold(self, document: dict[str, Any]) -> Iterable[str]:
+        for name, entry in self._table(document, "agents").items():
+            follow = entry.get("dead_follow", DEAD_FOLLOW[0])
+            if follow not in DEAD_FOLLOW or "servers" in entry:
+                expected = " or ".join(DEAD_FOLLOW) if "servers" not in entry else "it only for agents, not for objects"
+                reason = f"agent {name}: dead_follow = {brief(follow)}: expected {expected}"
+                if "dead_follow" in entry:
+                    raise self.error(reason, "agents", name)
+            if follow == "hold":
+                yield name
 
     def _guarantee(self, document: dict[str, Any]) -> str:
         guarantee = document.get("guarantee", "causal")

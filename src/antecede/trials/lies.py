@@ -444,7 +444,7 @@ _long_bytes = 50_000
 _shares = {"strangers": 0.1, "peers": 0.6, "clients": 0.85, "operators": 1.0}
 """The kinds of conversations: each is chosen if a random number is below its value and not below the previous one."""
 _requests = (
-    *(("status",), ("dead-list",), ("dead-show", "DEAD"), ("dead-replay", "DEAD"), ("dead-bury", "DEAD")),
+    *(("status",), ("dead-page", *"0000000"), ("dead-show", "DEAD"), ("dead-replay", "DEAD"), ("dead-bury", "DEAD")),
     *(("mailbox-drop", "client1@s1"), ("mailbox-drop", "echo"), ("forget", "A", "0"), ("forget", "B", "x")),
 )
 _shown_max = 20

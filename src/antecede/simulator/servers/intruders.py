@@ -27,7 +27,7 @@ from antecede.simulator.servers.world import ServerWorld
 MALLORY = "mallory"
 INTRUDER = "intruder"
 _everything = {"send": ("*",), "receive": ("*",), "subscribe": ("*",), "call": ("*",)}
-_clients = ("c0", "c1", "c2", "t", "l")
+_clients = ("c0", "c1", "c2", "t", "l", "absent")
 
 
 class Intruded(Faults, frozen=True, kw_only=True):

@@ -6,7 +6,9 @@
    topology hold. Its ids are those that the servers really used.
 3. The publishes that clients know as accepted are in the log, once, in their sequence; and clients received exactly the
    letters in the log.
-4. The log alone gives the same state again: agents, questions, timers, orders, counters.
+4. Every letter is delivered once, or dead with a reason. A letter that expired was not handed to anyone, and the
+   mailbox of a client that never returns holds no more than its quota.
+5. The log alone gives the same state again: agents, questions, timers, orders, counters.
 """
 
 from collections import Counter
@@ -16,8 +18,9 @@ import msgspec
 
 from antecede import wire
 from antecede.channel import Letter
+from antecede.engine.quotas import EXPIRED
 from antecede.server import AgentServer
-from antecede.server.items import Published, PublishedMany, decode_record
+from antecede.server.items import Published, PublishedMany, Reacted, decode_record
 from antecede.server.sessions import OPERATOR
 from antecede.simulator.servers.client import Publish
 from antecede.simulator.servers.server import SimulatedServer
@@ -34,10 +37,11 @@ def findings(
     letters, if known."""
     found = list(world.wrongs)
     for server in world.servers.values():
-        found += (f"{server.name}: {line}" for line in _unsettled(server))
+        found += (f"{server.name}: {line}" for line in _unsettled(server, world.absent))
     records, rows = logs.records, logs.rows
-    found += _trace(world, rows, orders)
-    found += _clients(world, rows, records)
+    gone = expired(logs)
+    found += _trace(world, rows, orders, gone)
+    found += _clients(world, rows, records, gone)
     buried = sum(len(server.machine.engine.dead) for server in world.servers.values())
     if dead is not None and (buried != dead or sum(bool(row.dead) for row in rows) != dead):
         found.append(f"dead letters: {buried}, expected {dead}")
@@ -47,7 +51,20 @@ def findings(
     return found
 
 
-def _unsettled(server: SimulatedServer) -> Iterator[str]:
+def expired(logs: Logs) -> set[tuple[str, str]]:
+    """Return (letter, mailbox) of all letters that expired."""
+    return {
+        (reaction.letter, item.agent)
+        for records in logs.records.values()
+        for record in records
+        for item in decode_record(record)
+        if isinstance(item, Reacted)
+        for reaction in item.reactions
+        if reaction.dead.startswith(EXPIRED)
+    }
+
+
+def _unsettled(server: SimulatedServer, absent: set[str]) -> Iterator[str]:
     if not server.up:
         yield "is down"
         return
@@ -63,6 +80,11 @@ def _unsettled(server: SimulatedServer) -> Iterator[str]:
     if machine.channel.returns.away or machine.channel.returns.waiting:
         yield "own letters are not back from a total order"
     for agent, mailbox in machine.engine.mailboxes.items():
+        if agent in absent:
+            most = machine.engine.quotas.of(agent).letters
+            if len(mailbox) > most:
+                yield f"{len(mailbox)} letters wait for {agent}, whose quota is {most}"
+            continue
         yield f"{len(mailbox)} letters wait in the mailbox of {agent}"
     if machine.engine.asks or len(machine.timers):
         yield f"{len(machine.engine.asks)} questions and {len(machine.timers)} timers are open"
@@ -73,7 +95,7 @@ def _unsettled(server: SimulatedServer) -> Iterator[str]:
         yield f"records after {server.store.durable} are not durable"
 
 
-def _trace(world: ServerWorld, rows: list[Event], orders: tuple[str, ...]) -> Iterator[str]:
+def _trace(world: ServerWorld, rows: list[Event], orders: tuple[str, ...], gone: set[tuple[str, str]]) -> Iterator[str]:
     sends = {row.message: row for row in rows if row.kind == SEND}
     if len(sends) < sum(row.kind == SEND for row in rows):
         yield "an id was sent twice"
@@ -90,8 +112,8 @@ def _trace(world: ServerWorld, rows: list[Event], orders: tuple[str, ...]) -> It
         elif row.type is not None:
             # A message between objects is not a letter.
             continue
-        elif row.dead and wire.is_temporary(row.process):
-            # Dropped with the mailbox of a client that is gone; perhaps it was never handed out.
+        elif row.dead and (wire.is_temporary(row.process) or (row.message, row.process) in gone):
+            # Dropped with the mailbox of a client that is gone, or expired; perhaps it was never handed out.
             continue
         elif letter is None or (_sender(letter, sent), tuple(sorted(set(letter.to)))) != (sent.process, sent.to):
             yield f"{row.message} of {sent.process} was really {letter}"
@@ -104,8 +126,10 @@ def _trace(world: ServerWorld, rows: list[Event], orders: tuple[str, ...]) -> It
     if not known:
         return
     verdict = judge(rows, orders)
-    if verdict.undelivered:
-        yield f"{verdict.undelivered} copies were never delivered"
+    engines = [server.machine.engine for server in world.servers.values()]
+    waiting = sum(len(engine.mailboxes.get(address, ())) for engine in engines for address in world.absent)
+    if verdict.undelivered != waiting:
+        yield f"{verdict.undelivered} copies were never delivered, and {waiting} wait for clients that are absent"
     site = next(iter(world.servers.values())).machine.calls.site
     if site is not None and any(row.instance for row in rows):
         table = conflicts_in(site.conflicts, "objects")
@@ -122,7 +146,9 @@ def _sender(letter: Letter, sent: Event) -> str:
     return letter.source if not letter.replays else f"{OPERATOR}@{sent.process.rpartition('@')[2]}"
 
 
-def _clients(world: ServerWorld, rows: list[Event], records: dict[str, list[bytes]]) -> Iterator[str]:
+def _clients(
+    world: ServerWorld, rows: list[Event], records: dict[str, list[bytes]], gone: set[tuple[str, str]]
+) -> Iterator[str]:
     logged: dict[str, list[Published]] = {}
     for name, kept in records.items():
         for record in kept:
@@ -141,6 +167,9 @@ def _clients(world: ServerWorld, rows: list[Event], records: dict[str, list[byte
         waiting = sum(publish.state == "sent" for publish in client.published)
         if waiting:
             yield f"{address}: {waiting} of {len(client.published)} publishes are not accepted"
+        both = [letter.id for letter in client.inbox if (letter.id, address) in gone and not client.over]
+        if both:
+            yield f"{address} handled {both}, which the log says have expired"
         handled, logged_ids = [letter.id for letter in client.inbox], got.get(address, [])
         if client.over:
             # What it handled at the end may not have been reported; it was dropped when the client was forgotten.

@@ -31,14 +31,42 @@ class Operators:
     def settle_dead(self, server: SimulatedServer) -> None:
         """Send a server's dead letters again, or take them off the list."""
         command = "dead-replay" if self._loop.random.random() < 0.7 else "dead-bury"
+        singly = self._loop.random.random() < 0.5
 
         def listed(document: Any, error: AntecedeError | None) -> None:
+            if document and not singly:
+                of = self._loop.random.choice(("", "Riddle"))
+                meant = {_number(dead): dead["key"] for dead in document if of in ("", dead["type"])}
+                if meant:
+                    self._settle_page(server, command, of, meant, 0)
+                return
             for dead in document or ():
-                self._settle(server, command, dead["key"])
+                self.settle(server, command, dead["key"])
 
         self._request(server, "dead-list", [], listed)
 
-    def _settle(self, server: SimulatedServer, command: str, key: str) -> None:
+    def _settle_page(self, server: SimulatedServer, command: str, of: str, listed: dict[int, str], upto: int) -> None:
+        """Settle those of the listed letters that come after this number, two with one command. ``of``: their type, or
+        empty."""
+        if command == "dead-bury":
+            self.buried |= {(server.name, key) for number, key in listed.items() if number > upto}
+        page = [str(upto), str(max(listed)), str(_page_letters), "", of, "", "0"]
+
+        def answered(document: Any, error: AntecedeError | None) -> None:
+            if error is None:
+                settled = [key for number, key in listed.items() if upto < number <= document["upto"]]
+                self.off_the_list += [(server.name, key) for key in settled]
+                if document["upto"] > max(listed):
+                    self._loop.wrong(server.name, f"an operator's {command} went beyond the letters that were meant")
+                if document["more"]:
+                    self._settle_page(server, command, of, listed, document["upto"])
+            elif not isinstance(error, ClosedError | OverloadError):
+                self._loop.wrong(server.name, f"an operator's {command} failed: {error}")
+
+        self._request(server, f"{command}-page", page, answered)
+
+    def settle(self, server: SimulatedServer, command: str, key: str) -> None:
+        """Send one dead letter again, or take it off the list."""
         place = (server.name, key)
         if command == "dead-bury":
             self.buried.add(place)
@@ -69,9 +97,9 @@ class Operators:
         arguments: list[str],
         answered: Callable[[Any, AntecedeError | None], None],
     ) -> None:
-        """Send a request, if the server is up. ``answered`` is called with its document, or with the error."""
+        """Send a request, if the server listens. ``answered`` is called with its document, or with the error."""
         loop = self._loop
-        if not server.up:
+        if not server.listens:
             return
 
         def received(end: End, parts: list[wire.AnyPart]) -> None:
@@ -89,3 +117,10 @@ class Operators:
         known = loop.identities
         keyring = None if known is None else known.keyring(OPERATOR, "admin")
         mine.receiver = OperatorRequest(mine, wire.Request("", command, arguments), answered, keyring)
+
+
+def _number(listed: dict[str, Any]) -> int:
+    return int(listed["place"].rpartition(":")[2])
+
+
+_page_letters = 2

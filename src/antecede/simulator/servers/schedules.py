@@ -7,22 +7,22 @@ well.
 
 from collections.abc import Callable
 from random import Random
-from typing import ClassVar
 
 import msgspec
 
 from antecede import limits, wire
 from antecede.access.authoriser import temporary_name
-from antecede.engine.agents import Agent, Notification, Timeout
-from antecede.engine.context import Context
-from antecede.engine.topic import Subscribe, Topic, Unsubscribe
+from antecede.engine.agents import Agent, Notification
+from antecede.engine.topic import Subscribe, Topic
 from antecede.orders import OrderSpec, parse
 from antecede.server import Plan
 from antecede.simulator.servers.client import NOBODY
+from antecede.simulator.servers.crowd import Crowd, decide, early, patient_seconds
 from antecede.simulator.servers.faults import NONE, ROUGH, Faults
 from antecede.simulator.servers.intruders import IdentifiedWorld, Intruded, intruded
-from antecede.simulator.servers.judgement import findings
+from antecede.simulator.servers.judgement import expired, findings
 from antecede.simulator.servers.losses import lost_data
+from antecede.simulator.servers.workers import Dice, Enquiry, Riddle, Work, Worker
 from antecede.simulator.servers.world import Logs, ServerWorld
 from antecede.topology import Domain, Topology
 from antecede.trace import DELIVER, SEND
@@ -33,121 +33,6 @@ _causal = (*_stamped, *_stamped, "buffer", "buffer:pipelined=true", "buffer:mult
 _any = (*_causal, *_total)
 _weaker = ("fifo", "none", "skeen")
 _intruded_share = 0.25
-_patient_seconds = 60.0
-"""How long a patient client waits for an answer: longer than any fault lasts."""
-
-
-class Work(Notification):
-    """A task, and how many more may follow from it."""
-
-    id: int
-    depth: int
-
-
-class Enquiry(Notification):
-    """A question."""
-
-    id: int
-    silent: bool
-
-
-class Answer(Notification):
-    """Its answer."""
-
-    id: int
-
-
-class Ring(Notification):
-    """From an agent's own timer."""
-
-    id: int
-
-
-class Riddle(Notification):
-    """A notification without a handler."""
-
-    id: int
-
-
-class Dice:
-    """The shared data of the agents of one world: the random generator, and the known addresses."""
-
-    def __init__(self, random: Random, agents: list[str], topics: list[str], clients: list[str]) -> None:
-        self.random = random
-        self.agents = agents
-        self.topics = topics
-        self.clients = clients
-        self.ids = 0
-
-    def id(self) -> int:
-        self.ids += 1
-        return self.ids
-
-    def below(self, bound: int) -> int:
-        return int(self.random.random() * bound)
-
-    def one(self, names: list[str]) -> str:
-        return names[self.below(len(names))]
-
-    def some(self) -> list[str]:
-        """One to three of the agents and clients."""
-        return [self.one(self.agents + self.clients) for _ in range(1 + self.below(3))]
-
-
-class Worker(Agent):
-    """Uses all features; remembers its actions."""
-
-    dice: ClassVar[Dice]
-
-    seen: list[int] = msgspec.field(default_factory=list)
-    asked: int = 0
-    settled: int = 0
-    rung: int = 0
-    timers: int = 0
-    children: int = 0
-
-    def on_work(self, work: Work, ctx: Context) -> None:
-        self.seen.append(work.id)
-        if work.depth > 0:
-            for _ in range(self.dice.below(3)):
-                self._act(work.depth - 1, ctx)
-
-    def _act(self, depth: int, ctx: Context) -> None:
-        dice = self.dice
-        what = dice.random.random()
-        if what < 0.4:
-            ctx.send(dice.one(dice.agents + dice.clients), Work(id=dice.id(), depth=depth))
-        elif what < 0.65:
-            ctx.multicast(dice.some(), Work(id=dice.id(), depth=depth))
-        elif what < 0.75:
-            self.asked += 1
-            enquiry = Enquiry(id=dice.id(), silent=dice.random.random() < 0.3)
-            ctx.ask(dice.one(dice.agents), enquiry, reply="on_answer", timeout=0.001 + dice.random.random() ** 3)
-        elif what < 0.85:
-            self.timers += 1
-            ctx.timer(dice.random.random() * 0.5, Ring(id=dice.id()))
-        elif what < 0.93:
-            ctx.send(dice.one(dice.topics), Work(id=dice.id(), depth=0))
-        elif what < 0.97:
-            ctx.send(dice.one(dice.topics), Subscribe() if dice.below(3) else Unsubscribe())
-        else:
-            self.children += 1
-            child = ctx.create(f"{ctx.agent.partition('@')[0]}-{dice.id()}", Worker())
-            ctx.send(child, Work(id=dice.id(), depth=depth))
-
-    def on_enquiry(self, enquiry: Enquiry, ctx: Context) -> None:
-        if not enquiry.silent:
-            ctx.reply(Answer(id=enquiry.id))
-
-    def on_answer(self, answer: Answer, ctx: Context) -> None:
-        self.settled += 1
-
-    def on_timeout(self, timeout: Timeout, ctx: Context) -> None:
-        self.settled += 1
-
-    def on_ring(self, ring: Ring, ctx: Context) -> None:
-        self.rung += 1
-        ctx.send(self.dice.one(self.dice.agents), Work(id=self.dice.id(), depth=0))
 
 
 class Outcome(msgspec.Struct):
@@ -184,6 +69,8 @@ def play(
     servers = list(topology.servers)
     clients = [f"c{number}@{_one(random, servers)}" for number in range(1 + int(random.random() * 3))]
     durability = "os" if random.random() < 0.15 else "disk"
+    crowd = Crowd(seed, servers)
+    plan = msgspec.structs.replace(plan, mailboxes=crowd.mailboxes)
     rough = faults or _with_intruders(seed, _faults(random, seed))
     if isinstance(rough, Intruded) and world_class is ServerWorld:
         world_class = IdentifiedWorld
@@ -192,6 +79,7 @@ def play(
     if isinstance(world, IdentifiedWorld):
         world.work = lambda: Work(id=dice.id(), depth=0)
     _workload(world, random, dice)
+    crowd.join(world, dice)
     if watch:
         watch(world)
     copied: list[dict[str, bytes]] = []
@@ -201,6 +89,7 @@ def play(
         world.later(random.random() * world.faults.seconds, lambda: copied.append(copies()))
     try:
         world.run()
+        decide(world)
         if random.random() < 0.1:
             world.reset_domain(_one(random, list(topology.domains)))
             world.settle()
@@ -209,11 +98,13 @@ def play(
             world.settle()
         if random.random() < 0.02:
             _stay_long(world, random, dice)
+        decide(world)
         logs = world.logs()
         found = findings(world, logs, promised, None, replayed=seed % 4 == 0)
-        found += _dead(world, logs) + _asked(world) + _states(world, logs)
+        found += early(logs) if "causal" in promised else ()
+        found += _dead(world, logs) + _asked(world) + _states(world, logs, crowd.agents)
         found += world.trespasses() if isinstance(world, IdentifiedWorld) else []
-        if not found and copied and watch is None:
+        if not found and copied and watch is None and not crowd.hold:
             # A world that is watched keeps its logs.
             found = lost_data(world, server, copied[-1] if random.random() < 0.5 else {}, lambda: _probe(world, dice))
     except Exception as error:
@@ -370,7 +261,7 @@ def _ask(world: ServerWorld, when: float, source: str, dice: Dice) -> None:
     draw, asked, id_ = dice.random.random, dice.one(dice.agents), dice.id()
     kind = draw()
     question: Notification = Riddle(id=id_) if kind < 0.1 else Enquiry(id=id_, silent=kind < 0.3)
-    timeout = _patient_seconds if kind < 0.1 or kind > 0.5 else 0.001 + draw() ** 3
+    timeout = patient_seconds if kind < 0.1 or kind > 0.5 else 0.001 + draw() ** 3
     world.later(when, world.client(source).ask, asked, id_, question, timeout)
 
 
@@ -392,8 +283,17 @@ def _dead(world: ServerWorld, logs: Logs) -> list[str]:
     one that an operator took off the list is not kept."""
     # A letter may be handed out by a step that is lost in a crash; then it was never sent.
     sent = {row.message for row in logs.rows if row.kind == SEND}
-    riddles = [letter for letter in world.letters.values() if letter.type == "Riddle" and letter.id in sent]
-    dead = sum(bool(row.dead) and not wire.is_temporary(row.process) for row in logs.rows)
+    gone = expired(logs)
+    ids = {letter for letter, _ in gone}
+    riddles = [
+        letter
+        for letter in world.letters.values()
+        if letter.type == "Riddle" and letter.id in sent and letter.id not in ids
+    ]
+    dead = sum(
+        bool(row.dead) and not wire.is_temporary(row.process) and (row.message, row.process) not in gone
+        for row in logs.rows
+    )
     kept = {(name, key) for name, server in world.servers.items() for key in server.machine.engine.dead}
     found = [
         f"{name}: {key} is off the list of dead letters, and still there"
@@ -401,8 +301,13 @@ def _dead(world: ServerWorld, logs: Logs) -> list[str]:
         if (name, key) in kept
     ]
     # A replay leaves a mark on the letter. If the operator got no answer, the letter may have been buried or not.
-    expected = len(riddles) - sum(bool(letter.replays) for letter in riddles)
-    buried = sum(place not in kept for place in world.operators.buried)
+    quotas = {f"{letter} {agent}" for letter, agent in gone}
+    kept = {place for place in kept if place[1] not in quotas}
+    again = sum(bool(letter.replays) and letter.replays not in ids for letter in riddles)
+    expected = len(riddles) - again
+    # What one operator wanted to bury, another may have sent again.
+    quotas |= {f"{letter.replays} {agent}" for letter in riddles for agent in letter.to}
+    buried = sum(place not in kept and place[1] not in quotas for place in world.operators.buried)
     if dead != len(riddles) or len(kept) + buried != expected:
         found.append(f"{len(kept)} dead letters are kept, {buried} buried and {dead} died: expected {len(riddles)}")
     return found
@@ -410,20 +315,24 @@ def _dead(world: ServerWorld, logs: Logs) -> list[str]:
 
 def _asked(world: ServerWorld) -> list[str]:
     """A client that is patient gets the answer to its question, or learns that there will be no answer."""
+    if world.plan.mailboxes.hold:
+        # A question may be held for longer than any client waits.
+        return []
     return [
         f"{address}: question {question.id} was {question.outcome}"
         for address, client in world.clients.items()
+        if address not in world.plan.mailboxes.named  # there answers may expire
         for question in client.questions
-        if question.timeout == _patient_seconds and question.outcome not in ("answered", "unanswered", "lost")
+        if question.timeout == patient_seconds and question.outcome not in ("answered", "unanswered", "lost")
     ]
 
 
-def _states(world: ServerWorld, logs: Logs) -> list[str]:
+def _states(world: ServerWorld, logs: Logs, hurried: set[str]) -> list[str]:
     """Check that agents remember the committed actions, in sequence, and nothing else."""
     done: dict[str, list[int]] = {}
     for row in sorted((row for row in logs.rows if row.kind == DELIVER), key=lambda row: row.index):
         letter = world.letters.get(row.message or "")
-        if letter is not None and letter.type == "Work":
+        if letter is not None and letter.type == "Work" and not row.dead:
             done.setdefault(row.process, []).append(msgspec.msgpack.decode(letter.body, type=Work).id)
     found = []
     for server in world.servers.values():
@@ -435,6 +344,9 @@ def _states(world: ServerWorld, logs: Logs) -> list[str]:
                 found.append(f"{address} remembers {worker.seen}, committed were {done.get(address, [])}")
             if len(set(worker.seen)) < len(worker.seen):
                 found.append(f"{address} did something twice: {worker.seen}")
+            if address in hurried:
+                # Its answers and timers may have expired.
+                continue
             if worker.asked != worker.settled or worker.timers != worker.rung:
                 found.append(
                     f"{address} asked {worker.asked}, of which {worker.settled} were settled; "

@@ -24,7 +24,7 @@ from antecede.server.recovery import recover
 from antecede.server.upkeep import Snapshot
 from antecede.simulator.servers.network import End
 from antecede.simulator.servers.surroundings import Surroundings
-from antecede.simulator.servers.watched import WatchedCore, WatchedLog, WorldLog, react_at_once, unreadable
+from antecede.simulator.servers.watched import WatchedCore, WatchedLog, WorldLog, over_quota, react_at_once, unreadable
 from antecede.store import LogStore, Sizes, open_log, read_records
 from antecede.store.simulated import PowerCut, SimulatedDisk
 
@@ -388,7 +388,7 @@ class SimulatedServer:
         for address in (*temporary, *filter(wire.is_temporary, engine.mailboxes)):
             if sessions.is_away(address):
                 return f"temporary client {address} is gone, and was not forgotten"
-        return ""
+        return over_quota(self.machine.engine, self.clock_ms)
 
     def look(self) -> None:
         """Do the regular work, and keep a snapshot if one is due."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from antecede import limits, wire
 from antecede.channel.letters import unshared
 from antecede.channel.packets import unshared_packet
-from antecede.engine import React
+from antecede.engine import Engine, React
 from antecede.engine.host import Host, Outcome
 from antecede.errors import AgentError
 from antecede.server.core import ServerCore
@@ -74,6 +74,14 @@ def unreadable(part: wire.Part, version: int) -> bool:
     if isinstance(part, wire.Deliver):
         return unshared(part.train) != part.train
     return isinstance(part, wire.PeerFrames) and any(unshared_packet(body) != body for body in part.bodies)
+
+
+def over_quota(engine: Engine, clock_ms: int) -> str:
+    """Return which mailbox holds too much, or has letters whose age is not counted; empty: none."""
+    quotas, mailboxes = engine.quotas, engine.mailboxes
+    over = [one.agent for one in quotas.look(mailboxes, lambda agent: False, clock_ms, 0)]
+    places = over or list(quotas.crowded) or quotas.unseen(mailboxes, clock_ms + 1_000)
+    return f"the mailbox of {places[0]} is above its quota, and nothing expired" if places else ""
 
 
 def react_at_once(host: Host, due: React) -> Outcome:

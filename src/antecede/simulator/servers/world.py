@@ -40,7 +40,7 @@ _wrong_events = ("bad-frame", "link-stopped", "peer-refused", "client-refused", 
 
 
 class Logs(msgspec.Struct):
-    """The logs of all servers: each server's records, and the rows that they give."""
+    """Each server's records, and the rows that all of them give."""
 
     records: dict[str, list[bytes]]
     rows: list[Event]
@@ -72,11 +72,13 @@ class ServerWorld:
         """Every letter that was ever handed out, by its id."""
         self.wrongs: list[str] = []
         """The complaints of servers and clients."""
+        self.absent: set[str] = set()
+        """Clients that are gone and never return."""
         self.operators = Operators(self)
         self.crashes = 0
         self.attended = 0.0
         self.losing = False
-        """Whether a server lost its data: links with it stop, and its clients cannot continue."""
+        """Whether a server lost its data: links with it stop."""
         self._resetting = False
         """Whether a domain is reset: until all its members have been, they refuse each other."""
         self._failed: set[str] = set()
@@ -417,7 +419,7 @@ class ServerWorld:
         return known
 
     def send(self, source: str, to: str | Iterable[str], notification: Notification) -> None:
-        """Let a client publish, to one or several."""
+        """Let a client publish."""
         client = self.client(source)
         targets = (to,) if isinstance(to, str) else tuple(sorted(set(to)))
         # The server refuses unreachable addresses; here the caller gets the error at once.
@@ -435,7 +437,7 @@ class ServerWorld:
         return logs
 
     def trace(self) -> list[Event]:
-        """The rows of all servers' logs, as they are on the disks now."""
+        """Read the rows of all servers' logs."""
         return self.logs().rows
 
 

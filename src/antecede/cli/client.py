@@ -1,0 +1,114 @@
+"""``antecede client``: the clients of all servers, for operators."""
+
+import json
+import sys
+from typing import Any
+
+import typer
+
+from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
+
+_where = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT.")
+_client = typer.Argument(..., metavar="NAME@SERVER", help="A client, as listed.")
+_some_topics = typer.Argument(..., metavar="TOPIC…", help="The topics.")
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(no_args_is_help=True, help="Clients of the servers, their mailboxes and subscriptions.")
+    app.add_typer(group, name="client")
+
+    @group.command("list")
+    def list_(
+        where: str = _where,
+        away: bool = typer.Option(False, "--away", help="Only disconnected clients."),
+        token_file: str | None = TOKEN,
+        authority: str | None = AUTHORITY,
+        credentials: str | None = CREDENTIALS,
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> None:
+        """List the clients that the servers know, with the number of their publishes and of letters that wait."""
+        from antecede.cli.dead_pages import access_of
+
+        clients = [
+            one
+            for one in _listed(where, access_of(where, token_file, authority, credentials))
+            if not (away and one["connected"])
+        ]
+        if as_json:
+            print(json.dumps(clients, indent=2))
+            return
+        for one in clients:
+            state = "connected" if one["connected"] else "away"
+            print(f"{one['client']}  {state}, {one['published']} published, {one['waiting']} waiting")
+        if not clients:
+            print("no clients", file=sys.stderr)
+
+    @group.command("remove")
+    def remove(
+        where: str = _where,
+        client: str = _client,
+        token_file: str | None = TOKEN,
+        authority: str | None = AUTHORITY,
+        credentials: str | None = CREDENTIALS,
+    ) -> None:
+        """Remove a client that will not return: end its subscriptions, delete its letters, forget its publishes.
+
+        Its subscriptions end at all topics of the topology file with the class antecede:Topic. For other topics use
+        "antecede client unsubscribe" before.
+        """
+        from antecede.cli.dead_pages import Servers, access_of
+
+        servers = Servers(where, access_of(where, token_file, authority, credentials))
+        home = servers.home(client)
+        for topic in _topics(where):
+            servers.ask(home, "client-unsubscribe", client, topic)
+            servers.check()
+        dropped, left = 0, 1
+        while left:
+            document = servers.ask(home, "client-remove", client)
+            servers.check()
+            if document is None:
+                break
+            dropped, left = dropped + document["dropped"], document["left"]
+        print(json.dumps({"client": client, "dropped": dropped, "unsubscribed": _topics(where)}, indent=2))
+
+    @group.command("unsubscribe")
+    def unsubscribe(
+        where: str = _where,
+        client: str = _client,
+        topics: list[str] = _some_topics,
+        token_file: str | None = TOKEN,
+        authority: str | None = AUTHORITY,
+        credentials: str | None = CREDENTIALS,
+    ) -> None:
+        """End the subscriptions of a client to some topics, as if it had done so itself."""
+        from antecede.cli.dead_pages import Servers, access_of
+
+        servers = Servers(where, access_of(where, token_file, authority, credentials))
+        for topic in topics:
+            servers.ask(servers.home(client), "client-unsubscribe", client, topic)
+            servers.check()
+        print(json.dumps({"client": client, "unsubscribed": topics}, indent=2))
+
+
+def _topics(where: str) -> list[str]:
+    if where.startswith("tcp://"):
+        return []
+    from antecede.cli.organisation import read_topology
+
+    return [agent.name for agent in read_topology(where).agents if agent.kind == "antecede:Topic"]
+
+
+def _listed(where: str, access: Any) -> list[dict[str, Any]]:
+    from antecede.cli.dead_pages import Servers
+
+    servers = Servers(where, access)
+    clients: list[dict[str, Any]] = []
+    for name in servers.addresses:
+        after, more = "", True
+        while more and (page := servers.ask(name, "client-list", after)) is not None:
+            clients += page["clients"]
+            more = page["more"]
+            after = page["clients"][-1]["client"] if page["clients"] else ""
+    servers.check()
+    return clients

@@ -1,0 +1,221 @@
+"""Dead letters of several servers, page by page: the requests of ``antecede dead``.
+
+A server handles one page per request (:mod:`antecede.server.dead_letters`). These functions repeat requests until all
+is done, and show how far they are. A server that does not answer is named on standard error, and the others are asked.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from antecede.cli.live import Access, addresses, ask_server
+from antecede.cli.progress import bar
+from antecede.errors import ClosedError, MissingError, OverloadError, RefusedError, UsageError
+from antecede.limits import dead_page_letters_max
+from antecede.topology import Address
+
+
+def access_of(where: str, token_file: str | None, authority: str | None, credentials: str | None) -> Access:
+    """Return the credentials of an operator."""
+    return Access(where, "operator", token_file, authority, credentials)
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """The dead letters that are meant."""
+
+    agent: str
+    type: str
+    reason: str
+    older_seconds: float | None
+    now: float
+
+    @property
+    def any(self) -> bool:
+        """Whether it leaves anything out."""
+        return bool(self.agent or self.type or self.reason or self.older_seconds is not None)
+
+    def arguments(self) -> tuple[str, str, str, str]:
+        """Return the last arguments of a request for a page."""
+        if self.older_seconds is None:
+            return self.agent, self.type, self.reason, "0"
+        if not 0 <= self.older_seconds <= self.now:
+            raise UsageError(f"--older {self.older_seconds}: expected a number of seconds, not negative")
+        return self.agent, self.type, self.reason, str(int((self.now - self.older_seconds) * 1000))
+
+
+class Servers:
+    """The servers that are asked. Those that do not answer are named, once; the work goes on with the others."""
+
+    def __init__(self, where: str, access: Access) -> None:
+        self.addresses = addresses(where)
+        self.access = access
+        self.down: dict[str, str] = {}
+        self.answered = 0
+
+    def ask(self, name: str, command: str, *arguments: str) -> Any:
+        """Send one request; return None if the server does not answer."""
+        try:
+            document = ask_server(self.addresses[name], self.access, command, *arguments)
+        except (ClosedError, RefusedError) as error:
+            if name not in self.down:
+                print(f"antecede: server {name}: {error}", file=sys.stderr, flush=True)
+            self.down[name] = str(error)
+            return None
+        self.answered += 1
+        return document
+
+    def check(self) -> None:
+        """Raise an error if no server answered."""
+        if not self.answered:
+            raise ClosedError("; ".join(f"{name}: {reason}" for name, reason in self.down.items()))
+
+    def home(self, client: str) -> str:
+        """Return the name of a client's server among these."""
+        name, _, server = client.rpartition("@")
+        alone = len(self.addresses) == 1 and next(iter(self.addresses)).startswith("tcp://")
+        if not name or (server not in self.addresses and not alone):
+            raise UsageError(f"client {client!r}: expected NAME@SERVER with one of {', '.join(self.addresses)}")
+        return server if server in self.addresses else next(iter(self.addresses))
+
+
+def listed(where: str, access: Access, chosen: Filter, first: int, after: str) -> Iterator[dict[str, Any]]:
+    """Yield dead letters, server by server, oldest first; at most ``first`` (0: all), after the place ``after``."""
+    servers = Servers(where, access)
+    place = _place(after, servers.addresses)
+    if first < 0:
+        raise UsageError(f"--first {first}: expected a number, not negative")
+    left = first
+    for name in servers.addresses:
+        number = 0
+        if place is not None:
+            if name != place[0]:
+                continue
+            number, place = place[1], None
+        while True:
+            most = min(left or dead_page_letters_max, dead_page_letters_max)
+            page = servers.ask(name, "dead-page", str(number), "0", str(most), *chosen.arguments())
+            if page is None:
+                break
+            yield from page["letters"]
+            if first:
+                left -= len(page["letters"])
+                if not left:
+                    return
+            number = page["upto"]
+            if not page["more"]:
+                break
+    servers.check()
+
+
+def _place(after: str, servers: dict[str, Address]) -> tuple[str, int] | None:
+    if not after:
+        return None
+    server, _, number = after.rpartition(":")
+    alone = next(iter(servers))
+    if not number.isdecimal() or (server not in servers and not alone.startswith("tcp://")):
+        raise UsageError(f"--after {after}: expected a place as listed, SERVER:NUMBER")
+    return (server if server in servers else alone), int(number)
+
+
+def one_letter(where: str, access: Access, command: str, letter: str) -> Any:
+    """Send a command about one dead letter to the server that has it."""
+    servers = Servers(where, access)
+    for name in servers.addresses:
+        try:
+            document = servers.ask(name, command, letter)
+        except MissingError:
+            servers.answered += 1
+            continue
+        if document is not None:
+            return document
+    servers.check()
+    also = f"; no answer from {', '.join(servers.down)}" if servers.down else ""
+    raise UsageError(f"no server has a dead letter {letter!r}{also}")
+
+
+def many(where: str, access: Access, action: str, chosen: Filter) -> dict[str, Any]:
+    """Replay or bury all dead letters that fit, on all servers that answer. Letters that die meanwhile are left."""
+    servers = Servers(where, access)
+    done = f"{action}ed" if action == "replay" else "buried"
+    document: dict[str, Any] = {done: 0, "skipped": 0, "servers": {}}
+    with bar(f"{action} dead letters") as (say, tell):
+        for name in servers.addresses:
+            state = {"upto": 0, "last": 0, done: 0, "skipped": 0}
+            more, total = True, 0
+            while more:
+                numbers = (str(state["upto"]), str(state["last"]), "0")
+                page = _patiently(servers, name, f"dead-{action}-page", *numbers, *chosen.arguments())
+                if page is None:
+                    break
+                if not state["last"]:
+                    state["last"], total = page["last"], page["dead"]
+                    say(f"{action} dead letters of {page['server']}")
+                state["upto"], more = page["upto"], page["more"]
+                state[done] += page[done]
+                state["skipped"] += page.get("skipped", 0)
+                tell(min(state[done], total), total)
+            document[done] += state[done]
+            document["skipped"] += state["skipped"]
+            if name not in servers.down or state[done]:
+                document["servers"][name] = {done: state[done], "skipped": state["skipped"]}
+    servers.check()
+    return {**document, "down": servers.down}
+
+
+def _patiently(servers: Servers, name: str, command: str, *arguments: str) -> Any:
+    """Send a request; while the server is overloaded, try again for a while."""
+    until = time.monotonic() + _patience_seconds
+    while True:
+        try:
+            return servers.ask(name, command, *arguments)
+        except OverloadError as error:
+            if time.monotonic() > until:
+                raise OverloadError(f"server {name}: {error}; the same command continues there") from None
+            time.sleep(_pause_seconds)
+
+
+def drop_one(where: str, access: Access, client: str) -> dict[str, Any]:
+    """Empty the mailbox of one client."""
+    servers = Servers(where, access)
+    document = _drop(servers, servers.home(client), client)
+    servers.check()
+    assert document is not None
+    return document
+
+
+def drop_all(where: str, access: Access) -> dict[str, Any]:
+    """Empty the mailboxes of all disconnected clients."""
+    servers = Servers(where, access)
+    dropped: dict[str, int] = {}
+    for name in servers.addresses:
+        while (status := servers.ask(name, "status")) is not None:
+            away = [client for client in status["clients"]["away"] if client not in dropped]
+            for client in away:
+                document = _drop(servers, name, client)
+                if document is not None:
+                    dropped[client] = document["dropped"]
+            if not away or name in servers.down:
+                break
+    servers.check()
+    return {"dropped": sum(dropped.values()), "clients": dropped, "down": servers.down}
+
+
+def _drop(servers: Servers, name: str, client: str) -> dict[str, Any] | None:
+    dropped, left = 0, 1
+    document: dict[str, Any] | None = None
+    with bar(f"drop letters of {client}") as (_, tell):
+        while left:
+            page = servers.ask(name, "mailbox-drop", client)
+            if page is None:
+                break
+            dropped, left = dropped + page["dropped"], page["left"]
+            document = {"server": page["server"], "dropped": dropped, "client": client}
+            tell(dropped, dropped + left)
+    return document
+
+
+_patience_seconds = 60.0
+_pause_seconds = 0.5

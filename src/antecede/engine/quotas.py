@@ -1,0 +1,210 @@
+"""Quotas: which letters of which mailboxes are too many, and must expire.
+
+A receiver that is slow or absent must not slow others down, so its mailbox has a quota: letters, bytes, and how long a
+letter may wait (:mod:`antecede.topology.mailboxes`). All mailboxes of clients together have a limit too. Letters above
+a quota **expire from the head** of the mailbox: they are dead, with the reason. So each letter is delivered once, or
+dead with a reason. Letters leave a mailbox in its sequence, also dead ones: otherwise a letter could be handled after
+one that follows from it.
+
+**Letters that were handed out do not expire.** An agent that reacts, or a client that has letters in its hands, keeps
+its mailbox until these letters are settled. Meanwhile the mailbox is *crowded*, and no further letters are handed out.
+
+Only the outcome is in the log, so nothing here must be repeated exactly, except for the times at which letters
+arrived. An item of the log says when the letters that came since the last such item were seen
+(``Engine.quotas.seen``).
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from antecede import limits
+from antecede.channel.letters import Letter
+from antecede.topology import Mailboxes, Quota
+
+_Mailbox = deque[Letter]
+
+
+class Excess(msgspec.Struct, frozen=True):
+    """Letters at the head of a mailbox that are too many."""
+
+    agent: str
+    letters: int
+    reason: str
+
+
+class _Size(msgspec.Struct, gc=False):
+    """The counted letters at the head of a mailbox."""
+
+    letters: int = 0
+    bytes: int = 0
+
+
+class Quotas:
+    """The quotas of one server's mailboxes, and how full these are."""
+
+    def __init__(self, settings: Mailboxes, is_agent: Callable[[str], bool]) -> None:
+        """``is_agent``: whether an address is an agent of this server, not a client."""
+        self.settings = settings
+        self.is_agent = is_agent
+        self.handed: dict[str, int] = {}
+        """Clients that may have letters in their hands, and how many; their sessions say so. A letter counts until the
+        step that removes it from the mailbox."""
+        self.crowded: set[str] = set()
+        """Mailboxes with too many letters, of which the first were handed out."""
+        self.ages: dict[str, deque[list[int]]] = {}
+        """For mailboxes with a limit of time: [wall clock, number of letters seen then], from the head on. Letters
+        behind these have not been seen. This is durable."""
+        self.expired: dict[str, int] = {}
+        """The letters that expired since someone looked here, by mailbox."""
+        self._quotas: dict[str, Quota] = {}
+        self._sizes: dict[str, _Size] = {}
+
+    # Changes of mailboxes.
+
+    def taken(self, agent: str, letters: list[Letter]) -> None:
+        """Letters were removed from the head of a mailbox."""
+        held = self.handed.get(agent)
+        if held is not None:
+            if held > len(letters):
+                self.handed[agent] = held - len(letters)
+            else:
+                del self.handed[agent]
+        size = self._sizes.get(agent)
+        if size is not None:
+            counted = letters[: size.letters]
+            size.letters -= len(counted)
+            size.bytes -= sum([len(letter.body) for letter in counted])
+        runs = self.ages.get(agent)
+        count = len(letters)
+        while runs and count:
+            part = min(count, runs[0][1])
+            runs[0][1] -= part
+            count -= part
+            if not runs[0][1]:
+                runs.popleft()
+
+    def emptied(self, agent: str) -> None:
+        """A mailbox has no letters any more."""
+        self._sizes.pop(agent, None)
+        self._quotas.pop(agent, None)
+        self.ages.pop(agent, None)
+        self.crowded.discard(agent)
+
+    def seen(self, agent: str, letters: int, clock_ms: int) -> None:
+        """The letters of a mailbox that came since the last time were there at this time."""
+        runs = self.ages.setdefault(agent, deque())
+        fresh = letters - sum(run[1] for run in runs)
+        if fresh > 0:
+            runs.append([clock_ms, fresh])
+
+    # Questions.
+
+    def of(self, agent: str) -> Quota:
+        """Return the quota of a mailbox that is not empty."""
+        quota = self._quotas.get(agent)
+        if quota is None:
+            quota = self._quotas[agent] = self.settings.quota(agent, self.is_agent(agent))
+        return quota
+
+    def unseen(self, mailboxes: dict[str, _Mailbox], clock_ms: int) -> list[str]:
+        """Return the mailboxes with a limit of time in which letters have not been seen for a while."""
+        found = []
+        for agent, mailbox in mailboxes.items():
+            if self.of(agent).seconds:
+                runs = self.ages.get(agent)
+                if not runs or (abs(clock_ms - runs[-1][0]) >= _seen_ms and sum(run[1] for run in runs) < len(mailbox)):
+                    found.append(agent)
+        return found
+
+    def refusal(self, to: tuple[str, ...], mailboxes: dict[str, _Mailbox]) -> str:
+        """Return why a publish of a client of this server is refused: a mailbox is full; empty: it is not refused."""
+        for address in to:
+            mailbox = mailboxes.get(address)
+            if mailbox is None or (quota := self.of(address)).full != "refuse":
+                continue
+            if 0 < quota.letters <= len(mailbox) or 0 < quota.bytes <= self._bytes(address, mailbox):
+                return f"the mailbox of {address} is full, with {len(mailbox)} letters: try again later"
+        return ""
+
+    def look(
+        self, mailboxes: dict[str, _Mailbox], reacting: Callable[[str], bool], clock_ms: int, memory_bytes: int
+    ) -> Iterator[Excess]:
+        """Yield what must expire now, and note the crowded mailboxes. ``memory_bytes``: of all letters in mailboxes;
+        there a multicast counts once."""
+        letters = size = 0
+        fullest: list[tuple[int, str]] = []
+        self.crowded.clear()
+        for agent, mailbox in mailboxes.items():
+            quota, client = self.of(agent), not self.is_agent(agent)
+            excess = self._excess(agent, mailbox, quota, clock_ms) if quota.limited else None
+            busy = agent in self.handed if client else reacting(agent)
+            if excess is not None:
+                if busy:
+                    self.crowded.add(agent)
+                else:
+                    yield excess
+            elif client and not busy:
+                fullest.append((len(mailbox), agent))
+            if client:
+                letters += len(mailbox)
+                size += self._bytes(agent, mailbox)
+        share = limits.mailbox_clients_share_max
+        over = letters - int(share * limits.backlog_letters_max)
+        room = share * limits.backlog_letter_bytes_max
+        if min(size, memory_bytes) > room:
+            over = max(over, letters // _slice)
+        if over > 0 and fullest:
+            length, agent = max(fullest)
+            yield Excess(agent, min(over, length // 2 + 1, limits.drop_letters_max), ALL_FULL)
+
+    def _excess(self, agent: str, mailbox: _Mailbox, quota: Quota, clock_ms: int) -> Excess | None:
+        count, reason = 0, ""
+        if quota.letters and len(mailbox) > quota.letters:
+            count, reason = len(mailbox) - quota.letters, f"{EXPIRED}: more than {quota.letters} letters in the mailbox"
+        if quota.bytes and self._bytes(agent, mailbox) > quota.bytes:
+            over, place = self._bytes(agent, mailbox) - quota.bytes, 0
+            for place, letter in enumerate(mailbox, 1):
+                over -= len(letter.body)
+                if over <= 0 or place >= limits.drop_letters_max:
+                    break
+            if place > count:
+                count, reason = place, f"{EXPIRED}: more than {quota.bytes} bytes in the mailbox"
+        if quota.seconds:
+            late = 0
+            for seen_ms, letters in self.ages.get(agent, ()):
+                if seen_ms + quota.seconds * 1000 > clock_ms:
+                    break
+                late += letters
+            if late > count:
+                count, reason = late, f"{EXPIRED}: more than {quota.seconds:g} s in the mailbox"
+        return Excess(agent, min(count, limits.drop_letters_max), reason) if count else None
+
+    def _bytes(self, agent: str, mailbox: _Mailbox) -> int:
+        size = self._sizes.get(agent)
+        if size is None:
+            size = self._sizes[agent] = _Size()
+        fresh = len(mailbox) - size.letters
+        if fresh:
+            size.bytes += sum([len(letter.body) for letter in islice(reversed(mailbox), fresh)])
+            size.letters = len(mailbox)
+        return size.bytes
+
+    def dump(self) -> dict[str, list[tuple[int, int]]]:
+        """Return the durable part."""
+        return {agent: [(run[0], run[1]) for run in runs] for agent, runs in self.ages.items() if runs}
+
+    def load(self, saved: dict[str, list[tuple[int, int]]]) -> None:
+        """Load the durable part."""
+        self.ages = {agent: deque([list(run) for run in runs]) for agent, runs in saved.items()}
+
+
+EXPIRED: Final = "expired"
+"""The reasons of expired letters begin with this word."""
+ALL_FULL: Final = f"{EXPIRED}: the mailboxes of all clients together are full"
+_seen_ms: Final = 1_000
+_slice: Final = 16
+"""The part of the clients' letters that expires at a time, if they take too much memory."""

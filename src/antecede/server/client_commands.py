@@ -1,0 +1,90 @@
+"""Operators' commands about clients: list them, remove one that will not return, end its subscription to a topic.
+
+A client is known to its server if it ever published, or if letters wait for it. Only a disconnected client can be
+removed: its letters are deleted for good, some with each request, and the number of its last publish is forgotten. A
+client of this name that connects later is a new one.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from antecede import limits
+from antecede.engine import name_of
+from antecede.engine.topic import Unsubscribe
+from antecede.errors import MissingError, UsageError
+from antecede.server import AgentServer, Input
+from antecede.server.items import Left
+from antecede.server.sessions import OPERATOR, Sessions
+from antecede.server.words import OnBehalf
+
+
+class ClientCommands:
+    """The commands about the clients of one server."""
+
+    def __init__(
+        self,
+        machine: AgentServer,
+        sessions: Sessions,
+        lives: Callable[[str], bool],
+        change: Callable[[Input], None],
+    ) -> None:
+        self._machine = machine
+        self._sessions = sessions
+        self._lives = lives
+        self._change = change
+        self.commands: dict[str, tuple[int, Callable[..., Any]]] = {
+            "client-list": (1, self.list),
+            "client-remove": (1, self.remove),
+            "client-unsubscribe": (2, self.unsubscribe),
+        }
+        """The commands, each with the number of its arguments."""
+
+    def list(self, after: str) -> dict[str, Any]:
+        """Return some clients, sorted by address, from the first after ``after`` on."""
+        machine = self._machine
+        me = f"@{machine.name}"
+        known = {f"{client}{me}" for client in machine.clients if client != OPERATOR}
+        known.update(address for address in machine.engine.mailboxes if not self._lives(address))
+        known.update(f"{client}{me}" for client in self._sessions.names)
+        some = sorted(address for address in known if address > after)
+        shown = some[: limits.dead_page_letters_max]
+        return {"server": machine.name, "more": len(some) > len(shown), "clients": [self._shown(one) for one in shown]}
+
+    def _shown(self, address: str) -> dict[str, Any]:
+        machine = self._machine
+        client = address.rpartition("@")[0]
+        return {
+            "client": address,
+            "connected": not self._sessions.is_away(address),
+            "published": machine.clients.get(client, 0),
+            "waiting": len(machine.engine.mailboxes.get(address, ())),
+        }
+
+    def remove(self, address: str) -> dict[str, Any]:
+        """Delete the first letters of a disconnected client; if that is all of them, forget the client."""
+        machine, client = self._machine, self._checked(address)
+        if not self._sessions.is_away(address):
+            raise UsageError(f"client {address} is connected: only a disconnected client can be removed")
+        waiting = len(machine.engine.mailboxes.get(address, ()))
+        if not waiting and client not in machine.clients:
+            raise MissingError(f"no client {address[:200]!r} on {machine.name}")
+        dropped = self._sessions.drop(address, "its client was removed by an operator", limits.drop_letters_max)
+        if dropped == waiting:
+            self._change(Left(client))
+        return {"server": machine.name, "client": address, "dropped": dropped, "left": waiting - dropped}
+
+    def unsubscribe(self, address: str, topic: str) -> dict[str, Any]:
+        """Send a topic the request to unsubscribe, in the name of a client. Like any message it takes its way, so
+        letters that are already on theirs still arrive."""
+        self._checked(address)
+        to = self._machine.channel.check((topic,))
+        self._change(OnBehalf(address, to, name_of(Unsubscribe), msgspec.msgpack.encode(Unsubscribe()), OPERATOR))
+        return {"server": self._machine.name, "client": address, "topic": topic}
+
+    def _checked(self, address: str) -> str:
+        client, _, server = address.rpartition("@")
+        if self._lives(address) or not client or server != self._machine.name:
+            raise UsageError(f"{address[:200]!r}: expected a client of this server, NAME@{self._machine.name}")
+        return client

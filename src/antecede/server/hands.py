@@ -1,0 +1,60 @@
+"""Letters in the hands of clients: until when they must not expire.
+
+A letter that was handed to a client stays in its mailbox until the client has reported it. Meanwhile the client may
+have handled it, so it must not expire. It may expire again if the client is gone for a while, or if it reports nothing
+for a while although its mailbox holds too much.
+"""
+
+from collections.abc import Container, Iterable
+from typing import Final
+
+from antecede import limits
+from antecede.engine.quotas import Quotas
+
+
+class Hands:
+    """The clients of one server that may have letters in their hands."""
+
+    def __init__(self, quotas: Quotas) -> None:
+        self._quotas = quotas
+        self._moved: dict[str, float] = {}
+        """For each of them: when it last received or reported a letter, or left."""
+
+    def begin(self, mailboxes: Iterable[str], now: float) -> None:
+        """Begin a life of the server. Its previous life may have handed out the first letters of each client."""
+        for address in mailboxes:
+            if not self._quotas.is_agent(address):
+                self.take(address, limits.reactions_together_max, now)
+
+    def take(self, address: str, letters: int, now: float, more: bool = False) -> None:
+        """Note how many letters a client has in its hands; ``more``: how many more."""
+        self._moved[address] = now
+        handed = self._quotas.handed
+        handed[address] = letters + (handed.get(address, 0) if more else 0)
+
+    def moved(self, address: str, now: float) -> None:
+        """Note that a client has reported a letter, or has left."""
+        if address in self._moved:
+            self._moved[address] = now
+
+    def given_up(self, now: float, connected: Container[str]) -> list[str]:
+        """Let letters of clients expire that did nothing for too long. Return those that are still connected: their
+        mailboxes hold too much."""
+        stalled: list[str] = []
+        quotas = self._quotas
+        for address, since in list(self._moved.items()):
+            if address not in quotas.handed:
+                del self._moved[address]
+            elif now - since > limits.client_return_seconds and (address not in connected or address in quotas.crowded):
+                self._give_up(address)
+                if address in connected:
+                    stalled.append(address)
+        return stalled
+
+    def _give_up(self, address: str) -> None:
+        del self._moved[address]
+        self._quotas.handed.pop(address, None)
+
+
+STALLED: Final = (f"no letter was handled for {limits.client_return_seconds:g} s, and the mailbox is full", "stalled")
+"""The reason and the code with which such a connection is closed."""

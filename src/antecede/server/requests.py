@@ -1,0 +1,115 @@
+"""Requests that a step turns into items of its record: what operators and quotas want done with letters.
+
+Each function returns the items one after the other. The machine applies an item before it asks for the next one, so
+that each sees the effects of those before it. A replay of the log applies the same items and needs none of this.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, Protocol
+
+from antecede import limits
+from antecede.channel import Channel
+from antecede.channel.footprint import plain_bytes
+from antecede.engine import Engine, Reaction, died
+from antecede.server.items import (
+    FORMAT_WITH_LISTS,
+    Buried,
+    BuriedMany,
+    Holding,
+    Item,
+    Published,
+    Reacted,
+    Seen,
+    sent_again,
+)
+from antecede.server.words import Drop, Look, OnBehalf, Plan, Replay, ReplayMany
+
+Request = Replay | ReplayMany | Drop | Look | OnBehalf
+
+
+class Machine(Protocol):
+    """The parts of a server's machine that requests are about."""
+
+    engine: Engine
+    channel: Channel
+    clients: dict[str, int]
+
+
+def _replay(machine: Machine, given: Replay, clock_ms: int) -> Iterator[Item]:
+    dead = machine.engine.dead.get(given.key)
+    if dead is not None:
+        # Otherwise another operator has already removed the letter.
+        yield sent_again(dead.letter, given.client, machine.clients.get(given.client, 0) + 1, given.to)
+        yield Buried(given.key)
+
+
+def _replay_many(machine: Machine, given: ReplayMany, clock_ms: int) -> Iterator[Item]:
+    sent: list[str] = []
+    for one in given.letters:
+        dead = machine.engine.dead.get(one.key)
+        if dead is not None:
+            yield sent_again(dead.letter, one.client, machine.clients.get(one.client, 0) + 1, one.to)
+            sent.append(one.key)
+    if sent:
+        yield BuriedMany(sent)
+
+
+def _drop(machine: Machine, given: Drop, clock_ms: int) -> Iterator[Item]:
+    mailbox = machine.engine.mailboxes.get(given.address, ())
+    letters = [letter.id for letter in islice(mailbox, given.letters)]
+    if letters:
+        yield Reacted(given.address, tuple([Reaction(letter, dead=given.reason) for letter in letters]), None, clock_ms)
+        yield BuriedMany([f"{letter} {given.address}" for letter in letters])
+
+
+def _send_for(machine: Machine, given: OnBehalf, clock_ms: int) -> Iterator[Item]:
+    number = machine.clients.get(given.client, 0) + 1
+    yield Published(given.client, number, given.to, given.type, given.body, source=given.source)
+
+
+def _look(machine: Machine, given: Look, clock_ms: int) -> Iterator[Item]:
+    """Let letters expire, and drop the oldest dead letters if there are too many."""
+    engine = machine.engine
+    quotas, mailboxes = engine.quotas, engine.mailboxes
+    unseen = quotas.unseen(mailboxes, clock_ms)
+    if unseen:
+        yield Seen(unseen, clock_ms)
+    for excess in list(quotas.look(mailboxes, engine.is_reacting, clock_ms, engine.footprint.bytes)):
+        agent, check = excess.agent, machine.channel.check
+        dead = [died(letter, excess.reason, check) for letter in islice(mailboxes[agent], excess.letters)]
+        quotas.expired[agent] = quotas.expired.get(agent, 0) + len(dead)
+        yield Reacted(agent, tuple(dead), None, clock_ms)
+    oldest = _too_many(engine)
+    if oldest:
+        engine.forgotten += len(oldest)
+        yield BuriedMany(oldest)
+
+
+def _too_many(engine: Engine) -> list[str]:
+    """Return the keys of the oldest dead letters, if there are more than the bounds allow."""
+    count = len(engine.dead) - limits.dead_letters_max
+    size = engine.dead_footprint.bytes - limits.dead_letter_bytes_max
+    keys: list[str] = []
+    for key, dead in engine.dead.items():
+        if (count <= len(keys) and size <= 0) or len(keys) >= limits.drop_letters_max:
+            break
+        keys.append(key)
+        size -= plain_bytes((dead.letter,)) or len(dead.letter.body)
+    return keys
+
+
+def settings_items(plan: Plan, server: str, engine: Engine, newest: int) -> list[Item]:
+    """Return the items for the settings that a log must contain, if they have changed; ``newest``: the log format."""
+    holding = plan.holding(server) if newest >= FORMAT_WITH_LISTS else []
+    return [Holding(holding)] if holding != sorted(engine.following.agents) else []
+
+
+REQUESTS: dict[type, Callable[[Any, Any, int], Iterator[Item]]] = {
+    Replay: _replay,
+    ReplayMany: _replay_many,
+    Drop: _drop,
+    Look: _look,
+    OnBehalf: _send_for,
+}
+"""For each kind of request, the function that returns its items."""

@@ -1,0 +1,145 @@
+"""Mailboxes with special settings in a random world.
+
+Some have small quotas: those of a client that never returns, and of an agent and a client that are slow.
+
+The client that never returns subscribes to a topic, and its process ends soon; others go on sending to it. Its server
+must let the oldest letters expire, but never those that a client or an agent has in its hands.
+
+For some agents, letters that follow from a dead letter are held. An operator decides about the dead letters at the end,
+if not before. :func:`early` checks from the logs that none of these letters was handled before that.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from random import Random
+
+from antecede.engine.quotas import EXPIRED
+from antecede.engine.topic import Subscribe
+from antecede.server.items import Buried, BuriedMany, Holding, Reacted, decode_record
+from antecede.simulator.servers.server import SimulatedServer
+from antecede.simulator.servers.workers import Dice, Enquiry, Riddle, Work
+from antecede.simulator.servers.world import Logs, ServerWorld
+from antecede.topology import Mailboxes, Quota
+from antecede.trace import DELIVER, HOP, SEND, Event
+
+
+class Crowd:
+    """The quotas of one world, and those that they are for."""
+
+    def __init__(self, seed: int, servers: list[str]) -> None:
+        self._random = random = Random(f"{seed}/crowd")
+        named: dict[str, Quota] = {}
+        self.absent = ""
+        self.agents: set[str] = set()
+        """Agents whose letters may expire."""
+        if random.random() < 0.15:
+            self.absent = f"absent@{servers[int(random.random() * len(servers))]}"
+            seconds = 0.2 if random.random() < 0.3 else 0
+            named[self.absent] = Quota(1 + int(random.random() * 5), seconds=seconds)
+        if random.random() < 0.2:
+            self.agents.add("a9")
+            named["a9"] = Quota(1 + int(random.random() * 3))
+        if random.random() < 0.2:
+            named.update({f"c0@{server}": Quota(1 + int(random.random() * 3)) for server in servers})
+        self.hold = {"a0", "a9"} if random.random() < 0.2 else set()
+        self.mailboxes = Mailboxes(named=named, hold=frozenset(self.hold))
+        self._busy = bool(named)
+
+    def join(self, world: ServerWorld, dice: Dice) -> None:
+        """Let the client come and go, and the servers look at their quotas now and then."""
+        random, seconds, clients = self._random, world.faults.seconds, dice.clients
+        if self.absent:
+            client = world.client(self.absent)
+            client.no_handler = frozenset({"Riddle"})
+            world.send(self.absent, dice.topics[0], Subscribe())
+            clients.append(self.absent)
+            world.absent.add(self.absent)
+            world.later(random.random() * seconds, client.die)
+            for _ in range(8):
+                world.later(random.random() * seconds, world.send, clients[0], self.absent, _work(dice))
+        for address in [one for one in self.mailboxes.named if one in (*self.agents, *clients) and one != self.absent]:
+            when = random.random() * seconds
+            for place in range(8):
+                if 0 < place < 4 and address in self.agents and len(clients) > 1:
+                    id_, patient = dice.id(), world.client(clients[1])
+                    world.later(when, patient.ask, address, id_, Enquiry(id=id_, silent=False), patient_seconds)
+                world.later(when, world.send, clients[0], address, _work(dice))
+            for server in world.servers.values():
+                world.later(when + 0.02 * random.random(), _look_at, server)
+        for agent in sorted(self.hold):
+            for _ in range(2):
+                when = random.random() * seconds * 0.7
+                world.later(when, world.send, clients[0], agent, Riddle(id=dice.id()))
+                for source in clients:
+                    later = when + random.random() * seconds * 0.3
+                    world.later(later, world.send, source, [agent, *dice.some()], Work(id=dice.id(), depth=2))
+        for _ in range(12 if self._busy else 0):
+            for server in world.servers.values():
+                world.later(random.random() * seconds, _look_at, server)
+
+
+def decide(world: ServerWorld) -> None:
+    """Let an operator bury all dead letters for which others are held, until no letters are held."""
+    while any(server.machine.engine.following.blocks for server in world.servers.values()):
+        for server in world.servers.values():
+            for blocks in list(server.machine.engine.following.blocks.values()):
+                for key in list(blocks):
+                    world.operators.settle(server, "dead-bury", key)
+        world.settle()
+
+
+def early(logs: Logs) -> Iterator[str]:
+    """Yield the letters that an agent with held letters handled too early: before an operator had decided about a dead
+    letter from which they follow."""
+    pasts = _pasts(logs.rows)
+    for records in logs.records.values():
+        agents: list[str] = []
+        undecided: dict[str, tuple[str, str]] = {}
+        for item in (item for record in records for item in decode_record(record)):
+            if isinstance(item, Holding):
+                agents = item.agents
+            elif isinstance(item, Buried | BuriedMany):
+                for key in item.keys:
+                    undecided.pop(key, None)
+            elif isinstance(item, Reacted) and item.agent in agents:
+                for reaction in item.reactions:
+                    for dead, agent in undecided.values():
+                        if agent == item.agent and dead in pasts.get(reaction.letter, ()):
+                            yield f"{agent} handled {reaction.letter}, which follows from {dead}, before a decision"
+                    if reaction.dead and not reaction.dead.startswith(EXPIRED):
+                        undecided[f"{reaction.letter} {item.agent}"] = (reaction.letter, item.agent)
+
+
+def _pasts(rows: list[Event]) -> dict[str, set[str]]:
+    """Return for each message the messages from which it follows. A dead letter has no effect where it died."""
+    lines: dict[str, deque[Event]] = {}
+    for row in sorted((row for row in rows if row.kind != HOP), key=lambda row: row.index):
+        lines.setdefault(row.process, deque()).append(row)
+    pasts: dict[str, set[str]] = {}
+    known: dict[str, set[str]] = {process: set() for process in lines}
+    moved = True
+    while moved:
+        moved = False
+        for process, line in lines.items():
+            while line and (line[0].kind != DELIVER or line[0].message in pasts):
+                row, moved = line.popleft(), True
+                if row.message is None:
+                    continue
+                if row.kind == SEND:
+                    pasts[row.message] = set(known[process])
+                    known[process].add(row.message)
+                elif row.kind == DELIVER and not row.dead:
+                    known[process] |= pasts[row.message] | {row.message}
+    return pasts
+
+
+def _work(dice: Dice) -> Work:
+    return Work(id=dice.id(), depth=0)
+
+
+def _look_at(server: SimulatedServer) -> None:
+    server.guard(server.life, server.look)
+
+
+patient_seconds = 60.0
+"""How long a patient client waits for an answer: longer than any fault lasts."""

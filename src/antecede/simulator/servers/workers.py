@@ -1,0 +1,126 @@
+"""The agents of random worlds, and what they send: they use all features of agents, as their random numbers decide.
+
+A reaction that runs again after a crash acts differently, so the effects of its earlier run must be gone.
+"""
+
+from random import Random
+from typing import ClassVar
+
+import msgspec
+
+from antecede.engine.agents import Agent, Notification, Timeout
+from antecede.engine.context import Context
+from antecede.engine.topic import Subscribe, Unsubscribe
+
+
+class Work(Notification):
+    """A task, and how many more may follow from it."""
+
+    id: int
+    depth: int
+
+
+class Enquiry(Notification):
+    """A question."""
+
+    id: int
+    silent: bool
+
+
+class Answer(Notification):
+    """Its answer."""
+
+    id: int
+
+
+class Ring(Notification):
+    """From an agent's own timer."""
+
+    id: int
+
+
+class Riddle(Notification):
+    """A notification without a handler."""
+
+    id: int
+
+
+class Dice:
+    """The shared data of the agents of one world: the random generator, and the known addresses."""
+
+    def __init__(self, random: Random, agents: list[str], topics: list[str], clients: list[str]) -> None:
+        self.random = random
+        self.agents = agents
+        self.topics = topics
+        self.clients = clients
+        self.ids = 0
+
+    def id(self) -> int:
+        self.ids += 1
+        return self.ids
+
+    def below(self, bound: int) -> int:
+        return int(self.random.random() * bound)
+
+    def one(self, names: list[str]) -> str:
+        return names[self.below(len(names))]
+
+    def some(self) -> list[str]:
+        """One to three of the agents and clients."""
+        return [self.one(self.agents + self.clients) for _ in range(1 + self.below(3))]
+
+
+class Worker(Agent):
+    """Uses all features; remembers its actions."""
+
+    dice: ClassVar[Dice]
+
+    seen: list[int] = msgspec.field(default_factory=list)
+    asked: int = 0
+    settled: int = 0
+    rung: int = 0
+    timers: int = 0
+    children: int = 0
+
+    def on_work(self, work: Work, ctx: Context) -> None:
+        self.seen.append(work.id)
+        if work.depth > 0:
+            for _ in range(self.dice.below(3)):
+                self._act(work.depth - 1, ctx)
+
+    def _act(self, depth: int, ctx: Context) -> None:
+        dice = self.dice
+        what = dice.random.random()
+        if what < 0.4:
+            ctx.send(dice.one(dice.agents + dice.clients), Work(id=dice.id(), depth=depth))
+        elif what < 0.65:
+            ctx.multicast(dice.some(), Work(id=dice.id(), depth=depth))
+        elif what < 0.75:
+            self.asked += 1
+            enquiry = Enquiry(id=dice.id(), silent=dice.random.random() < 0.3)
+            ctx.ask(dice.one(dice.agents), enquiry, reply="on_answer", timeout=0.001 + dice.random.random() ** 3)
+        elif what < 0.85:
+            self.timers += 1
+            ctx.timer(dice.random.random() * 0.5, Ring(id=dice.id()))
+        elif what < 0.93:
+            ctx.send(dice.one(dice.topics), Work(id=dice.id(), depth=0))
+        elif what < 0.97:
+            ctx.send(dice.one(dice.topics), Subscribe() if dice.below(3) else Unsubscribe())
+        else:
+            self.children += 1
+            child = ctx.create(f"{ctx.agent.partition('@')[0]}-{dice.id()}", Worker())
+            ctx.send(child, Work(id=dice.id(), depth=depth))
+
+    def on_enquiry(self, enquiry: Enquiry, ctx: Context) -> None:
+        if not enquiry.silent:
+            ctx.reply(Answer(id=enquiry.id))
+
+    def on_answer(self, answer: Answer, ctx: Context) -> None:
+        self.settled += 1
+
+    def on_timeout(self, timeout: Timeout, ctx: Context) -> None:
+        self.settled += 1
+
+    def on_ring(self, ring: Ring, ctx: Context) -> None:
+        self.rung += 1
+        ctx.send(self.dice.one(self.dice.agents), Work(id=self.dice.id(), depth=0))

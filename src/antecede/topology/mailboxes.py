@@ -1,0 +1,74 @@
+"""How much may wait in a mailbox, and what happens to letters that follow from a dead one: part of a topology file.
+
+::
+
+    [mailboxes]
+    clients = { letters = 10000, bytes = 50000000, seconds = 86400 }     # of each client; 0: no limit
+    agents = { letters = 100000 }                                        # of each agent (default: no limit)
+    orders = { letters = 1000, full = "refuse" }                         # of one agent, or of one client name@server
+
+Letters above the quota of a mailbox **expire**, oldest first: they are dead, with the reason. With ``full = "refuse"``
+the publishes of clients of the same server to a full mailbox are refused before that. These settings act at the server
+of the mailbox. They are not part of the epoch: they may change from one start of a server to the next.
+"""
+
+from functools import cached_property
+from typing import Final
+
+import msgspec
+
+from antecede import limits
+
+FULL: Final = ("expire", "refuse")
+DEAD_FOLLOW: Final = ("deliver", "hold")
+
+
+class Quota(msgspec.Struct, frozen=True):
+    """The most that may wait in one mailbox; 0: no limit."""
+
+    letters: int = 0
+    bytes: int = 0
+    """All notifications together, without envelopes."""
+    seconds: float = 0
+    """How long a letter may wait."""
+    full: str = "expire"
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is any limit."""
+        return bool(self.letters or self.bytes or self.seconds)
+
+
+class Mailboxes(msgspec.Struct, frozen=True, dict=True):
+    """The settings of all mailboxes."""
+
+    clients: Quota = Quota(limits.mailbox_letters_max, limits.mailbox_bytes_max)
+    """Of each client without a separate quota."""
+    agents: Quota = Quota()
+    """Of each agent without a separate quota."""
+    named: dict[str, Quota] = {}
+    """Of single agents and clients."""
+    hold: frozenset[str] = frozenset()
+    """Agents for which letters that follow from a dead letter are held (``dead_follow = "hold"``)."""
+
+    def quota(self, address: str, agent: bool) -> Quota:
+        """Return the quota of a mailbox; ``agent``: it is an agent's, not a client's."""
+        return self.named.get(address) or (self.agents if agent else self.clients)
+
+    @cached_property
+    def refusing(self) -> bool:
+        """Whether any full mailbox refuses publishes."""
+        return any(quota.full == "refuse" for quota in (self.clients, self.agents, *self.named.values()))
+
+    def lines(self) -> list[str]:
+        """Return the lines of a table ``[mailboxes]``, without its head; empty if all is default."""
+        plain = Mailboxes()
+        some = {"clients": self.clients} if self.clients != plain.clients else {}
+        if self.agents != plain.agents:
+            some["agents"] = self.agents
+        return [f'"{name}" = {_entry(quota)}' for name, quota in (some | self.named).items()]
+
+
+def _entry(quota: Quota) -> str:
+    full = f', full = "{quota.full}"' if quota.full != "expire" else ""
+    return f"{{ letters = {quota.letters}, bytes = {quota.bytes}, seconds = {quota.seconds}{full} }}"

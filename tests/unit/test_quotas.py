@@ -1,0 +1,175 @@
+"""Quotas of mailboxes: what expires, when, and what never does."""
+
+from typing import Any
+
+import pytest
+
+from antecede import limits
+from antecede.engine import Reaction
+from antecede.engine.quotas import ALL_FULL
+from antecede.errors import TopologyError
+from antecede.orders import parse
+from antecede.server import AgentServer, Plan
+from antecede.server.items import Published, PublishedMany, Reacted, Seen, decode_record
+from antecede.server.words import Look
+from antecede.topology import Domain, Mailboxes, Quota, Topology, parse_topology
+
+
+def _server(**named: Any) -> AgentServer:
+    mailboxes = Mailboxes(named={name.replace("_", "@"): quota for name, quota in named.items()})
+    plan = Plan(Topology([Domain("A", ("s1",))]), {"A": parse("fifo")}, {"a": "s1"}, mailboxes=mailboxes)
+    server = AgentServer("s1", plan, 7)
+    server.begin("")
+    return server
+
+
+def _send(server: AgentServer, to: str, count: int, size: int = 1) -> None:
+    number = server.clients.get("c", 0) + 1
+    server.step([PublishedMany("c", number, (to,), "T", [bytes(size)] * count)], 0.0, 0)
+
+
+def _look(server: AgentServer, clock_ms: int = 0) -> list[Any]:
+    record = server.step([Look()], 0.0, clock_ms).record
+    return [] if record is None else decode_record(record)
+
+
+def _waiting(server: AgentServer, agent: str) -> list[int]:
+    return [int(letter.id.rpartition(".")[2]) for letter in server.engine.mailboxes.get(agent, ())]
+
+
+def test_the_oldest_letters_above_the_quota_expire() -> None:
+    server = _server(bob_s1=Quota(letters=3))
+    _send(server, "bob@s1", 3)
+    assert _look(server) == [], "exactly the quota"
+    _send(server, "bob@s1", 2)
+    _look(server)
+    assert _waiting(server, "bob@s1") == [3, 4, 5]
+    assert [dead.reason for dead in server.engine.dead.values()] == ["expired: more than 3 letters in the mailbox"] * 2
+
+
+def test_bytes() -> None:
+    server = _server(bob_s1=Quota(bytes=100))
+    _send(server, "bob@s1", 4, 25)
+    assert _look(server) == []
+    _send(server, "bob@s1", 1, 26)
+    _look(server)
+    assert _waiting(server, "bob@s1") == [3, 4, 5]
+    server.step([Reacted("bob@s1", (Reaction(server.engine.mailboxes["bob@s1"][0].id),), None, 0)], 0.0, 0)
+    _send(server, "bob@s1", 1, 25)
+    assert _look(server) == [], "what was handled no longer counts"
+
+
+def test_age_counts_across_a_restart() -> None:
+    server = _server(bob_s1=Quota(seconds=60))
+    _send(server, "bob@s1", 2)
+    assert _look(server, 1_000) == [Seen(["bob@s1"], 1_000)]
+    _send(server, "bob@s1", 1)
+    _look(server, 30_000)
+    again = _server(bob_s1=Quota(seconds=60))
+    again.restore(server.snapshot(), 0.0)
+    assert _look(again, 60_999) == []
+    _look(again, 61_000)
+    assert _waiting(again, "bob@s1") == [3]
+    _look(again, 90_000)
+    assert _waiting(again, "bob@s1") == []
+
+
+def test_what_was_handed_out_does_not_expire() -> None:
+    server = _server(a=Quota(letters=2))
+    _send(server, "a", 1)
+    (first,) = server.engine.mailboxes["a"]
+    _send(server, "a", 3)
+    assert _look(server) == []
+    assert server.engine.quotas.crowded == {"a"}
+    step = server.step([Reacted("a", (Reaction(first.id),), None, 0)], 0.0, 0)
+    assert _waiting(server, "a") == [3, 4], "as soon as nothing is in its hands, before the next letters are handed out"
+    assert [letter.id for letter in step.due[0].letters] == [letter.id for letter in server.engine.mailboxes["a"]]
+
+
+def test_a_question_that_expires_is_answered() -> None:
+    server = _server(bob_s1=Quota(letters=1))
+    server.step([Published("c", 1, ("bob@s1",), "T", b"", ask=True)], 0.0, 0)
+    _send(server, "bob@s1", 1)
+    _look(server)
+    (told,) = server.engine.mailboxes["c@s1"]
+    assert (told.type, told.answers) == ("Unanswered", "?1")
+
+
+def test_full_mailboxes_refuse_publishes_of_clients_of_this_server() -> None:
+    server = _server(a=Quota(letters=2, full="refuse"))
+    _send(server, "a", 2)
+    step = server.step([Published("d", 1, ("a",), "T", b""), Published("d", 1, ("bob@s1",), "T", b"")], 0.0, 0)
+    refused, accepted = step.replies
+    assert (refused.code, refused.retry) == ("mailbox-full", False)  # type: ignore[union-attr]
+    assert accepted.number == 1, "others are not affected"
+
+
+def test_absent_clients_alone_never_fill_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "backlog_letters_max", 20)
+    server = _server()
+    for place in range(4):
+        _send(server, f"c{place}@s1", 4)
+    while _look(server):
+        pass
+    assert server.backlog().letters == 10
+    assert {dead.reason for dead in server.engine.dead.values()} == {ALL_FULL}
+    _send(server, "a", 30)
+    assert _look(server) == [], "letters of agents are not their fault"
+
+
+def test_one_step_lets_a_limited_number_expire(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "drop_letters_max", 3)
+    server = _server(bob_s1=Quota(letters=1))
+    _send(server, "bob@s1", 9)
+    counts = []
+    while items := _look(server):
+        counts.append(len(items[0].reactions))
+    assert counts == [3, 3, 2]
+
+
+_file = """
+[servers]
+s1 = "tcp://127.0.0.1:7101"
+[domains]
+A = { servers = ["s1"] }
+[agents]
+orders = { server = "s1", class = "shop:Orders"%s }
+[mailboxes]
+%s
+"""
+
+
+def test_the_settings_of_a_topology_file() -> None:
+    settings = 'clients = { letters = 7 }\norders = { seconds = 1.5, full = "refuse" }\n"bob@s1" = { bytes = 9 }'
+    file = parse_topology(_file % (', dead_follow = "hold"', settings))
+    mailboxes = file.mailboxes
+    assert mailboxes.quota("x@s1", False) == Quota(7, limits.mailbox_bytes_max)
+    assert mailboxes.quota("orders", True) == Quota(seconds=1.5, full="refuse")
+    assert mailboxes.quota("bob@s1", False) == Quota(limits.mailbox_letters_max, 9)
+    assert mailboxes.quota("other", True) == Quota()
+    assert mailboxes.hold == {"orders"}
+    assert parse_topology(file.text()).mailboxes == mailboxes
+    assert file.epoch == parse_topology(_file % ("", "")).epoch, "they may change from one start to the next"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "clients = 7",
+        "clients = { letters = -1 }",
+        "clients = { letters = 1.5 }",
+        "clients = { letters = true }",
+        'clients = { full = "block" }',
+        "clients = { size = 1 }",
+        "nobody = { letters = 1 }",
+        '"bob@s9" = { letters = 1 }',
+    ],
+)
+def test_wrong_settings(line: str) -> None:
+    with pytest.raises(TopologyError, match=r"topology:\d+: "):
+        parse_topology(_file % ("", line))
+
+
+def test_a_wrong_dead_follow() -> None:
+    with pytest.raises(TopologyError, match="dead_follow"):
+        parse_topology(_file % (', dead_follow = "stop"', ""))
