@@ -34,7 +34,8 @@ def _project_files(root: Path = _root) -> list[Path]:
         found = [path for folder in folders for path in folder.rglob("*") if "__pycache__" not in path.parts]
         names = [str(path.relative_to(root)) for path in [*found, *root.iterdir()]]
         names = [name for name in names if name == ".ci/run" or not Path(name).name.startswith(".")]
-    return sorted(root / name for name in names if (root / name).is_file())
+    # Pictures are not text.
+    return sorted(root / name for name in names if (root / name).is_file() and not name.endswith(".png"))
 
 
 _files = _project_files()

@@ -4,7 +4,7 @@ PANELS = {
     "First steps": ("demo", "chat", "report", "version", "help"),
     "Judge a trace": ("verify", "explain", "measure", "races", "plan", "import", "export", "sample"),
     "Compare protocols": ("play", "simulate", "explore", "orders", "sweep", "campaign"),
-    "Run servers": ("topology", "up", "serve", "send", "status", "dead", "credentials", "inspect", "objects"),
+    "Run servers": ("topology", "up", "serve", "send", "status", "dead", "client", "credentials", "inspect", "objects"),
     "Measure and test Antecede": ("bench", "trial"),
 }
 """The groups of commands in ``antecede --help``, in this order."""
@@ -23,6 +23,9 @@ EXAMPLES = {
     "bench verify": ["antecede bench verify --messages 500000"],
     "campaign": ["antecede campaign --order pruned --schedules 10000"],
     "chat": ["antecede chat", "antecede chat chat/chat.toml --name ann --server s1"],
+    "client list": ["antecede client list shop.toml", "antecede client list shop.toml --away --json"],
+    "client remove": ["antecede client remove shop.toml alice@s1"],
+    "client unsubscribe": ["antecede client unsubscribe shop.toml alice@s1 news"],
     "credentials create": [
         "antecede credentials create shop.toml --client alice --client bob",
         "antecede credentials create shop.toml --operator night-shift --days 30",
@@ -33,7 +36,7 @@ EXAMPLES = {
     "dead bury": ["antecede dead bury shop.toml s1.5f9c8a.2"],
     "dead drop": ["antecede dead drop shop.toml alice@s1"],
     "dead list": ["antecede dead list shop.toml", "antecede dead list tcp://127.0.0.1:7101 --json"],
-    "dead replay": ["antecede dead replay shop.toml s1.5f9c8a.2"],
+    "dead replay": ["antecede dead replay shop.toml s1.5f9c8a.2", "antecede dead replay shop.toml --all"],
     "dead show": ["antecede dead show shop.toml s1.5f9c8a.2"],
     "demo": ["antecede demo", "antecede demo --live"],
     "explain": [
@@ -92,6 +95,8 @@ ALWAYS_JSON = (
     "bench hop",
     "bench store",
     "bench verify",
+    "client remove",
+    "client unsubscribe",
     "dead bury",
     "dead drop",
     "dead replay",
