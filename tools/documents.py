@@ -25,6 +25,7 @@ API = {
     "objects": ("Replicated objects", ["antecede.objects.model"]),
     "orders": ("Orders", ["antecede.orders.contract", "antecede.messages"]),
     "traces": ("Traces", ["antecede.trace.schema", "antecede.trace.report"]),
+    "record": ("Recording other systems", ["antecede.record"]),
     "pipeline": ("The Spark pipeline", ["antecede.pipeline.frames"]),
     "errors": ("Errors", ["antecede.errors"]),
 }
@@ -166,7 +167,11 @@ def limits_page() -> str:
             reason = _cell(str(node.value.value))
             for name in group:
                 value = getattr(limits, name)
-                lines.append(f"| `{name}` | {value:,} | {reason} |")
+                if isinstance(value, dict):
+                    written = ", ".join(f"{key} {one:,}" for key, one in value.items())
+                else:
+                    written = f"{value:,}"
+                lines.append(f"| `{name}` | {written} | {reason} |")
             group = []
     return "\n".join(lines) + "\n"
 

@@ -8,7 +8,7 @@ lists the packages, lowest first; a package imports only from the packages below
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _homes = {
     "Agent": "antecede.engine.agents",

@@ -201,7 +201,7 @@ def test_other_machines_need_credentials_and_tls(
     short.write_text("x" * 31)
     long.write_text("x" * 32)
     serve = ("serve", str(world.file), "--server", "s1", "--data", str(world.folder / "s1"), "--host", "0.0.0.0")
-    assert "expected --credentials DIR" in _failed(capsys, *serve)
+    assert "or --credentials DIR" in _failed(capsys, *serve)
     told = _failed(capsys, *serve, "--token-file", str(short), "--insecure")
     assert "the token has 31 characters: expected at least 32" in told
     assert "in plain text" in _failed(capsys, *serve, "--token-file", str(long))

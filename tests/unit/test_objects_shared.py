@@ -201,6 +201,37 @@ def test_only_the_call_whose_time_is_up_is_late() -> None:
     net.check_logs()
 
 
+def test_hundreds_of_calls_at_once_end_and_leave_nothing() -> None:
+    net = Net()
+    count = 2 * limits.shared_calls_max + 1
+    for number in range(count):
+        net.call(f"c{number % 7}", "add", str(number % 50))
+    net.finish()
+    assert sum(one.ok for got in net.answers.values() for one in got) == count
+    assert sum(net.state()["names"].values()) == count
+    assert _frames(net) == 3 * 6
+    net.check_logs()
+
+
+def test_hundreds_of_calls_that_are_late_together_are_all_undone() -> None:
+    net = Net()
+    count = limits.shared_calls_max + 50
+    for _ in range(count):
+        net.call("al", "set", 1, timeout_ms=50)
+    net.round()
+    boxes, net.boxes = net.boxes, {name: [] for name in net.servers}
+    net.clock_ms += 100
+    net.round()
+    assert [one.late for one in net.answers["al@s1"]] == [True] * count
+    for name, waiting in boxes.items():
+        net.boxes[name] = [*waiting, *net.boxes[name]]
+    net.finish()
+    net.clock_ms += 10
+    net.round()
+    assert net.state()["total"] == 0
+    net.check_logs()
+
+
 @pytest.mark.parametrize(("kind", "given"), [("hidden", "a"), ("long", 3 * 1024 * 1024)])
 def test_calls_that_cannot_share_are_made_one_by_one(kind: str, given: Any) -> None:
     """An operation may turn out to call others, and answers may be too long for one message."""

@@ -100,7 +100,7 @@ def test_a_project_with_the_plugin(tmp_path: Path) -> None:
     assert passed == {"test_kept", "test_only_fifo", "test_without"}
     failures = dict(re.findall(r"^_+ (test_\w+) _+\n(.*?)(?=^_+ test|^=====)", run.stdout, re.MULTILINE | re.DOTALL))
     for name in ("test_broken", "test_fails_by_itself", "test_asserts"):
-        assert failures[name].count("cy delivers x late") == 1, name
+        assert failures[name].count("cy delivered x late:") == 1, name
         assert "──▶◉" in failures[name]
     assert "assert 1 == 2" in failures["test_fails_by_itself"]
     assert "records no message" in failures["test_records_nothing"]

@@ -19,6 +19,7 @@ _days = typer.Option(365.0, "--days", min=0.0, max=3_650.0, help="Days until key
 _name = typer.Argument(..., metavar="NAME", help="An identity; ROLE/NAME if several have this name.")
 _clients = typer.Option([], "--client", metavar="NAME", help="A client; may be repeated.")
 _operators = typer.Option([], "--operator", metavar="NAME", help="An operator; may be repeated. Default: admin.")
+_json = typer.Option(False, "--json", help="One JSON document on standard output.")
 _reload = "now: kill -HUP every server (or antecede up), so that it reads {}"
 
 
@@ -38,13 +39,14 @@ def register(app: typer.Typer) -> None:
         ),
         out: str | None = _out,
         access: str | None = _access,
+        as_json: bool = _json,
     ) -> None:
         """Create an authority, keys and certificates for all servers, clients and operators, and access.toml.
 
         Run it again to add servers, clients or operators: what exists stays. New clients may do everything that
         clients can do; edit access.toml to allow less.
         """
-        issue = _Issue(topology, out, access)
+        issue = _Issue(topology, out, access, as_json)
         issue.create(client, operator, days, tls, system or Path(topology).stem)
 
     @group.command("rotate")
@@ -54,9 +56,10 @@ def register(app: typer.Typer) -> None:
         days: float = _days,
         out: str | None = _out,
         access: str | None = _access,
+        as_json: bool = _json,
     ) -> None:
         """Create another key for an identity. Both keys are valid until you revoke the old one with revoke --old."""
-        _Issue(topology, out, access).rotate(name, days)
+        _Issue(topology, out, access, as_json).rotate(name, days)
 
     @group.command("revoke")
     def revoke(
@@ -65,15 +68,16 @@ def register(app: typer.Typer) -> None:
         old: bool = typer.Option(False, "--old", help="Revoke all keys except the newest one."),
         out: str | None = _out,
         access: str | None = _access,
+        as_json: bool = _json,
     ) -> None:
         """Revoke the keys of an identity. When the servers have read access.toml, its sessions end."""
-        _Issue(topology, out, access).revoke(name, old)
+        _Issue(topology, out, access, as_json).revoke(name, old)
 
     @group.command("show")
     def show(
         topology: str = _topology,
         access: str | None = _access,
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        as_json: bool = _json,
     ) -> None:
         """List the identities of access.toml, their keys and permissions, and when keys expire."""
         from antecede.live.keys import read_access
@@ -123,12 +127,13 @@ def _unlisted(one: dict[str, Any]) -> str:
 class _Issue:
     """One run of a command that changes credentials."""
 
-    def __init__(self, topology: str, out: str | None, access: str | None) -> None:
+    def __init__(self, topology: str, out: str | None, access: str | None, as_json: bool) -> None:
         from antecede.cli.organisation import read_topology
         from antecede.live.editing import AccessText
         from antecede.live.keys import require_cryptography
 
         require_cryptography()
+        self._as_json = as_json
         self._file = read_topology(topology)
         beside = Path(topology).parent
         self._folder = beside / "credentials" if out is None else Path(out)
@@ -164,7 +169,7 @@ class _Issue:
         for role, name in wanted:
             uri = f"spiffe://{system}/{role}/{name}"
             self._text.add(self._issued(role, name, uri if tls else "", authority, days, ()))
-        self._finish([f"{role} {name}" for role, name in wanted])
+        self._finish(wanted)
 
     def rotate(self, name: str, days: float) -> None:
         from antecede.live.editing import find
@@ -178,7 +183,7 @@ class _Issue:
         authority = Authority.read(place) if tls or (place / AUTHORITY).exists() else None
         issued = self._issued(identity.role, identity.name, uri, authority, days, identity.keys)
         self._text.set_keys(identity, issued.keys)
-        self._finish([identity.label])
+        self._finish([(identity.role, identity.name)])
         print(
             f"{identity.label} has {len(issued.keys)} valid keys. When it uses the new folder (a server after SIGHUP): "
             f"antecede credentials revoke {self._file.name} {name} --old",
@@ -196,8 +201,7 @@ class _Issue:
         if keys == identity.keys:
             raise UsageError(f"{identity.label} has {'one key only' if old else 'no keys'}: nothing to revoke")
         self._text.set_keys(identity, keys)
-        self._finish([])
-        print(f"revoked {len(identity.keys) - len(keys)} of {len(identity.keys)} keys of {identity.label}")
+        self._finish([], {"role": identity.role, "name": identity.name, "revoked": len(identity.keys) - len(keys)})
 
     def _place(self, role: str, name: str) -> Path:
         from antecede.live.issuing import FOLDERS
@@ -222,7 +226,7 @@ class _Issue:
         issued = Identity(role, name, (*keys, granted), (uri,) if uri else ())
         return replace(issued, **dict.fromkeys(_actions.get(role, ()), ("*",)))
 
-    def _finish(self, issued: list[str]) -> None:
+    def _finish(self, issued: list[tuple[str, str]], revoked: dict[str, Any] | None = None) -> None:
         """Write the access file, and the servers to trust into all folders of clients and operators."""
         from antecede.access.model import CLIENT, OPERATOR
         from antecede.live.issuing import FOLDERS, write_servers
@@ -232,10 +236,16 @@ class _Issue:
         for role in (CLIENT, OPERATOR):
             for folder in sorted((self._folder / FOLDERS[role]).glob("*/")):
                 write_servers(folder, servers)
-        for label in issued:
-            role, _, name = label.partition(" ")
-            print(f"{label}: {self._place(role, name)}")
-        print(f"{self._text.path}: digest {self._text.access.digest}")
+        folders = [{"role": role, "name": name, "folder": str(self._place(role, name))} for role, name in issued]
+        document = {"file": str(self._text.path), "digest": self._text.access.digest, "issued": folders}
+        if self._as_json:
+            print(json.dumps({**document, "revoked": revoked}, indent=2))
+        else:
+            for one in folders:
+                print(f"{one['role']} {one['name']}: {one['folder']}")
+            if revoked is not None:
+                print(f"{revoked['role']} {revoked['name']}: {revoked['revoked']} keys revoked")
+            print(f"{document['file']}: digest {document['digest']}")
         if self._text.existed:
             print(_reload.format(self._text.path.name), file=sys.stderr)
 

@@ -1,10 +1,10 @@
 """The commands by purpose, and examples for the help of each. A test parses every example."""
 
 PANELS = {
-    "First steps": ("demo", "report", "version", "help"),
+    "First steps": ("demo", "chat", "report", "version", "help"),
     "Judge a trace": ("verify", "explain", "measure", "races", "plan", "import", "export", "sample"),
     "Compare protocols": ("play", "simulate", "explore", "orders", "sweep", "campaign"),
-    "Run servers": ("topology", "up", "serve", "send", "status", "dead", "inspect", "chat", "objects"),
+    "Run servers": ("topology", "up", "serve", "send", "status", "dead", "credentials", "inspect", "objects"),
     "Measure and test Antecede": ("bench", "trial"),
 }
 """The groups of commands in ``antecede --help``, in this order."""
@@ -17,10 +17,19 @@ FIRST_STEPS = (
 EXAMPLES = {
     "bench channel": ["antecede bench channel --messages 20000"],
     "bench hop": ["antecede bench hop"],
+    "bench objects": ["antecede bench objects"],
     "bench simulate": ["antecede bench simulate"],
     "bench store": ["antecede bench store"],
     "bench verify": ["antecede bench verify --messages 500000"],
     "campaign": ["antecede campaign --order pruned --schedules 10000"],
+    "chat": ["antecede chat", "antecede chat chat/chat.toml --name ann --server s1"],
+    "credentials create": [
+        "antecede credentials create shop.toml --client alice --client bob",
+        "antecede credentials create shop.toml --operator night-shift --days 30",
+    ],
+    "credentials revoke": ["antecede credentials revoke shop.toml alice"],
+    "credentials rotate": ["antecede credentials rotate shop.toml alice"],
+    "credentials show": ["antecede credentials show shop.toml"],
     "dead bury": ["antecede dead bury shop.toml s1.5f9c8a.2"],
     "dead drop": ["antecede dead drop shop.toml alice@s1"],
     "dead list": ["antecede dead list shop.toml", "antecede dead list tcp://127.0.0.1:7101 --json"],
@@ -33,6 +42,7 @@ EXAMPLES = {
         "antecede explain run.jsonl --order total",
     ],
     "explore": ["antecede explore --order pruned --processes 3 --messages 3"],
+    "export": ["antecede export run.jsonl --to perfetto -o run.json", "antecede export run.jsonl --to mermaid"],
     "help": ["antecede help", "antecede help topology check"],
     "import": [
         "antecede import spans.json --to trace.jsonl",
@@ -50,6 +60,7 @@ EXAMPLES = {
     "play": ["antecede play figure.txt --order none,fifo,matrix", "antecede play figure.txt --svg figure.svg"],
     "races": ["antecede races run.jsonl --assume fifo", "antecede races data --within 0.01 --first 5"],
     "report": ["antecede report run.jsonl -o report.html", "antecede report data --order fifo,causal,total"],
+    "sample": ["antecede sample", "antecede sample chat"],
     "send": ['antecede send shop.toml orders Order \'{"item": "tea"}\''],
     "serve": ["antecede serve shop.toml --server s1 --data data/s1 --trace"],
     "simulate": [

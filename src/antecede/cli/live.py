@@ -52,7 +52,7 @@ def listening_address(
         return
     listens = f"server {server} would listen on {where} for other machines"
     if not identities and not token:
-        raise UsageError(f"{listens}: expected --credentials DIR (see antecede credentials), or --token-file")
+        raise UsageError(f"{listens}: expected --token-file, or --credentials DIR (see antecede credentials)")
     if not identities and len(token) < limits.token_chars_min:
         raise UsageError(
             f"{listens}, and the token has {len(token)} characters: expected at least {limits.token_chars_min}"

@@ -157,6 +157,8 @@ class Replicas(Site):
         """The table of conflicts that the log has."""
         self._calls: dict[str, Called] = {}
         """By the root's name."""
+        self._processes: dict[tuple[str, int], str] = {}
+        """The process in a trace of each known operation at each member."""
         self._shareable = {
             qualified(one.name, name)
             for one in objects
@@ -330,7 +332,12 @@ class Replicas(Site):
         """Return the process of a row: a replica, or for a root its caller."""
         if operation == ROOT:
             return instance.partition("!")[0]
-        return f"{parted(operation)[0]}@{self.servers[member]}"
+        process = self._processes.get((operation, member))
+        if process is None:
+            process = f"{parted(operation)[0]}@{self.servers[member]}"
+            if operation in self._shareable or operation in operations_of(self.kind):
+                self._processes[operation, member] = process
+        return process
 
     # State.
 

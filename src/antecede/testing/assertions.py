@@ -20,6 +20,7 @@ from antecede.trace import Event, verify
 from antecede.trace.explain import Asked, explain
 from antecede.trace.jsonl import encode
 from antecede.trace.origins import with_origins
+from antecede.trace.titles import Titles, messages_in, named
 from antecede.trace.verdicts import known_orders
 
 
@@ -87,8 +88,9 @@ def _explained(paths: list[str], broken: list[str], svg: Path | None) -> str:
     drawn = []
     for order in broken:
         report = with_origins(explain(paths, Asked(order, first=3)), paths)
+        report["named"] = named(messages_in(report["explanations"]), paths)
         parts.append(f"{order} order is broken\n{explained(report)}".rstrip())
-        drawn += [of_explanation(one) for one in report["explanations"]]
+        drawn += [of_explanation(one, Titles(report["named"])) for one in report["explanations"]]
     if svg is not None and drawn:
         write_svgs(drawn, svg)
         parts.append(f"drawn in {svg}")
