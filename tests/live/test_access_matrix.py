@@ -49,7 +49,7 @@ _matrix: dict[str, tuple[str, ...]] = {
     "alice":     (_r, "ok", "ok", "ok", "ok", "ok", "ok", "ok", "unknown-agent", *[_r] * 5),
     "bob":       (_r, "ok", "ok", _n, "ok", _n, "ok", _n, _n, *[_r] * 5),
     "mute":      (_r, "ok", "ok", _n, _n, _n, _n, _n, _n, *[_r] * 5),
-    "admin":     (_r, _r, _r, _r, "-", "-", "-", "-", "-", "ok", "ok", "ok", "ok", "ok"),
+    "admin":     (_r, _r, _r, _r, "-", "-", "-", "-", "-", "ok", "ok", "missing", "ok", "ok"),
     "viewer":    (_r, _r, _r, _r, "-", "-", "-", "-", "-", "ok", _n, _n, _n, _n),
 }  # fmt: skip
 _pages = {

@@ -113,6 +113,7 @@ def test_three_servers_with_permissions(cluster: Callable[..., Any], capsys: pyt
     events = [json.loads(line) for line in (world.folder / "s1" / "audit.jsonl").read_text().splitlines()]
     assert {"connected", "refused", "reloaded", "reload-failed"} <= {one["event"] for one in events}
     assert any(one["event"] == "refused" and one.get("name") == "alice" for one in events)
+    assert any("client alice may not send to other" in one.get("reason", "") for one in events)
     assert stat.S_IMODE(os.stat(world.folder / "s1" / "audit.jsonl").st_mode) == 0o600
 
 

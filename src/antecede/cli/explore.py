@@ -10,7 +10,7 @@ import typer
 from antecede import limits
 from antecede.cli.terminal import show
 from antecede.cli.wording import counted
-from antecede.errors import UsageError
+from antecede.errors import BroadcastOnlyError, UsageError
 
 if TYPE_CHECKING:
     from antecede.simulator.explorer import Result
@@ -50,6 +50,7 @@ def register(app: typer.Typer) -> None:
         """
         if multicast and broadcast:
             raise UsageError("--multicast and --broadcast exclude each other")
+        from antecede.orders import parse
         from antecede.simulator.explorer import read_program
 
         scope: dict[str, Any] = {
@@ -64,6 +65,8 @@ def register(app: typer.Typer) -> None:
             names, sends = read_program(program)
             scope |= {"program": sends, "process_names": names}
             scope |= {"processes": len(names), "messages": sum(map(len, sends))}
+        elif "broadcast" in parse(order).kind.needs and not broadcast:
+            raise BroadcastOnlyError(f"order {parse(order).name} supports broadcasts only: add --broadcast")
         asked = tuple(filter(None, (word.strip() for word in guarantee.split(","))))
         begun = time.monotonic()
         result = _watched(order, scope, asked, states_max)

@@ -213,7 +213,8 @@ class Incoming:
         else:
             version = wire.agree(part.version, part.oldest, entry.speaks)
             self._connected(part.client)
-            self._known = RemoteSession(entry.sessions, connection, part.client, version, who)
+            self._known = session = RemoteSession(entry.sessions, connection, part.client, version, who)
+            session.rights.denied = lambda one: entry.guard.refused(connection.remote, part.client, one, who)
 
     def _client_refusal(self, part: wire.ClientHello, who: Who) -> Refusal | None:
         try:

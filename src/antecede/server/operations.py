@@ -79,7 +79,9 @@ class Operations:
         """Run a command of an operator that came over a connection, if it is allowed. It is answered at once, or when
         what it changed is durable."""
         self._changes = False
-        refusal = self._guard.authoriser.refusal(who, OPERATE, command) or self._too_many(who)
+        # The commands that work in pages need the permission of the command that they serve.
+        permission = "dead-list" if command == "dead-page" else command.removesuffix("-page")
+        refusal = self._guard.authoriser.refusal(who, OPERATE, permission) or self._too_many(who)
         if refusal is not None:
             self._guard.note(REFUSED, who, remote, command=command, code=refusal.code, reason=refusal.reason)
             answer(wire.Answer(False, json.dumps(refusal.reason).encode(), refusal.code))

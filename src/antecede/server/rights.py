@@ -21,7 +21,18 @@ Check = Callable[[tuple[str, ...]], tuple[str, ...]]
 class Rights:
     """The rights of one session."""
 
-    __slots__ = ("_authoriser", "_check", "_decided", "_granted", "_rate", "_remembered", "_senders", "free", "who")
+    __slots__ = (
+        "_authoriser",
+        "_check",
+        "_decided",
+        "_granted",
+        "_rate",
+        "_remembered",
+        "_senders",
+        "denied",
+        "free",
+        "who",
+    )
 
     def __init__(self, authoriser: Authoriser, who: Who, check: Check) -> None:
         self._authoriser = authoriser
@@ -29,6 +40,8 @@ class Rights:
         self.who = who
         self.free = authoriser.is_unrestricted(who)
         """Whether everything is allowed, so that nothing needs to be checked."""
+        self.denied: Callable[[Refusal], None] = lambda refusal: None
+        """Called for each publish that is not allowed."""
         self.forget()
 
     def forget(self) -> None:
@@ -47,6 +60,7 @@ class Rights:
         if to not in self._granted or kind in _special:
             refusal = self._decide(to, kind)
             if refusal is not None:
+                self.denied(refusal)
                 return refusal
         if self._rate is not None:
             exceeded = self._rate.take(len(bodies), sum(map(len, bodies)), now)
