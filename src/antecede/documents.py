@@ -5,9 +5,9 @@ import os
 from antecede.errors import AntecedeError, UsageError
 
 
-def read_text(path: str | os.PathLike[str], bytes_max: int, error: type[AntecedeError] = UsageError) -> str:
-    """Return the text of a file, UTF-8 with or without a byte order mark. A file that cannot be read, is longer or is
-    not text raises this error; a special file that never ends is not read further."""
+def read_bytes(path: str | os.PathLike[str], bytes_max: int, error: type[AntecedeError] = UsageError) -> bytes:
+    """Return the content of a file. A file that cannot be read, or is longer, raises this error; a special file that
+    never ends is not read further."""
     name = os.fsencode(path).decode("utf-8", "replace")
     try:
         with open(path, "rb") as file:
@@ -16,8 +16,15 @@ def read_text(path: str | os.PathLike[str], bytes_max: int, error: type[Antecede
         raise error(f"{name}: cannot be read: {getattr(cause, 'strerror', None) or cause}") from None
     if len(data) > bytes_max:
         raise error(f"{name}: longer than {bytes_max} bytes")
+    return data
+
+
+def read_text(path: str | os.PathLike[str], bytes_max: int, error: type[AntecedeError] = UsageError) -> str:
+    """Return the text of a file, UTF-8 with or without a byte order mark. See :func:`read_bytes` for errors; bytes that
+    are not text raise the same."""
+    data = read_bytes(path, bytes_max, error)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as cause:
-        line = data.count(b"\n", 0, cause.start) + 1
+        name, line = os.fsencode(path).decode("utf-8", "replace"), data.count(b"\n", 0, cause.start) + 1
         raise error(f"{name}:{line}: expected UTF-8 text") from None

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from antecede import limits
-from antecede.documents import read_text
+from antecede.documents import read_bytes
 from antecede.errors import ScenarioError, UsageError
 from antecede.messages import Message, mask_of
 
@@ -106,7 +106,8 @@ class ProgramFile(NamedTuple):
 
 def read_program(path: str) -> ProgramFile:
     """Read a program: a scenario file of ``processes`` and ``send M FROM -> TO[,TO…] [after K]`` lines only."""
-    text = read_text(path, limits.scenario_bytes_max)
+    # Bytes that are not text are an error of their line.
+    text = read_bytes(path, limits.scenario_bytes_max).decode("utf-8", "replace")
     names: tuple[str, ...] = ()
     sends: Mapping[str, list[ProgramSend]] = {}
     used: set[str] = set()
