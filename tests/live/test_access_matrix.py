@@ -50,6 +50,7 @@ _matrix: dict[str, tuple[str, ...]] = {
     "bob":       (_r, "ok", "ok", _n, "ok", _n, "ok", _n, _n, *[_r] * 5),
     "mute":      (_r, "ok", "ok", _n, _n, _n, _n, _n, _n, *[_r] * 5),
     "admin":     (_r, _r, _r, _r, "-", "-", "-", "-", "-", "ok", "ok", "missing", "ok", "ok"),
+    "reader":    (_r, _r, _r, _r, "-", "-", "-", "-", "-", _n, "ok", _n, _n, _n),
     "viewer":    (_r, _r, _r, _r, "-", "-", "-", "-", "-", "ok", _n, _n, _n, _n),
 }  # fmt: skip
 _pages = {
@@ -82,6 +83,7 @@ class _World:
             issue(folder / "mute", "client", "mute"),
             issue(folder / "expired", "client", "expired", expires=1.0, **_everything),
             issue(folder / "admin", "operator", "admin", operate=("*",)),
+            issue(folder / "reader", "operator", "reader", operate=("dead-list",)),
             issue(folder / "viewer", "operator", "viewer", operate=("status",)),
         ]
         issue(folder / "impostor", "client", "alice")
@@ -93,7 +95,8 @@ class _World:
         self.access.write_text(text + "".join(map(table, made)))
         self.security = ServerSecurity(self.access, Credentials(folder / "s1"), "s1", self.file.servers)
         # Clients and operators trust the same servers.
-        for name in ("alice", "bob", "mute", "expired", "admin", "viewer", "impostor", "unknown", "revoked"):
+        dialing = "alice", "bob", "mute", "expired", "admin", "reader", "viewer", "impostor", "unknown", "revoked"
+        for name in dialing:
             (folder / name / "servers.toml").write_text("".join(map(table, made[:1])))
         self.folder = folder
         agents: Any = {"open": Sum, "closed": Sum, "news": Topic}
@@ -164,6 +167,15 @@ def test_the_matrix(tmp_path: Path) -> None:
             found[who] = tuple([await _attempt(world, who, attempt) for attempt in _columns])
         for who, expected in _matrix.items():
             assert dict(zip(_columns, found[who], strict=True)) == dict(zip(_columns, expected, strict=True)), who
+
+    _played(tmp_path, play)
+
+
+def test_commands_in_pages_need_the_permission_of_their_command(tmp_path: Path) -> None:
+    async def play(world: _World) -> None:
+        assert await _attempt(world, "reader", "operate-dead-page") != _n
+        assert await _attempt(world, "reader", "operate-dead-bury-page") == _n
+        assert await _attempt(world, "reader", "operate-client-list") == _n
 
     _played(tmp_path, play)
 
