@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import sys
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,11 @@ settings.load_profile("house")
 # The JVMs of tests live for seconds: the optimizing compiler and a collector with threads of its own would take half of
 # their time, and never give it back.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# Tests start hundreds of processes. Without bytecode on disk, each of them would compile our modules again, which takes
+# longer than most of what they are started for.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 def pytest_configure() -> None:
