@@ -171,6 +171,33 @@ def test_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _played(tmp_path, play)
 
 
+def test_live_fails_when_a_watchdog_gave_up(tmp_path: Path) -> None:
+    async def play(near: ServerRuntime, far: ServerRuntime, page: MetricsPage, address: Address) -> None:
+        far.pulse.watchdog = lambda: "agent sum has run for 60 s"
+        assert await _get(address, "/live") == (503, "text/plain", "agent sum has run for 60 s\n")
+
+    _played(tmp_path, play)
+
+
+def test_ready_from_the_start_until_the_stop(tmp_path: Path) -> None:
+    async def main() -> None:
+        port, page_port = free_ports(2)
+        file = parse_topology(f'[servers]\ns1 = "tcp://127.0.0.1:{port}"\n[domains]\nA = {{ servers = ["s1"] }}\n')
+        server = ServerRuntime(file, "s1", str(tmp_path / "s1"), agents={})
+        page, address = MetricsPage(server), Address("127.0.0.1", page_port)
+        await page.start(address)
+        assert await _get(address, "/ready") == (503, "text/plain", "the server is starting\n")
+        await server.start()
+        assert await _get(address, "/ready") == (200, "text/plain", "ok\n")
+        server.machine.overloaded = True
+        assert (await _get(address, "/ready"))[0] == 200, "an overloaded server has started"
+        await server.stop()
+        assert await _get(address, "/ready") == (503, "text/plain", "the server stops\n")
+        await page.stop()
+
+    asyncio.run(main())
+
+
 def test_what_is_no_request_for_it(tmp_path: Path) -> None:
     async def play(near: ServerRuntime, far: ServerRuntime, page: MetricsPage, address: Address) -> None:
         assert (await _get(address, "/etc/passwd"))[0] == 404

@@ -18,7 +18,7 @@
     tokens = ["sha256:…"]
     operate = ["status", "dead-*"]
     [anonymous]
-    operate = ["health", "live"]
+    operate = ["health", "live", "ready"]
     [limits]
     connections = 100
     [addresses]

@@ -4,7 +4,19 @@ PANELS = {
     "First steps": ("demo", "chat", "report", "version", "help"),
     "Judge a trace": ("verify", "explain", "measure", "races", "plan", "import", "export", "sample"),
     "Compare protocols": ("play", "simulate", "explore", "orders", "sweep", "campaign"),
-    "Run servers": ("topology", "up", "serve", "send", "status", "dead", "client", "credentials", "inspect", "objects"),
+    "Run servers": (
+        "topology",
+        "up",
+        "serve",
+        "send",
+        "status",
+        "dead",
+        "client",
+        "credentials",
+        "inspect",
+        "objects",
+        "unit",
+    ),
     "Measure and test Antecede": ("bench", "trial"),
 }
 """The groups of commands in ``antecede --help``, in this order."""
@@ -81,6 +93,10 @@ EXAMPLES = {
     "trial kills": ["antecede trial kills --kills 100"],
     "trial powercuts": ["antecede trial powercuts --cuts 20"],
     "trial servers": ["antecede trial servers --schedules 1000"],
+    "unit": [
+        "antecede unit /etc/antecede/shop.toml -o /etc/systemd/system",
+        "antecede unit /etc/antecede/shop.toml --server s1 --option=--trace --option=--metrics=9100",
+    ],
     "up": ["antecede up examples/hello.toml", "antecede up shop.toml --data data --trace"],
     "verify": [
         "antecede verify run.jsonl",

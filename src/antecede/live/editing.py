@@ -106,5 +106,5 @@ _head = """\
 # After a change: kill -HUP every server. A missing permission allows nothing; "*" allows everything.
 
 [anonymous]
-operate = ["health", "live"]
+operate = ["health", "live", "ready"]
 """

@@ -1,5 +1,5 @@
-"""A server's figures for Prometheus, its health for load balancers, and its liveness for restarts: ``GET /metrics``,
-``GET /health``, ``GET /live``.
+"""A server's figures for Prometheus, its health for load balancers, its liveness for restarts, and whether it has
+started: ``GET /metrics``, ``GET /health``, ``GET /live``, ``GET /ready``.
 
 The server counts nothing only for this page, except that reactions are timed only while the page is served. Everything
 else is read from the server's state on request. The package ``prometheus-client`` (extra ``metrics``) writes the text;
@@ -9,8 +9,8 @@ The page has its own port. It is off by default, and on the loopback interface b
 server, never the content of a message, and accepts no commands. With an access file it asks who calls. There is one
 request per connection, of a few kilobytes and a few seconds.
 
-A separate thread serves it, with its own event loop, so that ``/live`` is answered while the server's event loop is
-blocked. The other two pages read the server's state in the server's event loop.
+A separate thread serves it, with its own event loop, so that ``/live`` and ``/ready`` are answered while the server's event
+loop is blocked. The other two pages read the server's state in the server's event loop.
 """
 
 import asyncio
@@ -263,8 +263,8 @@ class MetricsPage:
         if refusal is not None:
             status = "401 Unauthorized" if refusal.code == UNKNOWN_CALLER else "403 Forbidden"
             return _response(status, "text/plain", f"{refusal.reason}\n".encode(), method)
-        if path == "/live":
-            trouble = self._runtime.pulse.trouble()
+        if path in ("/live", "/ready"):
+            trouble = self._runtime.pulse.trouble() if path == "/live" else self._runtime.unready
             status = "503 Service Unavailable" if trouble else "200 OK"
             return _response(status, "text/plain", f"{trouble or 'ok'}\n".encode(), method)
         if path == "/metrics":
@@ -273,7 +273,7 @@ class MetricsPage:
         elif path == "/health":
             made = asyncio.run_coroutine_threadsafe(self._health(method), self._home)
         else:
-            return _response("404 Not Found", "text/plain", b"/metrics, /health or /live\n", method)
+            return _response("404 Not Found", "text/plain", b"/metrics, /health, /live or /ready\n", method)
         return await asyncio.wrap_future(made)
 
     def _refusal(self, path: str, lines: list[str]) -> Refusal | None:
@@ -303,7 +303,7 @@ class MetricsPage:
         return _response(status, "application/json", json.dumps(document).encode() + b"\n", method)
 
 
-_pages = ("/metrics", "/health", "/live")
+_pages = ("/metrics", "/health", "/live", "/ready")
 _stop_seconds = 1.0
 _watch_seconds = 1.0
 

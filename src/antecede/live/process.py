@@ -28,6 +28,7 @@ from antecede import limits
 from antecede.errors import UsageError
 from antecede.live.descriptors import raise_limit
 from antecede.live.metrics import MetricsPage
+from antecede.live.notifying import ServiceManager
 from antecede.live.server import ServerRuntime
 from antecede.topology import Address, TopologyFile
 
@@ -118,12 +119,16 @@ async def serve(
     await runtime.start()
     started.append(runtime)
     settle_memory()
+    manager = ServiceManager()
+    manager.ready(runtime.pulse)
     waiting = loop.create_task(told.wait())
     awaited: list[asyncio.Future[Any]] = [waiting, runtime.failed]
     await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
     if runtime.failed.done():
+        manager.stopping(str(runtime.failed.result()))
         await runtime.give_up(str(runtime.failed.result()))
         raise runtime.failed.result()
+    manager.stopping("stopping")
     runtime.log.info("stopping")
     await runtime.stop()
     if page is not None:

@@ -5,6 +5,7 @@ loop cannot hide this. A full disk does not count, because a restart would not h
 """
 
 import asyncio
+from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ class Pulse:
         self._turned = self._stepped = monotonic()
         """The last turn of the event loop; the last time when no input was stuck."""
         self._taken = 0
+        self.watchdog: Callable[[], str] = lambda: ""
+        """Returns the reason why a watchdog gave up this server, or an empty string. It is called from any thread."""
         self._handle: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
@@ -45,6 +48,9 @@ class Pulse:
         runtime, now = self._runtime, monotonic()
         if runtime.failed.done():
             return str(runtime.failed.result())
+        tripped = self.watchdog()
+        if tripped:
+            return tripped
         if now - self._turned > limits.live_seconds_max:
             agent = runtime.reactions.reacting
             blocks = f": a handler of agent {agent} blocks it" if agent else ""

@@ -160,6 +160,9 @@ class ServerRuntime:
             self.operations.trace = self.recorder.status
         self.reactions = Reactions(host_, self.driver)
         self._listener: Listener | None = None
+        self.unready = "the server is starting"
+        """The reason why clients and peers should not come yet, or any more; empty: the server has recovered and
+        listens. May be read from any thread."""
         self._ended = False
         """The log is closed, or about to be."""
         self.house = Housekeeping(self)
@@ -206,9 +209,11 @@ class ServerRuntime:
         self.pulse.begin()
         self.driver.poke()
         self._dial()
+        self.unready = ""
 
     async def stop(self, drain_seconds: float = 5.0) -> None:
         """Accept nothing more from outside, let work in progress end, write a snapshot, close."""
+        self.unready = STOPS
         shutdown = Shutdown(self.core, STOPS, monotonic() + drain_seconds)
         if self._listener is not None:
             self._listener.close()
@@ -238,6 +243,7 @@ class ServerRuntime:
 
     async def give_up(self, reason: str) -> None:
         """Send the reason of the failure to all connections, and leave the data directory as it is."""
+        self.unready = reason
         if self._listener is not None:
             self._listener.close()
         self.house.end()

@@ -1,0 +1,170 @@
+"""``antecede unit``: write systemd units for the servers of a topology."""
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import typer
+
+TEMPLATE = "antecede@.service"
+TARGET = "antecede.target"
+
+
+def register(app: typer.Typer) -> None:
+    @app.command("unit")
+    def unit(
+        topology: str = typer.Argument(..., metavar="TOPOLOGY", help="A topology file (TOML)."),
+        server: list[str] = typer.Option(
+            [], metavar="NAME", help="The servers of this machine; repeat the option. Default: all of the topology."
+        ),
+        data: str = typer.Option(
+            "/var/lib/antecede", metavar="DIR", help="The folder of the servers' data directories."
+        ),
+        user: str = typer.Option("antecede", metavar="NAME", help="The user that runs the servers."),
+        output: str | None = typer.Option(
+            None, "--output", "-o", metavar="DIR", help="Write the units there. Default: print them."
+        ),
+        command: str | None = typer.Option(
+            None, metavar="PATH", help="The antecede command. Default: the one that runs now."
+        ),
+        option: list[str] = typer.Option(
+            [], metavar="TEXT", help="An option for antecede serve, such as --option=--trace; repeat it for several."
+        ),
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> int:
+        """Write systemd units: a template for all servers, and a target that starts those of this machine.
+
+        systemd learns when a server has recovered and listens, restarts it when it fails or is blocked, and gives it
+        time to stop. Exit code 0 if the units are written, 2 on an error.
+        """
+        from antecede.cli.organisation import usable_topology
+        from antecede.errors import UsageError
+
+        file = usable_topology(topology)
+        unknown = [name for name in server if name not in file.servers]
+        if unknown:
+            raise UsageError(f"{topology} has no server {unknown[0]}: expected one of {', '.join(file.servers)}")
+        if not os.path.isabs(data):
+            raise UsageError(f"--data {data}: expected an absolute path, because a service has no current folder")
+        path = os.path.abspath(topology)
+        words = [_command(command), "serve", path, "--server", "%i", "--data", f"{data.rstrip('/')}/%i", *option]
+        for word in (*words, user):
+            if any(character in word for character in "\n\"'\\$") or (word != user and not word):
+                raise UsageError(f"{word!r}: expected no quotes, backslashes, dollar signs or line breaks in a unit")
+        reload = (Path(path).parent / "access.toml").exists() or "--access" in option
+        units = {
+            TEMPLATE: _service(words, data.rstrip("/"), user, reload),
+            TARGET: _target([name for name in file.servers if name in server or not server]),
+        }
+        written = _written(units, output)
+        if as_json:
+            print(json.dumps({"units": [{"name": name, "text": text} for name, text in units.items()], **written}))
+        elif output is None:
+            print("\n".join(f"# {name}\n{text}" for name, text in units.items()), end="")
+        else:
+            print(f"wrote {', '.join(str(Path(output) / name) for name in units)}", file=sys.stderr)
+        return 0
+
+
+def _written(units: dict[str, str], output: str | None) -> dict[str, str | None]:
+    from antecede.errors import UsageError
+
+    if output is not None:
+        try:
+            Path(output).mkdir(parents=True, exist_ok=True)
+            for name, text in units.items():
+                (Path(output) / name).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"--output {output}: {error.strerror}") from None
+    return {"directory": output}
+
+
+def _command(given: str | None) -> str:
+    """Return the absolute path of the command."""
+    if given is not None:
+        return given
+    beside = Path(sys.executable).parent / "antecede"
+    return str(beside) if beside.exists() else shutil.which("antecede") or "/usr/bin/antecede"
+
+
+def _service(words: list[str], data: str, user: str, reload: bool) -> str:
+    inside = data.startswith("/var/lib/")
+    state = f"StateDirectory={data.removeprefix('/var/lib/')}/%i\nStateDirectoryMode=0700"
+    kept = state if inside else f"ReadWritePaths={data}"
+    lines = _template.format(
+        command=" ".join(_word(word) for word in words),
+        reload="ExecReload=/bin/kill -HUP $MAINPID\n" if reload else "",
+        kept=kept,
+        user=user,
+    )
+    return lines
+
+
+def _word(word: str) -> str:
+    """Return a word of a command line as systemd reads it."""
+    escaped = word if word == "%i" or word.endswith("/%i") else word.replace("%", "%%")
+    return f'"{escaped}"' if " " in escaped else escaped
+
+
+def _target(servers: list[str]) -> str:
+    wants = " ".join(f"antecede@{name}.service" for name in servers)
+    return (
+        f"[Unit]\nDescription=The Antecede servers of this machine\nWants={wants}\n\n"
+        "[Install]\nWantedBy=multi-user.target\n"
+    )
+
+
+_template = """\
+[Unit]
+Description=Antecede server %i
+After=network-online.target
+Wants=network-online.target
+PartOf=antecede.target
+# A server that cannot start is tried ten times in five minutes; then it waits for an operator.
+StartLimitIntervalSec=300
+StartLimitBurst=10
+
+[Service]
+# The server reports when it has recovered and listens. Recovery may take as long as its log requires.
+Type=notify
+NotifyAccess=main
+TimeoutStartSec=infinity
+ExecStart={command}
+{reload}User={user}
+{kept}
+UMask=0077
+# A server whose event loop is blocked gives no sign of life: systemd restarts it.
+WatchdogSec=60
+Restart=on-failure
+RestartSec=1
+# Agents finish what they do (5 s at most), and a snapshot of the whole state is written.
+KillSignal=SIGTERM
+KillMode=mixed
+TimeoutStopSec=120
+LimitNOFILE=16384
+# What a server does not need it may not do.
+NoNewPrivileges=yes
+CapabilityBoundingSet=
+ProtectSystem=strict
+ProtectHome=read-only
+PrivateTmp=yes
+PrivateDevices=yes
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+
+[Install]
+WantedBy=antecede.target
+"""
