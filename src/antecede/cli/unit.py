@@ -10,15 +10,19 @@ import typer
 
 TEMPLATE = "antecede@.service"
 TARGET = "antecede.target"
+_SERVER = typer.Option(
+    None, metavar="NAME", help="The servers of this machine; repeat the option. Default: all of the topology."
+)
+_OPTION = typer.Option(
+    None, metavar="TEXT", help="An option for antecede serve, such as --option=--trace; repeat it for several."
+)
 
 
 def register(app: typer.Typer) -> None:
     @app.command("unit")
     def unit(
         topology: str = typer.Argument(..., metavar="TOPOLOGY", help="A topology file (TOML)."),
-        server: list[str] = typer.Option(
-            [], metavar="NAME", help="The servers of this machine; repeat the option. Default: all of the topology."
-        ),
+        server: list[str] | None = _SERVER,
         data: str = typer.Option(
             "/var/lib/antecede", metavar="DIR", help="The folder of the servers' data directories."
         ),
@@ -29,9 +33,7 @@ def register(app: typer.Typer) -> None:
         command: str | None = typer.Option(
             None, metavar="PATH", help="The antecede command. Default: the one that runs now."
         ),
-        option: list[str] = typer.Option(
-            [], metavar="TEXT", help="An option for antecede serve, such as --option=--trace; repeat it for several."
-        ),
+        option: list[str] | None = _OPTION,
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
         """Write systemd units: a template for all servers, and a target that starts those of this machine.
@@ -43,6 +45,7 @@ def register(app: typer.Typer) -> None:
         from antecede.errors import UsageError
 
         file = usable_topology(topology)
+        server, option = server or [], option or []
         unknown = [name for name in server if name not in file.servers]
         if unknown:
             raise UsageError(f"{topology} has no server {unknown[0]}: expected one of {', '.join(file.servers)}")
@@ -93,13 +96,12 @@ def _service(words: list[str], data: str, user: str, reload: bool) -> str:
     inside = data.startswith("/var/lib/")
     state = f"StateDirectory={data.removeprefix('/var/lib/')}/%i\nStateDirectoryMode=0700"
     kept = state if inside else f"ReadWritePaths={data}"
-    lines = _template.format(
+    return _template.format(
         command=" ".join(_word(word) for word in words),
         reload="ExecReload=/bin/kill -HUP $MAINPID\n" if reload else "",
         kept=kept,
         user=user,
     )
-    return lines
 
 
 def _word(word: str) -> str:

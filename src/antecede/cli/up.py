@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
         metrics_base_port: int | None = typer.Option(
             None,
             metavar="PORT",
-            help="Serve /metrics, /health, /live and /ready: the first server on this port, the others on the next ports.",
+            help="Serve /metrics, /health, /live and /ready: the first server on this port, others on the next.",
         ),
         log: str = typer.Option("text", help="text or json."),
     ) -> int:

@@ -9,8 +9,8 @@ The page has its own port. It is off by default, and on the loopback interface b
 server, never the content of a message, and accepts no commands. With an access file it asks who calls. There is one
 request per connection, of a few kilobytes and a few seconds.
 
-A separate thread serves it, with its own event loop, so that ``/live`` and ``/ready`` are answered while the server's event
-loop is blocked. The other two pages read the server's state in the server's event loop.
+A separate thread serves it, with its own event loop, so that ``/live`` and ``/ready`` are answered while the server's
+event loop is blocked. The other two pages read the server's state in the server's event loop.
 """
 
 import asyncio
